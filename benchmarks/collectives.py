@@ -1,0 +1,96 @@
+"""Latency and bandwidth of the other collectives on one host, against the same MPI's, as `ringcomm bench` times them.
+
+    python benchmarks/collectives.py --python .venv/bin/python --python .venv-openmpi/bin/python --json collectives.json
+
+Broadcast, reduce, allgather, reducescatter, alltoall and barrier of ordinary NumPy arrays of float32, on pinned ranks.
+A size is of the whole buffer (allgather, reducescatter, alltoall: of all ranks' parts together). Inputs are rewritten
+before each call and results checked after it, outside the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jobs
+import measure
+from cluster import mpi_kind
+
+from ringcomm.cli import bench
+from ringcomm.cli.sizes import parse_sizes
+
+COLLECTIVES = "broadcast,reduce,allgather,reducescatter,alltoall,barrier"
+SIZES = "4,256,4K,64K,1M,16M,64M"
+
+
+def worker(task: dict[str, Any]) -> None:
+    from mpi4py import MPI
+
+    import ringcomm
+
+    world = MPI.COMM_WORLD
+    measure.pin(world.rank)
+    comm = ringcomm.Communicator(world)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for collective in task["collectives"]:
+        smallest = 0 if collective in ("broadcast", "reduce", "barrier") else 4 * world.size  # an element of each rank
+        options = {
+            "collective": collective,
+            "sizes": [max(size, smallest) for size in task["sizes"]],
+            "algorithms": "auto",
+            "against": "mpi",
+            "dtype": "float32",
+            "op": "sum",
+            "root": 0,
+            "repeat": task["repeat"],
+            "warmup": 2,
+            "in_place": False,
+            "seed": 0,
+        }
+        measured = bench.measure_all(argparse.Namespace(**options), comm, world)
+        if any(row.wrong for row in measured):
+            raise SystemExit(f"{collective} gave wrong results")
+        rows[collective] = [dataclasses.asdict(row) for row in measured]
+    if world.rank == 0:
+        jobs.give_back(task, {"machine": measure.machine(), "rows": rows})
+    comm.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", default="2,4", help="numbers of ranks (default 2,4)")
+    parser.add_argument("--collectives", default=COLLECTIVES, help=f"(default {COLLECTIVES})")
+    parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(SIZES), help=f"(default {SIZES})")
+    parser.add_argument("--repeat", type=int, default=15, help="timed calls of large buffers; small ones get more")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    jobs.add_arguments(parser)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return 0
+    results = []
+    for python in jobs.pythons(options):
+        for ranks in map(int, options.ranks.split(",")):
+            task = {"collectives": options.collectives.split(","), "sizes": options.sizes, "repeat": options.repeat}
+            begun = time.perf_counter()
+            result = jobs.on_this_host(python, __file__, ranks, task)
+            took = time.perf_counter() - begun
+            print(f"# took {took:.0f} s", flush=True)
+            kind = mpi_kind(jobs.launcher_of(python))
+            results.append({"kind": kind, "ranks": ranks, "date": measure.now(), "took": took, **result})
+            if options.json:
+                measure.write_merged(options.json, results[-1:], ("kind", "ranks"))
+    if options.plot:
+        from plots import plot_collectives
+
+        plot_collectives(results, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

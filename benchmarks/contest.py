@@ -1,0 +1,102 @@
+"""Timing all-reduce over links: what the workers of network.py and predict.py run.
+
+A timing is of calls in a row, of so many bytes that what a link's token bucket passes for free does not count. Each
+rank rewrites its input before each call, outside the clock; there is no barrier between the calls, or buckets would
+fill meanwhile. The last call's result is checked, all of it. Contestants take turns in shuffled order.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from measure import slowest
+
+from ringcomm import _core
+from ringcomm.cli.bench_cases import PERIOD, Case
+from ringcomm.events import Listener
+
+SMALL = 64 << 10  # bytes; smaller buffers cost rounds more than bytes, and are timed for about
+SMALL_SECONDS, LEAST, MOST = 0.3, 20, 1000  # so many seconds, but for so many calls at least and at most
+LONG = 8 << 20  # larger buffers need no first turn: connecting is nothing beside them
+
+
+@dataclass
+class Contestant:
+    call: Callable[[], object]
+    in_place: bool = False  # it reduces case.output
+
+
+def bound(nbytes: int, hosts: int, bits_per_second: float) -> float:
+    """Seconds that any all-reduce needs at least: each host's link carries 2 (h-1)/h of the buffer each way."""
+    return 2 * (hosts - 1) / hosts * nbytes * 8 / bits_per_second
+
+
+def calls_in_a_timing(nbytes: int, hosts: int, link_bytes: float) -> int:
+    """So that `link_bytes` cross each link."""
+    return max(1, math.ceil(link_bytes / bound(nbytes, hosts, 8)))
+
+
+def all_reduce_case(comm: Any, world: Any, nbytes: int) -> Case:
+    return Case("allreduce", comm, world, "float32", "sum", 0, nbytes, False)
+
+
+def time_in_turns(case: Case, contestants: Mapping[str, Contestant], calls: int, turns: int) -> dict[str, list[float]]:
+    """Seconds of a call, the slowest rank's, one for each turn. Collective."""
+    shuffle = random.Random(case.nbytes)  # the same on every rank
+    counts = dict.fromkeys(contestants, calls)
+    if case.nbytes <= LONG:  # makes connections, and is not counted
+        trial = {
+            name: [_timing(case, one, name, 10 if case.nbytes < SMALL else 2)] for name, one in contestants.items()
+        }
+        if case.nbytes < SMALL:
+            tried = slowest(case.world, trial)
+            counts = {name: min(max(LEAST, int(SMALL_SECONDS / t)), MOST, calls) for name, (t,) in tried.items()}
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(turns):
+        for name in shuffle.sample(list(contestants), len(contestants)):
+            times[name].append(_timing(case, contestants[name], name, counts[name]))
+    return slowest(case.world, times)
+
+
+def _timing(case: Case, contestant: Contestant, name: str, calls: int) -> float:
+    spent = 0.0
+    call = contestant.call
+    case.world.Barrier()
+    for turn in range(calls):
+        case.refill(turn % PERIOD)
+        if contestant.in_place:
+            np.copyto(case.output, case.input)
+        begin = time.perf_counter()
+        call()
+        spent += time.perf_counter() - begin
+    if wrong := case.wrong():
+        raise SystemExit(f"rank {case.rank}: {name} gave {wrong} wrong elements of {case.count}")
+    return spent / calls
+
+
+# ---- what was chosen -------------------------------------------------------------------------------------------------
+
+
+def ran(case: Case, call: Callable[[], object]) -> str:
+    """The path that one more call takes, by rank 0's events."""
+    case.refill(0)
+    with Listener() as listener:
+        call()
+    paths = [event.detail for event in listener.take() if event.category == "run"]
+    return str(case.world.bcast(paths[-1] if paths else "", root=0))
+
+
+def cut(comm: Any, path: str, nbytes: int) -> dict[str, int]:
+    """Bytes of the pieces that the model has this path run in, and how many are in flight; empty if none is cut."""
+    network = comm.config.network()
+    menu = _core.Menu("allreduce", comm.size, comm._link.topology.places, network)
+    for option in menu.options("", nbytes, memory=True):
+        if option.name == path:
+            return {"segment": min(option.segment, nbytes) or nbytes, "window": option.window}
+    return {}

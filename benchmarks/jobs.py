@@ -1,0 +1,71 @@
+"""Starts ranks that run one of these scripts as workers, on this host or on a cluster of namespaces, and gives what
+rank 0 returned. A worker is started as `script --worker TASK`, TASK being JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster import Cluster, mpi_kind
+
+Task = dict[str, Any]
+
+
+def launcher_of(python: str) -> str:
+    """The mpiexec of the MPI in the environment that this interpreter belongs to."""
+    return str(Path(python).with_name("mpiexec"))
+
+
+def on_this_host(python: str, script: str, ranks: int, task: Task, timeout: float = 1800.0) -> Any:
+    launcher, environment = launcher_of(python), dict(os.environ)
+    line = [launcher, "-n", str(ranks)]
+    if mpi_kind(launcher) == "openmpi":
+        line += ["--oversubscribe", "--bind-to", "none"]
+        if ranks > (os.cpu_count() or 1):  # its ranks take turns badly otherwise
+            environment["OMPI_MCA_mpi_yield_when_idle"] = "1"
+
+    def start(program: Sequence[str]) -> int:
+        return subprocess.run([*line, *program], env=environment, timeout=timeout).returncode
+
+    return _returned(start, python, script, task)
+
+
+def on_cluster(
+    cluster: Cluster, python: str, script: str, ranks_per_host: int, task: Task, timeout: float = 1800.0
+) -> Any:
+    def start(program: Sequence[str]) -> int:
+        return cluster.run(launcher_of(python), program, ranks_per_host, timeout).returncode
+
+    return _returned(start, python, script, task)
+
+
+def _returned(start: Callable[[Sequence[str]], int], python: str, script: str, task: Task) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "returned.json"
+        asked = {**task, "folder": folder, "file": str(file)}
+        status = start([python, str(Path(script).resolve()), "--worker", json.dumps(asked)])
+        if status:
+            raise SystemExit(f"{script} under {python} failed with status {status}")
+        return json.loads(file.read_text(encoding="utf-8"))
+
+
+def give_back(task: Task, result: Any) -> None:
+    """In rank 0 of the workers."""
+    Path(task["file"]).write_text(json.dumps(result), encoding="utf-8")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which environments' MPIs to run on, and the worker's own option."""
+    parser.add_argument("--python", action="append", help="interpreter of an environment; may be repeated")
+    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
+
+
+def pythons(options: argparse.Namespace) -> list[str]:
+    return options.python or [sys.executable]

@@ -1,0 +1,88 @@
+"""What the benchmarks share: pinning, the slowest rank's times, ratios with their uncertainty, results as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringcomm.cli.bench import interval
+
+RESULTS = Path(__file__).resolve().parent / "results"
+DIGITS = 5  # that a time is written with
+USABLE_CORES = len(os.sched_getaffinity(0))  # before this rank is pinned
+
+
+def pin(rank: int) -> None:
+    """Keeps this rank on one core; ranks take the usable cores in turn."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+
+
+def slowest(world: Any, times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Of every timing, the slowest rank's. Collective: all ranks timed the same things."""
+    from mpi4py import MPI
+
+    own = np.array([times[name] for name in times])
+    every = np.empty_like(own)
+    world.Allreduce(own, every, MPI.MAX)
+    return {name: [float(t) for t in row] for name, row in zip(times, every, strict=True)}
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
+    """median(over) / median(under) and its 95 % bootstrap interval. Both were measured in the same turns."""
+    low, high = interval(np.array(over), np.array(under), 1000)
+    return statistics.median(over) / statistics.median(under), low, high
+
+
+def machine() -> dict[str, Any]:
+    """What a reader must know to judge the numbers. In a rank: it starts MPI."""
+    from ringcomm.cli.bench_report import machine as described
+
+    return described() | {"usable_cores": USABLE_CORES}
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def mpi_name(mpi: str) -> str:
+    """ "MPICH 5.0.2" of "MPICH Version: 5.0.2", "Open MPI 5.0.11" of "Open MPI v5.0.11, package: ..." """
+    return re.sub(r" Version:? *| v(?=\d)", " ", mpi.split(",")[0]).strip()
+
+
+def read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def write(file: Path, document: Any) -> None:
+    """As JSON with lists of numbers on one line each."""
+    text = json.dumps(_rounded(document), indent=1)
+    text = re.sub(r"\[([\s\d.,e+-]+)\]", lambda match: "[" + " ".join(match[1].split()) + "]", text)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(one) for one in value]
+    return value
+
+
+def write_merged(file: Path, results: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
+    """Into `file`, in the place of earlier results that agree in `keys`; other ones stay."""
+    kept = read(file)["results"] if file.exists() else []
+    new = {tuple(str(result[key]) for key in keys): result for result in results}
+    merged = [new.pop(tuple(str(result[key]) for key in keys), result) for result in kept]
+    write(file, {"results": merged + list(new.values())})

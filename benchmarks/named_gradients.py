@@ -1,0 +1,166 @@
+"""Many small gradients by name: 200 of 4 KB, submitted one by one in place and then waited for.
+
+    mpiexec -n 2 python benchmarks/named_gradients.py --json named.json
+
+Ways take turns in random order, each with arrays of its own; a time is the slowest rank's for all gradients together:
+
+    named         ringcomm.allreduce_async_ of each NumPy array under its name, then synchronize of each
+    named torch   the same with ringcomm.torch and tensors
+    lone          one of them, submitted and waited for at once
+    ordered       one Communicator.allreduce of their concatenation, in place
+    empty submit  allreduce_async_ of as many empty arrays, by name; without the waiting, which comes after the clock
+    mpi           mpi4py's Allreduce of each array in place
+
+What is asked: "named" at most 1.5 times "ordered" and "empty submit" together, and half of "mpi". Names are known after
+the first turn, which is not counted. Before each timing every rank rewrites its inputs, and after it reads its results,
+both outside the clock. Ratios come with a 95 % bootstrap interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+import ringcomm
+import ringcomm.torch as hvd
+
+# Arrays; what is timed; what comes after it, given its result.
+Way = tuple[list[Any], Callable[[], Any], Callable[[Any], None]]
+
+
+def ways(world: MPI.Intracomm, gradients: int, nbytes: int) -> dict[str, Way]:
+    def arrays(number: int, elements: int) -> list[Any]:
+        return [np.zeros(elements, np.float32) for _ in range(number)]
+
+    comm = ringcomm.communicator()
+    elements = nbytes // 4
+    ours, theirs, empties, one = (arrays(gradients, n) for n in (elements, elements, 0, elements))
+    tensors = [torch.zeros(elements) for _ in range(gradients)]
+    (whole,) = arrays(1, gradients * elements)
+    names = [f"layer{i}.weight" for i in range(gradients)]
+
+    def named(module: Any, them: list[Any], prefix: str) -> Callable[[], None]:
+        full = [prefix + name for name in names]
+
+        def run() -> None:
+            handles = [module.allreduce_async_(x, None, name, ringcomm.Sum) for x, name in zip(them, full, strict=True)]
+            for handle in handles:
+                module.synchronize(handle)
+
+        return run
+
+    def submit() -> list[Any]:
+        return [ringcomm.allreduce_async_(x, None, name, ringcomm.Sum) for x, name in zip(empties, names, strict=True)]
+
+    def wait(handles: list[Any]) -> None:
+        for handle in handles:
+            ringcomm.synchronize(handle)
+
+    def mpi() -> None:
+        for x in theirs:
+            world.Allreduce(MPI.IN_PLACE, x)
+
+    def lone() -> None:
+        ringcomm.synchronize(ringcomm.allreduce_async_(one[0], None, "lone", ringcomm.Sum))
+
+    def nothing(result: Any) -> None:
+        pass
+
+    return {
+        "named": (ours, named(ringcomm, ours, "numpy "), nothing),
+        "named torch": (tensors, named(hvd, tensors, "torch "), nothing),
+        "lone": (one[:1], lone, nothing),
+        "ordered": ([whole], lambda: comm.allreduce(whole, ringcomm.Sum, whole), nothing),
+        "empty submit": (empties, submit, wait),
+        "mpi": (theirs, mpi, nothing),
+    }
+
+
+def timed(world: MPI.Intracomm, way: Way, turn: int) -> float:
+    arrays, run, after = way
+    for x in arrays:
+        x[...] = world.rank + turn % 8
+    world.Barrier()
+    begin = time.perf_counter()
+    result = run()
+    spent = time.perf_counter() - begin
+    after(result)
+    wanted = world.size * (world.size - 1) / 2 + world.size * (turn % 8)
+    for x in arrays:
+        assert len(x) == 0 or float(x.min()) == float(x.max()) == wanted
+    return spent
+
+
+def interval(ratio: Callable[[Callable[[str], float]], float], seconds: dict[str, list[float]]) -> list[float]:
+    """A ratio of medians and its 95 % bootstrap interval; `ratio` asks for them by name."""
+    rng = random.Random(0)
+    drawn = sorted(
+        ratio(lambda name: statistics.median(rng.choices(seconds[name], k=len(seconds[name])))) for _ in range(1000)
+    )
+    return [ratio(lambda name: statistics.median(seconds[name])), drawn[25], drawn[-25]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gradients", type=int, default=200)
+    parser.add_argument("--bytes", type=int, default=4096, help="of each")
+    parser.add_argument("--repeat", type=int, default=51)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    world = MPI.COMM_WORLD
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
+    torch.set_num_threads(1)
+    ringcomm.init()
+    chosen = ways(world, options.gradients, options.bytes)
+    own: dict[str, list[float]] = {name: [] for name in chosen}
+    rng, order = random.Random(0), list(chosen)
+    for turn in range(options.repeat + 3):
+        rng.shuffle(order)
+        for name in order:
+            spent = timed(world, chosen[name], turn)
+            if turn >= 3:
+                own[name].append(spent)
+    seconds = {name: [max(one) for one in zip(*world.allgather(times), strict=True)] for name, times in own.items()}
+    ratios = {}
+    for name in ("named", "named torch"):
+        ratios[f"{name} over ordered + empty submit"] = interval(
+            lambda of, name=name: of(name) / (of("ordered") + of("empty submit")), seconds
+        )
+        ratios[f"mpi over {name}"] = interval(lambda of, name=name: of("mpi") / of(name), seconds)
+    if world.rank == 0:
+        library = " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split())
+        print(f"{library}, {world.size} ranks, {options.gradients} gradients of {options.bytes} bytes")
+        for name, times in seconds.items():
+            print(f"{name:14}{statistics.median(times) * 1e6:10.1f} us")
+        for name, (middle, low, high) in ratios.items():
+            print(f"{name}: {middle:.2f} [{low:.2f}, {high:.2f}]")
+        if options.json:
+            cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+            result = {
+                "machine": {"cpu": cpu.partition(": ")[2] or platform.machine(), "cores": os.cpu_count()},
+                "mpi": library,
+                "ranks": world.size,
+                "gradients": options.gradients,
+                "nbytes": options.bytes,
+                "seconds": seconds,
+                "ratios": ratios,
+            }
+            options.json.write_text(json.dumps(result, indent=1) + "\n")
+    ringcomm.shutdown()
+
+
+if __name__ == "__main__":
+    main()

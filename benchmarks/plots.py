@@ -1,0 +1,166 @@
+"""Pictures of what the benchmarks measured: a function for each kind of result, which writes one file."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from measure import mpi_name
+
+from ringcomm.cli.bench_cases import bus_factor
+from ringcomm.cli.sizes import human_size, parse_link
+
+Result = dict[str, Any]
+Points = dict[str, list[tuple[int, float]]]  # by contestant: bytes and a value
+
+STYLES: dict[str, dict[str, Any]] = {
+    "mpi": {"label": "MPI's own", "color": "black", "linestyle": "--"},
+    "gloo": {"label": "Gloo", "color": "tab:orange"},
+    "ringcomm": {"label": "ringcomm", "color": "#b3123f", "linewidth": 2.2},
+    "ringcomm bfloat16": {"label": "ringcomm, bfloat16 travels", "color": "tab:purple"},
+    "ringcomm unchecked": {"label": "ringcomm, calls not compared", "color": "tab:green"},
+    "ordinary": {"label": "ringcomm, ordinary arrays", "color": "tab:blue"},
+    "shared": {"label": "ringcomm, shared arrays", "color": "#b3123f", "linewidth": 2.2},
+    "loop": {"label": "the limit of memory", "color": "grey", "linestyle": ":"},
+}
+
+
+def plot_host(results: Sequence[Result], file: Path) -> None:
+    """Time, busbw and the share of memory's limit over size; a column for each MPI and number of ranks."""
+    figure, axes = _figure(3, len(results))
+    for column, result in enumerate(results):
+        times = _medians(result["rows"])
+        factor = bus_factor("allreduce", result["ranks"])
+        loop = dict(times.get("loop", []))
+        _lines(axes[0][column], {name: [(s, t * 1e6) for s, t in own] for name, own in times.items()})
+        _lines(axes[1][column], {name: [(s, s / t * factor / 1e9) for s, t in own] for name, own in times.items()})
+        ours = {name: own for name, own in times.items() if name != "loop"}
+        _lines(axes[2][column], {name: [(s, loop[s] / t) for s, t in own if s in loop] for name, own in ours.items()})
+        axes[0][column].set_title(f"{mpi_name(result['machine']['mpi'])}, {result['ranks']} ranks")
+        axes[0][column].set_yscale("log")
+        axes[2][column].axhline(1.0, **STYLES["loop"] | {"label": None})
+        axes[2][column].set_ylim(0, 1.4)
+    for row, label in zip(axes, ("time (µs)", "busbw (GB/s)", "share of the limit"), strict=True):
+        row[0].set_ylabel(label)
+    _save(figure, axes, file)
+
+
+def plot_network(results: Sequence[Result], file: Path) -> None:
+    """Time and the share of the links' bound over size; a column for each setup and MPI."""
+    figure, axes = _figure(2, len(results))
+    for column, result in enumerate(results):
+        setup = result["setup"]
+        times = _medians(result["rows"])
+        bounds = {row["nbytes"]: row["bound"] for row in result["rows"]}
+        large = {size for size, bound in bounds.items() if bound > 1e-4}
+        _lines(axes[0][column], {name: [(s, t * 1e3) for s, t in own] for name, own in times.items()})
+        shares = {name: [(s, bounds[s] / t) for s, t in own if s in large] for name, own in times.items()}
+        _lines(axes[1][column], shares)
+        axes[0][column].plot(list(bounds), [bound * 1e3 for bound in bounds.values()], **STYLES["loop"])
+        axes[0][column].lines[-1].set_label("the links' bound")
+        axes[0][column].set_ylim(bottom=0.05)
+        axes[0][column].set_yscale("log")
+        hosts = f"{setup['hosts']} hosts x {setup['ranks_per_host']}, {setup['rate']}/s"
+        axes[0][column].set_title(f"{hosts}, {mpi_name(result['machine']['mpi'])}", fontsize=10)
+        axes[1][column].set_ylim(bottom=0)
+        _bandwidth_beside(axes[1][column], setup["rate"], last=column == len(results) - 1)
+    axes[0][0].set_ylabel("time (ms)")
+    axes[1][0].set_ylabel("share of the bound")
+    _save(figure, axes, file)
+
+
+def _bandwidth_beside(axes: Any, rate: str, last: bool) -> None:
+    megabytes = 1e-6 / parse_link(f"{rate},0s")[0]
+    beside = axes.secondary_yaxis("right", functions=(lambda s: s * megabytes, lambda b: b / megabytes))
+    if last:
+        beside.set_ylabel("busbw over each link (MB/s)")
+
+
+def plot_prediction(document: Result, file: Path) -> None:
+    """Predicted and measured times of each algorithm over size, and by how much they differ."""
+    figure, axes = _figure(1, 2, width=6.0, height=4.4)
+    names = list(dict.fromkeys(one["algorithm"] for one in document["predictions"]))
+    for index, name in enumerate(names):
+        own = [one for one in document["predictions"] if one["algorithm"] == name]
+        sizes, color = [one["nbytes"] for one in own], f"C{index}"
+        axes[0][0].plot(sizes, [one["predicted"] * 1e3 for one in own], color=color, label=f"{name}, predicted")
+        axes[0][0].plot(sizes, [one["measured"] * 1e3 for one in own], "o", color=color, label=f"{name}, run")
+        axes[0][1].plot(sizes, [one["error"] * 100 for one in own], "o-", color=color)
+    _sized(axes[0][0], [one["nbytes"] for one in document["predictions"]])
+    _sized(axes[0][1], [one["nbytes"] for one in document["predictions"]])
+    axes[0][0].set_yscale("log")
+    axes[0][0].set_ylabel("time (ms)")
+    axes[0][1].axhline(0.0, color="grey", linewidth=0.8)
+    axes[0][1].set_ylabel("predicted is longer by (%)")
+    figure.suptitle(
+        f"all-reduce on {document['hosts']} hosts, {document['rate']}/s, predicted from {document['measured_on_hosts']}"
+    )
+    _save(figure, axes, file)
+
+
+def plot_collectives(results: Sequence[Result], file: Path) -> None:
+    """Times over size; a row for each MPI and number of ranks, a column for each collective."""
+    names = [name for name in results[0]["rows"] if name != "barrier"]
+    figure, axes = _figure(len(results), len(names), width=3.2, height=2.7)
+    for row, result in zip(axes, results, strict=True):
+        for panel, name in zip(row, names, strict=True):
+            points: Points = {}
+            for one in result["rows"][name]:
+                key = "ringcomm" if one["algorithm"] == "auto" else "mpi"
+                points.setdefault(key, []).append((one["size"], one["time"] * 1e6))
+            _lines(panel, points)
+            panel.set_yscale("log")
+            panel.set_title(name, fontsize=9)
+        row[0].set_ylabel(f"{mpi_name(result['machine']['mpi'])}\n{result['ranks']} ranks, µs", fontsize=9)
+    _save(figure, axes, file)
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _medians(rows: Sequence[Result]) -> Points:
+    points: Points = {}
+    for row in sorted(rows, key=lambda row: row["nbytes"]):
+        for name, times in row["seconds"].items():
+            points.setdefault(name, []).append((row["nbytes"], statistics.median(times)))
+    return points
+
+
+def _figure(down: int, across: int, width: float = 4.6, height: float = 3.2) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width * across, height * down + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(down, across, squeeze=False)
+
+
+def _lines(axes: Any, points: Points) -> None:
+    sizes: set[int] = set()
+    for name, own in points.items():
+        if own:
+            style = STYLES.get(name, {"label": name})
+            axes.plot(*zip(*own, strict=True), **{"marker": "o", "markersize": 2.5, "linewidth": 1.4} | style)
+            sizes |= {size for size, _ in own}
+    _sized(axes, sizes)
+
+
+def _sized(axes: Any, sizes: Any) -> None:
+    ticks = sorted(set(sizes))
+    ticks = ticks[:: math.ceil(len(ticks) / 6)] or [1]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [human_size(tick) for tick in ticks], fontsize=8)
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+
+
+def _save(figure: Figure, axes: Any, file: Path) -> None:
+    """With one legend for all."""
+    handles: dict[str, Any] = {}
+    for panel in axes.flat:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(5, len(handles)), fontsize=8)
+    figure.savefig(file, dpi=100)

@@ -1,0 +1,118 @@
+"""A training step on two ranks or more: what communication adds, ours against DistributedDataParallel with Gloo.
+
+    mpiexec -n 2 python benchmarks/training_step.py --json training.json
+
+8 x Linear(2048), batch 32, one thread per rank: 134 MB of gradients. Three ways take turns in random order: the ranks
+train without communication ("alone"), with ringcomm's optimizer, and with DDP. A step's time is the slowest rank's; the
+added time is the median of the differences to the step alone of the same turn. The gradients of the two are compared
+first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from measure import machine, now, pin, slowest, write
+from mpi4py import MPI
+from peers import start_gloo
+from torch import nn
+
+import ringcomm.torch as hvd
+
+WIDTH, LAYERS, BATCH = 2048, 8, 32
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
+
+
+def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, data: torch.Tensor) -> Callable[[], None]:
+    def step() -> None:
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def contestants(data: torch.Tensor) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
+    models: dict[str, nn.Module] = {name: make_model() for name in ("alone", "ringcomm", "ddp")}
+    optimizers = {name: torch.optim.SGD(model.parameters(), lr=1e-3) for name, model in models.items()}
+    wrapped = hvd.DistributedOptimizer(optimizers["ringcomm"], models["ringcomm"].named_parameters())
+    parallel = nn.parallel.DistributedDataParallel(models["ddp"])
+    return {
+        "alone": step_of(models["alone"], optimizers["alone"], data),
+        "ringcomm": step_of(models["ringcomm"], wrapped, data),
+        "ddp": step_of(parallel, optimizers["ddp"], data),
+    }, models
+
+
+def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
+    """95 % bootstrap interval of the median."""
+    rng = random.Random(0)
+    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    world = MPI.COMM_WORLD
+    pin(world.rank)
+    hvd.init()
+    start_gloo(world)
+    torch.manual_seed(10 + world.rank)
+    steps, models = contestants(torch.randn(BATCH, WIDTH))
+
+    for _ in range(4):  # plans and buckets settle
+        for step in steps.values():
+            step()
+    for ours, theirs in zip(models["ringcomm"].parameters(), models["ddp"].parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-7)
+
+    rng = random.Random(0)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    order = list(steps)
+    for _ in range(options.turns):
+        rng.shuffle(order)
+        for name in order:
+            world.Barrier()
+            begin = time.perf_counter()
+            steps[name]()
+            times[name].append(time.perf_counter() - begin)
+    seconds = slowest(world, times)
+    if world.rank == 0:
+        report(seconds, world.size, options)
+    torch.distributed.destroy_process_group()
+    hvd.shutdown()
+
+
+def report(seconds: dict[str, list[float]], ranks: int, options: argparse.Namespace) -> None:
+    added = {
+        name: [t - alone for t, alone in zip(seconds[name], seconds["alone"], strict=True)]
+        for name in ("ringcomm", "ddp")
+    }
+    print(f"alone {statistics.median(seconds['alone']) * 1e3:.1f} ms")
+    for name, values in added.items():
+        low, high = interval(values)
+        print(f"{name} adds {statistics.median(values) * 1e3:.1f} ms [{low * 1e3:.1f}, {high * 1e3:.1f}]")
+    ratio = statistics.median(added["ringcomm"]) / statistics.median(added["ddp"])
+    print(f"ringcomm adds {ratio:.2f} of what DDP with Gloo adds")
+    if options.json:
+        described = {**machine(), "torch": torch.__version__}
+        result = {"ranks": ranks, "turns": options.turns, "date": now(), "ratio": ratio, "machine": described}
+        write(options.json, {**result, "seconds": seconds})
+
+
+if __name__ == "__main__":
+    main()

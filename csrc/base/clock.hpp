@@ -1,0 +1,69 @@
+// Time, and what a waiting loop does between two looks.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace ringcomm {
+
+inline std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+inline void cpu_relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spin, then yield, then sleep for longer and longer. With more ranks than cores the yields hand the core to the
+// rank we wait for; MPI cannot wake anybody, so a wait on messages ends up polling with `longest_sleep` between looks.
+class Backoff {
+ public:
+  explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64)
+      : longest_(longest_sleep), spins_(spins), yields_(yields) {}
+  // Waits of one host's ranks for each other are short, and waking a sleeper takes longer than most; so spin and yield for
+  // so long at least. A yield may cost a time slice to a stranger: spin as long as every rank has a core.
+  void insist(std::int64_t spin_ns, std::int64_t yield_ns) {
+    spin_ns_ = spin_ns;
+    yield_ns_ = yield_ns;
+  }
+  void reset() { looks_ = 0; }
+  // How long the caller should sleep now; zero while spinning or yielding (then it has been done here).
+  std::chrono::nanoseconds next() {
+    if (looks_ == 0 && yield_ns_ > 0) began_ = now_ns();
+    if (looks_ < spins_ || within(looks_ == spins_, spin_ns_)) {
+      if (looks_ < spins_) ++looks_;
+      cpu_relax();
+      return std::chrono::nanoseconds{0};
+    }
+    if (looks_ < spins_ + yields_ || within(looks_ == spins_ + yields_, spin_ns_ + yield_ns_)) {
+      if (looks_ < spins_ + yields_) ++looks_;
+      std::this_thread::yield();
+      return std::chrono::nanoseconds{0};
+    }
+    const int doublings = std::min(looks_ - spins_ - yields_, 20);
+    if (doublings < 20) ++looks_;
+    return std::min(longest_, std::chrono::nanoseconds{2000} * (1 << doublings));
+  }
+  void pause() {
+    if (const auto sleep = next(); sleep.count() > 0) std::this_thread::sleep_for(sleep);
+  }
+
+ private:
+  bool within(bool phase_ends, std::int64_t ns) const { return phase_ends && yield_ns_ > 0 && now_ns() - began_ < ns; }
+
+  std::chrono::nanoseconds longest_;
+  int spins_, yields_, looks_ = 0;
+  std::int64_t spin_ns_ = 0, yield_ns_ = 0, began_ = 0;
+};
+
+}  // namespace ringcomm

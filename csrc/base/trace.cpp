@@ -1,0 +1,94 @@
+#include "base/trace.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+
+namespace ringcomm {
+namespace {
+
+thread_local TraceLabel* current = nullptr;
+
+// Cuts text to fit, ends it with a zero, and never leaves half a UTF-8 character. What lies behind stays as it was.
+template <std::size_t N>
+void put(char (&field)[N], std::string_view text) {
+  std::size_t length = std::min(text.size(), N - 1);
+  const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u; };
+  while (length > 0 && length < text.size() && continues(length)) --length;
+  if (length > 0) std::memcpy(field, text.data(), length);
+  field[length] = 0;
+}
+
+}  // namespace
+
+void Trace::enable(bool on) {
+  const std::lock_guard drain(draining_);
+  const std::lock_guard lock(mutex_);
+  if (on && !ring_) {  // made whole now, so that nobody waits for pages later
+    ring_ = std::make_unique<TraceEvent[]>(capacity_);
+    spare_ = std::make_unique<TraceEvent[]>(capacity_);
+  }
+  on_.store(on, std::memory_order_relaxed);
+}
+
+void Trace::record(std::string_view category, std::string_view name, std::string_view detail, std::int64_t begin_ns,
+                   std::int64_t end_ns, std::uint64_t bytes, int rank, int thread, int lane) {
+  if (!enabled()) return;
+  const std::lock_guard lock(mutex_);
+  if (written_ >= capacity_) dropped_.fetch_add(1, std::memory_order_relaxed);  // the oldest, or this one
+  if (capacity_ == 0) return;
+  TraceEvent& event = ring_[written_++ % capacity_];
+  event.begin_ns = begin_ns;
+  event.end_ns = end_ns;
+  event.bytes = bytes;
+  event.rank = rank;
+  event.thread = thread;
+  event.lane = lane;
+  put(event.category, category);
+  put(event.name, name);
+  put(event.detail, detail);
+}
+
+std::vector<TraceEvent> Trace::drain() {
+  const std::lock_guard drain(draining_);
+  std::uint64_t written = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    ring_.swap(spare_);
+    written = std::exchange(written_, 0);
+  }
+  const std::size_t kept = std::min<std::uint64_t>(written, capacity_), first = written > capacity_ ? written % capacity_ : 0;
+  std::vector<TraceEvent> events;
+  events.reserve(kept);
+  for (std::size_t i = 0; i < kept; ++i) events.push_back(spare_[(first + i) % capacity_]);
+  return events;
+}
+
+Trace& trace() {
+  static Trace& ring = *new Trace();  // never destroyed: a thread may record while the process ends
+  return ring;
+}
+
+TraceScope::TraceScope(TraceLabel& label) : before_(current) {
+  if (label.since_ns == 0) label.since_ns = now_ns();
+  current = &label;
+}
+
+TraceScope::~TraceScope() { current = before_; }
+
+std::int64_t trace_clock() { return current ? now_ns() : 0; }
+
+void trace_since(std::string_view category, std::int64_t until_ns) {
+  if (!current || until_ns == 0) return;
+  trace().record(category, current->name, {}, current->since_ns, until_ns, 0, current->rank, current->thread);
+  current->since_ns = until_ns;
+}
+
+void trace_lane(std::string_view category, std::string_view detail, std::int64_t begin_ns, std::uint64_t bytes, int lane) {
+  if (!current || begin_ns == 0) return;
+  trace().record(category, current->name, detail, begin_ns, now_ns(), bytes, current->rank, current->thread, lane);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,72 @@
+// One ring of events per process feeds timeline, log and stall report. Off: one relaxed load per event.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ringcomm {
+
+struct TraceEvent {
+  std::int64_t begin_ns, end_ns;  // steady clock; equal for an instant
+  std::uint64_t bytes;
+  std::int32_t rank, thread;      // thread: 0 caller, 1 worker
+  std::int32_t lane;              // of a pipeline whose lanes overlap in time; -1: none
+  char category[16];              // "queue", "ready", "agree", "cycle", "pack", "run", "unpack", "done"; within "run":
+                                  // "host wait", "host work", "share-reduce", "share-only"
+  char name[64];                  // tensor or call
+  char detail[32];                // path that ran: "ring", "shared", ...
+};
+
+class Trace {
+ public:
+  explicit Trace(std::size_t capacity = 65536) : capacity_(capacity) {}
+  void enable(bool on);  // memory is taken when it is first switched on
+  bool enabled() const { return on_.load(std::memory_order_relaxed); }
+  void record(std::string_view category, std::string_view name, std::string_view detail, std::int64_t begin_ns,
+              std::int64_t end_ns, std::uint64_t bytes, int rank, int thread, int lane = -1);
+  std::vector<TraceEvent> drain();  // oldest first; empties the ring. Recording goes on meanwhile
+  std::uint64_t dropped() const { return dropped_.load(); }
+
+ private:
+  std::atomic<bool> on_{false};
+  std::atomic<std::uint64_t> dropped_{0};
+  using Memory = std::unique_ptr<TraceEvent[]>;
+  const std::size_t capacity_;
+  std::mutex draining_;  // taken before the other; guards spare_
+  std::mutex mutex_;     // guards ring_, written_
+  Memory ring_, spare_;  // drained in turns
+  std::uint64_t written_ = 0;  // since the last drain
+};
+
+Trace& trace();  // the process's ring
+
+// The call that events of deeper layers belong to, for as long as a TraceScope says so on its thread.
+struct TraceLabel {
+  std::string_view name;
+  int rank = 0, thread = 0;
+  std::int64_t since_ns = 0;  // the end of its last event
+};
+
+class TraceScope {
+ public:
+  explicit TraceScope(TraceLabel& label);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  TraceLabel* const before_;
+};
+
+// These do nothing without a scope on this thread.
+std::int64_t trace_clock();  // now; 0 without a scope
+// What the call has done since its last event of this kind, until `until_ns`, which trace_clock() gave.
+void trace_since(std::string_view category, std::int64_t until_ns);
+void trace_lane(std::string_view category, std::string_view detail, std::int64_t begin_ns, std::uint64_t bytes, int lane);
+
+}  // namespace ringcomm

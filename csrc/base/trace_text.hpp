@@ -1,0 +1,35 @@
+// Events as the text of a Chrome trace: what Perfetto and chrome://tracing read.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "base/trace.hpp"
+
+namespace ringcomm {
+
+// One row per tensor, and below it one for each lane of its pipeline: events of a row must not overlap.
+class TraceText {
+ public:
+  TraceText(int rank, bool mark_cycles) : rank_(rank), mark_cycles_(mark_cycles) {}
+  int row(std::string_view name, int lane = -1);  // its number; a new one is told of in the next text
+  // JSON objects with ",\n" between them: rows that are new, then the events.
+  std::string text(std::span<const TraceEvent> events);
+
+ private:
+  void add(const TraceEvent& event, std::string& out);
+  void describe(std::string_view kind, int row);
+
+  const int rank_;
+  const bool mark_cycles_;
+  std::unordered_map<std::string, std::map<int, int>> rows_;  // name, lane: number
+  std::unordered_map<std::string, int> places_;               // of names, in the order of rows
+  int last_ = 0;
+  std::string new_rows_;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,61 @@
+// Element types, reduction operations and collectives: the vocabulary that every layer shares.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+namespace ringcomm {
+
+enum class DType : std::uint8_t {
+  float16, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, boolean,
+};
+
+struct DTypeInfo {
+  std::string_view name;
+  std::size_t size;  // bytes of one element
+  bool floating;
+};
+
+// One row per DType, in its order. A new dtype is a new row here and one in the kernels' table.
+inline constexpr std::array<DTypeInfo, 13> kDTypes{{
+    {"float16", 2, true}, {"bfloat16", 2, true}, {"float32", 4, true}, {"float64", 8, true},
+    {"int8", 1, false}, {"int16", 2, false}, {"int32", 4, false}, {"int64", 8, false},
+    {"uint8", 1, false}, {"uint16", 2, false}, {"uint32", 4, false}, {"uint64", 8, false},
+    {"bool", 1, false},
+}};
+
+inline constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
+inline constexpr std::size_t size_of(DType d) { return info(d).size; }
+
+// `average` is a sum whose result is divided by the number of ranks. `adasum` (kernels.hpp) is no reduction of elements
+// but of whole floating vectors, two at a time: of an all-reduce only.
+enum class Op : std::uint8_t { average, sum, min, max, product, adasum };
+inline constexpr std::array<std::string_view, 6> kOpNames{"average", "sum", "min", "max", "product", "adasum"};
+inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, Op::product};
+inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
+
+enum class Collective : std::uint8_t { allreduce, reduce, broadcast, allgather, reducescatter, alltoall, barrier };
+inline constexpr std::array<std::string_view, 7> kCollectiveNames{
+    "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier"};
+inline constexpr std::string_view name_of(Collective c) { return kCollectiveNames[static_cast<std::size_t>(c)]; }
+
+// Part `index` of `count` elements split into `parts` parts that differ by one element at most.
+struct Part {
+  std::size_t first;
+  std::size_t count;
+};
+inline constexpr Part split(std::size_t count, std::size_t parts, std::size_t index) {
+  const std::size_t base = count / parts, rest = count % parts;
+  return {index * base + (index < rest ? index : rest), base + (index < rest ? 1 : 0)};
+}
+
+// Elements of all parts together.
+inline std::size_t total(const std::vector<std::size_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+}  // namespace ringcomm

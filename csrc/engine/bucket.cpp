@@ -1,0 +1,217 @@
+#include "engine/bucket.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <numeric>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm {
+
+std::shared_ptr<std::byte[]> aligned_bytes(std::size_t nbytes) {
+  constexpr std::align_val_t kAlign{64};
+  auto* data = static_cast<std::byte*>(::operator new[](std::max<std::size_t>(nbytes, 1), kAlign));
+  return {data, [kAlign](std::byte* p) { ::operator delete[](p, kAlign); }};
+}
+
+void FusionBuffer::release() {
+  if (offset_ != kPrivate) node_->free(offset_);
+  offset_ = kPrivate;
+  heap_.reset();
+  data_ = nullptr;
+  nbytes_ = 0;
+}
+
+std::byte* FusionBuffer::at_least(std::size_t nbytes) {
+  if (nbytes <= nbytes_) return data_;
+  release();
+  const std::size_t rounded = std::bit_ceil(nbytes);
+  if (node_) {
+    try {
+      offset_ = node_->allocate(rounded);
+      data_ = node_->at(node_->rank(), offset_);
+    } catch (const Error&) {
+      node_.reset();  // no room in the arena: from now on ordinary memory, which the channel stages
+    }
+  }
+  if (!data_) {
+    heap_ = aligned_bytes(rounded);
+    data_ = heap_.get();
+  }
+  nbytes_ = rounded;
+  return data_;
+}
+
+namespace {
+
+using Counts = std::vector<std::size_t>;
+
+Counts times(const Counts& rows, std::size_t row) {
+  Counts result(rows);
+  for (std::size_t& n : result) n *= row;
+  return result;
+}
+
+void provide_output(Call& call, const Pending& pending, std::size_t elements) {
+  if (call.output || pending.stand_in) return;
+  Operation& operation = *pending.operation;
+  operation.output_bytes = elements * size_of(call.dtype);
+  operation.output = aligned_bytes(operation.output_bytes);
+  call.output = operation.output.get();
+}
+
+// The call of one operation, with what only agreement tells filled in.
+Call call_of(const Agreed& part, const Channel& channel, const std::vector<int>& absent) {
+  const Pending& pending = *part.pending;
+  const Named& request = pending.request;
+  Operation& operation = *pending.operation;
+  Call call = request.call;
+  call.agreed = true;
+  call.absent = absent;
+  const auto size = static_cast<std::size_t>(channel.size());
+  const auto me = static_cast<std::size_t>(channel.rank());
+  switch (call.collective) {
+    case Collective::allgather: {
+      operation.counts.assign(part.sizes.begin(), part.sizes.end());
+      call.counts = times(operation.counts, request.row);
+      provide_output(call, pending, std::accumulate(call.counts.begin(), call.counts.end(), std::size_t{0}));
+      break;
+    }
+    case Collective::reducescatter: {
+      for (std::size_t i = 0; i < size; ++i) operation.counts.push_back(split(request.rows, size, i).count);
+      call.counts = times(operation.counts, request.row);
+      provide_output(call, pending, call.counts[me]);
+      break;
+    }
+    case Collective::alltoall: {
+      const Counts splits = request.splits.empty() ? Counts(size, request.rows / size) : request.splits;
+      call.even = part.sizes.size() == 1;
+      if (call.even) {
+        operation.counts.assign(size, part.sizes[0]);
+      } else {
+        operation.counts.assign(part.sizes.begin(), part.sizes.end());
+      }
+      call.counts = times(splits, request.row);
+      call.receive_counts = times(operation.counts, request.row);
+      provide_output(call, pending,
+                     std::accumulate(call.receive_counts.begin(), call.receive_counts.end(), std::size_t{0}));
+      break;
+    }
+    default: break;
+  }
+  return call;
+}
+
+// The bucket as one call, to be worked on in `buffer`.
+Call fused_call(const std::vector<Agreed>& parts, const std::vector<int>& absent, void* buffer) {
+  Call fused = parts[0].pending->request.call;
+  fused.input = fused.output = buffer;
+  fused.count = 0;
+  for (const Agreed& part : parts) {
+    fused.parts.push_back(part.pending->request.call.count);
+    fused.count += fused.parts.back();
+  }
+  fused.agreed = true;
+  fused.absent = absent;
+  fused.name += " + " + std::to_string(parts.size() - 1);
+  return fused;
+}
+
+// What runs in place, or in no place of this rank's.
+class SingleTask final : public Task {
+ public:
+  SingleTask(Channel& channel, Call call) : task_(channel.start(std::move(call))) {}
+  Progress advance() override { return task_->advance(); }
+  void abandon() noexcept override { task_->abandon(); }
+
+ private:
+  std::unique_ptr<Task> task_;
+};
+
+class FusedTask final : public Task {
+ public:
+  FusedTask(const Context& context, Channel& channel, FusionBuffer& buffer, std::vector<Agreed> parts,
+            const std::vector<int>& absent)
+      : context_(context), channel_(channel), parts_(std::move(parts)), begun_ns_(now_ns()) {
+    std::size_t count = 0;
+    for (const Agreed& part : parts_) count += call(part).count;
+    buffer_ = buffer.at_least(count * item());
+    fused_ = fused_call(parts_, absent, buffer_);
+  }
+
+  Progress advance() override {
+    if (stage_ == Stage::pack) return copy_some(true), Progress::moved;
+    if (stage_ == Stage::unpack) return copy_some(false) ? Progress::done : Progress::moved;
+    const Progress progress = task_->advance();
+    if (progress != Progress::done) return progress;
+    task_.reset();
+    const std::int64_t begun = std::exchange(begun_ns_, now_ns());
+    for (const Agreed& part : parts_) {
+      if (!trace().enabled()) break;
+      context_.traced("run", part.pending->operation->name, begun, begun_ns_, call(part).count * item(),
+                      "fused, " + std::to_string(parts_.size()) + " together");
+    }
+    stage_ = Stage::unpack;
+    return Progress::moved;
+  }
+  void abandon() noexcept override {
+    if (task_) task_->abandon();
+  }
+
+ private:
+  enum class Stage : std::uint8_t { pack, run, unpack };
+  static constexpr std::size_t kBytesPerTurn = 4 << 20;  // then others have their turn
+
+  static const Call& call(const Agreed& part) { return part.pending->request.call; }
+  std::size_t item() const { return size_of(call(parts_[0]).dtype); }
+
+  // Copies tensors in or out, whole ones, until a turn's worth is done. True once all are.
+  bool copy_some(bool in) {
+    for (std::size_t bytes = 0; next_ < parts_.size() && bytes < kBytesPerTurn; ++next_) {
+      const Call& one = call(parts_[next_]);
+      const std::size_t length = one.count * item();
+      if (length > 0 && in) kernels::copy(buffer_ + at_, one.input, length);
+      if (length > 0 && !in) kernels::copy(one.output, buffer_ + at_, length);
+      at_ += length;
+      bytes += length;
+    }
+    if (next_ < parts_.size()) return false;
+    for (const Agreed& part : parts_) {
+      context_.traced(in ? "pack" : "unpack", part.pending->operation->name, begun_ns_, now_ns(),
+                      call(part).count * item());
+    }
+    next_ = at_ = 0;
+    begun_ns_ = now_ns();
+    if (in) start();
+    return true;
+  }
+
+  void start() {
+    task_ = channel_.start(std::move(fused_));
+    stage_ = Stage::run;
+  }
+
+  const Context& context_;
+  Channel& channel_;
+  const std::vector<Agreed> parts_;
+  std::byte* buffer_ = nullptr;
+  Call fused_;
+  std::size_t next_ = 0, at_ = 0;
+  Stage stage_ = Stage::pack;
+  std::unique_ptr<Task> task_;
+  std::int64_t begun_ns_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, FusionBuffer& buffer,
+                                  std::vector<Agreed> parts, const std::vector<int>& absent) {
+  if (parts.size() == 1) return std::make_unique<SingleTask>(channel, call_of(parts[0], channel, absent));
+  if (parts[0].pending->stand_in) return std::make_unique<SingleTask>(channel, fused_call(parts, absent, nullptr));
+  return std::make_unique<FusedTask>(context, channel, buffer, std::move(parts), absent);
+}
+
+}  // namespace ringcomm

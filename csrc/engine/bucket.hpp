@@ -1,0 +1,45 @@
+// One verdict to run, as a task: fused tensors are packed, reduced in one call, unpacked; a single one runs where it
+// lies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/context.hpp"
+#include "task/channel.hpp"
+#include "task/task.hpp"
+
+namespace ringcomm {
+
+struct Agreed {
+  PendingPtr pending;
+  std::vector<std::uint64_t> sizes;  // VerdictItem::sizes
+};
+
+// Where fused tensors are packed: in the host's arena if the set has one (then the reduction needs no further copy),
+// else in ordinary memory. Kept, and grown to the largest bucket seen.
+class FusionBuffer {
+ public:
+  explicit FusionBuffer(std::shared_ptr<Node> node) : node_(std::move(node)) {}
+  ~FusionBuffer() { release(); }
+  FusionBuffer(const FusionBuffer&) = delete;
+  FusionBuffer& operator=(const FusionBuffer&) = delete;
+  std::byte* at_least(std::size_t nbytes);
+
+ private:
+  void release();
+  std::shared_ptr<Node> node_;
+  std::uint64_t offset_ = kPrivate;
+  std::shared_ptr<std::byte[]> heap_;
+  std::byte* data_ = nullptr;
+  std::size_t nbytes_ = 0;
+};
+
+std::shared_ptr<std::byte[]> aligned_bytes(std::size_t nbytes);  // to 64
+
+// Does not finish the operations; fills their outputs and counts. `absent`: ranks of the set that give nothing to any.
+std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, FusionBuffer& buffer,
+                                  std::vector<Agreed> parts, const std::vector<int>& absent);
+
+}  // namespace ringcomm

@@ -1,0 +1,73 @@
+// What the engine's parts share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/trace.hpp"
+#include "engine/control.hpp"
+#include "engine/engine.hpp"
+#include "engine/tags.hpp"
+
+namespace ringcomm {
+
+class PlanRun;
+
+// A named operation from submit() until it has finished. After submit() only the worker touches it.
+struct Pending {
+  Named request;
+  std::shared_ptr<Operation> operation;
+  Descriptor signature;
+  std::uint64_t group = 0;
+  std::uint32_t group_size = 1;
+  std::shared_ptr<PlanRun> plan;     // a plan's step, not a request
+  bool join = false;                 // not a request: this rank has nothing more to give, until all have joined
+  bool stand_in = false;             // for what this rank, having joined, takes part in without having submitted it
+  std::int64_t submitted_ns = 0, sent_ns = 0;
+  std::int64_t withdrawn_ns = 0;     // when this rank asked to give it up; 0: it has not
+  bool agreed = false;
+};
+using PendingPtr = std::shared_ptr<Pending>;
+
+struct Context {
+  Context(std::shared_ptr<Transport> t, EngineConfig c)
+      : config(std::move(c)), transport(std::move(t)), tags(transport->tag_limit()), control(*transport) {}
+  const EngineConfig config;
+  const std::shared_ptr<Transport> transport;
+  const TagMap tags;
+  std::mutex mutex;  // guards what user threads and the worker share; held briefly, never while anything is called back
+  std::size_t open = 0;  // operations in flight in all sets; guarded
+  Control control;  // the worker's
+
+  int rank() const { return transport->rank(); }
+  void traced(const char* category, const std::string& name, std::int64_t begin, std::int64_t end,
+              std::uint64_t bytes = 0, std::string_view detail = {}) const {
+    if (trace().enabled()) trace().record(category, name, detail, begin, end, bytes, rank(), 1);
+  }
+};
+
+// FNV-1a over what must agree.
+class Hash {
+ public:
+  Hash& add(const void* data, std::size_t nbytes) {
+    for (std::size_t i = 0; i < nbytes; ++i)
+      value_ = (value_ ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3ULL;
+    return *this;
+  }
+  Hash& add(std::uint64_t value) { return add(&value, sizeof value); }
+  Hash& add(const std::string& text) { return add(text.size()).add(text.data(), text.size()); }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325ULL;
+};
+
+Descriptor signature_of(const Named& request);
+PendingPtr stand_in_for(const std::string& name, const Descriptor& signature);
+std::vector<std::uint64_t> extra_of(const Named& request);
+
+}  // namespace ringcomm

@@ -1,0 +1,110 @@
+// Named operations that ranks may submit in any order, and plans of a training step. See engine.cpp for the protocol.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/operation.hpp"
+#include "engine/worker.hpp"
+#include "task/channel.hpp"
+
+namespace ringcomm {
+
+struct EngineConfig {
+  std::size_t fusion_bytes = 64 << 20;  // largest fused bucket
+  std::size_t cache_capacity = 4096;    // names remembered per set
+  double stall_warn_seconds = 60;       // 0: never
+  double stall_fail_seconds = 0;        // 0: never
+  ChannelConfig channel;
+};
+
+// A request by name. For allgather, reducescatter and alltoall on dimension 0: `rows` of `row` elements.
+struct Named {
+  Call call;                        // name, dtype, op, root, scales, wire, algorithm, input, output, count, shape
+  std::size_t row = 1;              // elements of one row (allgather, reducescatter, alltoall)
+  std::size_t rows = 0;             // this rank's first dimension
+  std::vector<std::size_t> splits;  // alltoall: rows to each rank; empty: even
+  // Output of a size known here may be given (call.output); else the core allocates it: Operation::output, counts.
+};
+
+struct PlanBucket {
+  DType dtype = DType::float32;
+  std::size_t count = 0;
+  void* data = nullptr;             // reduced in place
+};
+
+struct Pending;  // a request and what has become of it
+class Plan;  // the buckets of a training step
+class PlanRun;
+class NamedSet;
+
+class Engine {
+ public:
+  // The engine's own transport (used by the worker alone). `node` serves sets whose ranks are all on this host.
+  Engine(std::shared_ptr<Worker> worker, std::shared_ptr<Transport> transport, EngineConfig config);
+  ~Engine();  // what is in flight fails with Error(shut_down); says no goodbye, that is leave()'s
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Process sets: set 0 is everybody. Collective in the sense that all ranks add the same sets in the same order.
+  // `slot`: of the node, for nothing else. Throws Error(invalid) for ranks that are none, and when message tags run
+  // out.
+  int add_set(std::vector<int> ranks, std::shared_ptr<Node> node, int slot);
+  void remove_set(int set);  // throws Error(invalid) while operations of it are in flight, or plans open
+
+  // Any thread. Throws Error(invalid) for a name that is in flight already, Error(shut_down) after leave(). After a
+  // fatal error, the operation returned has failed with it.
+  std::shared_ptr<Operation> submit(int set, Named request);
+  // A request made once and submitted often, each time in place of another array or the same.
+  static std::shared_ptr<const Pending> prepare(Named request);
+  std::shared_ptr<Operation> submit(int set, const std::shared_ptr<const Pending>& prepared, void* data);
+  // All of it runs together, in one agreement.
+  std::vector<std::shared_ptr<Operation>> submit_group(int set, std::vector<Named> requests);
+
+  // This rank has nothing more to give to these sets. Until all ranks of a set have joined, it takes part in whatever
+  // any of them submits: with no rows, or with values that leave the result of the others as it is (an average still
+  // divides by the size of the set); an operation whose root has joined fails on the others with Error(joined). Then
+  // the set's Operation is done, and last_joined the same on every rank. Until it is, submit() on the set throws
+  // Error(invalid). So does this, before it does anything, for a set that it has joined, is not in, or has begun a
+  // plan's step of and not finished.
+  std::vector<std::shared_ptr<Operation>> join(const std::vector<int>& sets);
+
+  // A plan: buckets fixed once; `items` flags per step say what a rank had. The ranks of a set make and close the same
+  // plans in the same order. `slot`: of the node, for nothing else.
+  std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
+                                  kernels::Scale post, std::optional<DType> wire, std::size_t items,
+                                  std::shared_ptr<Node> node, int slot);
+
+  void leave();  // says goodbye to every rank: pending operations here and their peers' fail, typed
+  std::vector<std::string> pending() const;
+
+ private:
+  friend class Plan;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// Used by one thread at a time. A step is begin(), ready() in any order, finish(); the next begins once the Operation
+// is done.
+class Plan {
+ public:
+  Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set, std::shared_ptr<PlanRun> run);
+  ~Plan();
+  void begin();  // the step starts here; agreement goes out. Throws Error(invalid) while a step is under way
+  void ready(
+      std::size_t bucket);  // filled; runs when everything before it in the plan has run. Begins the step if need be
+  // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had it.
+  // Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
+  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
+  bool bucket_done(std::size_t bucket) const;  // in the step begun last
+  void close();  // throws Error(invalid) while a step is under way
+
+ private:
+  std::shared_ptr<Engine::State> engine_;
+  std::shared_ptr<NamedSet> set_;
+  std::shared_ptr<PlanRun> run_;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,64 @@
+// What control messages say, as records, and as bytes. Ranks run the same binary on one kind of machine: numbers travel
+// as they lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/agree.hpp"
+
+namespace ringcomm {
+
+struct ReadyRecord {  // to the coordinator
+  std::uint32_t set = 0;
+  std::uint64_t heard = 0;  // verdicts of the set that the sender has heard
+  std::vector<Ready> entries;
+};
+struct VerdictRecord {  // from the coordinator
+  std::uint32_t set = 0;
+  std::uint64_t first = 0;  // number of verdicts[0]; the first of all is 1
+  std::vector<Verdict> verdicts;
+};
+struct WithdrawRecord {  // to the coordinator: the sender gives up one operation, and lives on
+  std::uint32_t set = 0;
+  std::string name, why;
+};
+struct GoingRecord {  // to the coordinator: the sender leaves; agree on nothing more
+  std::uint32_t set = 0;
+};
+struct ConfirmedRecord {  // from the coordinator: after this, no verdict comes
+  std::uint32_t set = 0;
+};
+struct SetEnd {
+  std::uint32_t set = 0;
+  std::uint64_t executed = 0;  // verdicts
+  std::vector<std::pair<std::string, std::uint64_t>> steps;  // of plans, completed
+  std::vector<int> because;  // of ranks that had left the set before; empty: the sender is the first, as far as it knows
+};
+struct LeaveRecord {  // to every rank: the sender executes so much in these sets, and nothing more
+  bool entirely = true;  // it leaves the job; else only these sets
+  std::vector<SetEnd> sets;
+};
+struct AbortRecord {  // to every rank: the sender met a fatal error
+  ErrorKind kind = ErrorKind::transport;
+  std::string what;
+  std::vector<int> ranks;
+};
+
+struct JoinRecord {  // to the coordinator: the sender has nothing more to give, and takes part in what others have
+  std::uint32_t set = 0;
+};
+
+using Record = std::variant<ReadyRecord, VerdictRecord, WithdrawRecord, GoingRecord, ConfirmedRecord, LeaveRecord,
+                            AbortRecord, JoinRecord>;
+using Bytes = std::vector<std::byte>;
+
+void encode(const Record& record, Bytes& out);  // appends
+std::vector<Record> decode(std::span<const std::byte> in);  // all of it; throws Error(transport) if it is malformed
+
+}  // namespace ringcomm

@@ -1,0 +1,46 @@
+// What a caller holds of work under way.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace ringcomm {
+
+class Worker;
+
+class Operation {
+ public:
+  explicit Operation(std::string name) : name(std::move(name)) {}
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  bool wait(double seconds);  // true once done; negative: for ever; never throws what the operation met
+  void finish(std::exception_ptr error = nullptr);  // the first one counts
+  std::exception_ptr error() const { return error_; }  // after done()
+
+  const std::string name;
+  // Results of a size that only agreement tells: the core's memory (64-byte aligned), and rows (dimension 0) per rank:
+  // allgather: of each rank's part; alltoall: received from each rank; reducescatter: of each rank's result.
+  // A plan's step: counts[i] ranks had item i. Read after done().
+  std::shared_ptr<std::byte[]> output;
+  std::size_t output_bytes = 0;
+  std::vector<std::size_t> counts;
+  int last_joined = -1;  // of a join: the rank that was last, of the engine's transport
+
+ private:
+  std::atomic<bool> done_{false};
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  std::exception_ptr error_;
+};
+
+// Waits wherever the worker runs: sleeps if it has a thread, else gives it turns. True once done; negative seconds: for
+// ever. `interrupted` (may be null) is asked every 50 ms; Error(interrupted) if it says so; the operation goes on.
+bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)());
+
+}  // namespace ringcomm

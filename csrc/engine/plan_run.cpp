@@ -1,0 +1,199 @@
+#include "engine/plan_run.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.hpp"
+
+namespace ringcomm {
+
+PlanRun::PlanRun(Context& context, NamedSet& set, PlanShape shape, int stream, std::unique_ptr<Channel> channel,
+                 std::uint64_t steps)
+    : context_(context),
+      set_(set),
+      shape_(std::move(shape)),
+      stream_(stream),
+      signature_(make_signature()),
+      ready_(shape_.buckets.size()),
+      channel_(std::move(channel)),
+      steps_(steps) {}
+
+// What must be equal on every rank; the stream too, for it names the tags.
+Descriptor PlanRun::make_signature() const {
+  Hash buckets;
+  std::size_t count = 0;
+  for (const PlanBucket& bucket : shape_.buckets) {
+    buckets.add(static_cast<std::uint64_t>(bucket.dtype)).add(bucket.count);
+    count += bucket.count;
+  }
+  Descriptor d;
+  d.collective = static_cast<std::uint8_t>(Collective::allreduce);
+  d.dtype = shape_.buckets.empty() ? 0 : static_cast<std::uint8_t>(shape_.buckets[0].dtype);
+  d.op = static_cast<std::uint8_t>(shape_.op);
+  if (shape_.wire) d.wire = static_cast<std::uint8_t>(*shape_.wire);
+  d.count = count;
+  d.shape = buckets.add(shape_.items).add(static_cast<std::uint64_t>(stream_)).value();
+  d.pre = ScaleBits(shape_.pre);
+  d.post = ScaleBits(shape_.post);
+  std::strncpy(d.algorithm, kPlanAlgorithm, sizeof d.algorithm - 1);
+  std::strncpy(d.name, shape_.name.c_str(), sizeof d.name - 1);
+  const std::string text = std::to_string(shape_.buckets.size()) + " buckets";
+  std::strncpy(d.shape_text, text.c_str(), sizeof d.shape_text - 1);
+  return d;
+}
+
+// ---- the caller's thread
+// ---------------------------------------------------------------------------------------------
+
+PendingPtr PlanRun::prepare() {
+  for (auto& flag : ready_) flag.store(0, std::memory_order_relaxed);
+  finishing_.store(false, std::memory_order_relaxed);
+  done_.store(0, std::memory_order_release);
+  begun_ = true;
+  step_ = std::make_shared<Operation>(shape_.name);
+  auto pending = std::make_shared<Pending>();
+  pending->operation = step_;
+  pending->signature = signature_;
+  pending->plan = shared_from_this();
+  pending->submitted_ns = now_ns();
+  return pending;
+}
+
+void PlanRun::fail_step(std::exception_ptr error) {
+  begun_ = false;
+  step_->finish(std::move(error));
+}
+
+void PlanRun::ready(std::size_t bucket) {
+  if (bucket >= ready_.size()) {
+    throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(ready_.size()) +
+                                        " buckets, not a bucket " + std::to_string(bucket));
+  }
+  ready_[bucket].store(1, std::memory_order_release);
+}
+
+std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present) {
+  if (present.size() != shape_.items) {
+    throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(shape_.items) + " items, but " +
+                                        std::to_string(present.size()) + " flags were given");
+  }
+  present_ = std::move(present);
+  begun_ = false;
+  finishing_.store(true, std::memory_order_release);
+  return step_;
+}
+
+// ---- the worker
+// ------------------------------------------------------------------------------------------------------
+
+void PlanRun::agree(PendingPtr pending, std::vector<int> absent) {
+  agreed_.push_back({std::move(pending), std::move(absent)});
+}
+
+bool PlanRun::answering() const {
+  return std::any_of(agreed_.begin(), agreed_.end(), [](const Step& step) { return step.pending->stand_in; });
+}
+
+bool PlanRun::turn() {
+  if (agreed_.empty()) return false;
+  if (steps_ >= ends_at_) {
+    const Error left = set_.left_error();
+    if (task_) task_->abandon();
+    end_step(std::make_exception_ptr(Error(left.kind(), "'" + shape_.name + "': " + left.what(), left.ranks())));
+    return true;
+  }
+  bool moved = false;
+  try {
+    while (task_ || start_next()) {
+      const Progress progress = task_->advance();
+      if (progress != Progress::done) return moved || progress == Progress::moved;
+      moved = true;
+      task_.reset();
+      if (next_ < shape_.buckets.size()) {
+        ++next_;
+        if (!stands_in()) done_.store(next_, std::memory_order_release);
+      } else {
+        flagged_ = true;
+      }
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid && error.kind() != ErrorKind::mismatch && error.kind() != ErrorKind::left)
+      throw;
+    if (task_) task_->abandon();
+    end_step(std::current_exception());
+    return true;
+  }
+  const bool flags_owed = shape_.items > 0 && !flagged_;
+  if (next_ < shape_.buckets.size() || flags_owed || !nothing_follows()) return moved;
+  end_step(nullptr);
+  return true;
+}
+
+bool PlanRun::start_next() {
+  if (next_ < shape_.buckets.size()) {
+    if (!nothing_follows() && !ready_[next_].load(std::memory_order_acquire)) return false;
+    task_ = channel_->start(bucket_call(shape_.buckets[next_]));
+    return true;
+  }
+  if (flagged_ || shape_.items == 0 || !nothing_follows()) return false;
+  task_ = channel_->start(flags_call());
+  return true;
+}
+
+Call PlanRun::flags_call() {
+  flags_.assign(shape_.items, 0);
+  if (!stands_in()) std::transform(present_.begin(), present_.end(), flags_.begin(), [](auto flag) { return flag != 0; });
+  Call call;
+  call.dtype = DType::int32;
+  call.input = call.output = stands_in() ? nullptr : flags_.data();
+  call.count = flags_.size();
+  call.absent = agreed_.front().absent;
+  call.name = shape_.name + "/present";
+  call.agreed = true;
+  return call;
+}
+
+Call PlanRun::bucket_call(const PlanBucket& bucket) const {
+  Call call;
+  call.dtype = bucket.dtype;
+  call.op = shape_.op;
+  call.input = call.output = stands_in() ? nullptr : bucket.data;
+  call.count = bucket.count;
+  call.absent = agreed_.front().absent;
+  call.pre = shape_.pre;
+  call.post = shape_.post;
+  if (info(bucket.dtype).floating && shape_.wire && size_of(*shape_.wire) < size_of(bucket.dtype))
+    call.wire = shape_.wire;
+  call.name = shape_.name + "/" + std::to_string(next_);
+  call.agreed = true;
+  return call;
+}
+
+void PlanRun::end_step(std::exception_ptr error) {
+  const PendingPtr pending = agreed_.front().pending;
+  agreed_.pop_front();
+  task_.reset();
+  next_ = 0;
+  flagged_ = false;
+  ++steps_;
+  if (!error) pending->operation->counts.assign(flags_.begin(), flags_.end());
+  set_.finish(pending, std::move(error));
+}
+
+void PlanRun::take_end(const std::vector<std::pair<std::string, std::uint64_t>>& steps) {
+  std::uint64_t completed = 0;
+  for (const auto& [name, count] : steps) {
+    if (name == shape_.name) completed = count;
+  }
+  ends_at_ = std::min(ends_at_, completed);
+}
+
+void PlanRun::drop() noexcept {
+  if (task_) task_->abandon();
+  task_.reset();
+  agreed_.clear();
+  next_ = 0;
+  flagged_ = false;
+}
+
+}  // namespace ringcomm

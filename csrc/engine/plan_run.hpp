@@ -1,0 +1,96 @@
+// A plan at work: a training step's buckets, reduced in a fixed order on a channel of their own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/context.hpp"
+#include "engine/set.hpp"
+#include "task/channel.hpp"
+
+namespace ringcomm {
+
+struct PlanShape {
+  std::string name;  // "plan/<name>": of the operation that agrees on a step
+  std::vector<PlanBucket> buckets;
+  Op op = Op::average;
+  kernels::Scale pre, post;
+  std::optional<DType> wire;
+  std::size_t items = 0;
+};
+
+class PlanRun : public std::enable_shared_from_this<PlanRun> {
+ public:
+  // `steps`: completed by earlier plans of this name.
+  PlanRun(Context& context, NamedSet& set, PlanShape shape, int stream, std::unique_ptr<Channel> channel,
+          std::uint64_t steps);
+
+  const std::string& name() const { return shape_.name; }
+  const Descriptor& signature() const { return signature_; }
+  int stream() const { return stream_; }
+
+  // ---- the caller's thread ----
+  PendingPtr prepare();                // a new step, to be submitted
+  bool begun() const { return begun_; }  // by the caller; false again after finish()
+  bool stepping() const { return begun_ || (step_ && !step_->done()); }
+  void ready(std::size_t bucket);
+  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
+  bool bucket_done(std::size_t bucket) const { return bucket < done_.load(std::memory_order_acquire); }
+  const std::shared_ptr<Operation>& step() const { return step_; }
+  void fail_step(std::exception_ptr error);  // it could not be submitted
+
+  // ---- the worker ----
+  // A stand-in: this rank has joined, and answers without data. `absent`: all that have. Steps run in the order agreed.
+  void agree(PendingPtr pending, std::vector<int> absent);
+  bool turn();                         // true if anything moved. Throws what is fatal
+  bool moving() const { return task_ != nullptr; }
+  bool answering() const;              // a step as a stand-in is under way
+  bool finishing() const { return finishing_.load(std::memory_order_acquire); }
+  std::uint64_t steps() const { return steps_.load(); }  // completed; any thread
+  void take_end(const std::vector<std::pair<std::string, std::uint64_t>>& steps);  // of a rank that leaves
+  void drop() noexcept;                // what is agreed is given up
+
+ private:
+  bool start_next();                   // false: nothing can start
+  struct Step {
+    PendingPtr pending;
+    std::vector<int> absent;
+  };
+  bool stands_in() const { return agreed_.front().pending->stand_in; }
+  bool nothing_follows() const { return stands_in() || finishing(); }  // to be filled
+  Call bucket_call(const PlanBucket& bucket) const;
+  Call flags_call();
+  void end_step(std::exception_ptr error);
+  Descriptor make_signature() const;
+
+  Context& context_;
+  NamedSet& set_;
+  const PlanShape shape_;
+  const int stream_;
+  const Descriptor signature_;
+  // Shared: the caller fills, the worker reads.
+  std::vector<std::atomic<std::uint8_t>> ready_;
+  std::atomic<bool> finishing_{false};
+  std::vector<std::uint8_t> present_;  // written before finishing_
+  std::atomic<std::size_t> done_{0};   // buckets
+  // The caller's.
+  bool begun_ = false;
+  std::shared_ptr<Operation> step_;
+  // The worker's.
+  std::unique_ptr<Channel> channel_;
+  std::deque<Step> agreed_;            // the first one runs
+  std::size_t next_ = 0;
+  bool flagged_ = false;               // the flags have been summed
+  std::vector<std::int32_t> flags_;
+  std::unique_ptr<Task> task_;
+  std::atomic<std::uint64_t> steps_;
+  std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,102 @@
+#include "engine/queue.hpp"
+
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/trace.hpp"
+
+namespace ringcomm {
+
+CallQueue::CallQueue(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel)
+    : worker_(std::move(worker)), channel_(std::move(channel)) {}
+
+std::shared_ptr<CallQueue> CallQueue::make(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel) {
+  std::shared_ptr<CallQueue> queue(new CallQueue(worker, std::move(channel)));
+  worker->add(queue);
+  return queue;
+}
+
+std::shared_ptr<Operation> CallQueue::submit(Call call) {
+  auto operation = std::make_shared<Operation>(call.name);
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_)
+      throw Error(ErrorKind::shut_down, "'" + call.name + "' was submitted after the communicator was closed");
+    if (failed_) {
+      operation->finish(failed_);
+      return operation;
+    }
+    waiting_.push_back({std::move(call), operation, now_ns()});
+  }
+  worker_->wake();
+  return operation;
+}
+
+void CallQueue::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+  }
+  worker_->remove(shared_from_this());  // from here on nobody else touches task_
+  fail_all(std::make_exception_ptr(
+      Error(ErrorKind::shut_down, "the communicator was closed before this call had finished")));
+}
+
+Progress CallQueue::turn() {
+  bool moved = false;
+  for (;;) {
+    try {
+      if (!task_ && !start_next()) return moved ? Progress::moved : Progress::done;
+      const Progress progress = task_->advance();
+      if (progress != Progress::done) return moved || progress == Progress::moved ? Progress::moved : Progress::blocked;
+      moved = true;
+      end_current(nullptr);
+    } catch (const Error& error) {
+      moved = true;
+      if (error.fatal() || channel_->broken()) {
+        fail_all(std::current_exception());
+      } else {
+        end_current(std::current_exception());  // every rank met it before data moved: the next call is fine
+      }
+    } catch (...) {
+      moved = true;
+      fail_all(std::current_exception());  // this rank alone met it (out of memory): its peers are ahead now
+    }
+  }
+}
+
+bool CallQueue::start_next() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.empty() || closed_) return false;
+    current_ = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
+  if (trace().enabled()) {
+    trace().record("queue", current_.operation->name, "", current_.submitted_ns, now_ns(), 0, channel_->rank(), 1);
+  }
+  task_ = channel_->start(std::move(current_.call));
+  return true;
+}
+
+void CallQueue::end_current(std::exception_ptr error) {
+  if (task_ && error) task_->abandon();
+  task_.reset();
+  const auto operation = std::exchange(current_, {}).operation;
+  if (operation) operation->finish(std::move(error));
+}
+
+void CallQueue::fail_all(std::exception_ptr error) {
+  std::deque<Entry> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failed_) failed_ = error;
+    waiting.swap(waiting_);
+  }
+  end_current(error);
+  for (const Entry& entry : waiting) entry.operation->finish(error);
+}
+
+}  // namespace ringcomm

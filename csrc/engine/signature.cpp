@@ -1,0 +1,91 @@
+// What ranks must give alike of a named operation, and the operation again from it.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/context.hpp"
+
+namespace ringcomm {
+
+namespace {
+
+template <std::size_t N>
+void put(char (&field)[N], const std::string& text) {
+  std::memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::allreduce || collective == Collective::reduce ||
+         collective == Collective::reducescatter;
+}
+
+std::size_t agreed_count(const Named& request) {
+  switch (request.call.collective) {
+    case Collective::allgather:
+    case Collective::alltoall: return request.row;
+    case Collective::reducescatter: return request.rows * request.row;
+    case Collective::barrier: return 0;
+    default: return request.call.count;
+  }
+}
+
+template <std::size_t N>
+std::string text_of(const char (&field)[N]) {
+  return {field, ::strnlen(field, N)};
+}
+
+}  // namespace
+
+// The fields that a collective does not use are left out.
+Descriptor signature_of(const Named& request) {
+  const Call& call = request.call;
+  Descriptor d;
+  d.collective = static_cast<std::uint8_t>(call.collective);
+  d.dtype = static_cast<std::uint8_t>(call.dtype);
+  if (reduces(call.collective)) {
+    d.op = static_cast<std::uint8_t>(call.op);
+    d.pre = ScaleBits(call.pre);
+    d.post = ScaleBits(call.post);
+  }
+  if (call.wire) d.wire = static_cast<std::uint8_t>(*call.wire);
+  if (call.collective == Collective::broadcast || call.collective == Collective::reduce) d.root = call.root;
+  d.count = agreed_count(request);
+  d.row = request.row;
+  d.shape = Hash().add(call.shape).add(request.row).value();
+  put(d.algorithm, call.algorithm);
+  put(d.name, call.name);
+  put(d.shape_text, call.shape_text);
+  return d;
+}
+
+std::vector<std::uint64_t> extra_of(const Named& request) {
+  const Collective collective = request.call.collective;
+  if (collective != Collective::allgather && collective != Collective::alltoall) return {};
+  std::vector<std::uint64_t> extra{request.rows};
+  if (collective == Collective::alltoall) extra.insert(extra.end(), request.splits.begin(), request.splits.end());
+  return extra;
+}
+
+// Without buffers: the channel knows that this rank gives nothing.
+PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
+  auto pending = std::make_shared<Pending>();
+  pending->stand_in = true;
+  pending->operation = std::make_shared<Operation>(name);
+  pending->signature = signature;
+  Named& request = pending->request;
+  request.row = signature.row;
+  Call& call = request.call;
+  call.collective = static_cast<Collective>(signature.collective);
+  call.dtype = static_cast<DType>(signature.dtype);
+  call.op = static_cast<Op>(signature.op);
+  call.root = signature.root;
+  call.algorithm = text_of(signature.algorithm);
+  call.pre = signature.pre.scale();
+  call.post = signature.post.scale();
+  if (signature.wire != kNoWire) call.wire = static_cast<DType>(signature.wire);
+  call.name = name;
+  call.count = signature.count;
+  if (call.collective == Collective::reducescatter && request.row > 0) request.rows = signature.count / request.row;
+  return pending;
+}
+
+}  // namespace ringcomm

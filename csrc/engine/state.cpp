@@ -1,0 +1,172 @@
+#include "engine/state.hpp"
+
+#include <algorithm>
+#include <variant>
+
+#include "base/clock.hpp"
+
+namespace ringcomm {
+
+namespace {
+constexpr std::int64_t kStallCheckEvery = 50'000'000;  // ns
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+}  // namespace
+
+Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config)
+    : worker(std::move(the_worker)), context(std::move(transport), std::move(config)) {}
+
+bool Engine::State::moving_data() {
+  return std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->moving(); });
+}
+
+Progress Engine::State::turn() {
+  try {
+    return give_turn();
+  } catch (const Error& error) {
+    fail(error);
+  } catch (const std::exception& error) {
+    fail(Error(ErrorKind::internal, std::string("the worker met ") + error.what()));
+  }
+  return Progress::done;
+}
+
+Progress Engine::State::give_turn() {
+  if (!refresh()) return Progress::done;
+  bool moved = context.control.receive([this](int peer, Record record) { handle(peer, std::move(record)); });
+  for (const auto& [id, set] : live_) moved |= set->send_ready();
+  for (const auto& [id, set] : live_) moved |= set->decide();
+  context.control.flush();  // before the work, so that peers can begin theirs
+  bool moved_data = false;
+  for (const auto& [id, set] : live_) moved_data |= set->execute();
+  if (const std::int64_t now = now_ns(); now - stall_checked_ns_ >= kStallCheckEvery) {
+    stall_checked_ns_ = now;
+    for (const auto& [id, set] : live_) set->check_stall(now);
+  }
+  context.control.flush();
+  moved |= leave_turn(moved_data);
+  if (!still_busy()) return Progress::done;
+  return moved || moved_data ? Progress::moved : Progress::blocked;
+}
+
+bool Engine::State::refresh() {
+  {
+    const std::lock_guard lock(context.mutex);
+    if (fatal || left_) return false;
+    if (version_ != seen_version_) {
+      seen_version_ = version_;
+      live_ = sets;
+    }
+    if (leaving_ && stage_ == Leaving::no) stage_ = Leaving::asked;
+  }
+  while (known_sets_ < (live_.empty() ? 0 : live_.rbegin()->first + 1)) {
+    if (NamedSet* set = live(static_cast<std::uint32_t>(known_sets_++))) welcome(*set);
+  }
+  return still_busy();
+}
+
+bool Engine::State::still_busy() {
+  {
+    const std::lock_guard lock(context.mutex);
+    if (left_) return false;
+    if (context.open > 0 || leaving_) return true;
+  }
+  return context.control.sending();  // a message may need this rank's help to get out
+}
+
+// ---- messages
+// --------------------------------------------------------------------------------------------------------
+
+NamedSet* Engine::State::live(std::uint32_t id) {
+  const auto found = live_.find(static_cast<int>(id));
+  return found == live_.end() ? nullptr : found->second.get();
+}
+
+bool Engine::State::not_yet(const Record& record) const {
+  return std::visit(
+      [this](const auto& r) {
+        if constexpr (requires { r.set; }) return r.set >= static_cast<std::uint32_t>(known_sets_);
+        return false;
+      },
+      record);
+}
+
+void Engine::State::handle(int peer, Record&& record) {
+  if (not_yet(record)) {
+    early_.emplace_back(peer, std::move(record));
+    return;
+  }
+  const auto in_set = [this](std::uint32_t id, auto&& act) {
+    if (NamedSet* set = live(id)) act(*set);
+  };
+  std::visit(Overloaded{
+                 [&](ReadyRecord& r) { in_set(r.set, [&](NamedSet& set) { set.take(peer, std::move(r)); }); },
+                 [&](WithdrawRecord& r) { in_set(r.set, [&](NamedSet& set) { set.take(peer, r); }); },
+                 [&](GoingRecord& r) {
+                   in_set(r.set, [&](NamedSet& set) {
+                     set.decide();  // what is ready everywhere was so before the leaver thought of leaving
+                     set.take_going(peer);
+                   });
+                 },
+                 [&](JoinRecord& r) { in_set(r.set, [&](NamedSet& set) { set.take_join(peer); }); },
+                 [&](ConfirmedRecord& r) { in_set(r.set, [](NamedSet& set) { set.take_confirmed(); }); },
+                 [&](VerdictRecord& r) { in_set(r.set, [&](NamedSet& set) { set.hear(std::move(r)); }); },
+                 [&](LeaveRecord& r) { handle_leave(peer, std::move(r)); },
+                 [&](AbortRecord& r) {
+                   told_ = true;
+                   throw Error(r.kind, "rank " + std::to_string(peer) + " reported: " + r.what, r.ranks);
+                 },
+             },
+             record);
+}
+
+void Engine::State::handle_leave(int peer, LeaveRecord&& record) {
+  for (const SetEnd& end : record.sets) {
+    if (NamedSet* set = live(end.set)) set->take_end(peer, end);
+  }
+  if (record.entirely) gone_[peer] = std::move(record);
+}
+
+void Engine::State::welcome(NamedSet& set) {
+  const auto id = static_cast<std::uint32_t>(set.id);
+  for (const auto& [rank, record] : gone_) {
+    SetEnd end{id, 0, {}, {}};  // left before it knew the set
+    for (const SetEnd& one : record.sets) {
+      if (one.set == id) end = one;
+    }
+    set.take_end(rank, end);
+  }
+  std::vector<std::pair<int, Record>> waiting = std::exchange(early_, {});
+  for (auto& [peer, record] : waiting) handle(peer, std::move(record));
+}
+
+// ---- the end
+// ---------------------------------------------------------------------------------------------------------
+
+// Fatal: everything fails with it, here, and on the peers by a message that may or may not reach them.
+void Engine::State::fail(const Error& error) noexcept {
+  {
+    const std::lock_guard lock(context.mutex);
+    if (fatal) return;
+    fatal = std::make_exception_ptr(error);
+    live_ = sets;
+  }
+  for (const auto& [id, set] : live_) set->die(error);
+  for (int peer = 0; peer < context.transport->size() && !told_; ++peer) {
+    const auto& lost = error.ranks();
+    if (peer == context.rank() || std::find(lost.begin(), lost.end(), peer) != lost.end()) continue;
+    try {
+      context.control.send(peer, AbortRecord{error.kind(), error.what(), lost});
+      context.control.flush();
+    } catch (const Error&) {  // that one is lost too
+    }
+  }
+  const std::lock_guard lock(context.mutex);
+  left_ |= leaving_;
+  left_changed_.notify_all();
+}
+
+}  // namespace ringcomm

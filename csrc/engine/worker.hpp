@@ -1,0 +1,70 @@
+// The loop. Sleeps until something is pending; then gives every source its turns, and backs off while nothing moves.
+//
+// Who waits for an operation gives the turns meanwhile, instead of the thread: on the way to the thread and back two switches
+// would be lost, and a core where each rank has one.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "task/task.hpp"
+
+namespace ringcomm {
+
+// Something with work to do now and then: the named engine, or a channel's queue of non-blocking calls.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual Progress turn() = 0;      // done: nothing pending (until the next wake). Must not throw
+  virtual bool moving_data() = 0;  // bytes in flight: look again within 100 us; else within 1 ms. Called after turn()
+};
+
+class Worker {
+ public:
+  explicit Worker(bool threaded);  // false: below MPI_THREAD_MULTIPLE; callers give the turns, by help()
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  void add(std::shared_ptr<Source> source);
+  void remove(
+      const std::shared_ptr<Source>& source);  // returns when no turn of it is under way; not from inside a turn
+  void wake();  // something was submitted
+  // Something small was submitted, and more may follow at once, which is cheaper together: the thread looks a moment later,
+  // or as soon as somebody waits.
+  void wake_soon();
+  // Gives turns on the caller's thread, in place of the worker's, until `over`, or for so long. False, and nothing has been
+  // done, without the thread (then help() does it), or if another caller does so just now.
+  bool assist(const std::function<bool()>& over, std::chrono::nanoseconds longest);
+  bool threaded() const { return running_.load(); }  // false too after stop(): callers give the turns again
+  bool help();  // one pass on the caller's thread, when not threaded; true if anything moved
+  void stop();  // the thread ends
+
+ private:
+  struct Pass {
+    bool moved = false, pending = false, moving = false;
+  };
+  void loop();
+  void work();  // passes until nothing is pending, or somebody assists
+  void gather(std::unique_lock<std::mutex>& lock);
+  Pass turns();  // a pass for which submissions from now on count as new
+  Pass pass();
+
+  std::atomic<bool> running_;  // the thread
+  std::mutex mutex_;  // guards all below but thread_
+  std::mutex turn_;  // held during a pass
+  std::condition_variable wake_, wake_assistant_;
+  bool stop_ = false, woken_ = false, assisted_ = false;
+  bool gathering_ = false;  // all that was submitted can wait a moment
+  std::uint64_t submitted_ = 0;
+  std::vector<std::shared_ptr<Source>> sources_;
+  std::thread thread_;
+};
+
+}  // namespace ringcomm

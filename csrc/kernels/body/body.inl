@@ -1,0 +1,106 @@
+// The kernels of one instruction set. The including file (isa_*.cpp) defines RINGCOMM_ISA, a namespace and the set's
+// name, and RINGCOMM_VECTOR_BYTES, and is compiled with that set's flags. Everything here has internal linkage: see
+// table.hpp.
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(RINGCOMM_NEON)
+#include <arm_neon.h>
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/table.hpp"
+
+#define INLINE __attribute__((always_inline)) inline
+#define NOINLINE __attribute__((noinline))
+#if defined(__clang__)
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define NO_UNROLL _Pragma("GCC unroll 1")
+#endif
+#define RINGCOMM_TEXT_OF(x) #x
+#define RINGCOMM_TEXT(x) RINGCOMM_TEXT_OF(x)
+
+// Vectors pass between inlined functions only, so how a call would pass them does not matter;
+// the compiler looks at the end of the file, so this holds for all of it.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace ringcomm::kernels::RINGCOMM_ISA {
+namespace {
+
+inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
+
+#include "kernels/body/vector.inl"
+#include "kernels/body/halves.inl"
+#include "kernels/body/lanes.inl"
+#include "kernels/body/pass.inl"
+#include "kernels/body/cast.inl"
+#include "kernels/body/adasum.inl"
+
+// One row of the table: a dtype's passes. `Order` is the lane of min and max without scaling.
+#define RINGCOMM_ROW(Plain, Order)                                                             \
+  {                                                                                            \
+    {run_pass<Plain, Kind::sum, false>, run_pass<Plain, Kind::sum, true>},                     \
+    {run_pass<Order, Kind::min, false>, run_pass<Plain, Kind::min, true>},                     \
+    {run_pass<Order, Kind::max, false>, run_pass<Plain, Kind::max, true>},                     \
+    {run_pass<Plain, Kind::product, false>, run_pass<Plain, Kind::product, true>},             \
+  }
+// Integers ask at run time whether there is anything to scale: half the code, and gradients are no integers.
+#define RINGCOMM_PAIR(Lane, kind) {run_pass<Lane, kind, true>, run_pass<Lane, kind, true>}
+#define RINGCOMM_INTEGER_ROW(Lane)                                                             \
+  {                                                                                            \
+    RINGCOMM_PAIR(Lane, Kind::sum), RINGCOMM_PAIR(Lane, Kind::min),                            \
+    RINGCOMM_PAIR(Lane, Kind::max), RINGCOMM_PAIR(Lane, Kind::product),                        \
+  }
+using Signed8 = IntegerLane<std::int8_t, std::uint8_t>;
+using Signed16 = IntegerLane<std::int16_t, std::uint16_t>;
+using Signed32 = IntegerLane<std::int32_t, std::uint32_t>;
+using Signed64 = IntegerLane<std::int64_t, std::uint64_t>;
+using Unsigned8 = IntegerLane<std::uint8_t, std::uint8_t>;
+using Unsigned16 = IntegerLane<std::uint16_t, std::uint16_t>;
+using Unsigned32 = IntegerLane<std::uint32_t, std::uint32_t>;
+using Unsigned64 = IntegerLane<std::uint64_t, std::uint64_t>;
+using Half = HalfLane<Float16>;
+using Brain = HalfLane<BFloat16>;
+using Single = FloatLane<float>;
+using Double = FloatLane<double>;
+using HalfCast = HalfFormat<Float16>;
+using BrainCast = HalfFormat<BFloat16>;
+using SingleCast = FloatFormat<float>;
+using DoubleCast = FloatFormat<double>;
+
+constexpr Table kTable = {
+    RINGCOMM_TEXT(RINGCOMM_ISA),
+    {
+        RINGCOMM_ROW(Half, HalfBitsLane<Float16>),
+        RINGCOMM_ROW(Brain, HalfBitsLane<BFloat16>),
+        RINGCOMM_ROW(Single, Single),
+        RINGCOMM_ROW(Double, Double),
+        RINGCOMM_INTEGER_ROW(Signed8),
+        RINGCOMM_INTEGER_ROW(Signed16),
+        RINGCOMM_INTEGER_ROW(Signed32),
+        RINGCOMM_INTEGER_ROW(Signed64),
+        RINGCOMM_INTEGER_ROW(Unsigned8),
+        RINGCOMM_INTEGER_ROW(Unsigned16),
+        RINGCOMM_INTEGER_ROW(Unsigned32),
+        RINGCOMM_INTEGER_ROW(Unsigned64),
+        RINGCOMM_INTEGER_ROW(BoolLane),
+    },
+    {
+        {nullptr, cast_all<HalfCast, BrainCast>, cast_all<HalfCast, SingleCast>, cast_all<HalfCast, DoubleCast>},
+        {cast_all<BrainCast, HalfCast>, nullptr, cast_all<BrainCast, SingleCast>, cast_all<BrainCast, DoubleCast>},
+        {cast_all<SingleCast, HalfCast>, cast_all<SingleCast, BrainCast>, nullptr, cast_all<SingleCast, DoubleCast>},
+        {cast_all<DoubleCast, HalfCast>, cast_all<DoubleCast, BrainCast>, cast_all<DoubleCast, SingleCast>, nullptr},
+    },
+    {dots_of<HalfCast>, dots_of<BrainCast>, dots_of<SingleCast>, dots_of<DoubleCast>},
+    {blend<HalfCast>, blend<BrainCast>, blend<SingleCast>, blend<DoubleCast>},
+    copy_stream,
+    copy_taking,
+    fence,
+};
+
+}  // namespace
+}  // namespace ringcomm::kernels::RINGCOMM_ISA

@@ -1,0 +1,185 @@
+// A lane says how elements of one dtype become an accumulator and back, and what the operations do to accumulators.
+
+// min and max of floating numbers as integers, so that the order is total: -0 < +0, and a NaN wins, the first one if
+// both are.
+template <class I, std::size_t N, I infinity>
+struct TotalOrder {
+  using V = Vector<I, N>;
+  static constexpr I kMagnitude = static_cast<I>(~(I{1} << (8 * sizeof(I) - 1)));
+  static INLINE V key(V bits) { return bits ^ ((bits < 0) & kMagnitude); }
+  static INLINE V is_nan(V bits) { return (bits & kMagnitude) > infinity; }
+  static INLINE V lower(V a, V b) { return (is_nan(a) | (~is_nan(b) & (key(a) <= key(b)))) != 0 ? a : b; }
+  static INLINE V upper(V a, V b) { return (is_nan(a) | (~is_nan(b) & (key(a) >= key(b)))) != 0 ? a : b; }
+};
+
+template <class F>
+struct FloatTraits;
+template <>
+struct FloatTraits<float> {
+  using Bits = std::int32_t;
+  static constexpr Bits kInfinity = 0x7F800000, kNan = 0x7FC00000;
+};
+template <>
+struct FloatTraits<double> {
+  using Bits = std::int64_t;
+  static constexpr Bits kInfinity = 0x7FF0000000000000, kNan = 0x7FF8000000000000;
+};
+
+template <class F>
+struct FloatLane {
+  static constexpr std::size_t kWidth = kVectorBytes / sizeof(F), kSize = sizeof(F);
+  static constexpr bool kHot = true;  // gradients: passes of two sources are compiled on their own
+  using Bits = typename FloatTraits<F>::Bits;
+  using BitVector = Vector<Bits, kWidth>;
+  using Wide = Vector<F, kWidth>;
+  using Raw = Wide;
+  using Order = TotalOrder<Bits, kWidth, FloatTraits<F>::kInfinity>;
+
+  static INLINE Wide widen(Raw raw) { return raw; }
+  static INLINE Raw narrow(Wide wide) { return wide; }
+  static INLINE Wide add(Wide a, Wide b) { return a + b; }
+  static INLINE Wide multiply(Wide a, Wide b) { return a * b; }
+  static INLINE Wide lower(Wide a, Wide b) {
+    return bits_as<Wide>(Order::lower(bits_as<BitVector>(a), bits_as<BitVector>(b)));
+  }
+  static INLINE Wide upper(Wide a, Wide b) {
+    return bits_as<Wide>(Order::upper(bits_as<BitVector>(a), bits_as<BitVector>(b)));
+  }
+  // Which of two NaNs an addition returns, and the sign of a new one, differ between machines and compilers:
+  // what arithmetic yields is one NaN, positive and quiet without payload.
+  static INLINE Wide canonical(Wide value) {
+    return value == value ? value : bits_as<Wide>(BitVector{} + FloatTraits<F>::kNan);
+  }
+
+  struct Scaler {
+    F factor;
+    explicit Scaler(const Scale& by) : factor(static_cast<F>(by.factor / static_cast<double>(by.divisor))) {}
+    INLINE Wide operator()(Wide value) const { return value * factor; }
+  };
+};
+
+// Sum, product and scaled min and max of halves: two vectors of float32 for a vector of halves.
+template <class Half>
+struct HalfLane {
+  static constexpr std::size_t kWidth = kVectorBytes / 2, kSize = 2;
+  static constexpr bool kHot = true;
+  using Single = FloatLane<float>;
+  using Wide = FloatPair;
+  using Raw = typename Half::Raw;
+  static INLINE Wide widen(Raw raw) { return Half::widen_pair(raw); }
+  static INLINE Raw narrow(Wide wide) { return Half::narrow_pair(wide); }
+  static INLINE Wide add(Wide x, Wide y) { return {x.a + y.a, x.b + y.b}; }
+  static INLINE Wide multiply(Wide x, Wide y) { return {x.a * y.a, x.b * y.b}; }
+  static INLINE Wide lower(Wide x, Wide y) { return {Single::lower(x.a, y.a), Single::lower(x.b, y.b)}; }
+  static INLINE Wide upper(Wide x, Wide y) { return {Single::upper(x.a, y.a), Single::upper(x.b, y.b)}; }
+  static INLINE Wide canonical(Wide x) { return {Single::canonical(x.a), Single::canonical(x.b)}; }
+
+  struct Scaler : Single::Scaler {
+    using Single::Scaler::Scaler;
+    INLINE Wide operator()(Wide x) const { return {x.a * this->factor, x.b * this->factor}; }
+  };
+};
+
+struct NoScaler {
+  explicit NoScaler(const Scale&) {}
+  template <class V>
+  INLINE V operator()(V value) const { return value; }
+};
+
+// min and max of halves without scaling: nothing needs float32.
+template <class Half>
+struct HalfBitsLane {
+  static constexpr std::size_t kWidth = kVectorBytes / 2, kSize = 2;
+  static constexpr bool kHot = true;
+  using Wide = Vector<std::int16_t, kWidth>;
+  using Raw = Wide;
+  using Order = TotalOrder<std::int16_t, kWidth, Half::kInfinity>;
+  using Scaler = NoScaler;
+  static INLINE Wide widen(Raw raw) { return raw; }
+  static INLINE Raw narrow(Wide wide) { return wide; }
+  static INLINE Wide canonical(Wide value) { return value; }
+  static INLINE Wide lower(Wide a, Wide b) { return Order::lower(a, b); }
+  static INLINE Wide upper(Wide a, Wide b) { return Order::upper(a, b); }
+};
+
+template <class T, class U>
+struct IntegerLane {  // U: T without sign, in which sums and products wrap
+  static constexpr std::size_t kWidth = kVectorBytes / sizeof(T), kSize = sizeof(T);
+  static constexpr bool kHot = false;
+  using Wide = Vector<T, kWidth>;
+  using Raw = Wide;
+  using Unsigned = Vector<U, kWidth>;
+  static INLINE Wide widen(Raw raw) { return raw; }
+  static INLINE Raw narrow(Wide wide) { return wide; }
+  static INLINE Wide canonical(Wide value) { return value; }
+  static INLINE Wide add(Wide a, Wide b) { return bits_as<Wide>(bits_as<Unsigned>(a) + bits_as<Unsigned>(b)); }
+  static INLINE Wide multiply(Wide a, Wide b) { return bits_as<Wide>(bits_as<Unsigned>(a) * bits_as<Unsigned>(b)); }
+  static INLINE Wide lower(Wide a, Wide b) { return a < b ? a : b; }
+  static INLINE Wide upper(Wide a, Wide b) { return a > b ? a : b; }
+
+  struct Scaler {
+    static constexpr bool kSigned = static_cast<T>(-1) < T{0};
+    // The first number past the largest.
+    static constexpr double kEnd = static_cast<double>(U{1} << (8 * sizeof(T) - 1)) * (kSigned ? 1 : 2);
+    double factor;
+    std::int64_t divisor;
+    bool changes;
+    explicit Scaler(const Scale& by)
+        : factor(by.factor), divisor(by.divisor), changes(by.factor != 1.0 || by.divisor != 1) {}
+
+    static T truncate(double value) {  // saturates; NaN gives 0
+      if (!(value == value)) return 0;
+      if (value >= kEnd) return static_cast<T>(static_cast<U>(~U{0}) >> (kSigned ? 1 : 0));
+      if (kSigned && value <= -kEnd) return static_cast<T>(U{1} << (8 * sizeof(T) - 1));
+      if (!kSigned && value <= 0.0) return 0;
+      return static_cast<T>(value);
+    }
+    // A floating quotient is exact before its last bit, so cutting it off gives the integer quotient as long as
+    // operands and quotient have few enough bits: below 2^16 in float32, below 2^32 in float64, the gap to the next
+    // integer is wider than the rounding.
+    using Quotient = std::conditional_t<sizeof(T) == 4, double, float>;
+    static T divide(T value, Quotient by) {
+      constexpr bool kBiased = sizeof(T) == 4 && !kSigned;  // machines convert signed words
+      const auto word = static_cast<std::int32_t>(static_cast<std::uint32_t>(value) ^ (kBiased ? 0x80000000u : 0u));
+      const Quotient whole = static_cast<Quotient>(word) + (kBiased ? Quotient{0x1p31} : Quotient{0});
+      return static_cast<T>(static_cast<std::int32_t>(whole / by));
+    }
+    void divide_all(T* values) const {
+      const auto exact = static_cast<T>(divisor);
+      const auto quick = static_cast<Quotient>(divisor);
+      NO_UNROLL for (std::size_t i = 0; i < kWidth; ++i) {
+        if constexpr (sizeof(T) == 8) values[i] = static_cast<T>(values[i] / exact);
+        else values[i] = divide(values[i], quick);
+      }
+    }
+    void multiply_all(T* values) const {
+      const double by = factor;
+      NO_UNROLL for (std::size_t i = 0; i < kWidth; ++i) values[i] = truncate(static_cast<double>(values[i]) * by);
+    }
+    NOINLINE Wide apply(Wide value) const {
+      alignas(64) T values[kWidth];
+      __builtin_memcpy(values, &value, sizeof values);
+      if (factor != 1.0) multiply_all(values);
+      if (divisor != 1) divide_all(values);
+      __builtin_memcpy(&value, values, sizeof values);
+      return value;
+    }
+    INLINE Wide operator()(Wide value) const { return changes ? apply(value) : value; }
+  };
+};
+
+// Accumulators are 0 or 1; any byte but 0 is true. Scaling leaves truth as it is.
+struct BoolLane {
+  static constexpr std::size_t kWidth = kVectorBytes, kSize = 1;
+  static constexpr bool kHot = false;
+  using Wide = Vector<std::uint8_t, kWidth>;
+  using Raw = Wide;
+  using Scaler = NoScaler;
+  static INLINE Wide widen(Raw raw) { return bits_as<Wide>(raw != 0) & 1; }
+  static INLINE Raw narrow(Wide wide) { return wide; }
+  static INLINE Wide canonical(Wide value) { return value; }
+  static INLINE Wide add(Wide a, Wide b) { return a | b; }
+  static INLINE Wide multiply(Wide a, Wide b) { return a & b; }
+  static INLINE Wide lower(Wide a, Wide b) { return a & b; }
+  static INLINE Wide upper(Wide a, Wide b) { return a | b; }
+};

@@ -1,0 +1,8 @@
+// What every machine of the architecture has: 16-byte vectors, float16 in software.
+#define RINGCOMM_ISA generic
+#define RINGCOMM_VECTOR_BYTES 16
+#include "kernels/body/body.inl"
+
+namespace ringcomm::kernels {
+const Table* generic_table() { return &generic::kTable; }
+}  // namespace ringcomm::kernels

@@ -1,0 +1,58 @@
+// What one instruction set offers. kernels.cpp cuts the work into passes; a table's functions run them.
+//
+// The functions behind a table are compiled once per instruction set (isa_*.cpp). Code in those files and in body/ must
+// not call inline functions of shared headers: the linker keeps one copy of such a function, and it may be the one with
+// instructions that this machine lacks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm::kernels {
+
+// One sweep over elements [first, first + count) of at most 8 sources and at most 8 targets. The accumulator starts
+// from `carry_in` if given, else from the first source, and goes to `carry_out` if given, else (scaled by `post`) to
+// the targets.
+struct Pass {
+  void* const* targets;
+  const void* const* sources;
+  std::size_t target_count, source_count;
+  std::size_t first, count;
+  Scale pre, post;            // read by scaled passes only
+  bool stream = false;        // every target's element `first` lies at a multiple of 64 bytes
+  const void* carry_in = nullptr;
+  void* carry_out = nullptr;  // as wide as the accumulator, kCarryBytes long, 64-byte aligned
+};
+
+inline constexpr std::size_t kStreams = 8;         // an L1 cache has 8 ways; page-aligned arrays compete for one set
+inline constexpr std::size_t kCarryBytes = 8192;   // a quarter of the smallest L1 cache in use
+
+using RunPass = void (*)(const Pass&);
+using RunDots = void (*)(const void* first, const void* second, std::size_t count, double dots[3]);  // a.b, a.a, b.b
+using RunBlend = void (*)(void* target, const void* first, const void* second, std::size_t count, double by_first,
+                          double by_second);  // target = by_first a + by_second b
+using RunCast = void (*)(void* target, const void* source, std::size_t count);
+
+struct Table {
+  const char* name;
+  RunPass pass[kDTypes.size()][4][2];  // [dtype][sum, min, max, product][scaled]
+  RunCast cast[4][4];                  // [to][from]: float16, bfloat16, float32, float64; null where they are equal
+  RunDots dots[4];                     // the same dtypes
+  RunBlend blend[4];
+  void (*copy_stream)(void* target, const void* source, std::size_t nbytes);
+  void (*copy_taking)(void* target, void* source, std::size_t nbytes, bool streaming);
+  void (*fence)();                     // after streaming stores; null if there are none
+};
+
+// Each exists on its architecture only.
+const Table* generic_table();
+const Table* avx2_table();
+const Table* avx512_table();
+const Table* neon_table();
+
+const Table& table();  // the one in use
+
+}  // namespace ringcomm::kernels

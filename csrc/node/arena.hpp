@@ -1,0 +1,72 @@
+// What an arena looks like in memory, and how arenas are mapped.
+//
+//   mailboxes, one per slot | header | heap, 4096-byte aligned, growing by fallocate | address space not backed yet ...
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "node/node.hpp"
+
+namespace ringcomm {
+
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kSmallestReserve = std::size_t{1} << 30;  // of address space; every rank can map so much
+
+inline constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+
+struct ArenaHeader {
+  std::uint64_t magic;
+  // How much of every arena the owner of this one has mapped; 0 until it has. A heap grows as far as all ranks see.
+  std::atomic<std::uint64_t> mapped;
+};
+
+inline constexpr std::size_t kHeaderOffset = round_up(sizeof(Mailbox) * kSlots, 64);
+inline constexpr std::size_t kHeapBegin = round_up(kHeaderOffset + sizeof(ArenaHeader), kPage);
+
+inline ArenaHeader& header_of(std::byte* base) { return *reinterpret_cast<ArenaHeader*>(base + kHeaderOffset); }
+
+// A file descriptor of one's own.
+class FileHandle {
+ public:
+  explicit FileHandle(int fd = -1) : fd_(fd) {}
+  static FileHandle duplicate(int fd);  // close-on-exec; throws Error(invalid)
+  ~FileHandle();
+  FileHandle(FileHandle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileHandle& operator=(FileHandle&&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Arenas in this process's address space: all of one size, all or none.
+class Mappings {
+ public:
+  Mappings(const std::vector<int>& fds, std::size_t reserve);  // throws Error(invalid)
+  ~Mappings();
+  Mappings(const Mappings&) = delete;
+  Mappings& operator=(const Mappings&) = delete;
+  const std::vector<std::byte*>& bases() const { return bases_; }
+  std::size_t nbytes() const { return nbytes_; }  // of each
+
+ private:
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20, kHashed = std::size_t{1} << 28, kRoom = 2 * kHashed;
+  bool map_all(const std::vector<int>& fds, std::size_t nbytes);
+  void unmap_all();
+  std::vector<void*> rooms_;  // of address space, one for each arena
+  std::vector<std::byte*> bases_;
+  std::size_t nbytes_ = 0;
+};
+
+// Memory for [begin, end) of the file, so that touching it cannot fail. Returns 0 or an errno, and then
+// none of the range has memory.
+int back_with_memory(int fd, std::uint64_t begin, std::uint64_t end);
+bool give_memory_back(int fd, std::uint64_t begin, std::uint64_t end);  // reads as zeros until backed again
+
+}  // namespace ringcomm

@@ -1,0 +1,222 @@
+#include "node/descriptor.hpp"
+
+#include <cstring>
+#include <functional>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "node/rank_text.hpp"
+
+namespace ringcomm {
+
+static_assert(sizeof(Descriptor) % 8 == 0 && std::has_unique_object_representations_v<Descriptor>, "hashed by words");
+
+namespace {
+
+constexpr std::size_t kMostGroups = 8;  // values that a message shows; the rest is counted
+
+template <std::size_t N>
+std::string_view text_of(const char (&field)[N]) {
+  return {field, ::strnlen(field, N)};
+}
+
+template <class Table>
+std::string entry(const Table& table, std::size_t index, std::string_view Table::value_type::* member) {
+  return index < table.size() ? std::string(table[index].*member) : "unknown " + std::to_string(index);
+}
+
+template <class Table>
+std::string entry(const Table& table, std::size_t index) {
+  return index < table.size() ? std::string(table[index]) : "unknown " + std::to_string(index);
+}
+
+std::string dtype_name(std::uint8_t dtype) { return entry(kDTypes, dtype, &DTypeInfo::name); }
+std::string collective_name(const Descriptor& d) { return entry(kCollectiveNames, d.collective); }
+
+std::string call_name(const Descriptor& d) {
+  const std::string_view name = text_of(d.name);
+  return name.empty() ? collective_name(d) : collective_name(d) + " '" + std::string(name) + "'";
+}
+
+std::string shape_name(const Descriptor& d) {
+  const std::string_view shape = text_of(d.shape_text);
+  return shape.empty() ? std::to_string(d.count) + (d.count == 1 ? " element" : " elements") : std::string(shape);
+}
+
+// One thing that ranks must agree on.
+struct Field {
+  std::string_view what;  // after "ranks disagree on "
+  std::string fix;        // a sentence
+  std::function<bool(const Descriptor&, const Descriptor&)> same;
+  std::function<std::string(const Descriptor&)> show;
+};
+
+// What one group of ranks gave.
+struct Group {
+  const Descriptor* value;
+  std::vector<int> ranks;
+  std::string text;
+};
+
+std::vector<Group> groups_of(const Field& field, std::span<const Descriptor> all, std::span<const int> ranks) {
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Group* home = nullptr;
+    for (Group& group : groups) {
+      if (field.same(*group.value, all[i])) {
+        home = &group;
+        break;
+      }
+    }
+    if (!home) {
+      groups.push_back({&all[i], {}, field.show(all[i])});
+      home = &groups.back();
+      for (std::size_t g = 0; g + 1 < groups.size(); ++g) {  // what is cut or hashed may differ and look alike
+        if (groups[g].text == home->text) {
+          home->text = "another " + home->text.substr(home->text.starts_with("one ") ? 4 : 0);
+          break;
+        }
+      }
+    }
+    home->ranks.push_back(ranks[i]);
+  }
+  return groups;
+}
+
+std::string sentence(const Field& field, std::string_view call, const std::vector<Group>& groups) {
+  std::string text = call.empty() ? "" : std::string(call) + ": ";
+  text += "ranks disagree on " + std::string(field.what) + ": ";
+  for (std::size_t g = 0; g < groups.size() && g < kMostGroups; ++g) {
+    text += (g > 0 ? "; " : "") + groups[g].text + " on " + rank_text(groups[g].ranks);
+  }
+  if (groups.size() > kMostGroups) text += "; and " + std::to_string(groups.size() - kMostGroups) + " further values";
+  return text + ". " + field.fix;
+}
+
+bool reduces(Collective c) {
+  return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
+}
+bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
+bool counts_may_differ(Collective c) { return c == Collective::allgather || c == Collective::alltoall; }
+
+Field collective_field() {
+  return {"the collective", "Call the same collectives in the same order on every rank.",
+          [](const auto& a, const auto& b) { return a.collective == b.collective; }, call_name};
+}
+
+Field name_field() {
+  return {"the name", "Call the same operations in the same order on every rank.",
+          [](const auto& a, const auto& b) { return text_of(a.name) == text_of(b.name); },
+          [](const auto& d) { return "'" + std::string(text_of(d.name)) + "'"; }};
+}
+
+Field shape_field(Collective collective) {
+  const bool any_count = counts_may_differ(collective);
+  return {"shape",
+          any_count ? "Only the first dimension may differ between ranks."
+                    : "Give arrays of the same shape on every rank.",
+          [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
+          shape_name};
+}
+
+std::string wire_name(const Descriptor& d) { return d.wire == kNoWire ? "no wire dtype" : dtype_name(d.wire); }
+std::string algorithm_name(const Descriptor& d) {
+  const std::string_view name = text_of(d.algorithm);
+  return name.empty() ? "none given" : "'" + std::string(name) + "'";
+}
+
+// What follows collective and name, in the order of asking.
+std::vector<Field> fields_of(Collective collective) {
+  std::vector<Field> fields;
+  fields.push_back({"dtype", "Give the same dtype on every rank.",
+                    [](const auto& a, const auto& b) { return a.dtype == b.dtype; },
+                    [](const auto& d) { return dtype_name(d.dtype); }});
+  if (reduces(collective)) {
+    fields.push_back({"op", "Give the same op on every rank.",
+                      [](const auto& a, const auto& b) { return a.op == b.op; },
+                      [](const auto& d) { return entry(kOpNames, d.op); }});
+  }
+  if (has_root(collective)) {
+    fields.push_back({"root", "Give the same root on every rank.",
+                      [](const auto& a, const auto& b) { return a.root == b.root; },
+                      [](const auto& d) { return std::to_string(d.root); }});
+  }
+  fields.push_back({"the dtype on the wire", "Ask for the same compression on every rank.",
+                    [](const auto& a, const auto& b) { return a.wire == b.wire; }, wire_name});
+  fields.push_back({"algorithm", "Ask for the same algorithm on every rank.",
+                    [](const auto& a, const auto& b) { return text_of(a.algorithm) == text_of(b.algorithm); },
+                    algorithm_name});
+  if (reduces(collective)) {
+    fields.push_back({"prescale_factor or postscale_factor", "Give the same factors on every rank.",
+                      [](const auto& a, const auto& b) { return a.pre == b.pre && a.post == b.post; },
+                      [](const auto&) { return std::string("one value"); }});
+  }
+  fields.push_back(shape_field(collective));
+  return fields;
+}
+
+std::string disagreement_on(const Field& field, std::string_view call, std::span<const Descriptor> all,
+                            std::span<const int> ranks) {
+  bool same = true;
+  for (const Descriptor& one : all) same = same && field.same(all[0], one);
+  return same ? std::string() : sentence(field, call, groups_of(field, all, ranks));
+}
+
+// The common case, asked at every call: all say the same in every byte that may be compared.
+bool all_alike(std::span<const Descriptor> all) {
+  const Descriptor& a = all[0];
+  for (const Descriptor& b : all) {
+    const bool numbers = a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.wire == b.wire &&
+                         a.root == b.root && a.count == b.count && a.shape == b.shape && a.pre == b.pre &&
+                         a.post == b.post;
+    const bool texts = std::memcmp(a.algorithm, b.algorithm, sizeof a.algorithm) == 0 &&
+                       std::memcmp(a.name, b.name, sizeof a.name) == 0;
+    if (!numbers || !texts) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::uint64_t digest_of(const Descriptor& call) {
+  Descriptor d = call;
+  d.sequence = 0;
+  d.offset = 0;
+  std::memset(d.shape_text, 0, sizeof d.shape_text);
+  if (static_cast<Collective>(d.collective) == Collective::allgather) d.count = 0;
+  std::uint64_t words[sizeof(Descriptor) / 8];
+  std::memcpy(words, &d, sizeof words);
+  std::uint64_t hash = 0x9E3779B97F4A7C15ull;
+  for (const std::uint64_t word : words) {
+    hash = (hash ^ word) * 0xD6E8FEB86659FD93ull;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks) {
+  if (all.empty() || all_alike(all)) return {};
+  if (std::string why = disagreement_on(collective_field(), "", all, ranks); !why.empty()) return why;
+  const auto collective = static_cast<Collective>(all[0].collective);
+  if (collective == Collective::barrier) return {};
+
+  std::vector<Descriptor> named;  // a rank that gives no name has nothing to contradict
+  std::vector<int> namers;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (text_of(all[i].name).empty()) continue;
+    named.push_back(all[i]);
+    namers.push_back(ranks[i]);
+  }
+  const std::string call = call_name(named.empty() ? all[0] : named[0]);
+  if (!named.empty()) {
+    std::string why = disagreement_on(name_field(), collective_name(all[0]), named, namers);
+    if (!why.empty()) return why;
+  }
+  for (const Field& field : fields_of(collective)) {
+    if (std::string why = disagreement_on(field, call, all, ranks); !why.empty()) return why;
+  }
+  return {};
+}
+
+}  // namespace ringcomm

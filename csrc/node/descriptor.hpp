@@ -1,0 +1,50 @@
+// What a rank says of the call it makes. All ranks' are compared before data moves; on a host they ride in the mailbox.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/types.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm {
+
+// A kernels::Scale as bits that can be compared and sent.
+struct ScaleBits {
+  std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);
+  std::int64_t divisor = 1;
+  ScaleBits() = default;
+  explicit ScaleBits(const kernels::Scale& scale)
+      : factor(std::bit_cast<std::uint64_t>(scale.factor)), divisor(scale.divisor) {}
+  kernels::Scale scale() const { return {std::bit_cast<double>(factor), divisor}; }
+  bool operator==(const ScaleBits&) const = default;
+};
+
+inline constexpr std::uint8_t kNoWire = 255;  // data travels in its own dtype
+
+struct Descriptor {
+  std::uint64_t sequence = 0;   // of the call on its channel
+  std::uint8_t collective = 0, dtype = 0, op = 0, wire = kNoWire;
+  std::int32_t root = 0;
+  std::uint64_t count = 0;      // elements; allgather: of this rank's part; alltoall: of a row
+  std::uint64_t row = 1;        // elements of a row, where ranks exchange rows; the hash of the shape covers it
+  std::uint64_t shape = 0;      // hash of the dimensions that must agree
+  ScaleBits pre, post;
+  std::uint64_t offset = ~std::uint64_t{0};  // of a shared array in the owner's arena, or kPrivate
+  char algorithm[24] = {};
+  char name[40] = {};           // cut; for messages and compared when given
+  char shape_text[32] = {};     // "(3, 4)", cut; for messages
+};
+static_assert(sizeof(Descriptor) <= 176);
+
+// Equal for calls that agree, and for others only by a chance of 2^-64. Calls that agree may yet differ in it: where a
+// name is given on some ranks only, and in alltoall's count.
+std::uint64_t digest_of(const Descriptor& call);
+
+// Empty if all agree; else one sentence that names the call, what each rank gave, and the fix. `ranks[i]` names entry i.
+// count and shape are compared except where the collective allows them to differ (allgather's count).
+std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks);
+
+}  // namespace ringcomm

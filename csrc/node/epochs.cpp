@@ -1,0 +1,141 @@
+// Arrivals. Who waits counts itself in before it looks; who arrives shows it before it counts. Both in one total order
+// (seq_cst), so at least one of them sees the other and no wake-up is lost.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/trace.hpp"
+#include "node/node.hpp"
+#include "node/rank_text.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two looks at the processes of laggards
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Not PRIVATE: the word is known to the kernel by its file, for every rank has it at another address.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::int64_t longest_ns) {
+  timespec timeout{};
+  timeout.tv_sec = static_cast<time_t>(longest_ns / 1'000'000'000);
+  timeout.tv_nsec = static_cast<long>(longest_ns % 1'000'000'000);
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// A clock that costs a few nanoseconds and ticks every few milliseconds: a waiting loop may ask it at every look.
+std::int64_t coarse_now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+// Every rank of the slot starts from the same epoch: the slot is new, or its last user ended it on all ranks alike. All
+// must have come here before any publishes; creating a communicator is collective and sees to that.
+Epochs::Epochs(Node& node, int slot) : node_(node), slot_(slot) {
+  if (slot < 0 || slot >= kSlots) {
+    throw Error(ErrorKind::invalid, "slot " + std::to_string(slot) + " of an arena that has " + std::to_string(kSlots));
+  }
+  Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  epoch_ = mine.epoch.load(std::memory_order_relaxed);
+  mine.state.store(0, std::memory_order_release);
+}
+
+std::uint32_t Epochs::publish() {
+  const std::int64_t now = trace_clock();
+  Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  mine.epoch.store(++epoch_, std::memory_order_seq_cst);
+  if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex_wake(mine.epoch);
+  trace_since("host work", now);  // the peers do not wait for that
+  return epoch_;
+}
+
+// Epochs wrap around; ranks are never more than a few apart.
+bool Epochs::lags(int rank, std::uint32_t epoch) {
+  return static_cast<std::int32_t>(node_.mailbox(rank, slot_).epoch.load(std::memory_order_acquire) - epoch) < 0;
+}
+
+std::vector<int> Epochs::behind() {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < node_.size(); ++rank) {
+    if (lags(rank, epoch_)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool Epochs::reached(std::uint32_t epoch) {
+  const int size = node_.size();
+  for (int looked = 0; looked < size; ++looked) {
+    if (lags(behind_, epoch)) {
+      look_for_loss(epoch);
+      return false;
+    }
+    behind_ = behind_ + 1 == size ? 0 : behind_ + 1;
+  }
+  trace_since("host wait", trace_clock());
+  return true;
+}
+
+void Epochs::look_for_loss(std::uint32_t epoch) {
+  const bool here = node_.mailbox(behind_, slot_).state.load(std::memory_order_acquire) == 0;
+  const std::int64_t now = coarse_now_ns();
+  if (epoch != awaited_ || looked_ns_ == 0) {  // nobody is lost in the first moments
+    awaited_ = epoch;
+    looked_ns_ = now;
+  }
+  if (here && now - looked_ns_ < kLookEvery) return;
+  looked_ns_ = now;
+
+  std::vector<int> died, left, failed;
+  const std::vector<int> ended = node_.dead();
+  for (int rank = 0; rank < node_.size(); ++rank) {
+    const std::uint32_t state = node_.mailbox(rank, slot_).state.load(std::memory_order_acquire);
+    const bool dead = std::find(ended.begin(), ended.end(), rank) != ended.end();
+    if ((state == 0 && !dead) || !lags(rank, epoch)) continue;  // asked again last: it may have arrived, and then gone
+    (state == 1 ? left : state != 0 ? failed : died).push_back(rank);
+  }
+  const auto report = [](ErrorKind kind, const std::vector<int>& ranks, const char* what) {
+    if (!ranks.empty()) throw Error(kind, rank_text(ranks) + " of this host " + what, ranks);
+  };
+  report(ErrorKind::peer_lost, died, "died: the process has ended");
+  report(ErrorKind::peer_lost, failed, "failed in an earlier call");
+  report(ErrorKind::left, left, "closed the communicator or ended its script");
+}
+
+void Epochs::sleep(std::uint32_t epoch, std::int64_t longest_ns) {
+  if (longest_ns <= 0) return;
+  for (int looked = 0; looked < node_.size(); ++looked) {
+    const int rank = (behind_ + looked) % node_.size();
+    if (!lags(rank, epoch)) continue;
+    Mailbox& box = node_.mailbox(rank, slot_);
+    box.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t seen = box.epoch.load(std::memory_order_seq_cst);
+    const bool still = static_cast<std::int32_t>(seen - epoch) < 0 && box.state.load(std::memory_order_acquire) == 0;
+    if (still) futex_wait(box.epoch, seen, longest_ns);
+    box.sleepers.fetch_sub(1, std::memory_order_release);
+    return;
+  }
+}
+
+// The addition of nothing puts this after or before a sleeper's own addition: after, and the sleeper is counted;
+// before, and it sees the new state. One that is just about to sleep may miss the wake-up, and sleeps to the end of
+// its time.
+void Epochs::wake() {
+  Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  if (mine.sleepers.fetch_add(0, std::memory_order_acq_rel) > 0) futex_wake(mine.epoch);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,116 @@
+#include "node/node.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "base/error.hpp"
+#include "node/arena.hpp"
+#include "node/heap.hpp"
+#include "node/rank_text.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::size_t kThreadsReserve = std::size_t{8} << 30;  // of address space; one process maps all of it
+
+// The least that any rank has mapped. A rank that has not come so far maps at least the smallest reserve, or fails.
+std::uint64_t seen_by_all(const std::vector<std::byte*>& bases, std::size_t own) {
+  std::uint64_t least = own;
+  for (std::byte* base : bases) {
+    const std::uint64_t mapped = header_of(base).mapped.load(std::memory_order_acquire);
+    least = std::min<std::uint64_t>(least, mapped != 0 ? mapped : kSmallestReserve);
+  }
+  return least;
+}
+
+}  // namespace
+
+struct Node::Heap : ArenaHeap {
+  using ArenaHeap::ArenaHeap;
+};
+
+Node::Node(int rank, const std::vector<int>& fds, std::size_t reserve) : Node() {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= fds.size()) {
+    throw Error(ErrorKind::invalid,
+                "rank " + std::to_string(rank) + " has no arena among " + std::to_string(fds.size()));
+  }
+  take_arenas(rank, std::make_shared<Mappings>(fds, reserve), fds);
+}
+
+void Node::take_arenas(int rank, const std::shared_ptr<Mappings>& mappings, const std::vector<int>& fds) {
+  rank_ = rank;
+  mapping_ = mappings;
+  bases_ = mappings->bases();
+  const std::size_t mapped = mappings->nbytes();
+  const auto me = static_cast<std::size_t>(rank);
+  header_of(bases_[me]).mapped.store(mapped, std::memory_order_release);
+  heap_ = std::make_shared<Heap>(FileHandle::duplicate(fds[me]), mapped,
+                                 [bases = bases_, mapped] { return seen_by_all(bases, mapped); });
+}
+
+std::vector<std::shared_ptr<Node>> Node::for_threads(int size) {
+  std::vector<FileHandle> arenas;
+  std::vector<int> fds;
+  for (int rank = 0; rank < size; ++rank) fds.push_back(arenas.emplace_back(make_arena()).get());
+  const auto mappings = std::make_shared<Mappings>(fds, kThreadsReserve);
+  std::vector<std::shared_ptr<Node>> nodes;
+  for (int rank = 0; rank < size; ++rank) {
+    nodes.push_back(std::shared_ptr<Node>(new Node()));
+    nodes.back()->take_arenas(rank, mappings, fds);
+  }
+  return nodes;
+}
+
+Node::~Node() {
+  for (const int fd : pidfds_) FileHandle closes(fd);
+}
+
+Mailbox& Node::mailbox(int rank, int slot) {
+  return reinterpret_cast<Mailbox*>(bases_[static_cast<std::size_t>(rank)])[slot];
+}
+
+std::uint64_t Node::allocate(std::size_t nbytes) { return heap_->allocate(nbytes); }
+
+void Node::free(std::uint64_t offset) { heap_->free(offset); }
+
+std::uint64_t Node::offset_of(const void* data, std::size_t nbytes) const {
+  const auto base = reinterpret_cast<std::uintptr_t>(bases_[static_cast<std::size_t>(rank_)]);
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t end = base + static_cast<const Mappings*>(mapping_.get())->nbytes();
+  if (address < base + kHeapBegin || address > end || nbytes > end - address) return kPrivate;
+  return address - base;
+}
+
+void Node::watch(std::vector<int> pidfds) {
+  if (pidfds.size() != bases_.size()) {
+    throw Error(ErrorKind::invalid, "watch: " + std::to_string(pidfds.size()) + " descriptors for " +
+                                        std::to_string(bases_.size()) + " ranks");
+  }
+  std::vector<FileHandle> copies;
+  for (const int fd : pidfds) copies.push_back(fd < 0 ? FileHandle() : FileHandle::duplicate(fd));
+  for (const int fd : pidfds_) FileHandle closes(fd);
+  pidfds_.clear();
+  for (FileHandle& copy : copies) pidfds_.push_back(copy.release());
+  if (const std::vector<int> gone = dead(); !gone.empty()) {
+    throw Error(ErrorKind::peer_lost, rank_text(gone) + " of this host died: the process has ended", gone);
+  }
+}
+
+// A pidfd becomes readable when its process ends, also before anybody has waited for it.
+std::vector<int> Node::dead() const {
+  std::vector<pollfd> asked;
+  for (const int fd : pidfds_) asked.push_back({fd, POLLIN, 0});  // poll passes over negative descriptors
+  while (::poll(asked.data(), asked.size(), 0) < 0) {
+    if (errno != EINTR) return {};
+  }
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (asked[i].revents & (POLLIN | POLLHUP)) ranks.push_back(static_cast<int>(i));
+  }
+  return ranks;
+}
+
+}  // namespace ringcomm

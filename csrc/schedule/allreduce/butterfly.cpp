@@ -1,0 +1,97 @@
+// Butterfly: in round k exchange with the rank that differs in bit k. "butterfly" picks one of two by size.
+//
+//        0   1   2   3      doubling: whole buffers, both reduce.   Lα + LSβ + LSγ, depth L
+//        │ ╳ │   │ ╳ │      halving: first half the buffer, then a quarter, ...; back the same way, doubling:
+//        │   ╳   ╳   │               2Lα + 2fSβ + fSγ, depth 2L          f = (p-1)/p, L = log2 p
+//        0   1   2   3      symmetry: exclusive or, when p is a power of two
+//
+// Any other p is folded to 2^k: of the first 2(p - 2^k) ranks each odd one gives its buffer to the even one before it,
+// waits, and gets the result: two rounds and 2Sβ + Sγ more. With L = k+1 then, none sends more than L messages (2L) and
+// doubling's depth is L+1, halving's 2L.
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH",
+//         IJHPCA 19(1), 2005;
+//         Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
+#include "schedule/built_in.hpp"
+#include "schedule/phases.hpp"
+
+namespace ringcomm::schedules {
+namespace {
+
+// Of `size` ranks, 2^k take part; neighbours share a place, so a lower place holds lower ranks.
+struct Fold {
+  explicit Fold(int size) : core(bit_floor(size)), rest(size - core) {}
+  bool waits(int rank) const { return rank < 2 * rest && rank % 2 == 1; }
+  int place(int rank) const { return rank < 2 * rest ? rank / 2 : rank - rest; }
+  int rank_at(int place) const { return place < rest ? 2 * place : place + rest; }
+  int core, rest;
+};
+
+void fold_in(Schedule& s, const Fold& fold) {
+  if (fold.rest == 0) return;
+  Round& round = s.rounds[extend(s, 1)];
+  if (s.rank >= 2 * fold.rest) return;
+  for (int b = 0; b < s.blocks; ++b) {
+    round.push_back(fold.waits(s.rank) ? send(s.rank - 1, b) : reduce(s.rank + 1, b, false));
+  }
+}
+
+void fold_out(Schedule& s, const Fold& fold) {
+  if (fold.rest == 0) return;
+  Round& round = s.rounds[extend(s, 1)];
+  if (s.rank >= 2 * fold.rest) return;
+  for (int b = 0; b < s.blocks; ++b) round.push_back(fold.waits(s.rank) ? receive(s.rank - 1, b) : send(s.rank + 1, b));
+}
+
+void exchange_doubling(Schedule& s, const Fold& fold) {
+  std::size_t at = extend(s, ceil_log2(fold.core));
+  if (fold.waits(s.rank)) return;
+  for (int d = 1; d < fold.core; d *= 2, ++at) {
+    const int peer = fold.rank_at(fold.place(s.rank) ^ d);
+    s.rounds[at] = {send(peer, 0), reduce(peer, 0, peer < s.rank)};
+  }
+}
+
+void exchange_halving(Schedule& s, const Fold& fold) {
+  const int place = fold.place(s.rank);
+  std::size_t at = extend(s, 2 * ceil_log2(fold.core));
+  if (fold.waits(s.rank)) return;
+  int first = 0, count = fold.core;  // the blocks that this rank still reduces; later, those it has
+  for (int d = 1; d < fold.core; d *= 2, ++at) {
+    count /= 2;
+    const int keep = place & d ? first + count : first, give = place & d ? first : first + count;
+    const int peer = fold.rank_at(place ^ d);
+    for (int j = 0; j < count; ++j) s.rounds[at].push_back(send(peer, give + j));
+    for (int j = 0; j < count; ++j) s.rounds[at].push_back(reduce(peer, keep + j, peer < s.rank));
+    first = keep;
+  }
+  for (int d = fold.core / 2; d > 0; d /= 2, ++at) {
+    const int other = place & d ? first - count : first + count;
+    const int peer = fold.rank_at(place ^ d);
+    for (int j = 0; j < count; ++j) s.rounds[at].push_back(send(peer, first + j));
+    for (int j = 0; j < count; ++j) s.rounds[at].push_back(receive(peer, other + j));
+    first = std::min(first, other);
+    count *= 2;
+  }
+}
+
+Schedule butterfly(const char* name, int rank, int size, bool halving) {
+  const Fold fold(size);
+  Schedule s = blank(Collective::allreduce, name, rank, size, halving ? fold.core : 1,
+                     fold.rest == 0 ? Symmetry::exclusive_or : Symmetry::none);
+  if (fold.rest > 0) s.busiest = {0, size - 1};  // on its host, none waits
+  fold_in(s, fold);
+  halving ? exchange_halving(s, fold) : exchange_doubling(s, fold);
+  fold_out(s, fold);
+  return s;
+}
+
+}  // namespace
+
+Schedule allreduce_butterfly_doubling(int rank, int size, int) {
+  return butterfly("butterfly_doubling", rank, size, false);
+}
+Schedule allreduce_butterfly_halving(int rank, int size, int) {
+  return butterfly("butterfly_halving", rank, size, true);
+}
+
+}  // namespace ringcomm::schedules

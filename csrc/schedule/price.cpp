@@ -1,0 +1,215 @@
+// A round takes alpha, and the time of its bytes on the busiest link, beyond what of it alpha hides, or of posting its
+// messages where that is longer; then gamma for what its rank reduces. Directions of a link work side by side.
+// One instance takes the sum of its rounds. Of several in flight one waits while others move, so the busiest resource
+// (a direction of a link, a rank's processor) sets the pace: it works through all segments without pause, from when an
+// instance first needs it to when the last instance is done after it.
+#include "schedule/price.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace ringcomm {
+namespace {
+
+class Pricer {
+ public:
+  Pricer(const Profile& profile, double block_bytes, const Network& network)
+      : profile_(profile), block_(block_bytes), net_(network) {
+    double begun = 0;
+    std::size_t round = 0;
+    for (const Profile::Run& run : profile.runs) {
+      Step step{round, begun, 0, 0};
+      for (const Load& load : run.loads) {
+        step.seconds = std::max(step.seconds, seconds(load));
+        step.rest = std::max(step.rest, seconds(load) - wire(load));
+        longest_ = std::max(longest_, wire(load));
+      }
+      begun += static_cast<double>(run.rounds) * step.seconds;
+      round += run.rounds;
+      steps_.push_back(step);
+    }
+    alone_ = begun;
+  }
+
+  double alone() const { return alone_; }  // one instance
+
+  // The longest that any resource works for one instance.
+  double pace() const {
+    double most = 0;
+    for (const Profile::Usage& host : profile_.hosts) {
+      for (const Work& work : works(host)) most = std::max(most, work.seconds);
+    }
+    return most;
+  }
+
+  // So many instances, all in flight.
+  double together(double instances) const {
+    if (instances <= 1) return alone_;
+    double most = alone_ + (instances - 1) * longest_;
+    for (const Profile::Usage& host : profile_.hosts) {
+      for (const Work& work : works(host)) {
+        if (work.seconds > 0) most = std::max(most, before(work.span) + instances * work.seconds + after(work.span));
+      }
+    }
+    return most;
+  }
+
+ private:
+  struct Step {
+    std::size_t round;  // the first of a run
+    double begun, seconds, rest;  // rest: of a round's seconds, those in which its link is free
+  };
+  struct Work {
+    double seconds;
+    Span span;
+  };
+
+  double bytes(std::uint64_t blocks) const { return static_cast<double>(blocks) * block_; }
+  const LinkModel& link(const Load& load) const { return load.out + load.in > 0 ? net_.between : net_.within; }
+  double wire(const Load& load) const {
+    const double across = bytes(std::max(load.out, load.in)) * net_.between.beta;
+    return std::max(across, bytes(std::max(load.gives, load.gets)) * net_.within.beta);
+  }
+  double seconds(const Load& load) const {
+    const auto messages = static_cast<double>(std::max(load.sends, load.takes));
+    const double reducing = net_.gamma * bytes(load.reduced);
+    if (messages == 0) return reducing;
+    const LinkModel& slowest = link(load);
+    return slowest.alpha + std::max({0.0, wire(load) - slowest.hidden, (messages - 1) * slowest.gap}) + reducing;
+  }
+  std::array<Work, 4> works(const Profile::Usage& host) const {
+    const Load& t = host.total;
+    const double posting = static_cast<double>(std::max(t.sends, t.takes)) * link(t).gap;
+    return {{{bytes(t.out) * net_.between.beta, host.out},
+             {bytes(t.in) * net_.between.beta, host.in},
+             {bytes(std::max(t.gives, t.gets)) * net_.within.beta, host.any},
+             {posting + net_.gamma * bytes(t.reduced), host.any}}};
+  }
+
+  const Step& step_at(std::size_t round) const {
+    const auto next = std::upper_bound(steps_.begin(), steps_.end(), round, [](std::size_t r, const Step& s) { return r < s.round; });
+    return *std::prev(next);
+  }
+  double time_at(std::size_t round) const {  // when it begins
+    if (round >= profile_.rounds) return alone_;
+    const Step& step = step_at(round);
+    return step.begun + static_cast<double>(round - step.round) * step.seconds;
+  }
+  double before(const Span& span) const { return time_at(span.first); }
+  double after(const Span& span) const { return alone_ - time_at(span.end) + step_at(span.end - 1).rest; }
+
+  const Profile& profile_;
+  double block_;
+  const Network& net_;
+  std::vector<Step> steps_;
+  double alone_ = 0, longest_ = 0;
+};
+
+std::size_t segments_of(std::size_t nbytes, std::size_t segment) {
+  return segment == 0 || nbytes <= segment ? 1 : (nbytes + segment - 1) / segment;
+}
+
+// The segments that may be worth running with; the usual one first. A block of 60 KB is long enough to be worth a message
+// on most networks; and up to 64 KB Open MPI sends at once over TCP, while the handshake of longer messages waits in the
+// link's queue behind the data.
+std::vector<std::size_t> segments_to_try(const Profile& profile, std::size_t nbytes, std::size_t given) {
+  if (given > 0) return {given};
+  if (profile.collective == Collective::alltoall || profile.collective == Collective::barrier) return {0};
+  constexpr std::size_t kBlock = 60 << 10, kLeast = 240 << 10, kTiny = 1 << 10;  // tinier blocks keep processors busy
+  const std::size_t usual = std::max(kLeast, profile.parts * kBlock);
+  std::vector<std::size_t> segments{usual};
+  for (const std::size_t other : {usual / 4, usual * 4, usual * 16, kLeast}) {
+    if (other < nbytes && other != usual && other >= profile.parts * kTiny) segments.push_back(other);
+  }
+  return segments;
+}
+
+std::vector<std::size_t> windows_to_try(std::size_t segments, std::size_t given) {
+  if (given > 0) return {given};
+  std::vector<std::size_t> windows;
+  for (std::size_t window = 1; window <= 16; window *= 2) {
+    windows.push_back(window);
+    if (window >= segments) break;
+  }
+  return windows;
+}
+
+template <class PriceOf>
+Priced best_cut(const Profile& profile, std::size_t nbytes, const Cut& given, const PriceOf& price_of) {
+  constexpr double kWorthIt = 0.97;  // what another cut must save, and a larger window
+  Priced best;
+  bool found = false;
+  for (const std::size_t segment : segments_to_try(profile, nbytes, given.segment)) {
+    for (const std::size_t window : windows_to_try(segments_of(nbytes, segment), given.window)) {
+      const Cut cut{segment, window};
+      const Price it = price_of(cut);
+      if (found && it.seconds >= kWorthIt * best.price.seconds) continue;
+      best = {cut, it};
+      found = true;
+    }
+  }
+  return best;
+}
+
+Price tally(const Profile& profile, std::size_t nbytes, std::size_t segments) {
+  const double block = static_cast<double>(nbytes) / static_cast<double>(profile.parts);
+  return {0, profile.messages * segments, static_cast<double>(profile.sent) * block,
+          static_cast<double>(profile.reduced) * block, profile.rounds};
+}
+
+// What a rank of the fullest host does in memory, for each byte of the buffer. A lane leaves its own slice where it is;
+// without a lane all is copied. Of an all-gather only the host's own part goes in, of a reduce-scatter only it comes out.
+double seconds_in_host(const Profile& profile, HostRanks on_host, const Network& network) {
+  const double lanes = on_host.lanes, copied = on_host.most > on_host.lanes ? 1 : (lanes - 1) / lanes;
+  const double reducing = (on_host.most - 1) / lanes * network.gamma;
+  switch (profile.collective) {
+    case Collective::broadcast:
+      return (1 + copied) * network.copy;
+    case Collective::allgather:
+      return (1 + 1.0 / profile.size) * network.copy;
+    case Collective::reducescatter:
+      return (copied + 1.0 / profile.size) * network.copy + reducing;
+    default:
+      return 2 * copied * network.copy + reducing;
+  }
+}
+
+}  // namespace
+
+Price price(const Profile& profile, std::size_t nbytes, const Cut& cut, const Network& network) {
+  const std::size_t segments = segments_of(nbytes, cut.segment), window = std::max<std::size_t>(1, cut.window);
+  Price it = tally(profile, nbytes, segments);
+  const Pricer pricer(profile, static_cast<double>(nbytes) / static_cast<double>(segments * profile.parts), network);
+  const std::size_t first = std::min(segments, window);  // in flight at once; then each begins when one is over
+  const double paced = pricer.together(static_cast<double>(first)) + static_cast<double>(segments - first) * pricer.pace();
+  const auto waves = static_cast<double>((segments + window - 1) / window);
+  it.seconds = profile.one_way ? paced : std::max(paced, waves * pricer.alone());
+  return it;
+}
+
+Priced cheapest(const Profile& profile, std::size_t nbytes, const Network& network, const Cut& given) {
+  return best_cut(profile, nbytes, given, [&](const Cut& cut) { return price(profile, nbytes, cut, network); });
+}
+
+Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::size_t nbytes, const Network& network,
+                          const Cut& given) {
+  Network lane = network;  // a host's lanes share its link
+  lane.between.beta *= on_host.lanes;
+  const double in_memory = seconds_in_host(between_hosts, on_host, network);
+  const std::size_t slice = nbytes / static_cast<std::size_t>(on_host.lanes);
+  Priced best = best_cut(between_hosts, slice, given, [&](const Cut& cut) {
+    const std::size_t segments = segments_of(slice, cut.segment);
+    const double in_host = 2 * network.within.alpha + static_cast<double>(nbytes) / static_cast<double>(segments) * in_memory;
+    Price it = price(between_hosts, slice, cut, lane);
+    const double alone = price(between_hosts, slice / segments, {0, 1}, lane).seconds;
+    it.seconds = in_host + std::max(it.seconds, alone + static_cast<double>(segments - 1) * in_host);
+    it.rounds += 2;
+    return it;
+  });
+  // With one segment on its way the network stands still whenever a rank of the host is late; the price knows no delays.
+  constexpr std::size_t kLeastOnTheirWay = 2;
+  if (given.window == 0 && segments_of(slice, best.cut.segment) > 1) best.cut.window = std::max(best.cut.window, kLeastOnTheirWay);
+  return best;
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,284 @@
+#include "schedule/prove.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "schedule/symbolic_run.hpp"
+#include "schedule/symbols.hpp"
+
+namespace ringcomm {
+namespace {
+
+using std::to_string;
+
+bool reduces(Collective c) {
+  return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter ||
+         c == Collective::barrier;
+}
+bool local(const Step& step) { return step.kind == StepKind::combine || step.kind == StepKind::copy; }
+bool joins(const Step& step) { return step.kind == StepKind::reduce || step.kind == StepKind::combine; }
+
+// ---- what a schedule says of itself ---------------------------------------------------------------------------------
+
+std::string wrong_number_of_blocks(const Schedule& s) {
+  int wanted = s.blocks < 1 ? 1 : s.blocks;
+  if (s.collective == Collective::allgather || s.collective == Collective::reducescatter) wanted = s.size;
+  if (s.collective == Collective::alltoall) wanted = 2 * s.size;
+  if (s.collective == Collective::barrier) wanted = 1;
+  if (s.blocks == wanted) return {};
+  return "it has " + to_string(s.blocks) + " blocks, and " + std::string(name_of(s.collective)) + " of " +
+         to_string(s.size) + " ranks needs " + to_string(wanted);
+}
+
+std::string wrong_head(const std::vector<Schedule>& schedules, std::size_t rank) {
+  const Schedule &s = schedules[rank], &first = schedules.front();
+  const std::string who = "rank " + to_string(rank) + ": ";
+  if (s.rank != static_cast<int>(rank) || s.size != static_cast<int>(schedules.size())) {
+    return who + "the schedule is for rank " + to_string(s.rank) + " of " + to_string(s.size);
+  }
+  if (std::tie(s.collective, s.root, s.blocks, s.symmetry, s.busiest) !=
+      std::tie(first.collective, first.root, first.blocks, first.symmetry, first.busiest)) {
+    return who + "its collective, root, number of blocks, symmetry or busiest ranks are not rank 0's";
+  }
+  for (const int rank : s.busiest) {
+    if (rank < 0 || rank >= s.size) return who + "rank " + to_string(rank) + " cannot be the busiest: there is none";
+  }
+  if (s.root < 0 || s.root >= s.size) {
+    return who + "root " + to_string(s.root) + " is not a rank of " + to_string(s.size);
+  }
+  if (const std::string why = wrong_number_of_blocks(s); !why.empty()) return who + why;
+  for (std::size_t t = 0; t < s.temps.size(); ++t) {
+    if (s.temps[t] < 0 || s.temps[t] >= s.blocks) {
+      return who + "temporary " + to_string(t) + " has the size of block " + to_string(s.temps[t]) +
+             ", which there is not";
+    }
+  }
+  return {};
+}
+
+std::string wrong_step(const Schedule& s, const Step& step) {
+  const int all = s.blocks + static_cast<int>(s.temps.size());
+  const auto missing = [&](int block) { return block < 0 || block >= all; };
+  if (missing(step.block)) return "block " + to_string(step.block) + " is not one of " + to_string(all);
+  const std::string block = "block " + to_string(step.block);
+  if (local(step) && missing(step.source)) {
+    return block + " is made from block " + to_string(step.source) + ", not one of " + to_string(all);
+  }
+  if (!local(step) && (step.peer < 0 || step.peer >= s.size)) {
+    return block + " has peer " + to_string(step.peer) + ", not a rank";
+  }
+  if (!local(step) && step.peer == s.rank) return block + " has the rank itself for a peer";
+  if (joins(step) && !reduces(s.collective)) {
+    return block + " is reduced, but " + std::string(name_of(s.collective)) + " has no operation";
+  }
+  if (local(step) && size_class(s, step.block) != size_class(s, step.source)) {
+    return block + " is made from block " + to_string(step.source) + ", of another size";
+  }
+  if (s.collective == Collective::alltoall && step.kind != StepKind::send && step.block < s.size) {
+    return block + " is written, but it is the caller's input";
+  }
+  return {};
+}
+
+std::string malformed(const std::vector<Schedule>& schedules) {
+  if (schedules.empty()) return "there is no rank";
+  for (std::size_t r = 0; r < schedules.size(); ++r) {
+    if (std::string why = wrong_head(schedules, r); !why.empty()) return why;
+    for (std::size_t k = 0; k < schedules[r].rounds.size(); ++k) {
+      for (const Step& step : schedules[r].rounds[k]) {
+        if (const std::string why = wrong_step(schedules[r], step); !why.empty()) return place_of(r, k) + ": " + why;
+      }
+    }
+  }
+  return {};
+}
+
+// ---- what a schedule promises ---------------------------------------------------------------------------------------
+
+Values before(const std::vector<Schedule>& schedules, Symbols& symbols) {
+  Values values(schedules.size());
+  for (std::size_t r = 0; r < schedules.size(); ++r) {
+    const Schedule& s = schedules[r];
+    values[r].assign(static_cast<std::size_t>(s.blocks) + s.temps.size(), Symbols::undefined);
+    for (int b = 0; b < s.blocks; ++b) {
+      const bool given = reduces(s.collective) || (s.collective == Collective::broadcast && s.rank == s.root) ||
+                         (s.collective == Collective::allgather && b == s.rank) ||
+                         (s.collective == Collective::alltoall && b < s.size);
+      if (given) values[r][static_cast<std::size_t>(b)] = symbols.leaf(s.rank, b);
+    }
+  }
+  return values;
+}
+
+// Whose parts a value is made of. `at_least_once`: a rank may be met again.
+std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int block, bool at_least_once) {
+  std::vector<bool> met(static_cast<std::size_t>(size)), walked(at_least_once ? symbols.size() : 0);
+  std::vector<Symbols::Id> todo{value};
+  while (!todo.empty()) {
+    const Symbols::Id id = todo.back();
+    todo.pop_back();
+    if (at_least_once && walked[id]) continue;
+    if (at_least_once) walked[id] = true;
+    const Symbols::Node& node = symbols.at(id);
+    if (!node.leaf) {
+      todo.insert(todo.end(), {node.a, node.b});
+      continue;
+    }
+    if (node.b != static_cast<std::uint32_t>(block)) {
+      return "holds rank " + to_string(node.a) + "'s block " + to_string(node.b);
+    }
+    if (met[node.a] && !at_least_once) return "holds rank " + to_string(node.a) + "'s part more than once";
+    met[node.a] = true;
+  }
+  const auto absent = std::find(met.begin(), met.end(), false);
+  return absent == met.end() ? "" : "lacks rank " + to_string(absent - met.begin()) + "'s part";
+}
+
+// Judges final values against the promise, each distinct one once.
+class Judge {
+ public:
+  Judge(const std::vector<Schedule>& schedules, Symbols& symbols, const Values& values)
+      : schedules_(schedules), symbols_(symbols), values_(values) {}
+
+  std::string verdict() {
+    for (std::size_t r = 0; r < schedules_.size(); ++r) {
+      for (int b = 0; b < schedules_[r].blocks; ++b) {
+        std::string why = wrong(schedules_[r], b, values_[r][static_cast<std::size_t>(b)]);
+        if (!why.empty()) {
+          return place_of(r, schedules_[r].rounds.size()) + ": block " + to_string(b) + " ends wrong: it " + why;
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  std::string wrong(const Schedule& s, int block, Symbols::Id value) {
+    switch (s.collective) {
+      case Collective::broadcast: return unequal(value, s.root, block);
+      case Collective::allgather: return unequal(value, block, block);
+      case Collective::alltoall:  // a block from rank q is the one that q had for this rank
+        return block < s.size ? unequal(value, s.rank, block) : unequal(value, block - s.size, s.rank);
+      case Collective::reduce: return s.rank == s.root ? not_the_sum(s, block, value) : "";
+      case Collective::reducescatter: return s.rank == block ? not_the_sum(s, block, value) : "";
+      case Collective::barrier:
+        return value == Symbols::undefined ? "is lost" : wrong_parts(symbols_, value, s.size, block, true);
+      case Collective::allreduce: break;
+    }
+    const Symbols::Id first = values_[0][static_cast<std::size_t>(block)];
+    if (s.rank == 0 || value != first) {
+      const std::string why = not_the_sum(s, block, value);
+      if (!why.empty()) return why;
+    }
+    return value == first ? "" : "was reduced in another operand order than on rank 0";
+  }
+
+  std::string unequal(Symbols::Id value, int rank, int block) {
+    if (value == symbols_.leaf(rank, block)) return {};
+    if (value == Symbols::undefined) return "was never given a value";
+    const Symbols::Node& node = symbols_.at(value);
+    return "holds rank " + to_string(node.a) + "'s block " + to_string(node.b) + " and not rank " + to_string(rank) +
+           "'s block " + to_string(block);
+  }
+
+  std::string not_the_sum(const Schedule& s, int block, Symbols::Id value) {
+    if (value == Symbols::undefined) return "is made of memory that was never given a value";
+    return wrong_parts(symbols_, value, s.size, block, false);
+  }
+
+  const std::vector<Schedule>& schedules_;
+  Symbols& symbols_;
+  const Values& values_;
+};
+
+// ---- symmetry -------------------------------------------------------------------------------------------------------
+
+// What a round does, apart from which rank it is: per relative peer, how many blocks go and come; how many are reduced.
+using Shape = std::map<std::pair<int, bool>, int>;
+
+Shape shape_of(const Schedule& s, std::size_t k) {
+  Shape shape;
+  if (k >= s.rounds.size()) return shape;
+  for (const Step& step : s.rounds[k]) {
+    const bool rotation = s.symmetry == Symmetry::rotation;
+    if (joins(step)) ++shape[{-1, true}];
+    if (local(step)) continue;
+    ++shape[{rotation ? (step.peer - s.rank + s.size) % s.size : step.peer ^ s.rank, takes(step)}];
+  }
+  return shape;
+}
+
+std::string false_symmetry(const std::vector<Schedule>& schedules) {
+  if (schedules.front().symmetry == Symmetry::none) return {};
+  std::size_t rounds = 0;
+  for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
+  for (std::size_t k = 0; k < rounds; ++k) {
+    const Shape first = shape_of(schedules.front(), k);
+    for (std::size_t r = 1; r < schedules.size(); ++r) {
+      if (shape_of(schedules[r], k) != first) {
+        return place_of(r, k) + ": is not rank 0's round, as the declared symmetry says";
+      }
+    }
+  }
+  return {};
+}
+
+// ---- busiest ranks --------------------------------------------------------------------------------------------------
+
+struct Effort {
+  std::size_t messages = 0, blocks = 0, reduced = 0;  // messages and blocks of the busier direction
+};
+
+Effort effort_of(const Schedule& s, std::size_t k) {
+  Effort effort;
+  if (k >= s.rounds.size()) return effort;
+  std::map<int, int> to, from;
+  for (const Step& step : s.rounds[k]) {
+    effort.reduced += joins(step);
+    if (!local(step)) ++(takes(step) ? from : to)[step.peer];
+  }
+  const auto blocks = [](const std::map<int, int>& peers) {
+    std::size_t all = 0;
+    for (const auto& [peer, count] : peers) all += static_cast<std::size_t>(count);
+    return all;
+  };
+  effort.messages = std::max(to.size(), from.size());
+  effort.blocks = std::max(blocks(to), blocks(from));
+  return effort;
+}
+
+std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
+  const std::vector<int>& busiest = schedules.front().busiest;
+  if (busiest.empty()) return {};
+  std::size_t rounds = 0;
+  for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
+  for (std::size_t k = 0; k < rounds; ++k) {
+    std::vector<Effort> most;
+    for (const int rank : busiest) most.push_back(effort_of(schedules[static_cast<std::size_t>(rank)], k));
+    for (std::size_t r = 0; r < schedules.size(); ++r) {
+      const Effort it = effort_of(schedules[r], k);
+      const bool covered = std::any_of(most.begin(), most.end(), [&](const Effort& m) {
+        return it.messages <= m.messages && it.blocks <= m.blocks && it.reduced <= m.reduced;
+      });
+      if (!covered) return place_of(r, k) + ": has more to do than the ranks that are declared the busiest";
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Proof prove(const std::vector<Schedule>& schedules) {
+  std::string why = malformed(schedules);
+  if (!why.empty()) return {false, why};
+  Symbols symbols;
+  Values values = before(schedules, symbols);
+  why = run_on_symbols(schedules, symbols, values);
+  if (why.empty()) why = Judge(schedules, symbols, values).verdict();
+  if (why.empty()) why = false_symmetry(schedules);
+  if (why.empty()) why = busier_than_the_busiest(schedules);
+  return {why.empty(), why};
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,22 @@
+// Shows that the schedules of all ranks together compute what their collective promises, by running them on symbols.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schedule/schedule.hpp"
+
+namespace ringcomm {
+
+struct Proof {
+  bool ok = false;
+  std::string why;  // when not ok: one sentence with rank, round and block
+};
+
+// Checks, for schedules[r] of rank r: the k-th message a -> b pairs with the k-th taken, block for block and of equal
+// size; no deadlock even if every send waits for its receive; every block ends as the collective promises, every
+// contribution in it exactly once (barrier: at least once); where several ranks compute one value, one operand order;
+// and that a declared symmetry, or declared busiest ranks, are true. Only collectives with an operation may reduce; alltoall never writes its input.
+Proof prove(const std::vector<Schedule>& schedules);
+
+}  // namespace ringcomm

@@ -1,0 +1,20 @@
+// Binomial tree to the root, ranks counted from the root.
+//
+//        root 0:   0 ◄── 1   2 ◄── 3      round 0
+//                  0 ◄────── 2            round 1
+//
+// Cost, L = ceil(log2 p):  Lα + LSβ + LSγ, depth L: latency-optimal.
+// Source: MPICH's reduce for short messages (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
+#include "schedule/built_in.hpp"
+#include "schedule/phases.hpp"
+
+namespace ringcomm::schedules {
+
+Schedule reduce_binomial(int rank, int size, int root) {
+  Schedule s = blank(Collective::reduce, "binomial", rank, size, 1, Symmetry::none, root);
+  s.busiest = {root, modulo(root + 1, size)};  // takes most; sends as much as any
+  binomial_reduce(s);
+  return s;
+}
+
+}  // namespace ringcomm::schedules

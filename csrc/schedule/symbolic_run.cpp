@@ -1,0 +1,189 @@
+#include "schedule/symbolic_run.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ringcomm {
+namespace {
+
+// All blocks of one round to or from one peer.
+struct Message {
+  std::size_t peer;
+  bool moved = false;
+  std::size_t used = 0;  // of what was taken
+  std::vector<int> blocks;
+  std::vector<Symbols::Id> carried;  // as they were when the round began
+};
+
+struct RankState {
+  std::size_t round = 0, waiting = 0;  // messages of the round that have not moved
+  std::vector<Message> out, in;        // by peer
+};
+
+Message* find(std::vector<Message>& messages, std::size_t peer) {
+  const auto at = std::lower_bound(messages.begin(), messages.end(), peer,
+                                   [](const Message& m, std::size_t wanted) { return m.peer < wanted; });
+  return at != messages.end() && at->peer == peer ? &*at : nullptr;
+}
+
+class Machine {
+ public:
+  Machine(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values)
+      : schedules_(schedules), symbols_(symbols), values_(values), ranks_(schedules.size()) {}
+
+  std::string run() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) post(r);
+    while (!posted_.empty() && why_.empty()) {
+      const std::size_t rank = posted_.back();
+      posted_.pop_back();
+      move_what_can(rank);
+    }
+    return why_.empty() ? stuck() : why_;
+  }
+
+ private:
+  const Round& round_of(std::size_t rank) const { return schedules_[rank].rounds[ranks_[rank].round]; }
+  bool finished(std::size_t rank) const { return ranks_[rank].round >= schedules_[rank].rounds.size(); }
+
+  // Posts the messages of this rank's next round that has any, doing the local work of those before it.
+  void post(std::size_t rank) {
+    RankState& state = ranks_[rank];
+    for (; !finished(rank); ++state.round) {
+      state.out = gather(rank, false);
+      state.in = gather(rank, true);
+      state.waiting = state.out.size() + state.in.size();
+      if (state.waiting > 0) {
+        posted_.push_back(rank);
+        return;
+      }
+      write(rank);
+    }
+  }
+
+  std::vector<Message> gather(std::size_t rank, bool taken) const {
+    std::vector<const Step*> steps;
+    for (const Step& step : round_of(rank)) {
+      if (taken ? takes(step) : step.kind == StepKind::send) steps.push_back(&step);
+    }
+    std::stable_sort(steps.begin(), steps.end(), [](const Step* a, const Step* b) { return a->peer < b->peer; });
+    std::vector<Message> messages;
+    for (const Step* step : steps) {
+      const auto peer = static_cast<std::size_t>(step->peer);
+      if (messages.empty() || messages.back().peer != peer) messages.push_back({peer, false, 0, {}, {}});
+      messages.back().blocks.push_back(step->block);
+      if (!taken) messages.back().carried.push_back(values_[rank][static_cast<std::size_t>(step->block)]);
+    }
+    return messages;
+  }
+
+  void move_what_can(std::size_t rank) {
+    for (Message& out : ranks_[rank].out) {
+      Message* const in = find(ranks_[out.peer].in, rank);
+      if (!out.moved && in && !in->moved) move(rank, out, out.peer, *in);
+    }
+    for (Message& in : ranks_[rank].in) {
+      Message* const out = find(ranks_[in.peer].out, rank);
+      if (!in.moved && out && !out->moved) move(in.peer, *out, rank, in);
+    }
+    // A rank posts again only here and below, so that no list changes while it is walked.
+    for (const std::size_t done : std::exchange(completed_, {})) {
+      write(done);
+      ++ranks_[done].round;
+      ranks_[done].out.clear();
+      ranks_[done].in.clear();
+      post(done);
+    }
+  }
+
+  void move(std::size_t from, Message& out, std::size_t to, Message& in) {
+    if (why_.empty()) why_ = misfit(from, out, to, in);
+    if (!why_.empty()) return;
+    in.carried = out.carried;
+    in.moved = out.moved = true;
+    for (const std::size_t end : {from, to}) {
+      if (--ranks_[end].waiting == 0) completed_.push_back(end);
+    }
+  }
+
+  std::string misfit(std::size_t from, const Message& out, std::size_t to, const Message& in) const {
+    if (out.blocks.size() != in.blocks.size()) {
+      return place_of(to, ranks_[to].round) + ": takes " + std::to_string(in.blocks.size()) +
+             " blocks (the first is block " + std::to_string(in.blocks.front()) + ") from rank " +
+             std::to_string(from) + ", which sends " + std::to_string(out.blocks.size()) + " in its round " +
+             std::to_string(ranks_[from].round);
+    }
+    for (std::size_t i = 0; i < in.blocks.size(); ++i) {
+      if (size_class(schedules_[from], out.blocks[i]) == size_class(schedules_[to], in.blocks[i])) continue;
+      return place_of(to, ranks_[to].round) + ": takes block " + std::to_string(in.blocks[i]) + " from rank " +
+             std::to_string(from) + ", which sends block " + std::to_string(out.blocks[i]) +
+             ", of another size, in its round " + std::to_string(ranks_[from].round);
+    }
+    return {};
+  }
+
+  void write(std::size_t rank) {
+    auto& blocks = values_[rank];
+    for (const Step& step : round_of(rank)) {
+      if (step.kind == StepKind::send) continue;
+      auto& target = blocks[static_cast<std::size_t>(step.block)];
+      Symbols::Id incoming;
+      if (takes(step)) {
+        Message& message = *find(ranks_[rank].in, static_cast<std::size_t>(step.peer));
+        incoming = message.carried[message.used++];
+      } else {
+        incoming = blocks[static_cast<std::size_t>(step.source)];
+      }
+      const bool replaces = step.kind == StepKind::receive || step.kind == StepKind::copy;
+      target = replaces              ? incoming
+               : step.incoming_first ? symbols_.join(incoming, target)
+                                     : symbols_.join(target, incoming);
+    }
+  }
+
+  // Names the message that waits in the earliest round, if any does; best one whose peer will never take part.
+  std::string stuck() const {
+    const Message* worst = nullptr;
+    std::size_t who = 0;
+    bool sends = false;
+    const auto consider = [&](std::size_t rank, const Message& m, bool out) {
+      const auto urgency = [&](std::size_t r, const Message& x) {
+        return std::pair(!finished(x.peer), ranks_[r].round);
+      };
+      if (m.moved || (worst && urgency(rank, m) >= urgency(who, *worst))) return;
+      worst = &m;
+      who = rank;
+      sends = out;
+    };
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (finished(r)) continue;
+      for (const Message& m : ranks_[r].in) consider(r, m, false);
+      for (const Message& m : ranks_[r].out) consider(r, m, true);
+    }
+    if (!worst) return {};
+    const std::string verb = sends ? " waits for ever for rank " + std::to_string(worst->peer) + " to take"
+                                   : " waits for ever for rank " + std::to_string(worst->peer) + " to send";
+    const std::string peer = finished(worst->peer)
+                                 ? ", which has ended"
+                                 : ", which is stuck in its round " + std::to_string(ranks_[worst->peer].round);
+    return place_of(who, ranks_[who].round) + ":" + verb + " block " + std::to_string(worst->blocks.front()) + peer;
+  }
+
+  const std::vector<Schedule>& schedules_;
+  Symbols& symbols_;
+  Values& values_;
+  std::vector<RankState> ranks_;
+  std::vector<std::size_t> posted_, completed_;
+  std::string why_;
+};
+
+}  // namespace
+
+std::string place_of(std::size_t rank, std::size_t round) {
+  return "rank " + std::to_string(rank) + ", round " + std::to_string(round);
+}
+
+std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values) {
+  return Machine(schedules, symbols, values).run();
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,49 @@
+// Values as the prover sees them: how a block was made, not what is in it. Equal trees have equal ids.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace ringcomm {
+
+class Symbols {
+ public:
+  using Id = std::uint32_t;
+  static constexpr Id undefined = 0;  // memory that nothing was put in
+  struct Node {
+    bool leaf;
+    std::uint32_t a, b;  // leaf: rank and block; else the first and the second operand
+  };
+
+  Id leaf(int rank, int block) {
+    return make({true, static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(block)});
+  }
+  Id join(Id first, Id second) {
+    return first == undefined || second == undefined ? undefined : make({false, first, second});
+  }
+  const Node& at(Id id) const { return nodes_[id]; }
+  std::size_t size() const { return nodes_.size(); }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Node& n) const {
+      const std::uint64_t key = (std::uint64_t{n.a} << 32 | n.b) * 2 + n.leaf;
+      return static_cast<std::size_t>((key ^ key >> 31) * 0x9e3779b97f4a7c15u);
+    }
+  };
+  struct Equal {
+    bool operator()(const Node& x, const Node& y) const { return x.leaf == y.leaf && x.a == y.a && x.b == y.b; }
+  };
+  Id make(const Node& node) {
+    const auto [place, is_new] = ids_.try_emplace(node, static_cast<Id>(nodes_.size()));
+    if (is_new) nodes_.push_back(node);
+    return place->second;
+  }
+
+  std::vector<Node> nodes_{{true, ~0u, ~0u}};  // entry 0 is `undefined`
+  std::unordered_map<Node, Id, Hash, Equal> ids_;
+};
+
+}  // namespace ringcomm

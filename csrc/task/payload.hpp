@@ -1,0 +1,20 @@
+// Calls so small that their data rides with the comparison of what ranks ask for, in mailboxes (node_stage.cpp) or in
+// messages (gathered.cpp): once everybody's is there, every rank computes all of its result itself.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "task/node_stage.hpp"
+
+namespace ringcomm {
+
+inline constexpr std::size_t kPayloadsTogether = 16 << 10;             // bytes of all ranks' payloads: each rank reads them all
+inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;  // ranks
+
+// Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree.
+bool rides(const NodeCall& call, int ranks, std::size_t most);
+std::size_t put_payload(const NodeCall& call, int me, std::byte* to);  // bytes written
+void take_payloads(const NodeCall& call, int me, std::span<const std::byte* const> payloads);  // by rank
+
+}  // namespace ringcomm

@@ -1,0 +1,306 @@
+// A sender puts a message into the receiver's inbox. Small messages are copied there and the send is complete; of a
+// large one the inbox holds the address, and the receiver copies it straight from the sender's buffer (rendezvous). The
+// posted receives, and the messages that nobody has asked for yet, belong to the receiver's thread alone.
+#include "transport/threads.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "transport/slots.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::size_t kLongestEager = 4096;  // bytes
+
+// `offered`: the receiver may start to copy. Whoever moves it from there first decides: the receiver (copying) or the
+// sender (withdrawn).
+enum class Stage : int { offered, copying, copied, withdrawn };
+
+struct Message {
+  int source = 0, tag = 0;
+  std::size_t nbytes = 0;
+  const void* data = nullptr;        // the sender's buffer, or of `eager`
+  std::unique_ptr<std::byte[]> eager;
+  std::atomic<Stage> stage{Stage::offered};
+};
+
+struct Inbox {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Message>> messages;
+  std::atomic<std::uint64_t> arrived{0};    // messages ever put here: tells without a lock that there is something
+  std::atomic<std::uint64_t> completed{0};  // rendezvous sends of this rank that a receiver has taken
+};
+
+}  // namespace
+
+class ThreadsHub {
+ public:
+  explicit ThreadsHub(int size) : inboxes_(static_cast<std::size_t>(size)), killed_(static_cast<std::size_t>(size)) {}
+  int size() const { return static_cast<int>(inboxes_.size()); }
+  Inbox& inbox(int rank) { return inboxes_[static_cast<std::size_t>(rank)]; }
+
+  void kill(int rank) {
+    killed_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+    kills_.fetch_add(1, std::memory_order_release);
+  }
+  bool killed(int rank) const { return killed_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
+  int kills() const { return kills_.load(std::memory_order_acquire); }
+  int first_killed() const {
+    for (int rank = 0; rank < size(); ++rank) {
+      if (killed(rank)) return rank;
+    }
+    return kAnyPeer;
+  }
+
+ private:
+  std::vector<Inbox> inboxes_;
+  std::vector<std::atomic<bool>> killed_;
+  std::atomic<int> kills_{0};
+};
+
+namespace {
+
+enum class State : std::uint8_t { active, complete, failed };
+
+struct Slot {
+  State state = State::active;
+  bool receiving = false, truncated = false;
+  int peer = kAnyPeer, tag = 0;
+  void* data = nullptr;
+  std::size_t nbytes = 0;            // a receive's room, then what came
+  std::shared_ptr<Message> message;  // a rendezvous send's
+};
+
+class ThreadsTransport final : public Transport {
+ public:
+  ThreadsTransport(std::shared_ptr<ThreadsHub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  ~ThreadsTransport() override {
+    for (Ticket ticket = 0; ticket < slots_.end(); ++ticket) cancel(ticket);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return hub_->size(); }
+  int tag_limit() const override { return 1 << 30; }
+  std::size_t in_flight() const override { return posted_.size() + sends_.size(); }
+
+  Ticket send(int peer, int tag, const void* data, std::size_t nbytes) override {
+    check(peer, tag, nbytes);
+    auto message = std::make_shared<Message>();
+    message->source = rank_;
+    message->tag = tag;
+    message->nbytes = nbytes;
+    message->data = data;
+    const Ticket ticket = slots_.take();
+    slots_[ticket].peer = peer;
+    if (nbytes <= kLongestEager) {
+      message->eager = std::make_unique_for_overwrite<std::byte[]>(nbytes);
+      if (nbytes > 0) std::memcpy(message->eager.get(), data, nbytes);
+      message->data = message->eager.get();
+      slots_[ticket].state = State::complete;
+      news_ = true;
+    } else {
+      slots_[ticket].message = message;
+      sends_.push_back(ticket);
+    }
+    Inbox& inbox = hub_->inbox(peer);
+    const std::lock_guard lock(inbox.mutex);
+    inbox.messages.push_back(std::move(message));
+    inbox.arrived.fetch_add(1, std::memory_order_release);
+    return ticket;
+  }
+
+  Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override {
+    check(peer == kAnyPeer ? rank_ : peer, tag, nbytes);
+    const Ticket ticket = slots_.take();
+    Slot& slot = slots_[ticket];
+    slot.receiving = true;
+    slot.peer = peer;
+    slot.tag = tag;
+    slot.data = data;
+    slot.nbytes = nbytes;
+    collect();
+    if (!take_unexpected(slot)) posted_.push_back(ticket);
+    return ticket;
+  }
+
+  bool poll() override {
+    collect();
+    reap();
+    if (hub_->kills() != kills_seen_) bury();
+    return std::exchange(news_, false);
+  }
+
+  bool done(Ticket ticket, Arrival* arrival) override {
+    if (!slots_.holds(ticket)) throw Error(ErrorKind::internal, "no such ticket: " + std::to_string(ticket));
+    const Slot& slot = slots_[ticket];
+    if (slot.state == State::active) return false;
+    const State state = slot.state;
+    const bool truncated = slot.truncated;
+    const Arrival what{slot.peer, slot.nbytes};
+    slots_.give(ticket);
+    if (truncated) {
+      throw Error(ErrorKind::transport, "truncated: the message of rank " + std::to_string(what.peer) + ", " +
+                                            std::to_string(what.nbytes) + " bytes, is longer than its receive",
+                  {what.peer});
+    }
+    if (state == State::failed) throw lost(what.peer);
+    if (arrival) *arrival = what;
+    return true;
+  }
+
+  void cancel(Ticket ticket) override {
+    if (!slots_.holds(ticket)) return;
+    Slot& slot = slots_[ticket];
+    if (slot.message) withdraw(*slot.message);
+    std::erase(slot.receiving ? posted_ : sends_, ticket);
+    slots_.give(ticket);
+  }
+
+ private:
+  static bool matches(const Slot& slot, const Message& message) {
+    return slot.tag == message.tag && (slot.peer == kAnyPeer || slot.peer == message.source);
+  }
+
+  Error lost(int peer) const {
+    const int rank = hub_->killed(rank_) ? rank_ : peer == kAnyPeer ? hub_->first_killed() : peer;
+    return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " is lost", {rank});
+  }
+
+  void check(int peer, int tag, std::size_t nbytes) const {
+    if (peer < 0 || peer >= size() || tag < 0 || tag >= tag_limit() || nbytes > kLongestMessage) {
+      throw Error(ErrorKind::internal, "no such message: peer " + std::to_string(peer) + ", tag " +
+                                           std::to_string(tag) + ", " + std::to_string(nbytes) + " bytes");
+    }
+    if (hub_->killed(peer) || hub_->killed(rank_)) throw lost(peer);
+  }
+
+  // Moves a message into a receive's buffer; false if its sender has withdrawn it.
+  bool take(Slot& slot, Message& message) {
+    Stage expected = Stage::offered;
+    if (!message.stage.compare_exchange_strong(expected, Stage::copying, std::memory_order_acq_rel)) return false;
+    slot.truncated = message.nbytes > slot.nbytes;
+    if (!slot.truncated && message.nbytes > 0) std::memcpy(slot.data, message.data, message.nbytes);
+    slot.peer = message.source;
+    slot.nbytes = message.nbytes;
+    slot.state = slot.truncated ? State::failed : State::complete;
+    message.stage.store(Stage::copied, std::memory_order_release);
+    if (!message.eager) hub_->inbox(message.source).completed.fetch_add(1, std::memory_order_release);
+    return true;
+  }
+
+  bool take_unexpected(Slot& slot) {
+    for (auto it = unexpected_.begin(); it != unexpected_.end();) {
+      if (!matches(slot, **it)) {
+        ++it;
+        continue;
+      }
+      const std::shared_ptr<Message> message = std::move(*it);
+      it = unexpected_.erase(it);
+      if (take(slot, *message)) return news_ = true;
+    }
+    return false;
+  }
+
+  // Empties the inbox and matches what was in it with the posted receives, in order.
+  void collect() {
+    Inbox& inbox = hub_->inbox(rank_);
+    if (inbox.arrived.load(std::memory_order_acquire) == arrived_seen_) return;
+    {
+      const std::lock_guard lock(inbox.mutex);
+      incoming_.swap(inbox.messages);
+      arrived_seen_ = inbox.arrived.load(std::memory_order_relaxed);
+    }
+    for (std::shared_ptr<Message>& message : incoming_) {
+      const auto wants = [&](Ticket ticket) { return matches(slots_[ticket], *message); };
+      const auto found = std::find_if(posted_.begin(), posted_.end(), wants);
+      if (found == posted_.end()) {
+        unexpected_.push_back(std::move(message));
+      } else if (take(slots_[*found], *message)) {
+        posted_.erase(found);
+        news_ = true;
+      }
+    }
+    incoming_.clear();
+  }
+
+  // Completes the rendezvous sends that receivers have taken.
+  void reap() {
+    const std::uint64_t completed = hub_->inbox(rank_).completed.load(std::memory_order_acquire);
+    if (completed == completed_seen_) return;
+    completed_seen_ = completed;
+    const std::size_t taken = std::erase_if(sends_, [&](Ticket ticket) {
+      Slot& slot = slots_[ticket];
+      if (slot.message->stage.load(std::memory_order_acquire) != Stage::copied) return false;
+      slot.state = State::complete;
+      slot.message.reset();
+      return true;
+    });
+    news_ |= taken > 0;
+  }
+
+  // After a kill: fails what waits for a lost rank. A receive from any rank might wait for it too.
+  void bury() {
+    kills_seen_ = hub_->kills();
+    const auto doomed = [&](Ticket ticket) {
+      Slot& slot = slots_[ticket];
+      if (slot.peer != kAnyPeer && !hub_->killed(slot.peer) && !hub_->killed(rank_)) return false;
+      if (slot.message) withdraw(*slot.message);
+      slot.state = State::failed;
+      slot.message.reset();
+      return true;
+    };
+    const std::size_t gone = std::erase_if(posted_, doomed) + std::erase_if(sends_, doomed);
+    news_ |= gone > 0;
+  }
+
+  // After this nobody reads the sender's buffer.
+  static void withdraw(Message& message) {
+    Stage expected = Stage::offered;
+    if (message.stage.compare_exchange_strong(expected, Stage::withdrawn, std::memory_order_acq_rel)) return;
+    while (message.stage.load(std::memory_order_acquire) == Stage::copying) std::this_thread::yield();
+  }
+
+  std::shared_ptr<ThreadsHub> hub_;
+  int rank_;
+  Slots<Slot> slots_;
+  std::vector<Ticket> posted_;  // receives without a message, in posting order
+  std::vector<Ticket> sends_;   // rendezvous sends that no receiver has taken
+  std::deque<std::shared_ptr<Message>> unexpected_;
+  std::vector<std::shared_ptr<Message>> incoming_;
+  std::uint64_t arrived_seen_ = 0, completed_seen_ = 0;
+  int kills_seen_ = 0;
+  bool news_ = false;           // something completed since the last poll()
+};
+
+void require_member(const ThreadsHub& hub, int rank) {
+  if (rank >= 0 && rank < hub.size()) return;
+  throw Error(ErrorKind::invalid, "rank " + std::to_string(rank) + " is not one of " + std::to_string(hub.size()));
+}
+
+}  // namespace
+
+std::shared_ptr<ThreadsHub> make_threads_hub(int size) {
+  if (size < 1) throw Error(ErrorKind::invalid, "a hub needs at least one rank");
+  return std::make_shared<ThreadsHub>(size);
+}
+
+std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<ThreadsHub> hub, int rank) {
+  require_member(*hub, rank);
+  return std::make_unique<ThreadsTransport>(std::move(hub), rank);
+}
+
+void threads_kill(ThreadsHub& hub, int rank) {
+  require_member(hub, rank);
+  hub.kill(rank);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,17 @@
+// Ranks as threads of one process: for tests, and for teaching without MPI.
+#pragma once
+
+#include <memory>
+
+#include "transport/transport.hpp"
+
+namespace ringcomm {
+
+class ThreadsHub;  // the meeting point of `size` endpoints
+
+std::shared_ptr<ThreadsHub> make_threads_hub(int size);
+std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<ThreadsHub> hub, int rank);
+// Fault injection for tests: every later call that touches `rank` fails with Error(peer_lost).
+void threads_kill(ThreadsHub& hub, int rank);
+
+}  // namespace ringcomm

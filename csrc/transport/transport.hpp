@@ -1,0 +1,39 @@
+// Moves bytes between ranks. Used by one thread at a time; nothing in it waits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ringcomm {
+
+using Ticket = std::int32_t;  // names a message under way
+inline constexpr Ticket kNoTicket = -1;
+inline constexpr int kAnyPeer = -1;
+
+struct Arrival {
+  int peer = kAnyPeer;
+  std::size_t nbytes = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int tag_limit() const = 0;  // tags are 0 .. tag_limit-1
+
+  // Messages of one (sender, tag) are matched in posting order. nbytes <= kLongestMessage. Buffers stay the caller's and
+  // must live until done() or cancel(). A receive may be longer than what comes.
+  virtual Ticket send(int peer, int tag, const void* data, std::size_t nbytes) = 0;
+  virtual Ticket receive(int peer, int tag, void* data, std::size_t nbytes) = 0;  // peer may be kAnyPeer
+
+  virtual bool poll() = 0;  // makes progress; true if anything completed
+  // True once complete, and the ticket is then gone. Throws Error(transport | peer_lost) for a failed message.
+  virtual bool done(Ticket ticket, Arrival* arrival = nullptr) = 0;
+  virtual void cancel(Ticket ticket) = 0;  // a receive that is no longer wanted, or anything after an error
+  virtual std::size_t in_flight() const = 0;
+};
+
+inline constexpr std::size_t kLongestMessage = std::size_t{1} << 30;
+
+}  // namespace ringcomm

@@ -1,0 +1,239 @@
+"""Fills in the tables of docs/benchmarks.md and docs/benchmarks-network.md from benchmarks/results/*.json, and draws
+their pictures. A table stands between <!-- NAME --> and <!-- /NAME -->; the text around it is written by hand. Results
+that there are not leave their table empty."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent / "benchmarks"))
+import measure  # noqa: E402
+import plots  # noqa: E402
+from host_allreduce import MOST, failing  # noqa: E402
+
+from ringcomm.cli.sizes import human_size  # noqa: E402
+
+Result = dict[str, Any]
+
+
+def results(name: str) -> list[Result]:
+    file = measure.RESULTS / f"{name}.json"
+    found = list(measure.read(file)["results"]) if file.exists() else []
+    return sorted(found, key=lambda one: (one["kind"], one.get("ranks", 0)))
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return ["| " + " | ".join(cells) + " |" for cells in lines]
+
+
+def times_faster(peer: Sequence[float], own: Sequence[float]) -> str:
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*measure.ratio(peer, own))
+
+
+def micro(times: Sequence[float]) -> str:
+    return f"{statistics.median(times) * 1e6:.3g}" if statistics.median(times) < 1e-3 else _whole(times, 1e6)
+
+
+def milli(times: Sequence[float]) -> str:
+    return f"{statistics.median(times) * 1e3:.3g}" if statistics.median(times) < 1 else _whole(times, 1e3)
+
+
+def _whole(times: Sequence[float], factor: float) -> str:
+    return f"{statistics.median(times) * factor:.0f}"
+
+
+def machine(found: Sequence[Result]) -> Iterator[str]:
+    """Each different machine once, with the days of its results."""
+    seen: dict[str, set[str]] = {}
+    for one in found:
+        has = one["machine"]
+        parts = has["cpu"], f"{has['cores']} cores", has.get("instruction_set"), has.get("kernel")
+        seen.setdefault(", ".join(filter(None, parts)), set()).add(str(one.get("date", one.get("run_at", "")))[:10])
+    for text, days in seen.items():
+        yield f"Measured on {text} {', '.join(sorted(filter(None, days)))}".rstrip() + "."
+
+
+def title(one: Result) -> str:
+    return f"**{measure.mpi_name(one['machine']['mpi'])}, {one['ranks']} ranks**"
+
+
+# ---- one host --------------------------------------------------------------------------------------------------------
+
+
+def host_tables() -> Iterator[str]:
+    found = results("host_allreduce")
+    yield from machine(found)
+    heads = ["size", "MPI (µs)", "ordinary (µs)", "× MPI's speed", "shared (µs)", "× MPI's speed", "loop (µs)", "of it"]
+    for one in found:
+        rows = []
+        for row in one["rows"]:
+            seconds = row["seconds"]
+            mpi, loop = seconds["mpi"], seconds.get("loop")
+            cells = [human_size(row["nbytes"]), micro(mpi)]
+            for name in ("ordinary", "shared"):
+                cells += [micro(seconds[name]), times_faster(mpi, seconds[name])]
+            share = statistics.median(loop) / statistics.median(seconds["shared"]) if loop else 0
+            rows.append([*cells, micro(loop) if loop else "", f"{share:.2f}" if loop else ""])
+        yield from ["", title(one), "", *table(heads, rows)]
+
+
+def host_failing() -> Iterator[str]:
+    found = results("host_allreduce")
+    cells = failing(found)
+    count = sum(2 * len(one["rows"]) for one in found)
+    yield f"{len(cells)} of {count} cells are above {MOST} of MPI's time by the upper end of the interval."
+    if cells:
+        yield from ["", *[f"- {cell}" for cell in cells]]
+
+
+def collective_tables() -> Iterator[str]:
+    found = results("collectives")
+    yield from machine(found)
+    for one in found:
+        names = list(one["rows"])
+        sizes = list(dict.fromkeys(row["size"] for name in names for row in one["rows"][name]))
+        lines = []
+        for size in sorted(sizes):
+            cells = [human_size(size) if size else "none"]
+            for name in names:
+                cells.append(_cell([row for row in one["rows"][name] if row["size"] == size]))
+            lines.append(cells)
+        yield from ["", title(one), "", *table(["size", *names], lines)]
+
+
+def _cell(rows: Sequence[Result]) -> str:
+    if not rows:
+        return ""
+    ours = next(row for row in rows if row["algorithm"] == "auto")
+    peer = next(row for row in rows if row["algorithm"] == "mpi")
+    rate = f", {ours['busbw'] / 1e9:.3g} GB/s" if ours["size"] >= 65536 else ""
+    return f"{micro([ours['time']])} µs{rate}; MPI {micro([peer['time']])} µs: {ours['speedup']:.2f}×"
+
+
+def training_table() -> Iterator[str]:
+    rows = []
+    for kind in ("mpich", "openmpi"):
+        file = measure.RESULTS / f"training_step_{kind}.json"
+        if not file.exists():
+            continue
+        one = measure.read(file)
+        seconds = one["seconds"]
+        added = {
+            name: statistics.median(t - alone for t, alone in zip(seconds[name], seconds["alone"], strict=True)) * 1e3
+            for name in ("ringcomm", "ddp")
+        }
+        alone = f"{statistics.median(seconds['alone']) * 1e3:.0f}"
+        mpi = measure.mpi_name(one["machine"]["mpi"])
+        rows.append([mpi, alone, f"{added['ringcomm']:.1f}", f"{added['ddp']:.1f}", f"{one['ratio']:.2f}"])
+    yield from table(["", "alone (ms)", "ringcomm adds (ms)", "DDP with Gloo adds (ms)", "ratio"], rows)
+
+
+# ---- between hosts ---------------------------------------------------------------------------------------------------
+
+
+def network_tables(shape: str) -> Iterator[str]:
+    found = [one for one in results("network") if _shape(one) == shape]
+    yield from machine(found)
+    for one in found:
+        has = [name for name in ("mpi", "gloo") if name in one["rows"][0]["seconds"]]
+        wires = [f"ringcomm {wire}" for wire in [one["setup"]["wire"]] if wire]
+        heads = ["size", "what ran", "ringcomm (ms)", "of the bound"]
+        for name in wires:
+            heads += [f"{name.removeprefix('ringcomm ')} (ms)", "× float32's speed"]
+        for name in has:
+            heads += [f"{'MPI' if name == 'mpi' else 'Gloo'} (ms)", "of the bound", "× its speed"]
+        rows = [_network_row(row, wires, has) for row in one["rows"]]
+        yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}**", "", *table(heads, rows)]
+
+
+def _shape(one: Result) -> str:
+    return f"{one['setup']['hosts']}x{one['setup']['ranks_per_host']}"
+
+
+def _network_row(row: Result, wires: Sequence[str], peers: Sequence[str]) -> list[str]:
+    seconds, chosen = row["seconds"], row["chosen"]["ringcomm"]
+    own = seconds["ringcomm"]
+    cut = chosen.get("segment", row["nbytes"])
+    pieces = f", {human_size(cut)} × {chosen['window']}" if cut < row["nbytes"] else ""
+    cells = [human_size(row["nbytes"]), f"`{chosen['path']}`{pieces}", milli(own), _share(row, own)]
+    for name in wires:
+        cells += [milli(seconds[name]), times_faster(own, seconds[name])]
+    for name in peers:
+        cells += [milli(seconds[name]), _share(row, seconds[name]), times_faster(seconds[name], own)]
+    return cells
+
+
+def _share(row: Result, times: Sequence[float]) -> str:
+    share = row["bound"] / statistics.median(times)
+    return f"{share:.3f}" if share > 0.05 else ""
+
+
+def prediction_tables() -> Iterator[str]:
+    file = measure.RESULTS / "prediction_8_hosts.json"
+    if not file.exists():
+        return
+    document = measure.read(file)
+    yield from machine([document])
+    yield f"Predicted at {document['predicted_at']}, run until {document['run_at']}, on {document['kind']}."
+    ones = sorted(document["predictions"], key=lambda one: (one["nbytes"], one["predicted"]))
+    rows = []
+    for one in ones:
+        cut = f"{human_size(one['segment'])} × {one['window']}" if one["segment"] < one["nbytes"] else "whole"
+        name = f"`{one['algorithm']}`{' (chosen)' if one['chosen'] else ''}"
+        times = f"{one['predicted'] * 1e3:.2f}", f"{one['measured'] * 1e3:.2f}", f"{one['error'] * 100:+.1f}"
+        rows.append([human_size(one["nbytes"]), name, cut, *times])
+    yield from ["", *table(["size", "algorithm", "pieces", "predicted (ms)", "run (ms)", "differs by (%)"], rows), ""]
+    errors, losses = [abs(one["error"]) for one in ones], [one["loss"] for one in document["choices"]]
+    mean = math.exp(statistics.fmean(math.log1p(loss) for loss in losses)) - 1
+    yield f"Predictions are off by {statistics.fmean(errors):.1%} in the mean, {max(errors):.1%} at most."
+    yield f"What the model chose lost {max(losses):.1%} at most against the best that ran, {mean:.1%} in the mean."
+
+
+# ---- pages -----------------------------------------------------------------------------------------------------------
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "host": host_tables,
+    "failing": host_failing,
+    "collectives": collective_tables,
+    "training": training_table,
+    "4x1": lambda: network_tables("4x1"),
+    "8x1": lambda: network_tables("8x1"),
+    "4x2": lambda: network_tables("4x2"),
+    "prediction": prediction_tables,
+}
+
+
+def filled(page: str) -> str:
+    for name, make in TABLES.items():
+        head, begin, rest = page.partition(f"<!-- {name} -->\n")
+        _, end, tail = rest.partition(f"<!-- /{name} -->")
+        if begin and end:
+            page = "".join([head, begin, *(f"{line}\n" for line in make()), end, tail])
+    return page
+
+
+def draw() -> None:
+    images = DOCS / "images"
+    for ranks, name in ((2, "host_allreduce"), (4, "host_allreduce-4-ranks")):
+        if host := [one for one in results("host_allreduce") if one["ranks"] == ranks]:
+            plots.plot_host(host, images / f"{name}.png")
+    if collectives := results("collectives"):
+        plots.plot_collectives(collectives, images / "collectives.png")
+    for shape in ("4x1", "8x1", "4x2"):
+        if found := [one for one in results("network") if _shape(one) == shape]:
+            plots.plot_network(found, images / f"network-{shape}.png")
+    if (file := measure.RESULTS / "prediction_8_hosts.json").exists():
+        plots.plot_prediction(measure.read(file), images / "prediction-8-hosts.png")
+
+
+if __name__ == "__main__":
+    for page in (DOCS / "benchmarks.md", DOCS / "benchmarks-network.md"):
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+    draw()

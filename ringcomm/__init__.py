@@ -1,0 +1,157 @@
+"""ringcomm: collective communication for training, over any MPI.
+
+Two ways in::
+
+    comm = ringcomm.Communicator(MPI.COMM_WORLD)                     # ordered calls: MPI's semantics, lowest latency
+    y = comm.allreduce(x, op=ringcomm.Sum, algorithm="ring")
+
+    ringcomm.init()                                                  # named operations: any order, fused, checked
+    h = ringcomm.allreduce_async(g, name="layer1.weight")
+    y = ringcomm.synchronize(h)
+
+Framework bindings: ``import ringcomm.torch as hvd``.
+"""
+
+from __future__ import annotations
+
+from ringcomm import algorithms, errors, threads
+from ringcomm.algorithms import register_algorithm
+from ringcomm.collectives import (
+    allgather,
+    allgather_async,
+    alltoall,
+    alltoall_async,
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
+    poll,
+    synchronize,
+)
+from ringcomm.communicator import Communicator
+from ringcomm.config import Config
+from ringcomm.errors import (
+    HorovodInternalError,
+    InternalError,
+    MismatchError,
+    NotInitializedError,
+    PeerLostError,
+    RankJoinedError,
+    RankLeftError,
+    RingcommError,
+    ShutDownError,
+    TransportError,
+)
+from ringcomm.handles import Handle
+from ringcomm.joining import join
+from ringcomm.ops import Adasum, Average, Max, Min, Op, Product, Sum
+from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from ringcomm.reductions import (
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
+from ringcomm.run_function import run
+from ringcomm.runtime import (
+    communicator,
+    cross_rank,
+    cross_size,
+    empty,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_threads_supported,
+    rank,
+    shutdown,
+    size,
+)
+from ringcomm.timeline import start_timeline, stop_timeline
+from ringcomm.version import __version__
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Communicator",
+    "Config",
+    "Handle",
+    "HorovodInternalError",
+    "InternalError",
+    "Max",
+    "Min",
+    "MismatchError",
+    "NotInitializedError",
+    "Op",
+    "PeerLostError",
+    "ProcessSet",
+    "Product",
+    "RankJoinedError",
+    "RankLeftError",
+    "RingcommError",
+    "ShutDownError",
+    "Sum",
+    "TransportError",
+    "__version__",
+    "add_process_set",
+    "algorithms",
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "communicator",
+    "cross_rank",
+    "cross_size",
+    "empty",
+    "errors",
+    "global_process_set",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "mpi_threads_supported",
+    "poll",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "register_algorithm",
+    "remove_process_set",
+    "run",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+    "synchronize",
+    "threads",
+]

@@ -1,0 +1,8 @@
+"""`python -m ringcomm`: the command line under any interpreter, and under mpirun."""
+
+import sys
+
+from ringcomm.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,416 @@
+"""The native core, as Python sees it: no policy here. Blocking calls release the GIL.
+
+dtype, op, collective are the names' indices in DTYPES, OPS, COLLECTIVES. Memory is passed as addresses: the caller
+keeps it alive.
+Errors are ringcomm.errors' exceptions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+DTYPES: tuple[str, ...]  # "float16", "bfloat16", "float32", ... in the core's order
+ITEM_SIZES: tuple[int, ...]
+OPS: tuple[str, ...]  # "average", "sum", "min", "max", "product", "adasum"
+COLLECTIVES: tuple[str, ...]  # "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier"
+SYMMETRIES: tuple[str, ...]  # "none", "rotation", "exclusive_or"
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+class Step(NamedTuple):
+    kind: str  # "send", "receive", "reduce", "combine", "copy"
+    peer: int  # -1 for local steps
+    block: int
+    source: int  # combine, copy; else -1
+    incoming_first: bool  # reduce, combine: operand order
+
+class Schedule:
+    """One rank's schedule. See csrc/schedule/schedule.hpp for what it means."""
+    def __init__(
+        self,
+        collective: str,
+        algorithm: str,
+        rank: int,
+        size: int,
+        root: int,
+        blocks: int,
+        temps: Sequence[int],
+        rounds: Sequence[Sequence[Step]],
+        symmetry: str = "none",
+    ) -> None: ...
+    collective: str
+    algorithm: str
+    rank: int
+    size: int
+    root: int
+    blocks: int
+    temps: list[int]
+    rounds: list[list[Step]]
+    symmetry: str
+
+class Price(NamedTuple):
+    seconds: float
+    messages: int
+    bytes: float
+    reduced: float
+    rounds: int  # of one instance
+
+class AlgorithmInfo(NamedTuple):
+    collective: str
+    name: str
+    equal_blocks: bool
+    summary: str
+
+def algorithms() -> list[AlgorithmInfo]: ...
+def schedule(collective: str, algorithm: str, rank: int, size: int, root: int = 0) -> Schedule: ...
+def prove(schedules: Sequence[Schedule]) -> str | None:
+    """None if proved, else why not."""
+
+class Network(NamedTuple):
+    """What prices schedules (csrc/schedule/network.hpp): seconds, per message, byte sent, byte reduced, byte copied."""
+
+    alpha: float
+    beta: float
+    gap: float
+    hidden: float
+    host_alpha: float
+    host_beta: float
+    gamma: float
+    copy: float
+
+def price(schedules: Sequence[Schedule], nbytes: int, network: Network, segment: int = 0, window: int = 1) -> Price:
+    """Of the schedules of all ranks, each on a host of its own. segment: bytes of an instance, 0: all in one."""
+
+class Option(NamedTuple):
+    name: str  # an algorithm's; "shared"; "two_level:" and the name of the one between hosts
+    segment: int
+    window: int
+    price: Price
+    chosen: bool  # of those it is listed with
+
+class Menu:
+    """Every built-in way to run a collective on some ranks, priced (csrc/task/choose.hpp)."""
+    def __init__(self, collective: str, size: int, hosts: Sequence[int] | None, network: Network) -> None:
+        """hosts: of each rank; None: each has one of its own."""
+    def options(
+        self,
+        name: str,
+        nbytes: int,
+        equal_blocks: bool = True,
+        memory: bool = False,
+        segment: int = 0,
+        window: int = 0,
+    ) -> list[Option]:
+        """What `name` stands for ("": all), each with its cheapest cut; segment, window: where they are fixed.
+        memory: also where the ranks of a host share memory."""
+
+# ---- kernels (for tests, and for packing in bindings) ----------------------------------------------------------------
+def kernel_reduce(dtype: int, op: int, target: int, first: int, second: int, count: int) -> None: ...
+def kernel_scale(dtype: int, target: int, source: int, count: int, factor: float, divisor: int) -> None: ...
+def kernel_reduce_many(
+    dtype: int,
+    op: int,
+    targets: Sequence[int],
+    sources: Sequence[int],
+    count: int,
+    pre: float,
+    post: float,
+    divisor: int,
+    stream: bool = False,
+) -> None: ...
+def kernel_cast(to: int, target: int, source_dtype: int, source: int, count: int) -> None: ...
+def kernel_copy(target: int, source: int, nbytes: int, stream: bool = False) -> None: ...
+def instruction_set() -> str: ...
+def use_instruction_set(name: str) -> bool: ...
+
+# ---- trace -----------------------------------------------------------------------------------------------------------
+class TraceEvent(NamedTuple):
+    begin_ns: int
+    end_ns: int
+    bytes: int
+    rank: int
+    thread: int  # 0 caller, 1 worker
+    lane: int  # of a pipeline whose lanes overlap in time; -1: none
+    category: str  # csrc/base/trace.hpp has the list
+    name: str
+    detail: str  # of "run": the path that ran: "ring", "shared", "local" ...
+
+class TraceEvents:
+    """Events as the core keeps them."""
+    def __len__(self) -> int: ...
+    def as_list(self) -> list[TraceEvent]: ...
+
+class TraceText:
+    """Events as a Chrome trace's JSON (csrc/base/trace_text.hpp); one thread at a time. Releases the GIL."""
+    def __init__(self, rank: int, mark_cycles: bool) -> None: ...
+    def row(self, name: str) -> int:
+        """The number of a tensor's row; a new row is told of in the next text."""
+    def text(self, events: TraceEvents | None = None) -> bytes:
+        """Rows that are new, and the events, with commas between them; may be empty."""
+
+def trace_enable(on: bool) -> None: ...
+def trace_drain() -> TraceEvents: ...
+def trace_dropped() -> int: ...
+
+# ---- the end of the process ------------------------------------------------------------------------------------------
+def watch_exit(main_thread: int) -> None:
+    """From now on exit_status() tells. `main_thread`: its identifier, as threading gives it."""
+
+def exit_status() -> int:
+    """In atexit's functions: the status of the SystemExit that ends the interpreter, 0 if there is none."""
+
+# ---- arrays ----------------------------------------------------------------------------------------------------------
+def array_memory(array: object) -> tuple[int, int]:
+    """Address and NumPy's flags: 1 C-contiguous, 256 aligned, 512 native byte order, 1024 writable."""
+
+# ---- ranks: transports and nodes -------------------------------------------------------------------------------------
+class Transport:
+    rank: int
+    size: int
+    @staticmethod
+    def mpi(
+        extension_path: str,
+        comm: int,
+        rank: int,
+        size: int,
+        tag_limit: int,
+        *,
+        handle_size: int,
+        status_size: int,
+        byte_type: int,
+        null_request: int,
+        status_source_offset: int,
+        status_error_offset: int,
+        any_source: int,
+        undefined: int,
+    ) -> Transport: ...
+    @staticmethod
+    def threads(hub: ThreadsHub, rank: int) -> Transport: ...
+
+class ThreadsHub:
+    def __init__(self, size: int) -> None: ...
+    def kill(self, rank: int) -> None: ...
+
+class Node:
+    """The arenas of this host's ranks, mapped."""
+    def __init__(self, rank: int, fds: Sequence[int]) -> None: ...
+    @staticmethod
+    def make_arena() -> int: ...  # a file descriptor, the caller's to close
+    @staticmethod
+    def for_threads(size: int) -> list[Node]: ...
+    rank: int
+    size: int
+    def watch(self, pidfds: Sequence[int]) -> None: ...
+    def dead(self) -> list[int]: ...
+    def allocate(self, nbytes: int) -> tuple[int, int]: ...  # (offset, address)
+    def free(self, offset: int) -> None: ...
+    def address(self, rank: int, offset: int) -> int: ...
+    def offset_of(self, address: int, nbytes: int) -> int | None: ...
+
+def know_heads(probe: Any, empty: Callable[..., Any]) -> bool:
+    """Plain calls from now on, if a NumPy array's head holds what NumPy's interface says of it."""
+
+class SharedMemory:
+    """Memory in this rank's arena, until nobody holds it any more. ValueError if it is refused."""
+    def __init__(self, node: Node, nbytes: int) -> None: ...
+    address: int
+    nbytes: int
+
+def start_guardian(guarded: Sequence[tuple[int, int, str]], to: int) -> int:
+    """Forks a process that writes a line when one of this host ends (csrc/node/guardian.hpp): pidfd, connection and
+    line of each, and where to write. Returns its process id."""
+
+SLOTS: int  # channels that one Node serves
+
+class Rule(NamedTuple):
+    """Calls of so many bytes on so many ranks run this, all bounds included; "" and 0: chosen."""
+
+    collective: str
+    from_bytes: int
+    to_bytes: int
+    from_ranks: int
+    to_ranks: int
+    algorithm: str
+    segment: int
+
+class ChannelConfig(NamedTuple):
+    segment_bytes: int  # 0: chosen
+    node_segment_bytes: int
+    window: int  # 0: chosen
+    check: bool
+    network: Network
+    hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
+    rules: Sequence[Rule]
+    spin_ns: int = 0
+    stall_warn_seconds: float = 0
+
+class Channel:
+    """One ordered stream of collective calls (csrc/task/channel.hpp)."""
+    def __init__(
+        self,
+        transport: Transport,
+        peers: Sequence[int],
+        me: int,
+        first_tag: int,
+        tag_count: int,
+        node: Node | None,
+        slot: int,
+        config: ChannelConfig,
+    ) -> None: ...
+    def add_algorithm(self, schedule: Schedule) -> None: ...
+    def choose(self, collective: int, dtype: int, op: int, count: int) -> str: ...
+    def plain(self, collective: int, array: Any, out: Any, op: int, root: int, pre: float, post: float) -> Any:
+        """A call like a remembered one; NotImplemented if there is none. A list: what the exchange that comes first
+        gave this rank; the call itself has then to follow."""
+    def remember(
+        self,
+        array: Any,
+        shape: tuple[int, ...] | None,
+        arguments: tuple[Any, ...],
+        exchange: tuple[tuple[Any, ...], Sequence[int], Sequence[int]] | None = None,
+    ) -> None:
+        """Calls like this one may be plain from now on. shape: of the result. exchange: (arguments, sent, received)."""
+    def run(
+        self,
+        collective: int,
+        dtype: int,
+        op: int,
+        root: int,
+        algorithm: str,
+        input: int,
+        output: int,
+        count: int,
+        counts: Sequence[int] | None,
+        receive_counts: Sequence[int] | None,
+        pre: float,
+        post: float,
+        divisor: int,
+        wire: int,
+        name: str,
+        shape: int,
+        shape_text: str,
+    ) -> None:
+        """wire: a dtype's index, or -1. Ctrl-C raises KeyboardInterrupt and breaks the channel."""
+    broken: str | None
+    def leave(self) -> None: ...
+
+# ---- the worker and named operations ---------------------------------------------------------------------------------
+class Operation:
+    name: str
+    def done(self) -> bool: ...
+    def wait(self, seconds: float = -1) -> bool: ...  # negative: for ever; Ctrl-C raises
+    def check(self) -> None: ...  # raises what the operation met
+    counts: list[int]
+    last_joined: int  # of a join: the world's rank that was last
+    def output(
+        self,
+    ) -> tuple[int, int] | None: ...  # (address, bytes), alive as long as this object
+
+class Worker:
+    def __init__(self, threaded: bool) -> None: ...
+    threaded: bool
+    def help(self) -> None: ...
+    def stop(self) -> None: ...
+
+class Queue:
+    """Non-blocking calls of a channel, run by the worker in the order submitted."""
+    def __init__(self, worker: Worker, channel: Channel) -> None: ...
+    def submit(
+        self,
+        collective: int,
+        dtype: int,
+        op: int,
+        root: int,
+        algorithm: str,
+        input: int,
+        output: int,
+        count: int,
+        counts: Sequence[int] | None,
+        receive_counts: Sequence[int] | None,
+        pre: float,
+        post: float,
+        divisor: int,
+        wire: int,
+        name: str,
+        shape: int,
+        shape_text: str,
+    ) -> Operation: ...
+    def close(self) -> None: ...
+
+class EngineConfig(NamedTuple):
+    fusion_bytes: int
+    cache_capacity: int
+    stall_warn_seconds: float
+    stall_fail_seconds: float
+    channel: ChannelConfig
+
+class NamedRequest(NamedTuple):
+    collective: int
+    dtype: int
+    op: int
+    root: int  # rank within the set
+    algorithm: str
+    input: int
+    output: int  # 0: of a size known only after agreement; the core allocates it (Operation.output)
+    count: int  # type: ignore[assignment]
+    row: int  # elements of one row: allgather, reducescatter, alltoall
+    rows: int  # this rank's first dimension
+    splits: Sequence[int] | None  # alltoall: rows to each rank; None: even
+    pre: float
+    post: float
+    divisor: int
+    wire: int
+    name: str
+    shape: int
+    shape_text: str
+
+class Engine:
+    def __init__(self, worker: Worker, transport: Transport, config: EngineConfig) -> None: ...
+    def add_set(self, ranks: Sequence[int], node: Node | None, slot: int) -> int: ...
+    def remove_set(self, set_id: int) -> None: ...
+    def submit(self, set_id: int, request: NamedRequest) -> Operation: ...
+    def submit_group(self, set_id: int, requests: Sequence[NamedRequest]) -> list[Operation]: ...
+    def join(self, set_ids: Sequence[int]) -> list[Operation]: ...  # each done when all ranks of its set have joined
+    def make_plan(
+        self,
+        set_id: int,
+        name: str,
+        buckets: Sequence[tuple[int, int, int]],
+        op: int,
+        pre: float,
+        post: float,
+        divisor: int,
+        wire: int,
+        items: int,
+        node: Node | None,
+        slot: int,
+    ) -> Plan:
+        """buckets: (dtype, count, address) each, reduced in place."""
+    def leave(self) -> None: ...
+    def pending(self) -> list[str]: ...
+
+class NamedCalls:
+    """In-place requests of one process set, by the caller's names: what is submitted again need not be made again."""
+    def __init__(self, engine: Engine, set_id: int) -> None: ...
+    def again(self, name: object, array: Any, op: object, pre: float, post: float) -> Operation | None:
+        """Submits; None, and nothing has happened, if no such operation on an array like this is remembered."""
+    def remember(
+        self,
+        name: object,
+        array: Any,
+        op: object,
+        pre: float,
+        post: float,
+        request: NamedRequest,
+        tensor: bool = False,
+    ) -> None:
+        """op: compared by identity. tensor: `array` is a plain torch tensor, in whose memory the request works."""
+
+class Plan:
+    """The buckets of a training step, in a fixed order (csrc/engine/engine.hpp)."""
+    def begin(self) -> None: ...
+    def ready(self, bucket: int) -> None: ...
+    def finish(self, present: bytes) -> Operation: ...  # counts: per item, how many ranks had it
+    def bucket_done(self, bucket: int) -> bool: ...
+    def close(self) -> None: ...
+
+def set_error_types(types: Sequence[type[BaseException]]) -> None:
+    """Exception classes in the order of ErrorKind (csrc/base/error.hpp); called once by ringcomm.errors."""

@@ -1,0 +1,20 @@
+# cython: language_level=3, binding=True, embedsignature=False
+# The border between Python and csrc: conversions and nothing else. What it offers is documented in _core.pyi.
+from collections import namedtuple
+from libc.stdint cimport int64_t, uint8_t, uint64_t, uintptr_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
+from libcpp.string cimport string
+from libcpp.utility cimport move
+from libcpp.vector cimport vector
+from libcpp.optional cimport optional, nullopt
+from cpython.exc cimport PyErr_CheckSignals
+
+include "_errors.pxi"
+include "_exits.pxi"
+include "_schedules.pxi"
+include "_kernels.pxi"
+include "_plain.pxi"
+include "_ranks.pxi"
+include "_named.pxi"
+include "_buffers.pxi"

@@ -1,0 +1,138 @@
+# Arithmetic and the trace: for tests, and for packing in bindings.
+cdef extern from "kernels/kernels.hpp" namespace "ringcomm::kernels" nogil:
+    cdef cppclass Scale:
+        double factor
+        int64_t divisor
+    void k_reduce "ringcomm::kernels::reduce"(DType, Op, void*, const void*, const void*, size_t) except +translate
+    void k_scale "ringcomm::kernels::scale"(DType, void*, const void*, size_t, Scale) except +translate
+    void k_cast "ringcomm::kernels::cast"(DType, void*, DType, const void*, size_t) except +translate
+    void k_copy "ringcomm::kernels::copy"(void*, const void*, size_t, cbool) except +translate
+    cbool k_use "ringcomm::kernels::use_instruction_set"(const string&) except +translate
+
+cdef extern from *:
+    """
+    #include "kernels/kernels.hpp"
+    #include "base/trace.hpp"
+    namespace ringcomm_border {
+    inline void reduce_many(ringcomm::DType dtype, ringcomm::Op op, std::vector<uintptr_t>& targets, std::vector<uintptr_t>& sources,
+                            std::size_t count, ringcomm::kernels::Scale pre, ringcomm::kernels::Scale post, bool stream) {
+      ringcomm::kernels::reduce_many(dtype, op, {reinterpret_cast<void**>(targets.data()), targets.size()},
+                                     {reinterpret_cast<const void**>(sources.data()), sources.size()}, count, pre, post, stream);
+    }
+    inline ringcomm::kernels::Scale scale(double factor, int64_t divisor) { return {factor, divisor}; }
+    inline std::string instruction_set() { return std::string(ringcomm::kernels::instruction_set()); }
+    }
+    """
+    void k_reduce_many "ringcomm_border::reduce_many"(DType, Op, vector[uintptr_t]&, vector[uintptr_t]&, size_t, Scale, Scale,
+                                                      cbool) except +translate nogil
+    Scale make_scale "ringcomm_border::scale"(double factor, int64_t divisor) noexcept nogil
+    string k_instruction_set "ringcomm_border::instruction_set"() except +translate
+
+cdef extern from "base/trace.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CTraceEvent "ringcomm::TraceEvent":
+        int64_t begin_ns, end_ns
+        uint64_t bytes
+        int rank, thread, lane
+        char* category
+        char* name
+        char* detail
+    cdef cppclass CTrace "ringcomm::Trace":
+        void enable(cbool)
+        vector[CTraceEvent] drain() except +translate
+        uint64_t dropped()
+    CTrace& c_trace "ringcomm::trace"()
+
+cdef extern from "base/trace_text.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CTraceText "ringcomm::TraceText":
+        CTraceText(int rank, cbool mark_cycles) except +translate
+        int row(const string&) except +translate
+        string text(const vector[CTraceEvent]&) except +translate
+
+
+def kernel_reduce(int dtype, int op, uintptr_t target, uintptr_t first, uintptr_t second, size_t count):
+    with nogil:
+        k_reduce(<DType>dtype, <Op>op, <void*>target, <const void*>first, <const void*>second, count)
+
+
+def kernel_scale(int dtype, uintptr_t target, uintptr_t source, size_t count, double factor, int64_t divisor):
+    with nogil:
+        k_scale(<DType>dtype, <void*>target, <const void*>source, count, make_scale(factor, divisor))
+
+
+def kernel_reduce_many(int dtype, int op, targets, sources, size_t count, double pre, double post, int64_t divisor, bint stream=False):
+    cdef vector[uintptr_t] to = targets
+    cdef vector[uintptr_t] of = sources
+    with nogil:
+        k_reduce_many(<DType>dtype, <Op>op, to, of, count, make_scale(pre, 1), make_scale(post, divisor), stream)
+
+
+def kernel_cast(int to, uintptr_t target, int source_dtype, uintptr_t source, size_t count):
+    with nogil:
+        k_cast(<DType>to, <void*>target, <DType>source_dtype, <const void*>source, count)
+
+
+def kernel_copy(uintptr_t target, uintptr_t source, size_t nbytes, bint stream=False):
+    with nogil:
+        k_copy(<void*>target, <const void*>source, nbytes, stream)
+
+
+def instruction_set():
+    return k_instruction_set().decode()
+
+
+def use_instruction_set(name):
+    return bool(k_use(name.encode()))
+
+
+TraceEvent = namedtuple("TraceEvent", "begin_ns end_ns bytes rank thread lane category name detail")
+
+
+def trace_enable(bint on):
+    c_trace().enable(on)
+
+
+cdef class TraceEvents:
+    """Events as the core keeps them."""
+    cdef vector[CTraceEvent] it
+
+    def __len__(self):
+        return self.it.size()
+
+    def as_list(self):
+        cdef vector[CTraceEvent]* events = &self.it
+        cdef size_t i
+        return [TraceEvent(events[0][i].begin_ns, events[0][i].end_ns, events[0][i].bytes, events[0][i].rank, events[0][i].thread,
+                           events[0][i].lane, (<bytes>events[0][i].category).decode(errors="replace"),
+                           (<bytes>events[0][i].name).decode(errors="replace"), (<bytes>events[0][i].detail).decode(errors="replace"))
+                for i in range(events.size())]
+
+
+def trace_drain():
+    cdef TraceEvents events = TraceEvents.__new__(TraceEvents)
+    with nogil:
+        events.it = c_trace().drain()
+    return events
+
+
+cdef class TraceText:
+    """One thread at a time."""
+    cdef unique_ptr[CTraceText] it
+
+    def __init__(self, int rank, bint mark_cycles):
+        self.it.reset(new CTraceText(rank, mark_cycles))
+
+    def row(self, str name):
+        return self.it.get().row(name.encode(errors="replace"))
+
+    def text(self, TraceEvents events=None):
+        cdef string out
+        cdef CTraceText* it = self.it.get()
+        cdef vector[CTraceEvent] none
+        cdef vector[CTraceEvent]* given = &none if events is None else &events.it
+        with nogil:
+            out = it.text(given[0])
+        return <bytes>out
+
+
+def trace_dropped():
+    return c_trace().dropped()

@@ -1,0 +1,317 @@
+# The worker, and what it runs: queues of non-blocking calls, named operations, plans.
+cdef extern from *:
+    """
+    #include "engine/engine.hpp"
+    #include "engine/queue.hpp"
+    #include "engine/worker.hpp"
+    namespace ringcomm_border {
+    inline void check(const Operation& operation) { rethrow(operation.error()); }
+    inline std::uintptr_t output_of(const Operation& operation) { return reinterpret_cast<std::uintptr_t>(operation.output.get()); }
+    inline Named make_named(Call call, std::size_t row, std::size_t rows, std::vector<std::size_t> splits) {
+      Named named;
+      named.call = std::move(call);
+      named.row = row;
+      named.rows = rows;
+      named.splits = std::move(splits);
+      return named;
+    }
+    inline PlanBucket bucket(int dtype, std::size_t count, std::uintptr_t data) {
+      return {static_cast<DType>(dtype), count, reinterpret_cast<void*>(data)};
+    }
+    inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name, std::vector<PlanBucket> buckets, int op, double pre,
+                                           double post, std::int64_t divisor, int wire, std::size_t items, std::shared_ptr<Node> node,
+                                           int slot) {
+      std::optional<DType> on_wire;
+      if (wire >= 0) on_wire = static_cast<DType>(wire);
+      return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, divisor}, on_wire, items,
+                              std::move(node), slot);
+    }
+    }
+    """
+    void c_check "ringcomm_border::check"(const COperation&) except +translate
+    uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
+    CNamed make_named "ringcomm_border::make_named"(CCall, size_t, size_t, vector[size_t]) except +translate
+    CPlanBucket c_bucket "ringcomm_border::bucket"(int, size_t, uintptr_t)
+    shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, int64_t,
+                                                               int, size_t, shared_ptr[CNode], int) except +translate nogil
+
+cdef extern from "engine/operation.hpp" namespace "ringcomm" nogil:
+    cdef cppclass COperation "ringcomm::Operation":
+        string name
+        cbool done()
+        cbool wait(double seconds)
+        size_t output_bytes
+        vector[size_t] counts
+        int last_joined
+
+cdef extern from "engine/worker.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CSource "ringcomm::Source":
+        pass
+    cdef cppclass CWorker "ringcomm::Worker":
+        CWorker(cbool threaded) except +translate
+        void add(shared_ptr[CSource]) except +translate
+        void remove(const shared_ptr[CSource]&) except +translate
+        void wake()
+        void help()
+        void stop()
+        cbool threaded()
+    cbool wait_for(COperation&, CWorker&, double seconds, cbool (*)() noexcept nogil) except +translate
+
+cdef extern from "engine/queue.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CCallQueue "ringcomm::CallQueue"(CSource):
+        @staticmethod
+        shared_ptr[CCallQueue] make(shared_ptr[CWorker], shared_ptr[CChannel]) except +translate
+        shared_ptr[COperation] submit(CCall) except +translate
+        void close() except +translate
+
+cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CEngineConfig "ringcomm::EngineConfig":
+        size_t fusion_bytes, cache_capacity
+        double stall_warn_seconds, stall_fail_seconds
+        CChannelConfig channel
+    cdef cppclass CNamed "ringcomm::Named":
+        pass
+    cdef cppclass CPending "ringcomm::Pending":
+        pass
+    cdef cppclass CPlanBucket "ringcomm::PlanBucket":
+        pass
+    cdef cppclass CPlan "ringcomm::Plan":
+        void begin() except +translate
+        void ready(size_t) except +translate
+        shared_ptr[COperation] finish(vector[uint8_t]) except +translate
+        cbool bucket_done(size_t) except +translate
+        void close() except +translate
+    cdef cppclass CEngine "ringcomm::Engine":
+        CEngine(shared_ptr[CWorker], shared_ptr[CTransport], CEngineConfig) except +translate
+        int add_set(vector[int], shared_ptr[CNode], int) except +translate
+        void remove_set(int) except +translate
+        shared_ptr[COperation] submit(int, CNamed) except +translate
+        @staticmethod
+        shared_ptr[const CPending] prepare(CNamed) except +translate
+        shared_ptr[COperation] submit_again "submit"(int, const shared_ptr[const CPending]&, void*) except +translate
+        vector[shared_ptr[COperation]] submit_group(int, vector[CNamed]) except +translate
+        vector[shared_ptr[COperation]] join(vector[int]) except +translate
+        void leave() except +translate
+        vector[string] pending()
+
+EngineConfig = namedtuple("EngineConfig", "fusion_bytes cache_capacity stall_warn_seconds stall_fail_seconds channel")
+NamedRequest = namedtuple("NamedRequest", "collective dtype op root algorithm input output count row rows splits pre post divisor "
+                                          "wire name shape shape_text")
+
+
+MOST_NAMES = 4096  # that are remembered
+
+
+cdef class Worker:
+    cdef shared_ptr[CWorker] it
+
+    def __init__(self, bint threaded):
+        self.it = make_shared[CWorker](threaded)
+
+    @property
+    def threaded(self): return self.it.get().threaded()
+
+    def help(self):
+        with nogil:
+            self.it.get().help()
+
+    def stop(self):
+        with nogil:
+            self.it.get().stop()
+
+
+cdef class Operation:
+    cdef shared_ptr[COperation] it
+    cdef shared_ptr[CWorker] worker
+
+    @staticmethod
+    cdef Operation wrap(shared_ptr[COperation] it, shared_ptr[CWorker] worker):
+        cdef Operation made = Operation.__new__(Operation)
+        made.it = it
+        made.worker = worker
+        return made
+
+    @property
+    def name(self): return self.it.get().name.decode()
+
+    def done(self):
+        if not self.worker.get().threaded():
+            with nogil:
+                self.worker.get().help()
+        return self.it.get().done()
+
+    def wait(self, double seconds=-1):
+        cdef cbool finished
+        if self.it.get().done():
+            return True
+        with nogil:
+            finished = wait_for(self.it.get()[0], self.worker.get()[0], seconds, interrupted)
+        return finished
+
+    def check(self):
+        c_check(self.it.get()[0])
+
+    @property
+    def counts(self): return list(self.it.get().counts)
+
+    @property
+    def last_joined(self): return self.it.get().last_joined
+
+    def output(self):
+        cdef uintptr_t address = c_output_of(self.it.get()[0])
+        return None if address == 0 else (address, self.it.get().output_bytes)
+
+
+cdef class Queue:
+    cdef shared_ptr[CCallQueue] it
+    cdef shared_ptr[CWorker] worker
+
+    def __init__(self, Worker worker not None, Channel channel not None):
+        self.worker = worker.it
+        self.it = CCallQueue.make(worker.it, channel.it)
+
+    def submit(self, *arguments):
+        return Operation.wrap(self.it.get().submit(call_of(arguments)), self.worker)
+
+    def close(self):
+        with nogil:
+            self.it.get().close()
+
+
+cdef CNamed named_request(it) except *:
+    return make_named(make_call(it.collective, it.dtype, it.op, it.root, it.algorithm.encode(), it.input, it.output, it.count, sizes(None),
+                                sizes(None), it.pre, it.post, it.divisor, it.wire, it.name.encode(), it.shape, it.shape_text.encode()),
+                      it.row, it.rows, sizes(it.splits))
+
+
+cdef class Engine:
+    cdef shared_ptr[CEngine] it
+    cdef shared_ptr[CWorker] worker
+
+    def __init__(self, Worker worker not None, Transport transport not None, config):
+        cdef CEngineConfig c
+        c.fusion_bytes, c.cache_capacity = config.fusion_bytes, config.cache_capacity
+        c.stall_warn_seconds, c.stall_fail_seconds = config.stall_warn_seconds, config.stall_fail_seconds
+        c.channel = channel_config(config.channel)
+        self.worker = worker.it
+        self.it = make_shared[CEngine](worker.it, transport.it, c)
+
+    def add_set(self, ranks, node, int slot):
+        return self.it.get().add_set(ranks, node_of(node), slot)
+
+    def remove_set(self, int set_id):
+        with nogil:
+            self.it.get().remove_set(set_id)
+
+    def submit(self, int set_id, request):
+        return Operation.wrap(self.it.get().submit(set_id, named_request(request)), self.worker)
+
+    def submit_group(self, int set_id, requests):
+        cdef vector[CNamed] all_requests
+        cdef vector[shared_ptr[COperation]] out
+        for one in requests:
+            all_requests.push_back(named_request(one))
+        out = self.it.get().submit_group(set_id, all_requests)
+        return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
+
+    def join(self, set_ids):
+        cdef vector[shared_ptr[COperation]] out = self.it.get().join(set_ids)
+        return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
+
+    def make_plan(self, int set_id, str name, buckets, int op, double pre, double post, int64_t divisor, int wire, size_t items,
+                  node, int slot):
+        cdef vector[CPlanBucket] all_buckets
+        cdef string c_name = name.encode()
+        cdef shared_ptr[CNode] on_host = node_of(node)
+        cdef Plan made = Plan.__new__(Plan)
+        for dtype, count, address in buckets:
+            all_buckets.push_back(c_bucket(dtype, count, address))
+        made.worker = self.worker
+        with nogil:
+            made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, divisor, wire, items, on_host, slot)
+        return made
+
+    def leave(self):
+        with nogil:
+            self.it.get().leave()
+
+    def pending(self):
+        return [name.decode() for name in self.it.get().pending()]
+
+
+cdef class _Remembered:
+    """A request in place, and the arrays that it is right for: NumPy's by their kind, torch's by all that could be another."""
+    cdef ArrayKind kind
+    cdef object op, tensor_type, dtype, layout, shape
+    cdef double pre, post
+    cdef shared_ptr[const CPending] request
+
+    cdef bint fits(self, array):
+        if self.tensor_type is None:
+            return self.kind.fits(<PyObject*>array, True)
+        return (type(array) is self.tensor_type and array.dtype is self.dtype and array.layout is self.layout and array.is_cpu and
+                array.shape == self.shape and array.is_contiguous() and not array.is_neg())
+
+
+cdef class NamedCalls:
+    """Requests in place of one process set, by the caller's names: what is submitted again need not be made again."""
+    cdef Engine engine
+    cdef int set_id
+    cdef dict known
+
+    def __init__(self, Engine engine not None, int set_id):
+        self.engine, self.set_id, self.known = engine, set_id, {}
+
+    def again(self, name, array, op, double pre, double post):
+        if type(name) is not str:
+            return None
+        cdef _Remembered it = self.known.get(name)
+        if it is None or op is not it.op or pre != it.pre or post != it.post or not it.fits(array):
+            return None
+        cdef uintptr_t data
+        if it.tensor_type is None:
+            data = <uintptr_t>data_of(<PyObject*>array)
+        else:
+            data = array.data_ptr()
+        return Operation.wrap(self.engine.it.get().submit_again(self.set_id, it.request, <void*>data), self.engine.worker)
+
+    def remember(self, name, array, op, double pre, double post, request, tensor=False):
+        cdef _Remembered it
+        cdef vector[Py_ssize_t] dimensions
+        if type(name) is not str:
+            return
+        if not tensor and not (heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)):
+            return
+        if len(self.known) >= MOST_NAMES:
+            self.known.clear()
+        it = _Remembered.__new__(_Remembered)
+        it.op, it.pre, it.post = op, pre, post
+        if tensor:
+            it.tensor_type, it.dtype, it.layout, it.shape = type(array), array.dtype, array.layout, array.shape
+        else:
+            dimensions = array.shape
+            it.kind.learn(<PyObject*>array, dimensions)
+        it.request = CEngine.prepare(named_request(request))
+        self.known[name] = it
+
+
+cdef class Plan:
+    cdef shared_ptr[CPlan] it
+    cdef shared_ptr[CWorker] worker
+
+    def begin(self):
+        self.it.get().begin()
+
+    def ready(self, size_t bucket):
+        self.it.get().ready(bucket)
+
+    def finish(self, bytes present not None):
+        cdef vector[uint8_t] items = present
+        return Operation.wrap(self.it.get().finish(items), self.worker)
+
+    def bucket_done(self, size_t bucket):
+        return bool(self.it.get().bucket_done(bucket))
+
+    def close(self):
+        with nogil:
+            self.it.get().close()

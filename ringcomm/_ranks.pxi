@@ -1,0 +1,394 @@
+# Ranks: transports, the arenas of a host, and channels that run ordered calls.
+cdef extern from *:
+    """
+    #include <dlfcn.h>
+    #include "node/node.hpp"
+    #include "task/channel.hpp"
+    #include "transport/mpi.hpp"
+    #include "transport/threads.hpp"
+    namespace ringcomm_border {
+    using namespace ringcomm;
+    inline std::shared_ptr<Transport> mpi_transport(const std::string& extension, std::uint64_t comm, int rank, int size, int tag_limit,
+                                                    MpiLibrary library) {
+      library.dl_handle = dlopen(extension.c_str(), RTLD_NOW | RTLD_NOLOAD);
+      if (!library.dl_handle) throw Error(ErrorKind::invalid, "mpi4py's extension " + extension + " is not loaded");
+      return make_mpi_transport(library, comm, rank, size, tag_limit);
+    }
+    inline std::shared_ptr<Transport> threads_transport(std::shared_ptr<ThreadsHub> hub, int rank) {
+      return make_threads_transport(std::move(hub), rank);
+    }
+    inline std::shared_ptr<Channel> make_channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, int first_tag,
+                                                 int tags, std::shared_ptr<Node> node, int slot, ChannelConfig config) {
+      config.goodbye_tag = first_tag;
+      return std::make_shared<Channel>(std::move(transport), std::move(peers), me, TagStream(first_tag + 1, tags - 1), std::move(node),
+                                       slot, config);
+    }
+    inline Call make_call(int collective, int dtype, int op, int root, std::string algorithm, std::uintptr_t input, std::uintptr_t output,
+                          std::size_t count, std::vector<std::size_t> counts, std::vector<std::size_t> receive_counts, double pre,
+                          double post, std::int64_t divisor, int wire, std::string name, std::uint64_t shape, std::string shape_text) {
+      Call call;
+      call.collective = static_cast<Collective>(collective);
+      call.dtype = static_cast<DType>(dtype);
+      call.op = static_cast<Op>(op);
+      call.root = root;
+      call.algorithm = std::move(algorithm);
+      call.input = reinterpret_cast<const void*>(input);
+      call.output = reinterpret_cast<void*>(output);
+      call.count = count;
+      call.counts = std::move(counts);
+      call.receive_counts = std::move(receive_counts);
+      call.pre.factor = pre;
+      call.post = {post, divisor};
+      if (wire >= 0) call.wire = static_cast<DType>(wire);
+      call.name = std::move(name);
+      call.shape = shape;
+      call.shape_text = std::move(shape_text);
+      return call;
+    }
+    inline std::string why_broken(const Channel& channel) { return channel.broken() ? channel.broken()->what() : std::string(); }
+    inline std::string choose(Channel& channel, int collective, int dtype, int op, std::size_t count) {
+      Call call = make_call(collective, dtype, op, 0, {}, 0, 0, count, {}, {}, 1, 1, 1, -1, {}, 0, {});
+      if (call.collective != Collective::allreduce && call.collective != Collective::reduce && call.collective != Collective::broadcast) {
+        for (int i = 0; i < channel.size(); ++i) {
+          call.counts.push_back(split(count, static_cast<std::size_t>(channel.size()), static_cast<std::size_t>(i)).count);
+        }
+        call.even = count % static_cast<std::size_t>(channel.size()) == 0;
+      }
+      return channel.choose(call);
+    }
+    inline void kill(const std::shared_ptr<ThreadsHub>& hub, int rank) { threads_kill(*hub, rank); }
+    inline int slots() { return kSlots; }
+    }
+    """
+    shared_ptr[CTransport] c_mpi_transport "ringcomm_border::mpi_transport"(const string&, uint64_t, int, int, int, MpiLibrary) except +translate
+    shared_ptr[CTransport] c_threads_transport "ringcomm_border::threads_transport"(shared_ptr[CThreadsHub], int) except +translate
+    shared_ptr[CChannel] c_make_channel "ringcomm_border::make_channel"(shared_ptr[CTransport], vector[int], int, int, int,
+                                                                        shared_ptr[CNode], int, CChannelConfig) except +translate
+    CCall make_call "ringcomm_border::make_call"(int, int, int, int, string, uintptr_t, uintptr_t, size_t, vector[size_t], vector[size_t],
+                                                 double, double, int64_t, int, string, uint64_t, string) except +translate
+    string c_why_broken "ringcomm_border::why_broken"(const CChannel&)
+    string c_choose "ringcomm_border::choose"(CChannel&, int, int, int, size_t) except +translate
+    void c_kill "ringcomm_border::kill"(const shared_ptr[CThreadsHub]&, int) except +translate
+    int c_slots "ringcomm_border::slots"()
+
+cdef extern from "transport/transport.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CTransport "ringcomm::Transport":
+        int rank()
+        int size()
+
+cdef extern from "transport/mpi.hpp" namespace "ringcomm" nogil:
+    cdef cppclass MpiLibrary:
+        size_t handle_size, status_size
+        uint64_t byte_type, null_request
+        size_t status_source_offset, status_error_offset
+        int any_source, undefined, success
+
+cdef extern from "transport/threads.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CThreadsHub "ringcomm::ThreadsHub":
+        pass
+    shared_ptr[CThreadsHub] make_threads_hub(int size) except +translate
+
+cdef extern from "node/node.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CNode "ringcomm::Node":
+        CNode(int rank, const vector[int]& fds) except +translate
+        int rank()
+        int size()
+        uint64_t allocate(size_t nbytes) except +translate
+        void free(uint64_t offset) except +translate
+        uint64_t offset_of(const void* data, size_t nbytes)
+        uint8_t* at(int rank, uint64_t offset)
+        void watch(vector[int] pidfds) except +translate
+        vector[int] dead()
+    int c_make_arena "ringcomm::Node::make_arena"() except +translate
+    vector[shared_ptr[CNode]] c_for_threads "ringcomm::Node::for_threads"(int size) except +translate
+    uint64_t kPrivate
+
+cdef extern from "task/channel.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CCall "ringcomm::Call":
+        pass
+    cdef cppclass CRule "ringcomm::Rule":
+        Collective collective
+        size_t from_bytes, to_bytes, segment
+        int from_ranks, to_ranks
+        string algorithm
+    cdef cppclass CChannelConfig "ringcomm::ChannelConfig":
+        size_t segment_bytes, node_segment_bytes, window
+        cbool check
+        int64_t spin_ns
+        CNetwork network
+        vector[int] hosts
+        vector[CRule] rules
+        double stall_warn_seconds
+    cdef cppclass CChannel "ringcomm::Channel":
+        int rank()
+        void add_algorithm(Collective, const string&, shared_ptr[const CSchedule]) except +translate
+        void run(CCall, cbool (*)() noexcept nogil) except +translate
+        void leave()
+
+from posix.unistd cimport getpid
+
+SLOTS = c_slots()
+ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds",
+                           defaults=(0, 0))
+Rule = namedtuple("Rule", "collective from_bytes to_bytes from_ranks to_ranks algorithm segment")
+
+
+cdef CChannelConfig channel_config(it) except *:
+    cdef CChannelConfig config
+    cdef CRule rule
+    config.segment_bytes, config.node_segment_bytes, config.window = it.segment_bytes, it.node_segment_bytes, it.window
+    config.check, config.spin_ns, config.stall_warn_seconds = it.check, it.spin_ns, it.stall_warn_seconds
+    config.network = network_of(it.network)
+    config.hosts = it.hosts
+    for one in it.rules:
+        rule.collective = <Collective>position(COLLECTIVES, one.collective, "collective")
+        rule.from_bytes, rule.to_bytes, rule.segment = one.from_bytes, one.to_bytes, one.segment
+        rule.from_ranks, rule.to_ranks = one.from_ranks, one.to_ranks
+        rule.algorithm = one.algorithm.encode()
+        config.rules.push_back(rule)
+    return config
+
+
+cdef class ThreadsHub:
+    cdef shared_ptr[CThreadsHub] it
+
+    def __init__(self, int size):
+        self.it = make_threads_hub(size)
+
+    def kill(self, int rank):
+        c_kill(self.it, rank)
+
+
+cdef class Transport:
+    cdef shared_ptr[CTransport] it
+
+    @staticmethod
+    def mpi(str extension_path, uint64_t comm, int rank, int size, int tag_limit, *, size_t handle_size, size_t status_size,
+            uint64_t byte_type, uint64_t null_request, size_t status_source_offset, size_t status_error_offset, int any_source,
+            int undefined):
+        cdef MpiLibrary library
+        library.handle_size, library.status_size = handle_size, status_size
+        library.byte_type, library.null_request = byte_type, null_request
+        library.status_source_offset, library.status_error_offset = status_source_offset, status_error_offset
+        library.any_source, library.undefined, library.success = any_source, undefined, 0
+        cdef Transport made = Transport.__new__(Transport)
+        made.it = c_mpi_transport(extension_path.encode(), comm, rank, size, tag_limit, library)
+        return made
+
+    @staticmethod
+    def threads(ThreadsHub hub not None, int rank):
+        cdef Transport made = Transport.__new__(Transport)
+        made.it = c_threads_transport(hub.it, rank)
+        return made
+
+    @property
+    def rank(self): return self.it.get().rank()
+    @property
+    def size(self): return self.it.get().size()
+
+
+cdef class Node:
+    cdef shared_ptr[CNode] it
+
+    def __init__(self, int rank, fds):
+        cdef vector[int] all_fds = fds
+        self.it = make_shared[CNode](rank, all_fds)
+
+    @staticmethod
+    def make_arena():
+        return c_make_arena()
+
+    @staticmethod
+    def for_threads(int size):
+        cdef vector[shared_ptr[CNode]] nodes = c_for_threads(size)
+        cdef Node one
+        out = []
+        for i in range(size):
+            one = Node.__new__(Node)
+            one.it = nodes[i]
+            out.append(one)
+        return out
+
+    @property
+    def rank(self): return self.it.get().rank()
+    @property
+    def size(self): return self.it.get().size()
+
+    def watch(self, pidfds):
+        self.it.get().watch(pidfds)
+
+    def dead(self):
+        return list(self.it.get().dead())
+
+    def allocate(self, size_t nbytes):
+        cdef uint64_t offset = self.it.get().allocate(nbytes)
+        return offset, <uintptr_t>self.it.get().at(self.it.get().rank(), offset)
+
+    def free(self, uint64_t offset):
+        self.it.get().free(offset)
+
+    def address(self, int rank, uint64_t offset):
+        return <uintptr_t>self.it.get().at(rank, offset)
+
+    def offset_of(self, uintptr_t address, size_t nbytes):
+        cdef uint64_t offset = self.it.get().offset_of(<const void*>address, nbytes)
+        return None if offset == kPrivate else offset
+
+
+cdef class SharedMemory:
+    """Memory in this rank's arena, until nobody holds it any more."""
+    cdef shared_ptr[CNode] node
+    cdef uint64_t offset
+    cdef int pid
+    cdef readonly uintptr_t address
+    cdef readonly size_t nbytes
+
+    def __cinit__(self, Node node not None, size_t nbytes):
+        self.offset = node.it.get().allocate(nbytes)
+        self.node = node.it
+        self.nbytes = nbytes
+        self.pid = getpid()
+        self.address = <uintptr_t>self.node.get().at(self.node.get().rank(), self.offset)
+
+    def __dealloc__(self):
+        # A forked child's copy is not the owner: freeing gives pages of the file back, which are its parent's too.
+        if self.node and self.pid == getpid():
+            self.node.get().free(self.offset)
+
+
+cdef shared_ptr[CNode] node_of(node) except *:
+    cdef shared_ptr[CNode] none
+    return none if node is None else (<Node?>node).it
+
+
+cdef vector[size_t] sizes(counts) except *:
+    cdef vector[size_t] out
+    if counts is not None:
+        out = counts
+    return out
+
+
+cdef CCall call_of(arguments) except *:
+    cdef int collective, dtype, op, root, wire
+    cdef uintptr_t input, output
+    cdef size_t count
+    cdef double pre, post
+    cdef int64_t divisor
+    cdef uint64_t shape
+    (collective, dtype, op, root, algorithm, input, output, count, counts, receive_counts, pre, post, divisor, wire, name, shape,
+     shape_text) = arguments
+    return make_call(collective, dtype, op, root, algorithm.encode(), input, output, count, sizes(counts), sizes(receive_counts),
+                     pre, post, divisor, wire, name.encode(), shape, shape_text.encode())
+
+
+cdef class Channel:
+    cdef shared_ptr[CChannel] it
+    cdef bint busy  # a thread is in a call
+    cdef PlainCalls known
+
+    def __init__(self, Transport transport not None, peers, int me, int first_tag, int tag_count, node, int slot, config):
+        self.it = c_make_channel(transport.it, peers, me, first_tag, tag_count, node_of(node), slot, channel_config(config))
+
+    def add_algorithm(self, Schedule schedule not None):
+        self.it.get().add_algorithm(schedule.it.collective, schedule.it.algorithm,
+                                    <shared_ptr[const CSchedule]>make_shared[CSchedule](schedule.it))
+
+    def choose(self, int collective, int dtype, int op, size_t count):
+        return c_choose(self.it.get()[0], collective, dtype, op, count).decode()
+
+    def run(self, *arguments):
+        cdef CCall call = call_of(arguments)
+        self.enter()
+        cdef CChannel* channel = self.it.get()
+        try:
+            with nogil:
+                channel.run(move(call), interrupted)
+        finally:
+            self.busy = False
+
+    cdef int enter(self) except -1:
+        """One thread at a time; the interpreter's lock makes looking and taking one step."""
+        if self.busy:
+            raise RuntimeError("another thread is in a call on this communicator; use one communicator per thread")
+        self.busy = True
+        return 0
+
+    def plain(self, int collective, array, out, int op, int root, double pre, double post):
+        """A call like a remembered one, by the algorithm that is chosen, without a name. Its result, made here if `out` is
+        None; a list if ranks gave other numbers in the exchange that comes first: what this rank was given, and nothing
+        else has happened; NotImplemented, and nothing at all has happened, if no call like it is remembered."""
+        cdef CallSite* site = self.known.find(collective, <PyObject*>array)
+        if site == NULL:
+            return NotImplemented
+        cdef bint here = collective != REDUCE or root == self.it.get().rank()
+        if out is not None and here and not site.result.fits(<PyObject*>out, True):
+            return NotImplemented
+        self.enter()  # from here on nobody else looks at what is remembered
+        cdef CChannel* channel = self.it.get()
+        cdef CCall call
+        try:
+            if site.exchanges:
+                call = site.exchange_call()
+                with nogil:
+                    channel.run(move(call), interrupted)
+                if site.received != site.expected:
+                    return site.received  # as a list
+            if not here:
+                out = array  # never written
+            elif out is None and site.shape != NULL:
+                out = new_array(<object>site.shape, <object>site.dtype)
+            call = site.plain_call(<PyObject*>array, <PyObject*>out, op, root, pre, post)
+            with nogil:
+                channel.run(move(call), interrupted)
+        finally:
+            self.busy = False
+        return out if here else None
+
+    def remember(self, array, shape, arguments, exchange=None):
+        """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
+        result's, None if there is none; `arguments` are run()'s; `exchange`: (arguments, numbers sent, numbers received) of
+        the call that comes first."""
+        if not heads_are_known or self.busy:
+            return
+        if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
+            return
+        cdef CallSite* site = self.known.take(arguments[0])
+        cdef vector[Py_ssize_t] dimensions
+        site.call = call_of(arguments)
+        site.exchanges = exchange is not None
+        if site.exchanges:
+            arguments, site.sent, site.expected = exchange
+            site.received.resize(site.expected.size())
+            site.exchange = call_of(arguments)
+        if shape is not None:
+            dimensions = shape
+            site.result.learn(<PyObject*>array, dimensions)
+            site.make_results(<PyObject*>shape, <PyObject*>array.dtype)
+            dimensions = array.shape
+        site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
+
+    @property
+    def broken(self):
+        cdef string why = c_why_broken(self.it.get()[0])
+        return why.decode() if why.size() else None
+
+    def leave(self):
+        cdef CChannel* channel = self.it.get()
+        with nogil:
+            channel.leave()
+
+
+cdef extern from "node/guardian.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CGuarded "ringcomm::Guarded":
+        int pidfd, connection
+        string line
+    int c_start_guardian "ringcomm::start_guardian"(const vector[CGuarded]& guarded, int to) except +translate
+
+
+def start_guardian(guarded, int to):
+    cdef vector[CGuarded] processes
+    cdef CGuarded one
+    for one.pidfd, one.connection, line in guarded:
+        one.line = line.encode()
+        processes.push_back(one)
+    return c_start_guardian(processes, to)

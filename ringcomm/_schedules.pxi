@@ -1,0 +1,268 @@
+# Schedules as Python sees them: plain tuples, made from and into the core's.
+cdef extern from "base/types.hpp" namespace "ringcomm" nogil:
+    cdef enum class DType(uint8_t):
+        float16
+    cdef enum class Op(uint8_t):
+        average
+    cdef enum class Collective(uint8_t):
+        allreduce
+
+cdef extern from *:
+    """
+    #include <string_view>
+    #include "schedule/registry.hpp"
+    #include "schedule/price.hpp"
+    #include "schedule/prove.hpp"
+    #include "task/choose.hpp"
+    namespace ringcomm_border {
+    inline std::string text(std::string_view view) { return std::string(view); }
+    inline ringcomm::Step step(int kind, bool first, int peer, int block, int source) {
+      return {static_cast<ringcomm::StepKind>(kind), first, peer, block, source};
+    }
+    inline ringcomm::Price price(const std::vector<ringcomm::Schedule>& schedules, std::size_t nbytes, const ringcomm::Network& network,
+                                 std::size_t segment, std::size_t window) {
+      const auto make = [&](int rank) { return schedules.at(static_cast<std::size_t>(rank)); };
+      return ringcomm::price(ringcomm::make_profile(make, static_cast<int>(schedules.size())), nbytes, {segment, window}, network);
+    }
+    inline std::vector<ringcomm::Option> options(ringcomm::Menu& menu, const std::string& name, std::size_t nbytes, bool equal_blocks,
+                                                 bool memory, std::size_t segment, std::size_t window) {
+      return menu.options(name, nbytes, equal_blocks, memory, {segment, window});
+    }
+    }
+    """
+    string text "ringcomm_border::text"(...)
+    CStep make_step "ringcomm_border::step"(int kind, cbool first, int peer, int block, int source)
+
+cdef extern from "schedule/schedule.hpp" namespace "ringcomm" nogil:
+    cdef enum class StepKind(uint8_t):
+        send
+    cdef enum class Symmetry(uint8_t):
+        none
+    cdef cppclass CStep "ringcomm::Step":
+        StepKind kind
+        cbool incoming_first
+        int peer, block, source
+    cdef cppclass CSchedule "ringcomm::Schedule":
+        Collective collective
+        string algorithm
+        int rank, size, root, blocks
+        vector[int] temps
+        vector[vector[CStep]] rounds
+        Symmetry symmetry
+
+cdef extern from "schedule/network.hpp" namespace "ringcomm" nogil:
+    cdef cppclass LinkModel:
+        double alpha, beta, gap, hidden
+    cdef cppclass CNetwork "ringcomm::Network":
+        LinkModel between, within
+        double gamma, copy
+
+cdef extern from "schedule/price.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CCut "ringcomm::Cut":
+        size_t segment, window
+    cdef cppclass CPrice "ringcomm::Price":
+        double seconds
+        size_t messages
+        double bytes, reduced
+        size_t rounds
+
+cdef extern from "task/choose.hpp" namespace "ringcomm" nogil:
+    cdef cppclass COption "ringcomm::Option":
+        string name
+        CCut cut
+        CPrice price
+        cbool chosen
+    cdef cppclass CMenu "ringcomm::Menu":
+        CMenu(Collective collective, int size, vector[int] hosts, CNetwork network) except +translate
+
+cdef extern from *:
+    CPrice make_price "ringcomm_border::price"(const vector[CSchedule]& schedules, size_t nbytes, const CNetwork& network, size_t segment,
+                                               size_t window) except +translate nogil
+    vector[COption] menu_options "ringcomm_border::options"(CMenu& menu, const string& name, size_t nbytes, cbool equal_blocks,
+                                                            cbool memory, size_t segment, size_t window) except +translate nogil
+
+cdef extern from "schedule/prove.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CProof "ringcomm::Proof":
+        cbool ok
+        string why
+    CProof c_prove "ringcomm::prove"(const vector[CSchedule]& schedules) except +translate
+
+cdef extern from "schedule/registry.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CAlgorithm "ringcomm::Algorithm":
+        Collective collective
+        cbool equal_blocks
+    shared_ptr[const CSchedule] c_schedule_for "ringcomm::schedule_for"(Collective collective, const string& name, int rank,
+                                                                        int size, int root) except +translate
+
+cdef extern from *:
+    """
+    namespace ringcomm_border {
+    inline std::vector<ringcomm::Algorithm> all_algorithms() { return ringcomm::algorithms(); }
+    inline std::string name_of(const ringcomm::Algorithm& a) { return std::string(a.name); }
+    inline std::string summary_of(const ringcomm::Algorithm& a) { return std::string(a.summary); }
+    inline std::string dtype_name(std::size_t i) { return std::string(ringcomm::kDTypes[i].name); }
+    inline std::size_t dtype_size(std::size_t i) { return ringcomm::kDTypes[i].size; }
+    inline std::size_t dtype_count() { return ringcomm::kDTypes.size(); }
+    inline std::string op_name(std::size_t i) { return std::string(ringcomm::kOpNames[i]); }
+    inline std::size_t op_count() { return ringcomm::kOpNames.size(); }
+    inline std::string collective_name(std::size_t i) { return std::string(ringcomm::kCollectiveNames[i]); }
+    inline std::size_t collective_count() { return ringcomm::kCollectiveNames.size(); }
+    }
+    """
+    vector[CAlgorithm] all_algorithms "ringcomm_border::all_algorithms"() except +translate
+    string algorithm_name "ringcomm_border::name_of"(const CAlgorithm& a)
+    string algorithm_summary "ringcomm_border::summary_of"(const CAlgorithm& a)
+    string dtype_name "ringcomm_border::dtype_name"(size_t i)
+    size_t dtype_size "ringcomm_border::dtype_size"(size_t i)
+    size_t dtype_count "ringcomm_border::dtype_count"()
+    string op_name "ringcomm_border::op_name"(size_t i)
+    size_t op_count "ringcomm_border::op_count"()
+    string collective_name "ringcomm_border::collective_name"(size_t i)
+    size_t collective_count "ringcomm_border::collective_count"()
+
+DTYPES = tuple(dtype_name(i).decode() for i in range(dtype_count()))
+ITEM_SIZES = tuple(dtype_size(i) for i in range(dtype_count()))
+OPS = tuple(op_name(i).decode() for i in range(op_count()))
+COLLECTIVES = tuple(collective_name(i).decode() for i in range(collective_count()))
+SYMMETRIES = ("none", "rotation", "exclusive_or")
+STEP_KINDS = ("send", "receive", "reduce", "combine", "copy")
+
+Step = namedtuple("Step", "kind peer block source incoming_first")
+Price = namedtuple("Price", "seconds messages bytes reduced rounds")
+AlgorithmInfo = namedtuple("AlgorithmInfo", "collective name equal_blocks summary")
+Network = namedtuple("Network", "alpha beta gap hidden host_alpha host_beta gamma copy")
+Option = namedtuple("Option", "name segment window price chosen")
+
+
+cdef CNetwork network_of(it) except *:
+    cdef CNetwork network
+    network.between.alpha, network.between.beta, network.between.gap, network.between.hidden = it.alpha, it.beta, it.gap, it.hidden
+    network.within.alpha, network.within.beta, network.within.gap, network.within.hidden = it.host_alpha, it.host_beta, it.gap, 0
+    network.gamma, network.copy = it.gamma, it.copy
+    return network
+
+
+cdef price_of(const CPrice& it):
+    return Price(it.seconds, it.messages, it.bytes, it.reduced, it.rounds)
+
+
+cdef int position(tuple names, name, what) except -1:
+    try:
+        return names.index(name)
+    except ValueError:
+        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(names)}") from None
+
+
+cdef class Schedule:
+    cdef CSchedule it
+
+    def __init__(self, collective, algorithm, int rank, int size, int root, int blocks, temps, rounds, symmetry="none"):
+        cdef vector[CStep] steps
+        self.it.collective = <Collective>position(COLLECTIVES, collective, "collective")
+        self.it.algorithm = algorithm.encode()
+        self.it.rank, self.it.size, self.it.root, self.it.blocks = rank, size, root, blocks
+        self.it.temps = temps
+        self.it.symmetry = <Symmetry>position(SYMMETRIES, symmetry, "symmetry")
+        for row in rounds:
+            steps.clear()
+            for kind, peer, block, source, first in row:
+                steps.push_back(make_step(position(STEP_KINDS, kind, "step"), bool(first), peer, block, source))
+            self.it.rounds.push_back(steps)
+
+    @staticmethod
+    cdef Schedule wrap(const CSchedule& it):
+        cdef Schedule made = Schedule.__new__(Schedule)
+        made.it = it
+        return made
+
+    @property
+    def collective(self): return COLLECTIVES[<int>self.it.collective]
+    @property
+    def algorithm(self): return self.it.algorithm.decode()
+    @property
+    def rank(self): return self.it.rank
+    @property
+    def size(self): return self.it.size
+    @property
+    def root(self): return self.it.root
+    @property
+    def blocks(self): return self.it.blocks
+    @property
+    def temps(self): return list(self.it.temps)
+    @property
+    def symmetry(self): return SYMMETRIES[<int>self.it.symmetry]
+
+    @property
+    def rounds(self):
+        cdef size_t i, j
+        out = []
+        for i in range(self.it.rounds.size()):
+            row = []
+            for j in range(self.it.rounds[i].size()):
+                row.append(Step(STEP_KINDS[<int>self.it.rounds[i][j].kind], self.it.rounds[i][j].peer, self.it.rounds[i][j].block,
+                                self.it.rounds[i][j].source, bool(self.it.rounds[i][j].incoming_first)))
+            out.append(row)
+        return out
+
+
+def algorithms():
+    cdef vector[CAlgorithm] known = all_algorithms()
+    cdef size_t i
+    out = []
+    for i in range(known.size()):
+        out.append(AlgorithmInfo(COLLECTIVES[<int>known[i].collective], algorithm_name(known[i]).decode(), bool(known[i].equal_blocks),
+                                 algorithm_summary(known[i]).decode()))
+    return out
+
+
+def schedule(collective, algorithm, int rank, int size, int root=0):
+    if not (0 <= rank < size and 0 <= root < size):
+        raise ValueError(f"rank {rank} and root {root} must be in 0..{size - 1}")
+    cdef shared_ptr[const CSchedule] made = c_schedule_for(
+        <Collective>position(COLLECTIVES, collective, "collective"), algorithm.encode(), rank, size, root)
+    return Schedule.wrap(made.get()[0])
+
+
+def prove(schedules):
+    cdef vector[CSchedule] all_ranks
+    cdef CProof proof
+    for one in schedules:
+        all_ranks.push_back((<Schedule?>one).it)
+    with nogil:
+        proof = c_prove(all_ranks)
+    return None if proof.ok else proof.why.decode()
+
+
+def price(schedules, size_t nbytes, network, size_t segment=0, size_t window=1):
+    cdef vector[CSchedule] all_ranks
+    cdef CNetwork links = network_of(network)
+    cdef CPrice it
+    for one in schedules:
+        all_ranks.push_back((<Schedule?>one).it)
+    with nogil:
+        it = make_price(all_ranks, nbytes, links, segment, window)
+    return price_of(it)
+
+
+cdef class Menu:
+    cdef unique_ptr[CMenu] it
+
+    def __init__(self, collective, int size, hosts, network):
+        cdef vector[int] places
+        if hosts is not None:
+            if len(hosts) != size:
+                raise ValueError(f"{len(hosts)} hosts are given for {size} ranks")
+            places = hosts
+        self.it.reset(new CMenu(<Collective>position(COLLECTIVES, collective, "collective"), size, places, network_of(network)))
+
+    def options(self, name, size_t nbytes, cbool equal_blocks=True, cbool memory=False, size_t segment=0, size_t window=0):
+        cdef string wanted = name.encode()
+        cdef vector[COption] found
+        cdef CMenu* menu = self.it.get()
+        cdef size_t i
+        with nogil:
+            found = menu_options(menu[0], wanted, nbytes, equal_blocks, memory, segment, window)
+        out = []
+        for i in range(found.size()):
+            out.append(Option(found[i].name.decode(), found[i].cut.segment, found[i].cut.window, price_of(found[i].price), bool(found[i].chosen)))
+        return out

@@ -1,0 +1,119 @@
+"""Ordered collectives in the background: run by the worker, in the order submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ringcomm import calls
+from ringcomm.calls import ALLREDUCE, Call
+from ringcomm.handles import Handle
+from ringcomm.ops import Op, Sum, algorithm_for
+
+
+class BackgroundCalls:
+    """The non-blocking half of :class:`ringcomm.Communicator`."""
+
+    rank: int
+    size: int
+
+    if TYPE_CHECKING:
+
+        def _submit(self, call: Call) -> Handle[Any]:
+            """Hands one call to the worker."""
+
+        def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
+            """The algorithm's name, once all ranks have agreed on it."""
+
+    def iallreduce(
+        self,
+        x: Any,
+        op: Op = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+    ) -> Handle[Any]:
+        """:meth:`allreduce` in the background: ``handle.wait()`` gives the result. Arrays must not be touched before.
+
+        The first use of a registered algorithm on this communicator waits for all ranks.
+        """
+        algorithm = self._algorithm(ALLREDUCE, "allreduce", algorithm_for(op, algorithm))
+        return self._submit(calls.allreduce(x, op, out, algorithm, prescale_factor, postscale_factor, wire, name))
+
+    def ireduce(
+        self,
+        x: Any,
+        root: int = 0,
+        op: Op = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+    ) -> Handle[Any]:
+        """:meth:`reduce` in the background."""
+        algorithm = self._algorithm(calls.REDUCE, "reduce", algorithm)
+        return self._submit(
+            calls.reduce(x, root, op, out, algorithm, prescale_factor, postscale_factor, wire, name, self.rank)
+        )
+
+    def ibroadcast(
+        self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = ""
+    ) -> Handle[Any]:
+        """:meth:`broadcast` in the background."""
+        return self._submit(
+            calls.broadcast(x, root, out, self._algorithm(calls.BROADCAST, "broadcast", algorithm), name)
+        )
+
+    def iallgather(
+        self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
+    ) -> Handle[Any]:
+        """:meth:`allgather` in the background. Without ``rows`` the arrays must have one shape on all ranks."""
+        algorithm = self._algorithm(calls.ALLGATHER, "allgather", algorithm)
+        return self._submit(calls.allgather(x, rows, out, algorithm, name, self.rank, self.size))
+
+    def ireducescatter(
+        self,
+        x: Any,
+        op: Op = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+    ) -> Handle[Any]:
+        """:meth:`reducescatter` in the background."""
+        algorithm = self._algorithm(calls.REDUCESCATTER, "reducescatter", algorithm)
+        return self._submit(
+            calls.reducescatter(
+                x, op, out, algorithm, prescale_factor, postscale_factor, wire, name, self.rank, self.size
+            )
+        )
+
+    def ialltoall(
+        self,
+        x: Any,
+        splits: Any = None,
+        received_splits: Sequence[int] | None = None,
+        out: Any = None,
+        algorithm: str | None = None,
+        name: str = "",
+    ) -> Handle[Any]:
+        """:meth:`alltoall` in the background; the result is the array alone.
+
+        Either both ``splits`` and ``received_splits`` (rows from each rank) are given, or the arrays have one shape on
+        all ranks.
+        """
+        if (splits is None) != (received_splits is None):
+            raise ValueError("ialltoall needs both splits and received_splits, or neither")
+        algorithm = self._algorithm(calls.ALLTOALL, "alltoall", algorithm)
+        return self._submit(calls.alltoall(x, splits, received_splits, out, algorithm, name, self.size))
+
+    def ibarrier(self, algorithm: str | None = None, name: str = "") -> Handle[None]:
+        """:meth:`barrier` in the background."""
+        return self._submit(calls.barrier(self._algorithm(calls.BARRIER, "barrier", algorithm), name))

@@ -1,0 +1,267 @@
+"""`ringcomm bench`: times collectives on the ranks that mpirun started, ours and MPI's in turns.
+
+How a row is measured: each call's input is rewritten by the rank that owns it before the call, and its result is read
+and checked after it, both outside the clock, or buffers would stay in one core's cache and no bytes would move; a
+barrier comes before; contestants take turns in a shuffled order within one run; a time is the slowest rank's, and a row
+shows the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ringcomm import _core
+from ringcomm.algorithms import builtin_names, registered
+from ringcomm.cli import bench_report
+from ringcomm.cli.bench_cases import PERIOD, Case, numpy_dtype
+from ringcomm.cli.sizes import parse_sizes
+from ringcomm.events import Listener
+
+DEFAULT_SIZES = "4,1K,32K,1M,16M"
+
+
+@dataclass
+class Row:
+    """One line of the table. Times in seconds, bandwidths in bytes per second."""
+
+    size: int
+    count: int
+    dtype: str
+    algorithm: str
+    ran: str
+    time: float
+    algbw: float
+    busbw: float
+    wrong: int
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    loss: float | None = None  # of "auto": its time over that of the best of ours, less one
+    times: list[float] = field(default_factory=list)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("collective", choices=_core.COLLECTIVES)
+    parser.add_argument(
+        "--sizes",
+        type=parse_sizes,
+        default=None,
+        metavar="LIST",
+        help=f"bytes, such as {DEFAULT_SIZES} (the default) or 4-64M for all powers of two between; "
+        "allgather, reducescatter, alltoall: of all ranks' parts together",
+    )
+    parser.add_argument("--algorithms", default="auto", help='"all", or names between commas; "auto" is our own choice')
+    parser.add_argument("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
+    parser.add_argument(
+        "--against", choices=("mpi", "none"), default="mpi", help="also time MPI's own collective (default mpi)"
+    )
+    parser.add_argument("--dtype", choices=_core.DTYPES, default="float32")
+    parser.add_argument("--op", choices=[name for name in _core.OPS if name != "adasum"], default="sum")
+    parser.add_argument("--root", type=int, default=0)
+    parser.add_argument(
+        "--repeat", type=int, default=15, help="timed calls of large buffers; small ones get up to 20 times more"
+    )
+    parser.add_argument("--warmup", type=int, default=2, help="calls before the first timed one")
+    parser.add_argument("--in-place", action="store_true", help="allreduce in place")
+    parser.add_argument("--seed", type=int, default=0, help="of the order in which contestants take turns")
+    parser.add_argument("--json", metavar="FILE", help="also write rows, all times and a description of the machine")
+    parser.add_argument("--plot", metavar="FILE.png", help="also plot time and busbw over size (needs matplotlib)")
+
+
+def run(options: argparse.Namespace) -> int:
+    from mpi4py import MPI
+
+    import ringcomm
+
+    world = MPI.COMM_WORLD
+    if options.file:
+        runpy.run_path(options.file, run_name="ringcomm_bench")
+    problem = check(options, world.size)
+    if problem:
+        if world.rank == 0:
+            print(f"ringcomm bench: {problem}", file=sys.stderr)
+        return 2
+    comm = ringcomm.Communicator(world)
+    try:
+        rows = measure_all(options, comm, world)
+    finally:
+        comm.close()
+    if world.rank == 0:
+        if options.json:
+            bench_report.write_json(options, world.size, rows)
+        if options.plot:
+            bench_report.plot(options, world.size, rows)
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+def check(options: argparse.Namespace, size: int) -> str | None:
+    """Why these options cannot run; None if they can. The same on every rank."""
+    known = (
+        builtin_names(options.collective) | {"auto"} | ({"butterfly"} if options.collective == "allreduce" else set())
+    )
+    unknown = [
+        name for name in algorithm_names(options) if name not in known and not registered(options.collective, name)
+    ]
+    if unknown:
+        return f"no algorithm {', '.join(unknown)} for {options.collective}; there are {', '.join(sorted(known))}"
+    if not 0 <= options.root < size:
+        return f"--root {options.root} is none of {size} ranks"
+    if options.repeat < 1 or options.warmup < 0:
+        return "--repeat is at least 1 and --warmup at least 0"
+    try:
+        numpy_dtype(options.dtype)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def algorithm_names(options: argparse.Namespace) -> list[str]:
+    if options.algorithms != "all":
+        return [name.strip() for name in options.algorithms.split(",") if name.strip()]
+    return [a.name for a in _core.algorithms() if a.collective == options.collective] + ["auto"]
+
+
+def repetitions(nbytes: int, repeat: int) -> int:
+    """Small calls are short and noisy: more of them."""
+    return repeat * (20 if nbytes <= 64 << 10 else 4 if nbytes <= 1 << 20 else 1)
+
+
+def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]:
+    sizes = [0] if options.collective == "barrier" else options.sizes or parse_sizes(DEFAULT_SIZES)
+    names = algorithm_names(options)
+    first = world.rank == 0
+    if first:
+        print("\n".join(bench_report.header(options, world.size)), flush=True)
+    rows: list[Row] = []
+    contestants = len(names) + (options.against == "mpi")
+    with progress(sum(repetitions(size, options.repeat) for size in sizes) * contestants, first) as tick:
+        for nbytes in sizes:
+            case = Case(
+                options.collective, comm, world, options.dtype, options.op, options.root, nbytes, options.in_place
+            )
+            new = measure(case, names, options, tick)
+            rows += new
+            if first:
+                bench_report.write_rows(new)
+    if first and options.against == "mpi" and options.dtype in ("float16", "bfloat16"):
+        print(f"# mpi: left out, MPI has no {options.dtype}")
+    if first:
+        print("\n".join(bench_report.losses(rows)), end="", flush=True)
+    if first and any(row.wrong for row in rows):
+        print("# SOME RESULTS ARE WRONG", flush=True)
+    return rows
+
+
+def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Callable[[int], object]) -> list[Row]:
+    """All contestants at one size. Collective; every rank gets the same rows."""
+    calls: dict[str, Callable[[], object]] = {name: case.ours(None if name == "auto" else name) for name in names}
+    peer = case.mpi() if options.against == "mpi" else None
+    if peer is not None:
+        calls["mpi"] = peer
+    order = list(calls)
+    repeats = repetitions(case.nbytes, options.repeat)
+    times = np.zeros((len(order), repeats))
+    wrong = np.zeros(len(order), np.int64)
+    shuffle = random.Random(options.seed)  # the same on every rank
+    shift = 0
+    for repetition in range(-options.warmup, repeats):
+        for index in shuffle.sample(range(len(order)), len(order)):
+            shift = (shift + 1) % PERIOD
+            case.refill(shift)
+            call = calls[order[index]]
+            case.world.Barrier()
+            begin = time.perf_counter()
+            call()
+            spent = time.perf_counter() - begin
+            wrong[index] += case.wrong()
+            if repetition >= 0:
+                times[index, repetition] = spent
+        if repetition >= 0:
+            tick(len(order))
+    return collect(case, order, times, wrong)
+
+
+def collect(case: Case, order: list[str], times: Any, wrong: Any) -> list[Row]:
+    from mpi4py import MPI
+
+    slowest, total_wrong = np.empty_like(times), np.empty_like(wrong)
+    case.world.Allreduce(times, slowest, MPI.MAX)
+    case.world.Allreduce(wrong, total_wrong, MPI.SUM)
+    rows = []
+    for index, name in enumerate(order):
+        middle = float(np.median(slowest[index]))
+        algbw = case.count * case.dtype.itemsize / middle
+        ran = what_ran(case) if name == "auto" else name
+        row = Row(
+            case.count * case.dtype.itemsize,
+            case.count,
+            case.dtype_name,
+            name,
+            ran,
+            middle,
+            algbw,
+            algbw * case.bus_factor,
+            int(total_wrong[index]),
+            times=[float(t) for t in slowest[index]],
+        )
+        if "mpi" in order:
+            peer = slowest[order.index("mpi")]
+            row.speedup = float(np.median(peer)) / middle
+            row.speedup_low, row.speedup_high = interval(peer, slowest[index])
+        rows.append(row)
+    return judged(rows)
+
+
+def judged(rows: list[Row]) -> list[Row]:
+    """The same, with what "auto" lost against the best of our algorithms beside it."""
+    ours = [row for row in rows if row.algorithm != "mpi"]
+    for row in ours:
+        if row.algorithm == "auto" and len(ours) > 1:
+            row.loss = row.time / min(one.time for one in ours) - 1
+    return rows
+
+
+def what_ran(case: Case) -> str:
+    """The path that "auto" takes for this call, from the events of one more call."""
+    case.refill(0)
+    with Listener() as listener:
+        case.ours(None)()
+    paths = [event.detail for event in listener.take() if event.category == "run"]
+    return str(case.world.bcast(paths[-1] if paths else "", root=0))
+
+
+def interval(peer: Any, own: Any, samples: int = 400) -> tuple[float, float]:
+    """95 % bootstrap interval of median(peer) / median(own); repetitions are drawn as measured, together."""
+    draws = np.random.default_rng(0).integers(0, len(own), (samples, len(own)))
+    ratios = np.median(peer[draws], axis=1) / np.median(own[draws], axis=1)
+    low, high = np.percentile(ratios, (2.5, 97.5))
+    return float(low), float(high)
+
+
+class progress:
+    """A tqdm bar on rank 0 if stderr is a terminal and tqdm is there; gives the function that moves it."""
+
+    def __init__(self, total: int, first: bool) -> None:
+        self.bar: Any = None
+        if first and sys.stderr.isatty():
+            try:
+                from tqdm import tqdm
+            except ImportError:
+                return
+            self.bar = tqdm(total=total, unit="call", leave=False, file=sys.stderr)
+
+    def __enter__(self) -> Callable[[int], object]:
+        return self.bar.update if self.bar is not None else lambda calls: None
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            self.bar.close()

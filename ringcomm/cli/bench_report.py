@@ -1,0 +1,180 @@
+"""The table, the JSON and the plot of `ringcomm bench`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ringcomm.cli.sizes import human_size
+
+if TYPE_CHECKING:
+    from ringcomm.cli.bench import Row
+
+COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
+UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
+TIME_LABEL = "time (µs), median of the slowest rank's"
+WIDTHS = (12, 12, 9, 24, 12, 9, 9, 7, 11, 13, 6)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "  ".join(
+        cell.ljust(width) if index == 3 else cell.rjust(width)
+        for index, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))
+    ).rstrip()
+
+
+def header(options: argparse.Namespace, ranks: int) -> list[str]:
+    op = f" {options.op}" if options.collective in ("allreduce", "reduce", "reducescatter") else ""
+    place = " in place" if options.in_place and options.collective == "allreduce" else ""
+    rules = "medians of the slowest rank's times; inputs rewritten before each call"
+    return [
+        f"# {options.collective}{op}{place}, {ranks} ranks; {rules}",
+        "#" + _line(COLUMNS)[1:],
+        "#" + _line(UNITS)[1:],
+    ]
+
+
+def write_rows(rows: Sequence[Row]) -> None:
+    from contextlib import nullcontext
+
+    context: Any = nullcontext()
+    try:
+        from tqdm import tqdm
+
+        context = tqdm.external_write_mode()
+    except ImportError:
+        pass
+    with context:
+        for row in rows:
+            print(format_row(row), flush=True)
+
+
+def format_row(row: Row) -> str:
+    name = f"{row.algorithm} ({row.ran})" if row.algorithm == "auto" and row.ran else row.algorithm
+    speedup = "" if row.speedup is None else f"{row.speedup:.2f}"
+    interval = (
+        "" if row.speedup_low is None or row.algorithm == "mpi" else f"{row.speedup_low:.2f}-{row.speedup_high:.2f}"
+    )
+    return _line(
+        (
+            str(row.size),
+            str(row.count),
+            row.dtype,
+            name,
+            f"{row.time * 1e6:.2f}",
+            f"{row.algbw / 1e9:.2f}",
+            f"{row.busbw / 1e9:.2f}",
+            str(row.wrong),
+            speedup,
+            interval,
+            "" if row.loss is None else f"{row.loss * 100:.1f}",
+        )
+    )
+
+
+def losses(rows: Sequence[Row]) -> list[str]:
+    """One line, ended: what the choices that were made lost against the best, at worst and in the mean."""
+    chosen = [row for row in rows if row.loss is not None]
+    if not chosen:
+        return []
+    worst = max(chosen, key=lambda row: row.loss or 0.0)
+    rivals = [row for row in rows if row.size == worst.size and row.algorithm != "mpi"]
+    best = min(rivals, key=lambda row: row.time)
+    what = "at no size" if not worst.loss else f"{human_size(worst.size)}: {worst.ran} ran, {best.algorithm} was best"
+    mean = math.exp(statistics.fmean(math.log1p(row.loss or 0.0) for row in chosen)) - 1
+    return [
+        f"# what auto chose lost at most {(worst.loss or 0.0) * 100:.1f} % ({what}), "
+        f"{mean * 100:.1f} % in the geometric mean of {len(chosen)} size{'s' * (len(chosen) > 1)}",
+        "",
+    ]
+
+
+def machine() -> dict[str, Any]:
+    """What a reader must know to judge the numbers."""
+    from mpi4py import MPI
+
+    from ringcomm import __version__, _core
+    from ringcomm.cli.info import cpu_name
+
+    return {
+        "ringcomm": __version__,
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "instruction_set": _core.instruction_set(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "mpi": " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split()),
+        "load": os.getloadavg()[0],
+    }
+
+
+def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
+    asked = {key: value for key, value in vars(options).items() if key not in ("run", "command", "json", "plot")}
+    document = {
+        "ranks": ranks,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "options": asked,
+        "machine": machine(),
+        "units": {"time": "s", "algbw": "B/s", "busbw": "B/s", "size": "B"},
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+    with open(options.json, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+
+
+def plot(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
+    """Time and busbw over size, a line per contestant, MPI's black and dashed; without data, bars of times."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    dtype = "" if options.collective == "barrier" else f", {options.dtype}"
+    figure.suptitle(f"{options.collective}, {ranks} ranks{dtype}")
+    sized = [row for row in rows if row.size > 0]
+    if sized:
+        _lines(figure, sized)
+    else:
+        axes = figure.subplots()
+        axes.barh([_label(row.algorithm) for row in rows], [row.time * 1e6 for row in rows])
+        axes.set_xlabel(TIME_LABEL)
+    figure.savefig(options.plot, dpi=120)
+
+
+def _label(algorithm: str) -> str:
+    return "MPI's own" if algorithm == "mpi" else algorithm
+
+
+def _lines(figure: Any, rows: Sequence[Row]) -> None:
+    left, right = figure.subplots(1, 2)
+    for name in dict.fromkeys(row.algorithm for row in rows):
+        own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
+        sizes = [row.size for row in own]
+        style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linewidth": 1.4}
+        if name == "mpi":
+            style |= {"color": "black", "linestyle": "--", "linewidth": 1.8}
+        elif name == "auto":
+            style |= {"color": "#b3123f", "linewidth": 2.6}
+        left.plot(sizes, [row.time * 1e6 for row in own], label=_label(name), **style)
+        right.plot(sizes, [row.busbw / 1e9 for row in own], label=_label(name), **style)
+    left.set_ylabel(TIME_LABEL)
+    left.set_yscale("log")
+    right.set_ylabel("busbw (GB/s)")
+    ticks = sorted({row.size for row in rows})
+    ticks = ticks[:: math.ceil(len(ticks) / 9)]
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [human_size(tick) for tick in ticks])
+        axes.set_xlabel("size")
+        axes.grid(alpha=0.3)
+    left.legend(fontsize=8)

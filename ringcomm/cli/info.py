@@ -1,0 +1,200 @@
+"""`ringcomm info`: what is installed here, what ringcomm uses of it, and why not the rest."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+from ringcomm.mpi_library import library_path
+
+FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras", "cupy": "cupy", "numpy": "numpy"}
+BINDINGS = {"torch": "ringcomm.torch", "tensorflow": "ringcomm.tensorflow", "keras": "ringcomm.keras"}
+THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    facts = gather()
+    if facts.pop("rank") == 0:
+        print(json.dumps(facts, indent=2) if options.json else "\n".join(lines(facts)))
+    return 0
+
+
+def gather() -> dict[str, Any]:
+    """Everything as plain data. Collective under mpirun: every rank calls it; "rank" tells who prints."""
+    from ringcomm import __version__, _core
+
+    facts: dict[str, Any] = {
+        "rank": 0,
+        "version": __version__,
+        "python": platform.python_version(),
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "instruction_set": _core.instruction_set(),
+        "mpi": mpi_facts(),
+        "frameworks": {name: framework_version(name) for name in FRAMEWORKS},
+        "gpus": gpu_names(),
+    }
+    facts["ranks"] = rank_facts(facts["mpi"])
+    facts["rank"] = facts["ranks"].pop("rank")
+    facts["enabled"] = enabled(facts)
+    return facts
+
+
+# ---- one fact each ---------------------------------------------------------------------------------------------------
+
+
+def cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as table:
+            for line in table:
+                if line.lower().startswith(("model name", "hardware")):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def framework_version(name: str) -> str | None:
+    """The installed version, without importing the framework; None if it is absent."""
+    if importlib.util.find_spec(FRAMEWORKS[name]) is None:
+        return None
+    for distribution in importlib.metadata.packages_distributions().get(FRAMEWORKS[name], [name]):
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def gpu_names() -> list[str]:
+    """What nvidia-smi lists; empty without a driver."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    try:
+        said = subprocess.run(
+            [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in said.stdout.splitlines() if line.strip()] if said.returncode == 0 else []
+
+
+def mpi_facts() -> dict[str, Any]:
+    """The MPI that mpi4py loads, or why it does not."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        return {"available": False, "why": " ".join(str(error).split())}
+    vendor, version = MPI.get_vendor()
+    return {
+        "available": True,
+        "vendor": vendor,
+        "version": ".".join(map(str, version)),
+        "library": " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split()),
+        "path": library_path(MPI.__file__),
+        "standard": ".".join(map(str, MPI.Get_version())),
+        "thread_level": THREAD_LEVELS[
+            [MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE].index(
+                MPI.Query_thread()
+            )
+        ],
+        "mpi4py": importlib.metadata.version("mpi4py"),
+    }
+
+
+def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
+    """Who is here: ranks per host, and whether the ranks of a host share memory. Collective."""
+    if not mpi["available"]:
+        return {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
+    from mpi4py import MPI
+
+    import ringcomm
+
+    world = MPI.COMM_WORLD
+    per_host = Counter(world.allgather(platform.node()))
+    facts: dict[str, Any] = {"rank": world.rank, "size": world.size, "per_host": dict(per_host)}
+    comm = ringcomm.Communicator(world)
+    try:
+        facts |= {"shared_memory": comm.shared_memory, "why": comm.shared_memory_reason}
+    finally:
+        comm.close()
+    return facts
+
+
+# ---- what is enabled -------------------------------------------------------------------------------------------------
+
+
+def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Per feature: {"on": bool, "why": text}."""
+    mpi, ranks = facts["mpi"], facts["ranks"]
+    table: dict[str, tuple[bool, str]] = {}
+    table["messages over MPI"] = (mpi["available"], "" if mpi["available"] else mpi["why"])
+    threaded = mpi.get("thread_level") == "multiple"
+    table["background worker"] = (
+        threaded,
+        ""
+        if threaded
+        else "MPI gives less than THREAD_MULTIPLE: operations progress on the calling thread"
+        if mpi["available"]
+        else "no MPI",
+    )
+    table["shared memory in the host"] = (bool(ranks["shared_memory"]), ranks["why"] or "")
+    for name, module in BINDINGS.items():
+        installed, bound = facts["frameworks"][name] is not None, exists(module)
+        why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"
+        table[module] = (installed and bound, why)
+    table["GPU buffers"] = (
+        False,
+        "no NVIDIA driver on this host" if not facts["gpus"] else "this version moves CPU buffers only",
+    )
+    return {name: {"on": on, "why": why} for name, (on, why) in table.items()}
+
+
+def exists(module: str) -> bool:
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        return False
+    return spec is not None and spec.origin is not None
+
+
+def lines(facts: dict[str, Any]) -> list[str]:
+    """The same facts for people."""
+    mpi, ranks = facts["mpi"], facts["ranks"]
+    rows = [
+        ("ringcomm", f"{facts['version']}, Python {facts['python']} ({sys.executable})"),
+        ("CPU", f"{facts['cpu']}, {facts['cores']} cores usable, kernels: {facts['instruction_set']}"),
+    ]
+    if mpi["available"]:
+        rows += [
+            ("MPI", f"{mpi['vendor']} {mpi['version']} (MPI {mpi['standard']}), thread level {mpi['thread_level']}"),
+            ("  library", mpi["library"]),
+            ("  file", mpi["path"] or "unknown"),
+            ("  mpi4py", mpi["mpi4py"]),
+        ]
+    else:
+        rows.append(("MPI", f"none: {mpi['why']}"))
+    hosts = ", ".join(f"{host}: {count}" for host, count in ranks["per_host"].items())
+    rows.append(("ranks", f"{ranks['size']} ({hosts})"))
+    rows += [(name, version or "absent") for name, version in facts["frameworks"].items()]
+    rows.append(("GPUs", "; ".join(facts["gpus"]) or "none"))
+    width = max(len(name) for name, _ in rows)
+    text = [f"{name:<{width}}  {value}" for name, value in rows]
+    text.append("enabled")
+    for name, state in facts["enabled"].items():
+        text.append(f"  [{'x' if state['on'] else ' '}] {name}" + (f": {state['why']}" if state["why"] else ""))
+    return text

@@ -1,0 +1,232 @@
+"""A schedule as a picture: ranks across, rounds down, blocks coloured by completeness, an arrow per message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from ringcomm._core import Schedule
+from ringcomm.cli.contributions import REDUCING, History, Message, follow
+
+REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # arrows
+EDGE, INK = "#9aa39a", "#1c241c"
+HEIGHT = 0.30  # of a block, in inches, as everything here
+
+
+class _Grid:
+    """Where things lie: x grows by blocks and ranks, y falls by rounds."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.blocks = max(len(states[0]) for states in history.states)
+        ranks = len(history.schedules)
+        self.cell = min(0.38, max(0.10, 11.5 / (ranks * max(self.blocks, 1))))
+        self.strip = self.cell * self.blocks
+        self.column = self.strip + max(0.28, self.cell * 0.9)
+        fan = max((sum(m.sent == i for m in history.messages) for i in range(history.rounds)), default=0) / ranks
+        self.pitch = HEIGHT + 0.50 + 0.16 * min(fan, 5)
+        self.width = self.column * ranks
+        self.height = self.pitch * history.rounds + HEIGHT
+
+    def corner(self, rank: int, moment: int, block: int) -> tuple[float, float]:
+        return rank * self.column + block * self.cell, -moment * self.pitch - HEIGHT
+
+    def middle(self, rank: int, blocks: Sequence[int]) -> float:
+        return rank * self.column + (sum(blocks) / len(blocks) + 0.5) * self.cell
+
+
+def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
+    """Writes the picture to `path`; its ending tells the format. `schedules[r]` is rank r's. Needs matplotlib.
+
+    Raises ImportError without matplotlib, ValueError for schedules that deadlock.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    grid = _Grid(follow(schedules))
+    left, right, top, bottom = 0.85, 0.15, 0.95, 0.62
+    legend = _Legend(grid, schedules[0])
+    width, height = max(grid.width + left + right, legend.width + 0.9), grid.height + top + bottom
+    figure = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    centre = grid.width / 2 + min(0.0, (right - left) / 2 + (width - grid.width - left - right) / 2)
+    axes.set_xlim(centre - width / 2, centre + width / 2)
+    axes.set_ylim(-grid.height - bottom, top)
+    axes.axis("off")
+    _labels(axes, grid, schedules[0])
+    for rank in range(len(schedules)):
+        for moment in range(grid.history.rounds + 1):
+            _strip(axes, grid, rank, moment)
+    for message in grid.history.messages:
+        _arrow(axes, grid, message)
+    _draw_legend(axes, grid, legend)
+    figure.savefig(path, dpi=dpi)
+
+
+def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
+    rooted = f", root {schedule.root}" if schedule.collective in ("broadcast", "reduce") else ""
+    axes.text(
+        grid.width / 2,
+        0.78,
+        f"{schedule.collective} by {schedule.algorithm}, {schedule.size} ranks{rooted}",
+        ha="center",
+        va="center",
+        fontsize=13,
+        color=INK,
+    )
+    for rank in range(schedule.size):
+        axes.text(
+            rank * grid.column + grid.strip / 2, 0.40, f"rank {rank}", ha="center", va="center", fontsize=9.5, color=INK
+        )
+        for block in range(grid.blocks if grid.cell >= 0.14 else 0):
+            name = str(block) if block < schedule.blocks else f"t{block - schedule.blocks}"
+            axes.text(grid.middle(rank, [block]), 0.12, name, ha="center", va="center", fontsize=6.5, color="#6b746b")
+    for index in range(grid.history.rounds):
+        y = -index * grid.pitch - HEIGHT - (grid.pitch - HEIGHT) / 2
+        axes.text(-0.18, y, f"round {index}", ha="right", va="center", fontsize=8.5, color="#6b746b")
+    axes.text(-0.18, -HEIGHT / 2, "start", ha="right", va="center", fontsize=8.5, color=INK)
+    if grid.history.rounds:
+        axes.text(-0.18, -grid.height + HEIGHT / 2, "end", ha="right", va="center", fontsize=8.5, color=INK)
+
+
+def colour(share: float) -> tuple[float, float, float]:
+    """White for nothing, through yellow, to a deep green for all."""
+    stops = [
+        (0.0, (1.0, 1.0, 1.0)),
+        (0.02, (1.0, 0.97, 0.80)),
+        (0.6, (0.66, 0.85, 0.51)),
+        (0.999, (0.42, 0.73, 0.40)),
+        (1.0, (0.11, 0.47, 0.27)),
+    ]
+    for (low, first), (high, second) in pairwise(stops):
+        if share <= high:
+            t = (share - low) / (high - low)
+            return (
+                first[0] + t * (second[0] - first[0]),
+                first[1] + t * (second[1] - first[1]),
+                first[2] + t * (second[2] - first[2]),
+            )
+    return stops[-1][1]
+
+
+def _strip(axes: Any, grid: _Grid, rank: int, moment: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    schedule = grid.history.schedules[rank]
+    reducing = schedule.collective in REDUCING
+    for block, value in enumerate(grid.history.states[rank][moment]):
+        share = grid.history.completeness(rank, moment, block)
+        x, y = grid.corner(rank, moment, block)
+        scratch = block >= schedule.blocks
+        axes.add_patch(
+            Rectangle(
+                (x, y),
+                grid.cell,
+                HEIGHT,
+                facecolor=colour(share),
+                edgecolor=EDGE,
+                linewidth=0.6,
+                linestyle=":" if scratch else "-",
+                zorder=2,
+            )
+        )
+        if reducing and value and grid.cell >= 0.11:
+            axes.text(
+                x + grid.cell / 2,
+                y + HEIGHT / 2,
+                str(len(value)),
+                ha="center",
+                va="center_baseline",
+                zorder=3,
+                fontsize=7 if grid.cell >= 0.14 else 5.5,
+                color="white" if share == 1 else INK,
+            )
+    x, y = grid.corner(rank, moment, 0)
+    axes.add_patch(Rectangle((x, y), grid.strip, HEIGHT, fill=False, edgecolor="#5a645a", linewidth=0.9, zorder=4))
+
+
+def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    tint = REDUCED if message.reduces else RECEIVED
+    crowd = sum(m.sent == message.sent for m in grid.history.messages) / len(grid.history.schedules)
+    for sent, taken in _pairs(message):
+        axes.add_patch(
+            FancyArrowPatch(
+                (grid.middle(message.sender, sent), -message.sent * grid.pitch - HEIGHT - 0.02),
+                (grid.middle(message.receiver, taken), -(message.taken + 1) * grid.pitch + 0.04),
+                arrowstyle="-|>",
+                mutation_scale=8,
+                color=tint,
+                shrinkA=0,
+                shrinkB=0,
+                linewidth=1.1 if crowd <= 2 else 0.7,
+                alpha=0.9 if crowd <= 2 else 0.65,
+                zorder=5,
+            )
+        )
+    for rank, moment, blocks, below in (
+        (message.sender, message.sent, message.sent_blocks, True),
+        (message.receiver, message.taken + 1, message.taken_blocks, False),
+    ):
+        y = -moment * grid.pitch - (HEIGHT + 0.02 if below else -0.02)
+        for block in blocks if len(blocks) < grid.blocks else ():
+            x, _ = grid.corner(rank, moment, block)
+            axes.plot(
+                [x + 0.01, x + grid.cell - 0.01], [y, y], color=tint, linewidth=1.6, zorder=5, solid_capstyle="butt"
+            )
+
+
+def _runs(blocks: Sequence[int]) -> list[list[int]]:
+    """Blocks that lie side by side: [0, 1, 4] -> [[0, 1], [4]]."""
+    runs: list[list[int]] = []
+    for block in sorted(blocks):
+        if runs and block <= runs[-1][-1] + 1:
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    return runs
+
+
+def _pairs(message: Message) -> list[tuple[Sequence[int], Sequence[int]]]:
+    """From where to where a message's arrows go: one for each of a few runs, or one for all."""
+    sent, taken = _runs(message.sent_blocks), _runs(message.taken_blocks)
+    if len(sent) <= 3 and [len(run) for run in sent] == [len(run) for run in taken]:
+        return list(zip(sent, taken, strict=True))
+    return [(message.sent_blocks, message.taken_blocks)]
+
+
+class _Legend:
+    """The line below the picture: what it says, and how wide that is."""
+
+    SQUARE, LETTER, ARROW = 0.14, 0.064, 0.62
+
+    def __init__(self, grid: _Grid, schedule: Schedule) -> None:
+        kinds = {message.reduces for message in grid.history.messages}
+        self.arrows = [(REDUCED, "received and reduced")] * (True in kinds) + [(RECEIVED, "received")] * (
+            False in kinds
+        )
+        fine = True in kinds and schedule.size <= 16
+        self.steps = [k / schedule.size for k in range(schedule.size + 1)] if fine else [0.0, 1.0]
+        self.text = "empty to complete" + (", the number: how many ranks are summed" if True in kinds else "")
+        self.width = sum(self.ARROW + self.LETTER * len(text) for _, text in self.arrows)
+        self.width += self.SQUARE * len(self.steps) + self.LETTER * (len(self.text) + 1)
+
+
+def _draw_legend(axes: Any, grid: _Grid, legend: _Legend) -> None:
+    from matplotlib.patches import FancyArrowPatch, Rectangle
+
+    y, x = -grid.height - 0.38, grid.width / 2 - legend.width / 2
+    for tint, text in legend.arrows:
+        axes.add_patch(
+            FancyArrowPatch((x, y), (x + 0.32, y), arrowstyle="-|>", mutation_scale=8, color=tint, shrinkA=0, shrinkB=0)
+        )
+        axes.text(x + 0.38, y, text, va="center", fontsize=8, color=INK)
+        x += legend.ARROW + legend.LETTER * len(text)
+    side = legend.SQUARE
+    for share in legend.steps:
+        axes.add_patch(Rectangle((x, y - side / 2), side, side, facecolor=colour(share), edgecolor=EDGE, linewidth=0.5))
+        x += side
+    axes.text(x + legend.LETTER, y, legend.text, va="center", fontsize=8, color=INK)

@@ -1,0 +1,255 @@
+"""`ringcomm simulate`: what every schedule of a collective would take on a cluster that need not exist, priced by the
+same code that chooses schedules when programs run."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ringcomm import _core
+from ringcomm.cli.bench_cases import bus_factor
+from ringcomm.cli.sizes import human_size, human_time, parse_link, parse_seconds, parse_sizes
+from ringcomm.config import NETWORK
+
+DEFAULT_RANKS, DEFAULT_SIZES = "8,64,1024,16384", "4K,1M,64M"
+COLUMNS = ("", "algorithm", "segment", "in flight", "time", "busbw", "of the best")
+WIDTHS = (1, 28, 10, 9, 10, 12, 11)
+
+
+@dataclasses.dataclass
+class Row:
+    """One way to run the collective. Seconds, bytes, bytes per second."""
+
+    ranks: int
+    size: int
+    algorithm: str
+    segment: int
+    window: int
+    time: float
+    busbw: float
+    chosen: bool  # what would run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("collective", choices=_core.COLLECTIVES)
+    parser.add_argument("--ranks", type=_counts, default=_counts(DEFAULT_RANKS), help=f"(default {DEFAULT_RANKS})")
+    parser.add_argument(
+        "--sizes",
+        type=parse_sizes,
+        default=parse_sizes(DEFAULT_SIZES),
+        metavar="LIST",
+        help=f"bytes (default {DEFAULT_SIZES}); 4K-64M: all powers of two between; "
+        "allgather, reducescatter, alltoall: of all ranks' parts together",
+    )
+    parser.add_argument(
+        "--ranks-per-host", type=int, default=1, metavar="N", help="ranks that share a link (default 1)"
+    )
+    parser.add_argument(
+        "--link", type=parse_link, metavar="RATE,LATENCY", help="of a host to the others, such as 200mbit,50us"
+    )
+    parser.add_argument(
+        "--host-link", type=parse_link, metavar="RATE,LATENCY", help="of messages inside a host, such as 40gbit,1us"
+    )
+    parser.add_argument(
+        "--network", metavar="FILE.json", help="what ringcomm tune --json wrote; the options above go before"
+    )
+    parser.add_argument("--gap", type=parse_seconds, metavar="TIME", help="between two messages of a rank, such as 1us")
+    parser.add_argument("--gamma", type=float, metavar="SECONDS", help="per byte reduced")
+    parser.add_argument("--copy", type=float, metavar="SECONDS", help="per byte copied in a host's memory")
+    parser.add_argument("--algorithms", default="all", help='"all", or names between commas')
+    parser.add_argument("--json", metavar="FILE", help="also write all rows and the network")
+    parser.add_argument("--plot", metavar="FILE.png", help="also plot time over size (needs matplotlib)")
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        network = network_of(options)
+        rows = simulate(
+            options.collective, options.ranks, options.sizes, options.ranks_per_host, network, options.algorithms
+        )
+    except (ValueError, OSError, KeyError) as error:
+        print(f"ringcomm simulate: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        write_json(options, rows, network)
+    if options.plot:
+        plot(options, rows)
+    print("\n".join(table(options.collective, rows, options.ranks_per_host, network)))
+    return 0
+
+
+def network_of(options: argparse.Namespace) -> _core.Network:
+    """What is given on the command line, what the file says, and guesses (ringcomm.config.NETWORK) for the rest."""
+    given: dict[str, float] = {}
+    if options.network:
+        with open(options.network, encoding="utf-8") as file:
+            measured = json.load(file)["network"]
+        given = {name: float(measured[name]) for name in NETWORK if measured[name] > 0}
+    if options.link:
+        given["beta"], given["alpha"] = options.link
+        given["hidden"] = 0.0
+    if options.host_link:
+        given["host_beta"], given["host_alpha"] = options.host_link
+    given |= {name: value for name in ("gap", "gamma", "copy") if (value := getattr(options, name)) is not None}
+    return _core.Network(**(NETWORK | given))
+
+
+def simulate(
+    collective: str,
+    ranks: Sequence[int],
+    sizes: Sequence[int],
+    ranks_per_host: int,
+    network: _core.Network,
+    algorithms: str = "all",
+) -> list[Row]:
+    """Every algorithm, cut in its cheapest way, at every size and number of ranks; hosts filled one after another.
+
+    Raises:
+        ValueError: for numbers below one, or an algorithm that there is not.
+    """
+    if ranks_per_host < 1 or min(ranks) < 1:
+        raise ValueError("--ranks and --ranks-per-host are at least 1")
+    wanted = None if algorithms == "all" else [name.strip() for name in algorithms.split(",") if name.strip()]
+    rows: list[Row] = []
+    for count in ranks:
+        menu = _core.Menu(collective, count, [rank // ranks_per_host for rank in range(count)], network)
+        for size in [0] if collective == "barrier" else sizes:
+            new = [_row(collective, count, size, option) for option in _options(menu, size, wanted, collective)]
+            rows += sorted(new, key=lambda row: row.time)
+    return rows
+
+
+def _options(menu: _core.Menu, size: int, wanted: list[str] | None, collective: str) -> list[_core.Option]:
+    every = menu.options("", size, memory=True)
+    known = [option.name for option in every]
+    unknown = [name for name in wanted or () if name not in known]
+    if unknown:
+        raise ValueError(f"no way {', '.join(unknown)} to run {collective} here; there are {', '.join(known)}")
+    return [option for option in every if wanted is None or option.name in wanted]
+
+
+def _row(collective: str, ranks: int, size: int, option: _core.Option) -> Row:
+    seconds = option.price.seconds
+    busbw = size / seconds * bus_factor(collective, ranks) if seconds > 0 else 0.0
+    return Row(ranks, size, option.name, min(option.segment, size), option.window, seconds, busbw, option.chosen)
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 8,64,1024") from None
+
+
+# ---- for people ------------------------------------------------------------------------------------------------------
+
+
+def table(collective: str, rows: Sequence[Row], ranks_per_host: int, network: _core.Network) -> list[str]:
+    shared = f", {ranks_per_host} on each host" if ranks_per_host > 1 else ""
+    lines = [
+        f"# between hosts {human_time(network.alpha)}, {_rate(network.beta)} each way; "
+        f"inside {human_time(network.host_alpha)}, {_rate(network.host_beta)}; "
+        f"{human_time(network.gap)} between messages; reducing {_rate(network.gamma)}, copying {_rate(network.copy)}"
+    ]
+    heads = dict.fromkeys((row.ranks, row.size) for row in rows)
+    for ranks, size in heads:
+        here = [row for row in rows if (row.ranks, row.size) == (ranks, size)]
+        what = "" if collective == "barrier" else f" of {human_size(size)}"
+        lines += ["", f"# {collective}{what}, {ranks} ranks{shared}", _line(COLUMNS)]
+        least = min(row.time for row in here)
+        for row in here:
+            cells = (
+                "*" if row.chosen else "",
+                row.algorithm,
+                human_size(row.segment) if row.segment else "all",
+                str(row.window),
+                human_time(row.time),
+                f"{row.busbw / 1e9:.3g} GB/s",
+                f"{row.time / least:.2f}" if least > 0 else "",
+            )
+            lines.append(_line(cells))
+    return lines
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "  ".join(
+        cell.ljust(width) if index < 2 else cell.rjust(width)
+        for index, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))
+    ).rstrip()
+
+
+def _rate(seconds_per_byte: float) -> str:
+    return f"{1e-9 / seconds_per_byte:.3g} GB/s" if seconds_per_byte > 0 else "at once"
+
+
+def write_json(options: argparse.Namespace, rows: Sequence[Row], network: _core.Network) -> None:
+    document: dict[str, Any] = {
+        "collective": options.collective,
+        "ranks_per_host": options.ranks_per_host,
+        "network": network._asdict(),
+        "units": {"time": "s", "busbw": "B/s", "size": "B", "segment": "B, 0: one for all", "network": "s, s/B"},
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+    with open(options.json, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+
+
+def plot(options: argparse.Namespace, rows: Sequence[Row]) -> None:
+    """Time over size, a picture per number of ranks, a line per algorithm; dashed: on two levels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    counts = list(dict.fromkeys(row.ranks for row in rows))
+    across = min(2, len(counts))
+    down = math.ceil(len(counts) / across)
+    figure = Figure(figsize=(6.2 * across + 1.8, 3.8 * down + 0.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    shared = f", {options.ranks_per_host} ranks on each host" if options.ranks_per_host > 1 else ""
+    figure.suptitle(f"{options.collective} by the model{shared}")
+    names = list(dict.fromkeys(row.algorithm.removeprefix("two_level:") for row in rows))
+    grid = figure.subplots(down, across, squeeze=False)
+    for axes in grid.flat[len(counts) :]:
+        axes.set_visible(False)
+    for axes, count in zip(grid.flat, counts, strict=False):
+        _picture(axes, [row for row in rows if row.ranks == count], names)
+        axes.set_title(f"{count} ranks")
+    handles: dict[str, Any] = {}
+    for axes in grid.flat[: len(counts)]:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=8)
+    figure.savefig(options.plot, dpi=120)
+
+
+def _picture(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
+    for name in dict.fromkeys(row.algorithm for row in rows):
+        own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
+        base = name.removeprefix("two_level:")
+        axes.plot(
+            [max(1, row.size) for row in own],
+            [row.time for row in own],
+            "o" + ("--" if base != name else "-"),
+            color=f"C{names.index(base) % 10}",
+            markersize=3,
+            linewidth=1.3,
+            label=name,
+        )
+    chosen = sorted((row for row in rows if row.chosen), key=lambda row: row.size)
+    axes.plot(
+        [max(1, row.size) for row in chosen], [row.time for row in chosen], color="black", linewidth=5, alpha=0.15
+    )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    ticks = sorted({max(1, row.size) for row in rows})
+    ticks = ticks[:: math.ceil(len(ticks) / 7)]
+    axes.set_xticks(ticks, [human_size(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("size")
+    axes.set_ylabel("time (s)")
+    axes.grid(alpha=0.3)

@@ -1,0 +1,247 @@
+"""A group of ranks: what its calls stand on, who is in it, and how it ends. The calls are in ordered.py and
+background.py."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ringcomm import _core, algorithms, deaths, exits, shared, tuning
+from ringcomm import config as configuration
+from ringcomm.background import BackgroundCalls
+from ringcomm.calls import ALLREDUCE, Call
+from ringcomm.errors import HorovodInternalError, MismatchError, RingcommError
+from ringcomm.handles import Handle
+from ringcomm.links import Link, MpiLink
+from ringcomm.ordered import OrderedCalls
+from ringcomm.version import __version__
+
+SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where every rank has one
+ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
+
+
+class Communicator(OrderedCalls, BackgroundCalls):
+    """A group of ranks and the collectives between them.
+
+    Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time
+    (the second gets a RuntimeError); the non-blocking ``i...`` forms are an order of their own.
+
+    Arrays are NumPy arrays, anything with the buffer protocol, DLPack or ``__array_interface__``, or torch tensors on
+    the CPU; results are torch tensors for torch tensors, else NumPy arrays. Strided arrays are copied. Reductions work
+    on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64 and bool; the other collectives move any
+    dtype. Reductions give equal bits on all ranks.
+
+    Args:
+        comm: an mpi4py intracommunicator, duplicated privately; None: ``MPI.COMM_WORLD``.
+        config: options; None: from the environment. Rank 0's are used by all.
+
+    Raises (besides what the calls document), on every rank:
+        ringcomm.MismatchError: ranks disagree on the call, dtype, shape, op, root, algorithm or name. Nothing has
+            moved; go on.
+        ringcomm.RankLeftError: a rank has closed the communicator or ended.
+        ringcomm.PeerLostError: a rank died or MPI failed; every later call raises it too.
+    """
+
+    def __init__(self, comm: Any = None, config: configuration.Config | None = None) -> None:
+        exits.check_process()
+        if comm is None:
+            from ringcomm.mpi_library import initialized
+
+            comm = initialized().COMM_WORLD
+        mine = configuration.from_environment() if config is None else config
+        link = comm if isinstance(comm, Link) else MpiLink(comm, threads=mine.mpi_threads)
+        hellos = link.exchange((__version__, mine, deaths.hello(), tuning.recall(link, mine)))
+        versions = [version for version, *_ in hellos]
+        if len(set(versions)) > 1:
+            raise RingcommError(
+                f"ranks run different versions of ringcomm: {', '.join(versions)} (by rank); install one everywhere"
+            )
+        self._link = link
+        self.rank, self.size = link.rank, link.size
+        self.config = tuning.settle(link, mine.agreed([one for _, one, *_ in hellos], link.rank), hellos[0][3])
+        self._node, self.shared_memory_reason = self._share_memory()
+        self._open_channels()
+        exits.watch(self)
+        deaths.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
+
+    def _share_memory(self) -> tuple[_core.Node | None, str]:
+        if self.size == 1:
+            return None, "one rank shares with nobody"
+        if self.config.shared_memory == "off":
+            return None, "switched off"
+        node, why = self._link.share_memory()
+        if node is None and self.config.shared_memory == "on":
+            raise RingcommError(f"shared memory is required (shared_memory=on) but cannot be had: {why}")
+        return node, why
+
+    def _open_channels(self) -> None:
+        link, peers, config = self._link, range(self.size), self.config.channel(self._link.topology.places)
+        if self.local_size <= (os.cpu_count() or 1):
+            config = config._replace(spin_ns=SPIN_NS)
+        self._channel = _core.Channel(link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config)
+        self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)
+        self._queue = _core.Queue(link.worker, self._queued)
+        self._last: _core.Operation | None = None
+        self._plain = True
+        self._unusable: Exception | None = None
+        # Algorithms that may run without further agreement.
+        self._agreed = {
+            (collective, name)
+            for collective in _core.COLLECTIVES
+            for name in ("", *algorithms.builtin_names(collective))
+        }
+
+    # ---- who and where -----------------------------------------------------------------------------------------------
+    @property
+    def local_rank(self) -> int:
+        """This rank's place among the communicator's ranks on its host."""
+        return self._link.topology.local_rank
+
+    @property
+    def local_size(self) -> int:
+        """The communicator's ranks on this host."""
+        return self._link.topology.local_size
+
+    @property
+    def cross_rank(self) -> int:
+        """This host's place among the hosts that have a rank of this local_rank."""
+        return self._link.topology.cross_rank
+
+    @property
+    def cross_size(self) -> int:
+        """Hosts that have a rank of this local_rank."""
+        return self._link.topology.cross_size
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether every host has the same number of ranks."""
+        return self._link.topology.is_homogeneous
+
+    @property
+    def shared_memory(self) -> bool:
+        """Whether data goes through memory that the ranks share; ``shared_memory_reason`` says why not."""
+        return self._node is not None
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any = "float32") -> np.ndarray[Any, Any]:
+        """An uninitialised array in memory that the ranks of this host share: an all-reduce in place of such arrays
+        copies nothing. Not collective; ordinary memory where none can be shared (``shared_memory_reason``).
+
+        Args:
+            shape: of the array, the same as for ``numpy.empty``.
+            dtype: what NumPy takes for a dtype, without Python objects.
+
+        A forked child must not touch it: there the memory is not mapped.
+        """
+        return shared.empty(self._node, shape, dtype)
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """A new communicator of the ranks that give the same ``color``, ordered by ``key``, then rank. Collective.
+
+        ``color`` is a non-negative integer, or None to be in none (the result is then None).
+        """
+        self._require_usable()
+        link = self._link.split(color, key)
+        return None if link is None else Communicator(link, self.config)
+
+    def close(self) -> None:
+        """Ends the communicator. Collective: every rank calls it, with no call under way. Closing twice does nothing.
+
+        Raises:
+            ringcomm.MismatchError: another rank makes a different call instead. This rank has then left.
+        """
+        if self._unusable is not None:
+            return
+        try:
+            self.barrier(name="close()")
+        except HorovodInternalError:
+            self._leave("this communicator is closed")
+            raise
+        self._queue.close()
+        self._disable(exits.shut_down("this communicator is closed"))
+        del self._channel, self._queued, self._queue
+        self._link.free()
+        exits.forget(self)
+
+    def _leave(self, why: str) -> None:
+        """Tells the peers that this rank makes no more calls. Not collective; MPI's resources stay until MPI ends."""
+        if self._unusable is None:
+            self._disable(exits.shut_down(why))
+            self._queue.close()
+            self._channel.leave()
+            self._queued.leave()
+
+    def _abandon(self, why: str) -> None:
+        """After a failure of this rank, when the others will not come to close(): frees what needs no peer."""
+        self._leave(why)
+        exits.forget(self)
+
+    def _disable(self, error: Exception) -> None:
+        self._unusable = error
+        self._plain = False
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()  # otherwise peers may be anywhere: no collective call could end
+
+    def __repr__(self) -> str:
+        return f"<ringcomm.Communicator: rank {self.rank} of {self.size}>"
+
+    # ---- how calls run -----------------------------------------------------------------------------------------------
+    def _require_usable(self) -> None:
+        if self._unusable is not None:
+            raise self._unusable
+
+    def _run(self, arguments: tuple[Any, ...]) -> None:
+        if self._unusable is not None:
+            raise self._unusable
+        self._channel.run(*arguments)
+
+    def _submit(self, call: Call) -> Handle[Any]:
+        self._require_usable()
+        self._last = self._queue.submit(*call.arguments)
+        return Handle([self._last], call.finish, call.arguments[-3] or _core.COLLECTIVES[call.arguments[0]])
+
+    def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
+        if name is None:
+            name = self.config.algorithm if collective == ALLREDUCE else ""
+        if (collective_name, name) not in self._agreed:
+            self._agree(collective_name, name)
+        return name
+
+    def _agree(self, collective: str, name: str) -> None:
+        """Proves a registered algorithm for this size and compares it between ranks. Collective."""
+        algorithm, error, schedules = algorithms.registered(collective, name), None, []
+        digest = b"unregistered".ljust(16)
+        if algorithm is not None:
+            try:
+                schedules = algorithm.schedules(self.size)
+                digest = algorithms.digest(schedules)
+            except Exception as problem:
+                error, digest = problem, b"wrong".ljust(16)
+        digests = self.allgather(np.frombuffer(digest, np.int64)[None, :], [1] * self.size, name=f"algorithm {name}")
+        others = tuple(rank for rank in range(self.size) if bytes(digests[rank]) != bytes(digests[0]))
+        if others:
+            raise MismatchError(
+                f"{collective} algorithm {name!r} differs between ranks: that of rank{'s' * (len(others) > 1)} "
+                f"{', '.join(map(str, others))} is not rank 0's; register the same on all ranks",
+                others,
+            )
+        if error is not None:
+            raise error
+        if algorithm is None:
+            known = sorted(algorithms.builtin_names(collective))
+            raise ValueError(f"unknown {collective} algorithm {name!r}; built in: {', '.join(known)}")
+        self._channel.add_algorithm(schedules[self.rank])
+        if self._last is not None:
+            self._last.wait()  # the worker reads the queue's algorithms while it runs a call
+        self._queued.add_algorithm(schedules[self.rank])
+        self._agreed.add((collective, name))

@@ -1,0 +1,210 @@
+"""However a rank ends, its peers hear of it.
+
+An exception, ``sys.exit`` or Ctrl-C on one rank otherwise leaves the others waiting for ever, and this rank too: MPI's
+finalisation waits for everybody. So, in a job of several ranks, while a communicator is open:
+
+- an unhandled exception or Ctrl-C ends the job: the traceback, then one line that names the rank, then ``MPI_Abort``;
+- so does ``sys.exit``, or any other SystemExit, with a status that is not zero;
+- the end of the script is a goodbye: peers that still need this rank get RankLeftError, which ends the job if nobody
+  handles it;
+- a forked child can use nothing of ringcomm, and its end means nothing.
+
+A process of one rank ends as any Python program does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import socket
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any, Protocol
+
+from ringcomm import _core, deaths, timeline
+from ringcomm.errors import RingcommError, ShutDownError
+
+_RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # in the environment of what a rank starts: the rank
+INTERRUPTED = 130  # what shells report for Ctrl-C
+
+
+class Watched(Protocol):
+    """Something that peers may wait for."""
+
+    def _leave(self, why: str) -> None:
+        """Says goodbye to the peers. Not collective."""
+
+    def _disable(self, error: Exception) -> None:
+        """Makes every later use raise `error`, and touches nothing else."""
+
+
+_watched: dict[int, Watched] = {}
+_installed_in: int | None = None  # the process that has the hooks
+in_child = False  # of a fork
+
+
+def shut_down(why: str) -> ShutDownError:
+    return ShutDownError(why)
+
+
+def watch(it: Watched) -> None:
+    """From now on the end of this process is told to `it`'s peers."""
+    _watched[id(it)] = it
+    _install()
+
+
+def forget(it: Watched) -> None:
+    _watched.pop(id(it), None)
+
+
+def _install() -> None:
+    global _installed_in
+    if _installed_in is not None:
+        return
+    _installed_in = os.getpid()
+    os.environ[_RANK_PROCESS] = str(_installed_in)
+    atexit.register(_at_exit)
+    os.register_at_fork(after_in_child=_in_child)
+    _wrap_excepthook()
+    _wrap_thread_excepthook()
+    _core.watch_exit(threading.main_thread().ident or 0)
+    if sys.version_info < (3, 12):
+        sys.exit = _exit  # type: ignore[assignment]
+
+
+def _exit(status: Any = None, /) -> None:
+    """As sys.exit: raises SystemExit(status). Before Python 3.12 sys.exit made no exception object that could be seen
+    to end."""
+    raise SystemExit(*status) if isinstance(status, tuple) else SystemExit(status)
+
+
+# ---- ending the job --------------------------------------------------------------------------------------------------
+def _world() -> Any:
+    """MPI's communicator of all ranks if there are several and peers may be waiting, else None."""
+    mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
+    if mpi is None or not _watched or os.getpid() != _installed_in or not mpi.Is_initialized() or mpi.Is_finalized():
+        return None
+    world = mpi.COMM_WORLD
+    return world if world.Get_size() > 1 else None
+
+
+def end_job(cause: str, status: int) -> None:
+    """Ends all ranks, this one included, after one line that says why. With one rank: does nothing."""
+    world = _world()
+    if world is None:
+        return
+    line = f"ringcomm: rank {world.Get_rank()} of {world.Get_size()} ({socket.gethostname()}): {cause}; ending the job"
+    for stream, text in ((sys.stdout, ""), (sys.stderr, line + "\n")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # closed, or None
+            pass
+    timeline.flush()
+    deaths.stop()  # what follows is known
+    # Launchers forward what was written before they learn of the abort. Several ranks may come here at once, because of
+    # one that left; Open MPI's launcher has been seen not to end when two abort at the same moment.
+    time.sleep(0.2 + 0.25 * min(world.Get_rank(), 8))
+    world.Abort(status)
+
+
+def _describe(error: BaseException | None) -> str:
+    if error is None:
+        return "unknown error"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _wrap_excepthook() -> None:
+    previous = sys.excepthook
+
+    def ringcomm_excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        previous(kind, error, trace)
+        if issubclass(kind, KeyboardInterrupt):
+            end_job("KeyboardInterrupt (Ctrl-C)", INTERRUPTED)
+        else:
+            end_job(_describe(error), 1)
+
+    sys.excepthook = ringcomm_excepthook
+
+
+def _wrap_thread_excepthook() -> None:
+    """A thread that dies of ringcomm's own errors, or inside a call, leaves peers waiting; any other thread's error is
+    its own."""
+    previous = threading.excepthook
+
+    def ringcomm_thread_excepthook(arguments: threading.ExceptHookArgs) -> None:
+        previous(arguments)
+        if issubclass(arguments.exc_type, SystemExit):  # ends the thread only
+            return
+        if isinstance(arguments.exc_value, RingcommError) or _passes_through_ringcomm(arguments.exc_traceback):
+            name = arguments.thread.name if arguments.thread else "a thread"
+            end_job(f"{_describe(arguments.exc_value)} (in {name})", 1)
+
+    threading.excepthook = ringcomm_thread_excepthook
+
+
+def _passes_through_ringcomm(trace: TracebackType | None) -> bool:
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "ringcomm":
+            return True
+        trace = trace.tb_next
+    return False
+
+
+# ---- the end of the process ------------------------------------------------------------------------------------------
+def _at_exit() -> None:
+    """Runs before mpi4py finalises MPI."""
+    if os.getpid() != _installed_in:
+        return
+    if status := _core.exit_status():
+        end_job(f"sys.exit({status})", status)
+    deaths.stop()
+    for it in reversed(list(_watched.values())):
+        it._leave("this process is ending")
+    _watched.clear()
+    from ringcomm.links import live_workers
+
+    for worker in live_workers().values():
+        worker.stop()
+
+
+# ---- fork ------------------------------------------------------------------------------------------------------------
+def _in_child() -> None:
+    """The child has no worker thread, shares MPI's connections with its parent, and may hold its locks: it touches
+    nothing."""
+    global in_child
+    in_child = True
+    deaths.forget()
+    timeline.forget()
+    from ringcomm.links import live_workers
+
+    error = forked()
+    for it in (*_watched.values(), *live_workers().values()):
+        if hasattr(it, "_disable"):
+            it._disable(error)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(it))  # never destroyed here: destructors would wait for the worker
+
+
+def check_process() -> None:
+    """Raises RingcommError in a process that a rank started to help it: it must not take the rank's place in MPI."""
+    if in_child:
+        raise forked()
+    rank = os.environ.get(_RANK_PROCESS, "")
+    helper = sys.modules.get("multiprocessing.process")
+    parent = helper.parent_process() if helper else None
+    if parent is not None and rank not in ("", str(os.getpid())):
+        raise RingcommError(
+            f"process {os.getpid()} is a child of a rank, process {rank}, started by multiprocessing: it cannot be a "
+            "rank itself. Keep ringcomm out of such helpers, or start jobs with ringcomm.run"
+        )
+
+
+def forked() -> RingcommError:
+    return RingcommError(
+        f"ringcomm was initialised in process {_installed_in}; its forked child {os.getpid()} cannot use it. "
+        "Start children with the 'spawn' or 'forkserver' method, or keep ringcomm out of them"
+    )

@@ -1,0 +1,134 @@
+"""What a caller holds of an operation that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from ringcomm import _core, exits
+
+Result = TypeVar("Result")
+
+# Operations whose handles were dropped before they were done: the core still uses their buffers.
+_orphans: list[tuple[list[_core.Operation], object]] = []
+
+
+def _sweep() -> None:
+    _orphans[:] = [orphan for orphan in _orphans if not all(operation.done() for operation in orphan[0])]
+
+
+class Handle(Generic[Result]):
+    """An operation under way. ``wait()`` gives its result; the buffers it uses stay alive until it is done.
+
+    ``finish`` makes the result once all of ``operations`` are done, and holds the buffers.
+    """
+
+    __slots__ = ("_error", "_finish", "_operations", "_result", "name")
+
+    def __init__(self, operations: Sequence[_core.Operation], finish: Callable[[], Result], name: str = "") -> None:
+        if _orphans:
+            _sweep()
+        self.name = name
+        self._operations = list(operations)
+        self._finish: Callable[[], Result] | None = finish
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+
+    def test(self) -> bool:
+        """Whether ``wait()`` would return, or raise, at once."""
+        return self._finish is None or all(operation.done() for operation in self._operations)
+
+    def wait(self, timeout: float | None = None) -> Result:
+        """Waits until the operation is done and gives its result; every further call gives the same.
+
+        Args:
+            timeout: seconds; None waits for as long as it takes.
+
+        Raises:
+            TimeoutError: it is not done by then, and goes on.
+            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: what the operation met (again at every
+            call).
+        """
+        if self._finish is not None:
+            if exits.in_child:
+                raise exits.forked()
+            self._error = self._first_error(timeout)
+            finish, self._finish = self._finish, None
+            operations, self._operations = self._operations, []
+            if self._error is None:
+                try:
+                    self._result = finish()
+                except Exception as error:
+                    self._error = error
+            elif not all(operation.done() for operation in operations):
+                _orphans.append((operations, finish))
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+    def _first_error(self, timeout: float | None) -> Exception | None:
+        """Waits for all operations, or for the first that fails: what others wait for may never come then."""
+        for operation in self._operations:
+            if not operation.wait(-1.0 if timeout is None else timeout):
+                raise TimeoutError(f"{self.name or 'operation'} is not done after {timeout} s")
+            try:
+                operation.check()
+            except Exception as error:
+                return error
+        return None
+
+    @property
+    def result(self) -> Result:
+        """The same as ``wait()``."""
+        return self.wait()
+
+    def __repr__(self) -> str:
+        return f"<ringcomm.Handle {self.name or 'unnamed'}: {'done' if self.test() else 'under way'}>"
+
+    def __del__(self) -> None:
+        finish = getattr(self, "_finish", None)
+        if finish is None or exits.in_child:
+            return
+        if not all(operation.done() for operation in self._operations):
+            _orphans.append((self._operations, finish))
+
+
+class InPlaceHandle(Handle[Any]):
+    """The same for one operation whose result is the array that it was given; made and waited for at less cost."""
+
+    __slots__ = ("_array", "_operation")
+
+    def __init__(self, operation: _core.Operation, array: Any) -> None:
+        if _orphans:
+            _sweep()
+        self._operation: _core.Operation | None = operation
+        self._array = array
+        self._error = None
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "done" if self._operation is None else self._operation.name
+
+    def test(self) -> bool:
+        return self._operation is None or self._operation.done()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        operation = self._operation
+        if operation is not None:
+            if exits.in_child:
+                raise exits.forked()
+            if not operation.wait(-1.0 if timeout is None else timeout):
+                raise TimeoutError(f"{operation.name} is not done after {timeout} s")
+            self._operation = None
+            try:
+                operation.check()
+            except Exception as error:
+                self._error = error
+        if self._error is not None:
+            raise self._error
+        return self._array
+
+    def __del__(self) -> None:
+        operation = getattr(self, "_operation", None)
+        if operation is not None and not exits.in_child and not operation.done():
+            _orphans.append(([operation], self._array))

@@ -1,0 +1,108 @@
+"""Horovod's environment variables that are not simply another name of an option of ours (those are in config.py)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+logger = logging.getLogger("ringcomm")
+
+
+class Meaning(NamedTuple):
+    """What a variable of Horovod's sets here, if it is on."""
+
+    option: str
+    value: Any
+
+
+# Switches: taken as Horovod does, where a number above 0 is "on".
+SWITCHES: dict[str, Meaning] = {
+    "HOROVOD_STALL_CHECK_DISABLE": Meaning("stall_warn_seconds", 0.0),
+    "HOROVOD_MPI_THREADS_DISABLE": Meaning("mpi_threads", False),
+}
+
+_NO_CYCLES = "there are no cycles: the worker sleeps until an operation is submitted"
+_MODEL = "algorithms are chosen by a model of the network; RINGCOMM_ALGORITHM overrides"
+_ONLY_MPI = "all data and control messages go over MPI and shared memory"
+_NO_GPU = "it concerns GPUs, which this version does not use"
+_LAUNCHER = "MPI says which rank this is and where"
+
+# Accepted and without effect: why.
+IGNORED: dict[str, str] = {
+    "HOROVOD_CYCLE_TIME": _NO_CYCLES,
+    "HOROVOD_AUTOTUNE": _MODEL,
+    "HOROVOD_AUTOTUNE_LOG": _MODEL,
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": _MODEL,
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": _MODEL,
+    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": _MODEL,
+    "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": _MODEL,
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": _MODEL,
+    "HOROVOD_HIERARCHICAL_ALLGATHER": _MODEL,
+    "HOROVOD_TORUS_ALLREDUCE": _MODEL,
+    "HOROVOD_ADASUM_MPI_CHUNK_SIZE": "pieces are of RINGCOMM_SEGMENT_BYTES",
+    "HOROVOD_CPU_OPERATIONS": _ONLY_MPI,
+    "HOROVOD_CONTROLLER": _ONLY_MPI,
+    "HOROVOD_CCL_CACHE": _ONLY_MPI,
+    "HOROVOD_GLOO_IFACE": _ONLY_MPI,
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": _ONLY_MPI,
+    "HOROVOD_NUM_NCCL_STREAMS": _NO_GPU,
+    "HOROVOD_BATCH_D2D_MEMCOPIES": _NO_GPU,
+    "HOROVOD_ENABLE_ASYNC_COMPLETION": _NO_GPU,
+    "HOROVOD_DISABLE_NVTX_RANGES": _NO_GPU,
+    "HOROVOD_ENABLE_XLA_OPS": _NO_GPU,
+    "HOROVOD_DISABLE_GROUP_FUSION": "the operations of a group run together",
+    "HOROVOD_DYNAMIC_PROCESS_SETS": "process sets can always be added and removed",
+    "HOROVOD_LOG_HIDE_TIME": "the form of messages is that of Python's logging",
+    "HOROVOD_ELASTIC": "the number of ranks is fixed",
+    "HOROVOD_RANK": _LAUNCHER,
+    "HOROVOD_SIZE": _LAUNCHER,
+    "HOROVOD_LOCAL_RANK": _LAUNCHER,
+    "HOROVOD_LOCAL_SIZE": _LAUNCHER,
+    "HOROVOD_CROSS_RANK": _LAUNCHER,
+    "HOROVOD_CROSS_SIZE": _LAUNCHER,
+    "HOROVOD_HOSTNAME": _LAUNCHER,
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR": _LAUNCHER,
+    "HOROVOD_GLOO_RENDEZVOUS_PORT": _LAUNCHER,
+}
+
+
+def _is_news(name: str, value: str) -> bool:
+    """Not if it is empty, off, as Horovod's launcher sets it, or asks for what is the case anyway."""
+    if value in ("", "0") or IGNORED[name] is _LAUNCHER or name == "HOROVOD_DYNAMIC_PROCESS_SETS":
+        return False
+    return IGNORED[name] is not _ONLY_MPI or value.lower() != "mpi"
+
+
+_said: set[str] = set()
+
+
+def is_on(text: str) -> bool:
+    try:
+        return int(text) > 0
+    except ValueError:
+        return text.strip().lower() in ("on", "true", "yes")
+
+
+def switched(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The options that Horovod's switches set."""
+    return {meaning.option: meaning.value for name, meaning in SWITCHES.items() if is_on(environment.get(name, ""))}
+
+
+def note_ignored(environment: Mapping[str, str], size: int) -> None:
+    """Logs, once in this process, which of Horovod's variables are set and have no effect here."""
+    notes = [
+        f"{name} ({why})"
+        for name, why in IGNORED.items()
+        if name not in _said and _is_news(name, environment.get(name, ""))
+    ]
+    _said.update(name for name in IGNORED if name in environment)
+    if notes:
+        logger.warning("set, but without effect in ringcomm: %s", "; ".join(notes))
+    promised = environment.get("HOROVOD_SIZE", "")
+    if promised.isdigit() and int(promised) > size == 1:
+        logger.warning(
+            "HOROVOD_SIZE is %s, but MPI sees one rank: this process was started by a launcher that does not use MPI "
+            "(horovodrun --gloo?), and trains alone. Start it with mpirun or ringrun",
+            promised,
+        )

@@ -1,0 +1,129 @@
+"""`ringrun` and `ringcomm run`: starts a program on ranks, with the MPI that mpi4py loads.
+
+From the command line to the ranks: options -> settings (their environment) and hosts -> job -> lines (for each MPI)
+-> start, which watches the launcher; rank stands between the launcher and each rank's program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from ringcomm.launch import lines, settings
+from ringcomm.launch.hosts import Host, discover, parse_hosts, place, read_hostfile
+from ringcomm.launch.job import Job, Line
+from ringcomm.launch.mpi import INTEL, Mpi, find, launcher
+from ringcomm.launch.options import make_parser
+from ringcomm.launch.start import Start, replace, tagging
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command `ringrun`; returns its exit status."""
+    from ringcomm.version import __version__
+
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    parser = make_parser()
+    parser.add_argument("-v", "--version", action="version", version=__version__)
+    options = parser.parse_args(arguments)
+    if options.config_file:
+        try:
+            parser.set_defaults(**settings.read_config_file(options.config_file, set(vars(options))))
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+        options = parser.parse_args(arguments)
+    return run(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    """As `main`, for parsed options."""
+    if options.check_build:
+        from ringcomm.launch.build import report
+
+        print("\n".join(report()))
+        return 0
+    try:
+        job, mpi, line = prepare(options)
+        for note in settings.notes(options):
+            _say(note)
+        if options.dry_run:
+            print(line)
+            return 0
+        if options.verbose:
+            hosts = ", ".join(f"{host.name}: {host.slots}" for host in job.hosts) or "this host, or Slurm's choice"
+            _say(f"{job.size} ranks ({hosts}) with {mpi}")
+            _say(str(line))
+        if options.tag_output:
+            return Start(line, job.size, options.start_timeout, options.verbose).run()
+        replace(line)
+    except (OSError, RuntimeError, ValueError) as error:
+        _say(str(error))
+    return 2
+
+
+def _say(text: str) -> None:
+    print(f"ringrun: {text}", file=sys.stderr, flush=True)
+
+
+def prepare(options: argparse.Namespace) -> tuple[Job, Mpi, Line]:
+    """What is started, and how. Raises ValueError, OSError or RuntimeError for what cannot be."""
+    job = make_job(options)
+    mpi = find()
+    if uses_srun(options, mpi):
+        return job, mpi, lines.srun(job, mpi, shutil.which("srun") or "srun")
+    return job, mpi, lines.line(job, mpi, options.mpirun or launcher(mpi))
+
+
+def make_job(options: argparse.Namespace) -> Job:
+    """Everything but the MPI."""
+    program = options.program[1:] if options.program[:1] == ["--"] else options.program
+    if not program:
+        raise ValueError("there is no command to run: ringrun -np 2 python train.py")
+    hosts = hosts_of(options)
+    size = options.num_proc or sum(host.slots for host in hosts) or int(os.environ.get("SLURM_NTASKS") or 0)
+    if not size:
+        raise ValueError("how many ranks? Give -np, or hosts with their slots")
+    tagged = tagging(options.output_filename, options.timestamps) if options.tag_output else []
+    return Job(
+        size=size,
+        command=(*tagged, *program),
+        hosts=tuple(place(hosts, size)) if hosts else (),
+        variables=settings.variables(options),
+        interfaces=tuple(settings.interface_names(options)),
+        ssh_port=options.ssh_port,
+        ssh_identity_file=options.ssh_identity_file,
+        tcp=options.tcp,
+        binding=tuple(shlex.split(options.binding_args)) if options.binding_args is not None else None,
+        extra=tuple(shlex.split(options.mpi_args)),
+    )
+
+
+def hosts_of(options: argparse.Namespace) -> list[Host]:
+    """Those that were named; none: this host, or what a resource manager gives."""
+    if options.hosts:
+        return parse_hosts(options.hosts)
+    if options.hostfile:
+        return read_hostfile(options.hostfile)
+    if options.host_discovery_script:
+        return discover(options.host_discovery_script, options.slots_per_host)
+    return []
+
+
+def uses_srun(options: argparse.Namespace, mpi: Mpi) -> bool:
+    """Inside an allocation of Slurm that can start this MPI's ranks itself."""
+    if options.launcher != "auto":
+        return bool(options.launcher == "srun")
+    if options.mpirun or "SLURM_JOB_ID" not in os.environ or not shutil.which("srun"):
+        return False
+    if mpi.family == INTEL and "I_MPI_PMI_LIBRARY" not in os.environ:
+        return False  # its ranks find each other through Slurm only with Slurm's library
+    plugin = lines.srun_plugin(mpi)
+    said = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if plugin in (said.stdout + said.stderr).split():
+        return True
+    _say(f"this Slurm has no plugin {plugin!r} for {mpi.vendor}: using its own launcher inside the allocation")
+    return False

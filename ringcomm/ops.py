@@ -1,0 +1,70 @@
+"""The reductions, and their checks."""
+
+from __future__ import annotations
+
+import enum
+import warnings
+from typing import Any
+
+from ringcomm import _core
+
+FLOATING = frozenset(_core.DTYPES.index(name) for name in ("float16", "bfloat16", "float32", "float64"))
+
+
+class Op(enum.IntEnum):
+    """How values of several ranks become one. Booleans are logical: sum and max are *or*, product and min are *and*.
+
+    ``Adasum`` is for gradients, and for allreduce of floating arrays only: an array is one vector; orthogonal vectors
+    are added and parallel ones averaged, two ranks at a time (Maleki et al., arXiv:2006.02924).
+    """
+
+    Average = _core.OPS.index("average")
+    Sum = _core.OPS.index("sum")
+    Min = _core.OPS.index("min")
+    Max = _core.OPS.index("max")
+    Product = _core.OPS.index("product")
+    Adasum = _core.OPS.index("adasum")
+
+
+Average = Op.Average
+Sum = Op.Sum
+Min = Op.Min
+Max = Op.Max
+Product = Op.Product
+Adasum = Op.Adasum
+
+
+def as_op(op: Any) -> Op:
+    """Raises ValueError naming the known operations."""
+    try:
+        return Op(op)
+    except ValueError:
+        raise ValueError(f"unknown reduction {op!r}; use ringcomm.{', ringcomm.'.join(Op.__members__)}") from None
+
+
+def chosen_op(op: Any, average: bool | None) -> Op:
+    """Horovod's rule: `op`, or what the deprecated `average` says, or Average. Raises ValueError if both are given."""
+    if average is not None:
+        if op is not None:
+            raise ValueError("give op or the deprecated average, not both")
+        warnings.warn("average is deprecated: use op=Average or op=Sum", DeprecationWarning, stacklevel=3)
+        return Average if average else Sum
+    return Average if op is None else as_op(op)
+
+
+def algorithm_for(op: Any, algorithm: str | None) -> str | None:
+    """Adasum runs as it must, whatever algorithm the options name for calls that name none."""
+    return "" if algorithm is None and op == Adasum else algorithm
+
+
+def wire_index(wire: Any, dtype: int) -> int:
+    """The core's index of the dtype to travel as, -1 for "as it is". `wire`: None, a dtype or its name."""
+    if wire is None:
+        return -1
+    name = wire if isinstance(wire, str) else getattr(wire, "name", None) or str(wire).removeprefix("torch.")
+    if name not in _core.DTYPES or _core.DTYPES.index(name) not in FLOATING:
+        raise ValueError(f"wire must be float16, bfloat16, float32 or float64, not {wire!r}")
+    if dtype not in FLOATING:
+        return -1
+    index = _core.DTYPES.index(name)
+    return -1 if _core.ITEM_SIZES[index] >= _core.ITEM_SIZES[dtype] else index

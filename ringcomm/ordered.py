@@ -1,0 +1,227 @@
+"""Ordered collectives: MPI's semantics, on the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ringcomm import _core, arrays, calls
+from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER, Call
+from ringcomm.ops import Adasum, Op, Sum, algorithm_for
+
+Exchange = tuple[tuple[Any, ...], Sequence[int], Sequence[int]]  # the core's arguments, numbers sent, numbers received
+NOT_PLAIN = NotImplemented
+
+
+class OrderedCalls:
+    """The blocking half of :class:`ringcomm.Communicator`.
+
+    Where a microsecond counts, a call on a NumPy array that leaves the algorithm to be chosen goes to the core at once
+    if the core remembers one like it (`_core.Channel.plain`); the first of its kind goes the long way, and is
+    remembered.
+    """
+
+    rank: int
+    size: int
+    _channel: _core.Channel
+    _plain: bool  # the communicator is usable: what the core remembers may run
+
+    if TYPE_CHECKING:
+
+        def _run(self, arguments: tuple[Any, ...]) -> None:
+            """Runs one call of the core to its end."""
+
+        def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
+            """The algorithm's name, once all ranks have agreed on it."""
+
+    def allreduce(
+        self,
+        x: Any,
+        op: Op = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+    ) -> Any:
+        """The reduction of every rank's ``x``, on every rank.
+
+        Args:
+            x: array of the same dtype and shape on every rank.
+            op: ``ringcomm.Sum``, ``Average``, ``Min``, ``Max``, ``Product`` or ``Adasum``. Averages of integers are
+                rounded toward zero.
+            out: array for the result; may be ``x`` (in place). None: a new one.
+            algorithm: a built-in ("ring", "butterfly", ...), "two_level:ring" and so on (between hosts; memory
+                inside them), "shared", or a registered one; None: chosen.
+            prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
+            wire: floating dtype that travels instead of a wider one, such as "bfloat16".
+            name: compared between ranks and used in messages.
+
+        Returns:
+            ``out``, or a new array of x's shape and dtype.
+
+        Raises:
+            TypeError: the dtype has no arithmetic. ValueError: an unknown op or algorithm, or an ``out`` that does not
+                fit.
+        """
+        plain = self._plain and algorithm is None and wire is None and not name
+        plain = plain and type(op) is Op and op is not Adasum
+        if plain:
+            result = self._channel.plain(ALLREDUCE, x, out, op, 0, prescale_factor, postscale_factor)
+            if result is not NOT_PLAIN:
+                return result
+        algorithm = self._algorithm(ALLREDUCE, "allreduce", algorithm_for(op, algorithm))
+        call = calls.allreduce(x, op, out, algorithm, prescale_factor, postscale_factor, wire, name)
+        return self._call(call, x, plain)
+
+    def reduce(
+        self,
+        x: Any,
+        root: int = 0,
+        op: Op = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+    ) -> Any:
+        """As :meth:`allreduce`, with the result on ``root`` only: an array there, None on the others (``out`` is not
+        used there)."""
+        plain = self._plain and algorithm is None and wire is None and not name
+        plain = plain and type(op) is Op and op is not Adasum
+        if plain:
+            result = self._channel.plain(REDUCE, x, out, op, root, prescale_factor, postscale_factor)
+            if result is not NOT_PLAIN:
+                return result
+        algorithm = self._algorithm(REDUCE, "reduce", algorithm)
+        call = calls.reduce(x, root, op, out, algorithm, prescale_factor, postscale_factor, wire, name, self.rank)
+        return self._call(call, x, plain)
+
+    def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
+        """The values of ``root``'s ``x`` on every rank. Every rank gives an array of the same dtype and shape;
+        ``out=x``: in place."""
+        plain = self._plain and algorithm is None and not name
+        if plain:
+            result = self._channel.plain(BROADCAST, x, out, Sum, root, 1.0, 1.0)
+            if result is not NOT_PLAIN:
+                return result
+        algorithm = self._algorithm(BROADCAST, "broadcast", algorithm)
+        return self._call(calls.broadcast(x, root, out, algorithm, name), x, plain)
+
+    def allgather(
+        self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
+    ) -> Any:
+        """Every rank's ``x``, one after the other along the first dimension, on every rank.
+
+        Args:
+            x: arrays may differ in their first dimension only; a 0-dimensional one counts as one row.
+            rows: the first dimension of every rank's array, if it is known; None: the ranks exchange them first.
+        """
+        plain = self._plain and rows is None and algorithm is None and not name
+        exchange: Exchange | None = None
+        if plain:
+            result = self._channel.plain(ALLGATHER, x, out, Sum, 0, 1.0, 1.0)
+            if type(result) is list:  # the exchange has taken place, and other ranks' rows are new
+                rows = result
+            elif result is not NOT_PLAIN:
+                return result
+        algorithm = self._algorithm(ALLGATHER, "allgather", algorithm)
+        if rows is None:
+            exchange = self._exchange_rows(x, name)
+            rows = exchange[2]
+        call = calls.allgather(x, rows, out, algorithm, name, self.rank, self.size)
+        return self._call(call, x, exchange is not None and plain, exchange)
+
+    def reducescatter(
+        self,
+        x: Any,
+        op: Op = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+    ) -> Any:
+        """The reduction of every rank's ``x``, cut along the first dimension: rank r gets part r.
+
+        The first ``x.shape[0] % size`` ranks get one row more than the others. Arguments as for :meth:`allreduce`.
+        """
+        plain = self._plain and algorithm is None and wire is None and not name
+        plain = plain and type(op) is Op and op is not Adasum
+        if plain:
+            result = self._channel.plain(REDUCESCATTER, x, out, op, 0, prescale_factor, postscale_factor)
+            if result is not NOT_PLAIN:
+                return result
+        algorithm = self._algorithm(REDUCESCATTER, "reducescatter", algorithm)
+        call = calls.reducescatter(
+            x, op, out, algorithm, prescale_factor, postscale_factor, wire, name, self.rank, self.size
+        )
+        return self._call(call, x, plain)
+
+    def alltoall(
+        self, x: Any, splits: Any = None, out: Any = None, algorithm: str | None = None, name: str = ""
+    ) -> Any:
+        """Sends part q of ``x`` (along the first dimension) to rank q; gives the parts received, in rank order.
+
+        Args:
+            splits: rows to each rank, integers that add up to ``x.shape[0]``; None: even parts.
+
+        Returns:
+            The array received; with ``splits``, the pair (array, rows from each rank as an int32 array).
+        """
+        plain = self._plain and splits is None and algorithm is None and not name
+        exchange: Exchange | None = None
+        received: Sequence[int] | None = None
+        if plain:
+            result = self._channel.plain(ALLTOALL, x, out, Sum, 0, 1.0, 1.0)
+            if type(result) is list:
+                received = result
+            elif result is not NOT_PLAIN:
+                return result
+        algorithm = self._algorithm(ALLTOALL, "alltoall", algorithm)
+        mine = arrays.source(x)
+        sent = calls.splits_of(mine, splits, self.size)
+        if received is None:
+            exchange = self._exchange_splits(mine, sent, name)
+            received = exchange[2]
+        call = calls.alltoall(x, sent, received, out, algorithm, name, self.size)
+        result = self._call(call, x, exchange is not None and plain, exchange)
+        return result if splits is None else (result, np.array(received, np.int32))
+
+    def barrier(self, algorithm: str | None = None, name: str = "") -> None:
+        """Returns when every rank has called it."""
+        plain = self._plain and algorithm is None and not name
+        if plain and self._channel.plain(BARRIER, None, None, Sum, 0, 1.0, 1.0) is not NOT_PLAIN:
+            return
+        self._call(calls.barrier(self._algorithm(BARRIER, "barrier", algorithm), name), None, plain)
+
+    def _call(self, call: Call, x: Any, plain: bool, exchange: Exchange | None = None) -> Any:
+        """`plain`: calls like it may go the short way from now on."""
+        if plain:
+            self._channel.remember(x, call.shape, call.arguments, exchange)
+        self._run(call.arguments)
+        return call.finish()
+
+    def _exchange_rows(self, x: Any, name: str) -> Exchange:
+        """Of every rank's first dimension. The shape's other dimensions are compared here, before anything of size
+        moves."""
+        mine = calls.with_rows(arrays.source(x))
+        sent, received = np.array([mine.shape[0]], np.int64), np.empty(self.size, np.int64)
+        call = calls.allgather(sent, [1] * self.size, received, "", name, self.rank, self.size)
+        return self._exchange(call, mine, sent, received)
+
+    def _exchange_splits(self, mine: arrays.Buffer, splits: Sequence[int], name: str) -> Exchange:
+        sent, received = np.array(splits, np.int64), np.empty(self.size, np.int64)
+        ones = [1] * self.size
+        return self._exchange(calls.alltoall(sent, ones, ones, received, "", name, self.size), mine, sent, received)
+
+    def _exchange(self, call: Call, mine: arrays.Buffer, sent: Any, received: Any) -> Exchange:
+        signature = arrays.signature(mine.shape[1:], f"rows of {mine.label}")
+        arguments = (*call.arguments[:-2], *signature)
+        self._run(arguments)
+        return arguments, sent.tolist(), received.tolist()

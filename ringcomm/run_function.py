@@ -1,0 +1,82 @@
+"""`ringcomm.run`, as horovod.run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int = 1,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: tuple[int, int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    start_timeout: int | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | Iterable[str] | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Calls ``func(*args, **kwargs)`` on every rank of a new job and returns the results, in the order of ranks.
+
+    The function calls :func:`ringcomm.init` itself. What it prints appears here with its rank in front. Function,
+    arguments and results are pickled, with cloudpickle if it is installed (lambdas, closures and functions of the main
+    script or a notebook need it). The arguments are those of ``horovod.run``.
+
+    Args:
+        num_proc, np: number of ranks; np wins.
+        hosts: 'a:2,b:2'; by default all ranks run on this host. hostfile: the same from a file.
+        start_timeout: seconds in which all ranks must have started. ssh_port, ssh_identity_file: to reach other hosts.
+        output_filename: a folder; each rank's output is also written to rank.N/stdout and rank.N/stderr in it.
+        verbose: say what is started, and how. mpi_args: further arguments for the launcher, in one string.
+        network_interface: names that ranks may use. executable: the ranks' Python; by default this one.
+        min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, min_np, max_np, disable_cache, use_gloo,
+            use_mpi: accepted; without effect.
+
+    Raises:
+        The exception that a rank raised, with its traceback there as ``__cause__``; of several, the first that is not
+        the consequence of another's. RuntimeError: the job failed otherwise, or the exception cannot be pickled.
+        ValueError: arguments that contradict each other, or what cannot be pickled.
+    """
+    # Not needed by ranks, which should start fast.
+    from ringcomm.launch.function import call_on_ranks
+    from ringcomm.launch.hosts import parse_hosts, read_hostfile
+
+    if hosts is not None and hostfile is not None:
+        raise ValueError("give hosts or hostfile, not both")
+    if use_gloo and use_mpi:
+        raise ValueError("give use_gloo or use_mpi, not both")
+    size = num_proc if np is None else np
+    options: dict[str, Any] = {
+        "-np": size,
+        "-H": hosts,
+        "--hostfile": hostfile,
+        "--start-timeout": start_timeout,
+        "--ssh-port": ssh_port,
+        "--ssh-identity-file": ssh_identity_file,
+        "--output-filename": output_filename,
+    }
+    command = [str(word) for name, value in options.items() if value is not None for word in (name, value)]
+    if network_interface is not None:
+        names = [network_interface] if isinstance(network_interface, str) else network_interface
+        command += ["--network-interfaces", ",".join(names)]
+    command += [f"--mpi-args={mpi_args}"] if mpi_args else []
+    command += ["--verbose"] if verbose else []
+    named = parse_hosts(hosts) if hosts else read_hostfile(hostfile) if hostfile else []
+    return call_on_ranks(func, args, kwargs or {}, size, named, command, executable)

@@ -1,0 +1,65 @@
+"""Ranks as threads of this process: for tests, and for teaching without MPI."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ringcomm.communicator import Communicator
+from ringcomm.config import Config
+from ringcomm.errors import PeerLostError, RankLeftError
+from ringcomm.links import ThreadsLink, ThreadsWorld
+
+Result = TypeVar("Result")
+
+
+def run(size: int, fn: Callable[..., Result], *args: Any, config: Config | None = None) -> list[Result]:
+    """Runs ``fn(comm, *args)`` on ``size`` ranks, each a thread with a :class:`ringcomm.Communicator` of its own.
+
+    Args:
+        size: ranks, at least 1.
+        fn: the program; every rank runs it.
+        config: options; ``Config(shared_memory="off")`` makes the ranks exchange messages instead of sharing memory.
+
+    Returns:
+        What ``fn`` returned, by rank.
+
+    Raises:
+        The first exception that a rank met; ranks that waited for it are released.
+    """
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size}")
+    world = ThreadsWorld(size)
+    results: list[Any] = [None] * size
+    failures: list[tuple[float, BaseException]] = []
+
+    def rank_main(rank: int) -> None:
+        comm = None
+        try:
+            comm = Communicator(ThreadsLink(world, rank), config)
+            results[rank] = fn(comm, *args)
+            comm.close()
+        except BaseException as error:
+            failures.append((time.monotonic(), error))
+            if comm is not None:
+                comm._abandon(f"rank {rank} ended with {type(error).__name__}: {error}")
+            world.kill(rank)
+
+    threads = [
+        threading.Thread(target=rank_main, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        for rank in range(size):
+            world.kill(rank)
+        raise
+    if failures:
+        consequences = (PeerLostError, RankLeftError)  # of another rank's failure
+        raise min(failures, key=lambda failure: (isinstance(failure[1], consequences), failure[0]))[1]
+    return results

@@ -1,0 +1,33 @@
+"""Distributed training with PyTorch: a drop-in for ``horovod.torch``.
+
+::
+
+    import ringcomm.torch as hvd
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+"""
+
+from ringcomm.torch import elastic
+from ringcomm.torch.compression import Compression
+from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from ringcomm.torch.mpi_ops import *  # noqa: F403
+from ringcomm.torch.mpi_ops import __all__ as _operations
+from ringcomm.torch.optimizer import DistributedOptimizer
+from ringcomm.torch.shared import empty
+from ringcomm.torch.sync_batch_norm import SyncBatchNorm
+
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "SyncBatchNorm",
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "elastic",
+    "empty",
+    *_operations,
+]

@@ -1,0 +1,172 @@
+"""Collectives that gradients flow through.
+
+The gradients are Horovod's: what flows back through a collective is averaged over the ranks (through a sum of
+reducescatter: summed), so that ranks which each have a loss of their own train on the mean of these losses. All take
+any number of tensors; ``grouped`` tells a group of one from a single tensor. Backward must reach them in the same
+order on all ranks, as it does where all ranks run the same model. What went to a rank that has joined is lost, so its
+gradient is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ringcomm.calls import part
+from ringcomm.ops import Average, Sum
+from ringcomm.torch import asynchronous
+from ringcomm.torch.asynchronous import allgather_async, grouped_allgather_async, grouped_allreduce_async
+
+Tensor = torch.Tensor
+
+
+def _run(
+    grouped: bool, single: Callable[..., Any], group: Callable[..., Any], tensors: Sequence[Tensor], *arguments: Any
+) -> Any:
+    if grouped:
+        return tuple(group(tensors, *arguments).wait())
+    return single(tensors[0], *arguments).wait()
+
+
+def _mean(gradients: Sequence[Tensor], process_set: Any) -> Any:
+    return grouped_allreduce_async(gradients, op=Average, process_set=process_set)
+
+
+def _lost(like: Tensor, rows: int) -> Tensor:
+    """What rows become that went to a rank that has joined."""
+    return like.new_zeros((rows, *like.shape[1:]))
+
+
+def _spread(gathered: Tensor, rows: int, here: Sequence[int], size: int) -> Tensor:
+    """The shares of the ranks `here`, which are gathered, and nothing of the others'."""
+    shares = [part(rows, size, rank) for rank in range(size)]
+    pieces = iter(torch.split(gathered, [shares[rank] for rank in here]))
+    return torch.cat([next(pieces) if rank in here else _lost(gathered, shares[rank]) for rank in range(size)])
+
+
+class Allreduce(torch.autograd.Function):
+    """The gradient is reduced as the tensor was."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        grouped: bool,
+        name: str | None,
+        op: Any,
+        prescale: float,
+        postscale: float,
+        process_set: Any,
+        *tensors: Tensor,
+    ) -> Any:
+        ctx.reduction = (op, prescale, postscale, process_set)
+        return _run(grouped, asynchronous.allreduce_async, grouped_allreduce_async, tensors, None, name, *ctx.reduction)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return (*(None,) * 6, *grouped_allreduce_async(gradients, None, None, *ctx.reduction).wait())
+
+
+class Allgather(torch.autograd.Function):
+    """The gradient is averaged; each rank takes the rows that it gave."""
+
+    @staticmethod
+    def forward(ctx: Any, grouped: bool, name: str | None, process_set: Any, *tensors: Tensor) -> Any:
+        result = _run(grouped, allgather_async, grouped_allgather_async, tensors, name, process_set)
+        ctx.process_set, ctx.shapes = process_set, [tensor.shape for tensor in tensors]
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        mine, me = [shape[0] if shape else 1 for shape in ctx.shapes], ctx.process_set.rank()
+        rows = allgather_async(torch.tensor([[me, *mine]], dtype=torch.int64), process_set=ctx.process_set)
+        means = _mean(gradients, ctx.process_set).wait()
+        of_all = rows.wait()  # but those that have joined
+        first = of_all[of_all[:, 0] < me, 1:].sum(0).tolist()
+        parts = [
+            mean.narrow(0, begin, count).reshape(shape)
+            for mean, begin, count, shape in zip(means, first, mine, ctx.shapes, strict=True)
+        ]
+        return None, None, None, *parts
+
+
+class Broadcast(torch.autograd.Function):
+    """The gradient is averaged and goes to the root; elsewhere it is zero."""
+
+    @staticmethod
+    def forward(ctx: Any, root_rank: int, name: str | None, process_set: Any, tensor: Tensor) -> Any:
+        ctx.root_rank, ctx.process_set = root_rank, process_set
+        return asynchronous.broadcast_async(tensor, root_rank, name, process_set).wait()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (mean,) = _mean([gradient], ctx.process_set).wait()
+        here = ctx.process_set.rank() == ctx.process_set.ranks.index(ctx.root_rank)
+        return None, None, None, mean if here else torch.zeros_like(mean)
+
+
+class Alltoall(torch.autograd.Function):
+    """The gradient's rows go back where the tensor's rows came from."""
+
+    @staticmethod
+    def forward(ctx: Any, splits: Any, name: str | None, process_set: Any, tensor: Tensor) -> Any:
+        output, ctx.received = asynchronous.alltoall_async(tensor, splits, name, process_set).wait()
+        ctx.process_set, ctx.rows, size = process_set, tensor.shape[0], process_set.size()
+        ctx.sent = [tensor.shape[0] // size] * size if splits is None else [int(rows) for rows in splits]
+        if splits is None:
+            return output
+        ctx.mark_non_differentiable(ctx.received)
+        return output, ctx.received
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> Any:
+        back, counts = asynchronous.alltoall_async(gradient, ctx.received, process_set=ctx.process_set).wait()
+        returned = counts.tolist()
+        if returned != ctx.sent:
+            parts = zip(torch.split(back, returned), returned, ctx.sent, strict=True)
+            back = torch.cat([part if rows == sent else _lost(back, sent) for part, rows, sent in parts])
+        if ctx.rows > back.shape[0]:  # rows that the splits left out
+            back = torch.cat([back, _lost(back, ctx.rows - back.shape[0])])
+        return None, None, None, back
+
+
+class Reducescatter(torch.autograd.Function):
+    """The gradients are gathered, and scaled: by the factors given, and for a sum by the number of ranks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        grouped: bool,
+        name: str | None,
+        op: Any,
+        process_set: Any,
+        prescale: float,
+        postscale: float,
+        *tensors: Tensor,
+    ) -> Any:
+        ctx.process_set = process_set
+        ctx.factor = prescale * postscale * (process_set.size() if op == Sum else 1)
+        result = _run(
+            grouped,
+            asynchronous.reducescatter_async,
+            asynchronous.grouped_reducescatter_async,
+            tensors,
+            name,
+            op,
+            process_set,
+            prescale,
+            postscale,
+        )
+        ctx.rows = [tensor.shape[0] for tensor in tensors]
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        scaled = gradients if ctx.factor == 1 else [gradient * ctx.factor for gradient in gradients]
+        whole = grouped_allgather_async(scaled, process_set=ctx.process_set).wait()
+        if [one.shape[0] for one in whole] != ctx.rows:
+            here = allgather_async(torch.tensor([ctx.process_set.rank()]), process_set=ctx.process_set).wait().tolist()
+            size = ctx.process_set.size()
+            whole = [_spread(one, rows, here, size) for one, rows in zip(whole, ctx.rows, strict=True)]
+        return (*(None,) * 6, *whole)

@@ -1,0 +1,74 @@
+"""What ``DistributedOptimizer(op=Adasum)`` reduces: not gradients, but what the optimizer makes of them.
+
+Every rank takes the optimizer's step on its own gradients. The changes of the parameters are combined by Adasum, each
+parameter's as one vector, and applied to where the parameters were before. The optimizer's state (momentum and so on)
+is each rank's own. As Horovod does it, but that the step is taken of all parameters at once, when ``step()`` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ringcomm import arrays, named
+from ringcomm.ops import Adasum
+from ringcomm.torch.agreement import require_equal
+from ringcomm.torch.firing import NestedBackward
+from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
+from ringcomm.torch.settings import Settings
+from ringcomm.torch.slot import Slot
+
+
+class DeltaReducer(HookedParameters):
+    """The changes of one optimizer's parameters."""
+
+    def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self.settings = settings
+        self._nested = NestedBackward()
+        super().__init__(parameters)
+
+    def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
+        if self._nested():  # parts of a gradient: none tells that it is the last
+            return
+        slot.count_pass(gradient)
+        if slot.passes > self.settings.passes:
+            raise AssertionError(TOO_OFTEN.format(name=slot.name))
+
+    @torch.no_grad()
+    def step(self, local_step: Callable[[], Any]) -> Any:
+        """Takes the step, and gives every rank the combined change. The result is the step's.
+
+        If that fails, parameters are where they were before.
+        """
+        self.hook_new()
+        require_equal(self._slots, self.settings.text(), f"{self.settings.name}.deltas", self.settings.process_set)
+        parameters = [slot.parameter.detach() for slot in self._slots]
+        starts = [parameter.clone() for parameter in parameters]
+        try:
+            with torch.enable_grad():
+                result = local_step()
+            for parameter, start in zip(parameters, starts, strict=True):
+                parameter.sub_(start)
+            for start, delta in zip(starts, self._reduce(parameters), strict=True):
+                start.add_(delta)
+        finally:
+            for parameter, start in zip(parameters, starts, strict=True):
+                parameter.copy_(start)
+            self.restart()
+        return result
+
+    def _reduce(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        settings = self.settings
+        pairs = [settings.compression.compress(delta) for delta in deltas]
+        items = []
+        for slot, (tensor, _) in zip(self._slots, pairs, strict=True):
+            buffer = arrays.target(tensor)
+            name = f"{settings.name}.{slot.name}"
+            items.append(named.allreduce(settings.process_set, buffer, buffer, Adasum, name))
+        reduced = named.submit_group(settings.process_set, items).wait()
+        return [
+            settings.compression.decompress(tensor, context)
+            for tensor, (_, context) in zip(reduced, pairs, strict=True)
+        ]

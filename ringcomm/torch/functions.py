@@ -1,0 +1,216 @@
+"""State of models and optimizers, and Python objects, from one rank to all."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ringcomm.torch import mpi_ops
+from ringcomm.torch.mpi_ops import global_process_set
+
+try:
+    import cloudpickle as _pickler  # takes lambdas and local classes too
+except ImportError:
+    _pickler = pickle
+
+
+# ---- objects ---------------------------------------------------------------------------------------------------------
+def _pack(obj: Any) -> torch.Tensor:
+    """The pickled object, as uint8."""
+    data = io.BytesIO()
+    _pickler.dump(obj, data)
+    return torch.frombuffer(bytearray(data.getbuffer()), dtype=torch.uint8)
+
+
+def _unpack(data: torch.Tensor) -> Any:
+    return pickle.loads(data.numpy().tobytes())
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: Any = global_process_set
+) -> Any:
+    """The root's object, on every rank.
+
+    Args:
+        obj: on the root, anything that pickles (with cloudpickle where it is installed); ignored elsewhere.
+        root_rank: global rank whose object it is.
+        name: of the operation; given on all ranks or on none.
+        process_set: the ranks that take part.
+
+    Returns:
+        On the root ``obj`` itself, elsewhere a copy of it.
+    """
+    name = name or "broadcast_object"
+    here = mpi_ops.rank() == root_rank
+    data = _pack(obj) if here else torch.empty(0, dtype=torch.uint8)
+    size = torch.tensor([data.numel()], dtype=torch.int64)
+    mpi_ops.broadcast_(size, root_rank, f"{name}.sz", process_set)
+    if not here:
+        data = torch.empty(int(size), dtype=torch.uint8)
+    mpi_ops.broadcast_(data, root_rank, f"{name}.t", process_set)
+    return obj if here else _unpack(data)
+
+
+def allgather_object(obj: Any, name: str | None = None, process_set: Any = global_process_set) -> list[Any]:
+    """Every rank's object, in the order of the ranks.
+
+    Args:
+        obj: anything that pickles (with cloudpickle where it is installed).
+        name: of the operation; given on all ranks or on none.
+        process_set: the ranks that take part.
+    """
+    name = name or "allgather_object"
+    data = _pack(obj)
+    sizes = mpi_ops.allgather_async(torch.tensor([data.numel()], dtype=torch.int64), f"{name}.sz", process_set)
+    everything = mpi_ops.allgather_async(data, f"{name}.t", process_set)
+    lengths = mpi_ops.synchronize(sizes).tolist()
+    return [_unpack(part) for part in torch.split(mpi_ops.synchronize(everything), lengths)]
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------------
+def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key in sorted(value, key=str):
+            yield from _flatten(f"{prefix}.{key}" if prefix else str(key), value[key])
+    elif value is not None:
+        yield prefix, value
+
+
+def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(params, str | bytes | torch.Tensor | set | frozenset) or not isinstance(params, Iterable):
+        raise ValueError(f"invalid params of type: {type(params)}")
+    if isinstance(params, Mapping):
+        pairs = list(_flatten("", params))
+    else:
+        pairs = []
+        for number, item in enumerate(params):
+            name, value = item if isinstance(item, tuple) else (None, item)
+            pairs += _flatten(str(number) if name is None else str(name), value)
+    for name, value in pairs:
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(
+                f"broadcast_parameters takes tensors; {name} is a {type(value).__name__}: use broadcast_object"
+            )
+    return pairs
+
+
+def broadcast_parameters(params: Any, root_rank: int, process_set: Any = global_process_set) -> None:
+    """Gives every rank the root's values, in place.
+
+    Args:
+        params: ``model.state_dict()`` (it may nest), ``model.named_parameters()``, ``model.parameters()``, or a list of
+            tensors or of (name, tensor). The same names, shapes and dtypes on all ranks. None values are passed over.
+        root_rank: global rank whose values they become.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: for anything else.
+        MismatchError: on every rank, if names, shapes or dtypes differ.
+    """
+    seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
+    handles = []
+    for name, tensor in _named_tensors(params):
+        memory = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and memory in seen:  # tied weights: one tensor under two names
+            continue
+        seen.add(memory)
+        handles.append(mpi_ops.broadcast_async_(tensor, root_rank, f"parameters.{name}", process_set))
+    for handle in handles:
+        mpi_ops.synchronize(handle)
+
+
+# ---- optimizers ------------------------------------------------------------------------------------------------------
+class _TensorPlace:
+    """Stands for a tensor in the description of a state."""
+
+    def __init__(self, number: int, tensor: torch.Tensor) -> None:
+        self.number, self.shape, self.dtype = number, tuple(tensor.shape), tensor.dtype
+
+
+def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The nested value with its tensors taken out and put into the list."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return _TensorPlace(len(tensors) - 1, value)
+    if isinstance(value, dict):
+        return {key: _describe(item, tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_describe(item, tensors) for item in value)
+    return value
+
+
+def _restore(described: Any, current: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value described, with tensors of the current value where they fit; all are collected in order."""
+    if isinstance(described, _TensorPlace):
+        fits = (
+            isinstance(current, torch.Tensor)
+            and current.dtype == described.dtype
+            and tuple(current.shape) == described.shape
+            and not current.is_sparse
+        )
+        tensors.append(current.detach() if fits else torch.empty(described.shape, dtype=described.dtype))
+        return current if fits else tensors[-1]
+    if isinstance(described, dict):
+        known = current if isinstance(current, dict) else {}
+        return {key: _restore(item, known.get(key), tensors) for key, item in described.items()}
+    if type(described) in (list, tuple):
+        known_items = list(current) if isinstance(current, list | tuple) else []
+        known_items += [None] * (len(described) - len(known_items))
+        return type(described)(_restore(item, now, tensors) for item, now in zip(described, known_items, strict=False))
+    return described
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: Any = global_process_set,
+) -> None:
+    """Gives every rank the root's optimizer state and options (learning rate and so on).
+
+    Works for every ``torch.optim`` optimizer, LBFGS included, and before the first step: ranks whose state is empty,
+    or of another shape, get the root's. No step is taken, so parameters and gradients stay as they are.
+
+    Args:
+        optimizer: an optimizer, distributed or not, with the same groups of parameters on every rank.
+        root_rank: global rank whose state it becomes.
+        model: accepted because Horovod does; not needed.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: on ranks whose parameter groups differ from the root's in number or size.
+    """
+    here = mpi_ops.rank() == root_rank
+    state = optimizer.state_dict()
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    mine: list[torch.Tensor] = []
+    described = broadcast_object(
+        (_describe(state, mine), sizes) if here else None, root_rank, "optimizer_state", process_set
+    )
+    theirs, their_sizes = described
+    tensors: list[torch.Tensor] = []
+    restored = state if here else _restore(theirs, state if sizes == their_sizes else {}, tensors)
+    for number, tensor in enumerate(mine if here else tensors):
+        mpi_ops.broadcast_(tensor, root_rank, f"optimizer_state.{number}", process_set)
+    if here:
+        return
+    if sizes != their_sizes:
+        raise ValueError(
+            f"optimizer has parameter groups of {sizes} parameters here, and of {their_sizes} on rank {root_rank}"
+        )
+    _put_back(optimizer, restored)
+
+
+def _put_back(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    # Not by load_state_dict: it would cast and copy, and call hooks. The numbers of a state_dict count parameters
+    # over the groups.
+    by_number = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    optimizer.state.clear()
+    for key, value in state["state"].items():
+        optimizer.state[by_number[key] if isinstance(key, int) else key] = value
+    for group, theirs in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        group.update((key, value) for key, value in theirs.items() if key != "params")

@@ -1,0 +1,204 @@
+"""One step's reduction of an optimizer's gradients: buckets in a plan of the core, and the few that travel by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import torch
+
+from ringcomm import errors, timeline
+from ringcomm.ops import Average, Sum
+from ringcomm.torch.agreement import Agreed
+from ringcomm.torch.asynchronous import allgather_async
+from ringcomm.torch.bridge import StepPlan
+from ringcomm.torch.buckets import Bucket, assign, lay_out
+from ringcomm.torch.compression import is_builtin
+from ringcomm.torch.named_gradients import NamedGradients
+from ringcomm.torch.settings import Settings
+from ringcomm.torch.slot import Slot
+
+
+class Flags(NamedTuple):
+    """What a rank says at the end of a step; after it, how many ranks said so."""
+
+    wants_new_plan: int
+    dropped: int  # the gradients
+    kept: int
+    changed: int  # gradients that were on their way
+    split: int  # more came to gradients that were on their way
+
+
+class GradientPlan:
+    """The plan for the parameters that were trainable when it was made, which is collective: all ranks make it."""
+
+    def __init__(self, settings: Settings, slots: Sequence[Slot], name: str, generation: int, agreed: Agreed) -> None:
+        self._settings = settings
+        self.slots = list(slots)  # in the order of the plan's items
+        for dead in agreed.dead_plans:
+            StepPlan.bury(settings.process_set, dead)
+        sparse = set(itertools.compress(self.slots, agreed.sparse))
+        self._sparse = set() if settings.sparse_as_dense else sparse
+        self._buckets = self._lay_out(agreed.order)
+        # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
+        self._sequence = [item for bucket in self._buckets for item in bucket.items]
+        self._sequence += [item for item, slot in enumerate(self.slots) if slot.place is None]
+        self._members = set(self.slots)
+        self._left: list[int] = []  # slots still to come, by bucket
+        pre, post = settings.scales()
+        self._by_name = NamedGradients(settings, sparse)
+        wire = settings.compression.wire if is_builtin(settings.compression) else None
+        self._plan = StepPlan(
+            settings.process_set,
+            (settings.number, generation),
+            name,
+            [bucket.for_plan() for bucket in self._buckets],
+            settings.op,
+            (pre, post),
+            wire,
+            2 * len(self.slots) + len(Flags._fields),
+        )
+        timeline.describe(
+            {
+                f"plan/{name}/{number}": [self.slots[item].name for item in bucket.items]
+                for number, bucket in enumerate(self._buckets)
+            }
+        )
+        self.begun = False
+
+    def _lay_out(self, order: Sequence[int]) -> list[Bucket]:
+        for slot in self.slots:
+            slot.place = None
+        if not is_builtin(self._settings.compression):
+            return []
+        parameters = [slot.parameter for slot in self.slots]
+        assignment = assign(
+            [item for item in order if self.slots[item] not in self._sparse],
+            [p.numel() * p.element_size() for p in parameters],
+            [p.dtype for p in parameters],
+            self._groups(),
+            self._settings.limits,
+        )
+        buckets, slices = lay_out(assignment, parameters, self._settings.process_set.node)
+        for item, place in slices.items():
+            self.slots[item].place = place
+        return buckets
+
+    def _groups(self) -> list[Hashable | None]:
+        """By item: which group it is of."""
+        groups, count = self._settings.groups, len(self.slots)
+        if groups is None:
+            return [None] * count
+        if isinstance(groups, int):
+            return [item * groups // max(count, groups) for item in range(count)]
+        of = {id(parameter): number for number, group in enumerate(groups) for parameter in group}
+        return [of.get(id(slot.parameter)) for slot in self.slots]
+
+    def usable(self) -> bool:
+        """Not once ``shutdown()`` has been called."""
+        return self._plan.usable()
+
+    def holds(self, slot: Slot) -> bool:
+        return slot in self._members
+
+    def close(self) -> None:
+        """On all ranks at the same place of their program, between steps."""
+        self._plan.close()
+
+    def abandon(self) -> None:
+        """Whoever used it is gone: closed when all ranks have said so."""
+        self._plan.abandon(None if not self.begun else self._buckets)
+
+    # ---- a step ------------------------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        if not self.begun:
+            self._plan.begin()
+            self.begun = True
+            self._left = [len(bucket.items) for bucket in self._buckets]
+
+    def hand_over(self, slot: Slot) -> bool:
+        """Nothing more comes to this gradient in this step, so it may travel. True if there is one."""
+        slot.final = True
+        if slot.place is None:
+            gradient = slot.gradient()
+            if gradient is not None:
+                self._by_name.start(slot, gradient)
+            return gradient is not None
+        had = slot.store()
+        bucket = slot.place.bucket
+        self._left[bucket] -= 1
+        if self._left[bucket] == 0:
+            self._plan.ready(bucket)
+        return had
+
+    def run(self, skip: AbstractSet[Slot], wants_new_plan: bool, dropped: bool, changed: bool = False) -> bool:
+        """Sends what is left of the step, but for `skip`, waits, and makes ``.grad`` the result unless it is `dropped`.
+
+        True if some rank wants a new plan. `changed`: this rank's script has changed gradients that were on their way.
+        Items of the plan: per parameter, whether there is a gradient; per parameter, whether it is sparse; the flags.
+        """
+        self.begin()
+        count = len(self.slots)
+        had = bytearray(2 * count)
+        for item in self._sequence:
+            slot = self.slots[item]
+            if slot in skip:
+                if slot.place is not None:
+                    slot.place.clear()
+            elif slot.final or self.hand_over(slot):
+                had[item] = 1
+                had[count + item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
+        rests = {slot: slot.parameter.grad for slot in self.slots if slot.split and not dropped}
+        mine = Flags(wants_new_plan, dropped, not dropped, changed and not dropped, bool(rests))
+        self.begun = False
+        ranks_with = self._plan.finish(bytes(had) + bytes(mine))
+        flags = Flags(*ranks_with[2 * count :])
+        # All ranks collect the same, whatever became of the step, lest a name stay in flight.
+        collected = self._by_name.finish(
+            [s for i, s in enumerate(self.slots) if s.place is None and ranks_with[i] and (dropped or s not in skip)]
+        )
+        self._refuse(flags)
+        if not dropped:
+            for slot, gradient in collected.items():
+                slot.parameter.grad = gradient
+            for item, slot in enumerate(self.slots):
+                if slot.place is not None and slot not in skip and ranks_with[item]:
+                    slot.deliver(ranks_with[count + item] > 0)
+            if flags.split:
+                self._add_rests(rests)
+        return flags.wants_new_plan > 0
+
+    def _refuse(self, flags: Flags) -> None:
+        """Raises the same error on every rank for a step that has come to nothing."""
+        if flags.dropped and flags.kept:
+            raise errors.HorovodInternalError(
+                "Some ranks dropped the gradients of this step (zero_grad() after backward, without step()), others "
+                "stepped. Whether a step is taken must be decided by what all ranks know: call optimizer.synchronize() "
+                "before looking at the gradients."
+            )
+        if flags.changed:
+            raise errors.HorovodInternalError(
+                f"The script of {flags.changed} rank(s) changed gradients between backward() and step(), while they "
+                "were on their way to the other ranks. To clip or unscale gradients, call optimizer.synchronize() "
+                "first, then change them, then step within optimizer.skip_synchronize()."
+            )
+        if flags.split and self._settings.op not in (Average, Sum):
+            raise errors.HorovodInternalError(
+                "More came to gradients that were on their way (from reentrant checkpointing), which only op=Average "
+                "and op=Sum can add. This concerns the first such step only."
+            )
+
+    def _add_rests(self, rests: Mapping[Slot, torch.Tensor | None]) -> None:
+        """Reduces what came too late for the buckets, on any rank, and adds it. Rare, so in the plain way."""
+        name, process_set = f"{self._settings.name}.rest", self._settings.process_set
+        mine = torch.tensor([item for item, slot in enumerate(self.slots) if slot in rests], dtype=torch.int64)
+        items = sorted(set(allgather_async(mine, name, process_set).wait().tolist()))
+        slots = [self.slots[item] for item in items]
+        for slot in slots:
+            rest = rests.get(slot)
+            if rest is not None:
+                self._by_name.start(slot, rest, "rest.")
+        for slot, reduced in self._by_name.finish(slots, "rest.").items():
+            slot.add(reduced)

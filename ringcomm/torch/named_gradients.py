@@ -1,0 +1,81 @@
+"""Gradients that travel one by one, by name: sparse ones, those of a compressor written in Python, and all of them if a
+rank has joined before there was a plan for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+import torch
+
+from ringcomm.ops import Sum
+from ringcomm.torch.asynchronous import allreduce_async_, sparse_allreduce_async
+from ringcomm.torch.settings import Settings
+from ringcomm.torch.slot import Slot
+
+
+def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
+    """A sparse tensor of the parameter's shape without any entry."""
+    indices = torch.empty((sparse_dim, 0), dtype=torch.int64)
+    values = torch.empty((0, *parameter.shape[sparse_dim:]), dtype=parameter.dtype)
+    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+
+
+class NamedGradients:
+    """Reduces single gradients. `sparse`: slots whose gradients are sparse on some rank."""
+
+    def __init__(self, settings: Settings, sparse: AbstractSet[Slot]) -> None:
+        self._settings, self._sparse = settings, sparse
+
+    def _travels_sparse(self, slot: Slot) -> bool:
+        return slot in self._sparse and not self._settings.sparse_as_dense
+
+    def start(self, slot: Slot, gradient: torch.Tensor, prefix: str = "") -> None:
+        """`slot.collect` is what waits for it, then. `prefix`: of the name under which it travels."""
+        settings = self._settings
+        name = f"{settings.name}.{prefix}{slot.name}"
+        if self._travels_sparse(slot):
+            if not gradient.is_sparse:
+                gradient = gradient.to_sparse(slot.sparse_dim or 1)
+            slot.collect = sparse_allreduce_async(gradient, name, settings.op, settings.process_set)
+            return
+        becomes_sparse = slot in self._sparse or gradient.is_sparse
+        tensor, context = settings.compression.compress(gradient.to_dense() if gradient.is_sparse else gradient)
+        handle = allreduce_async_(tensor, None, name, settings.op, *settings.scales(), settings.process_set)
+
+        def collect() -> torch.Tensor:
+            result = settings.compression.decompress(handle.wait(), context)
+            return result.to_sparse(slot.sparse_dim or 1) if becomes_sparse else result
+
+        slot.collect = collect
+
+    def finish(self, slots: Collection[Slot], prefix: str = "") -> dict[Slot, torch.Tensor]:
+        """The reduced gradients: of those that have been started, and of those that only other ranks have."""
+        for slot in slots:
+            if slot.collect is None:
+                self.start(slot, self._nothing(slot), prefix)
+        results = {}
+        for slot in slots:
+            assert slot.collect is not None
+            results[slot] = slot.collect()
+            slot.collect = None
+        return results
+
+    def _nothing(self, slot: Slot) -> torch.Tensor:
+        if self._travels_sparse(slot):
+            return _empty_sparse(slot.parameter.detach(), slot.sparse_dim or 1)
+        return torch.zeros_like(slot.parameter).detach()
+
+
+def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[Slot]) -> None:
+    """A step without a plan: makes every ``.grad`` the reduced one where some rank has a gradient."""
+    gradients = NamedGradients(settings, set(sparse))
+    present = torch.tensor([slot.gradient() is not None for slot in slots], dtype=torch.int32)
+    ranks_with = allreduce_async_(present, name=f"{settings.name}.present", op=Sum, process_set=settings.process_set)
+    for slot in slots:
+        gradient = slot.gradient()
+        if gradient is not None:
+            gradients.start(slot, gradient)
+    somewhere = [slot for slot, count in zip(slots, ranks_with.wait().tolist(), strict=True) if count]
+    for slot, gradient in gradients.finish(somewhere).items():
+        slot.parameter.grad = gradient

@@ -1,0 +1,291 @@
+"""An optimizer whose step uses the gradients of all ranks."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ringcomm.torch import loss_scaling, mpi_ops
+from ringcomm.torch.adasum_optimizer import _DistributedAdasumOptimizer
+from ringcomm.torch.bridge import bucket_limits
+from ringcomm.torch.compression import Compression
+from ringcomm.torch.deltas import DeltaReducer
+from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
+from ringcomm.torch.reducer import GradientReducer
+from ringcomm.torch.settings import Settings
+
+
+class _DistributedOptimizer(torch.optim.Optimizer):
+    """What DistributedOptimizer adds to an optimizer's class: its contents become a subclass of that class."""
+
+    _base: Any  # the optimizer's own class
+    _reducer: GradientReducer | None  # None where there is nobody to reduce with
+    _parameter_names: dict[torch.Tensor, str]
+    op: Any
+    process_set: Any
+
+    def synchronize(self) -> None:
+        """Waits until the gradients are reduced; then ``.grad`` of every parameter is the same on all ranks."""
+        if self._reducer is not None:
+            self._reducer.synchronize()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it, ``step()`` takes the gradients as they are, because ``synchronize()`` has been called::
+
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        """
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
+        """Reduces the gradients, then takes the optimizer's step.
+
+        The gradients of a ``closure`` are reduced each time it is called. ``grad_scaler`` is given by
+        ``torch.amp.GradScaler.step``: then gradients are unscaled, and the step is left out on all ranks if any of them
+        had an overflow.
+        """
+        if grad_scaler is not None:
+            return self._scaled_step(grad_scaler, **kwargs)
+        if not self._should_synchronize:
+            self._synchronized = False
+            return self._base.step(self, closure, **kwargs)
+        if self._synchronized:
+            warnings.warn(
+                "optimizer.step() called without optimizer.skip_synchronize() after synchronize(): the gradients are "
+                "reduced once more, at a cost.",
+                stacklevel=2,
+            )
+        if closure is None:
+            self.synchronize()
+            self._synchronized = False
+            return self._base.step(self, **kwargs)
+        result = self._base.step(self, self._reducing(closure), **kwargs)
+        self._synchronized = False
+        return result
+
+    def _waits_for_reduction(self) -> bool:
+        """Whether step() would reduce gradients that have not been reduced."""
+        if self._reducer is None or not self._should_synchronize:
+            return False
+        return not self._synchronized or self._reducer.has_gradients()
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Tells torch.amp.GradScaler to leave unscaling and overflows to step()."""
+        return self._waits_for_reduction() or bool(vars(self).get("_step_supports_amp_scaling"))
+
+    def _scaled_step(self, scaler: Any, **kwargs: Any) -> Any:
+        if self._waits_for_reduction():
+            assert self._reducer is not None
+            unscaled = loss_scaling.is_unscaled(scaler, self)
+            if unscaled:
+                self._reducer.told_of_changes()
+            self.synchronize()
+            if unscaled:
+                loss_scaling.share_overflow(self, scaler, self._reducer.settings.name, self.process_set)
+        self._synchronized = False
+        return loss_scaling.step_if_finite(self, scaler, lambda: self._base.step(self, **kwargs))
+
+    def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def evaluate() -> Any:
+            loss = closure()
+            self.synchronize()
+            return self._agreed_loss(loss)
+
+        return evaluate
+
+    def _agreed_loss(self, loss: Any) -> Any:
+        """LBFGS decides by the loss how often it calls the closure: ranks must see one loss, or they part."""
+        if self._reducer is None or not isinstance(self, torch.optim.LBFGS):
+            return loss
+        value = torch.as_tensor(loss).detach().clone()
+        return mpi_ops.allreduce_(
+            value, name=f"{self._reducer.settings.name}.loss", op=self.op, process_set=self.process_set
+        )
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the optimizer's own.
+
+        After a backward pass without ``step()`` it drops what has been reduced of it; call it on all ranks then.
+        """
+        if self._reducer is not None:
+            self._reducer.discard()
+        self._base.zero_grad(self, *args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        if self._reducer is not None:
+            self._reducer.discard()
+        self._synchronized = False
+        self._should_synchronize = True
+        self._base.load_state_dict(self, *args, **kwargs)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's own; call it on all ranks. The new parameters are reduced from the next step on."""
+        self._base.add_param_group(self, param_group)
+        group = len(self.param_groups) - 1
+        new = [
+            (f"allreduce.noname.{group}.{i}", p)
+            for i, p in enumerate(self.param_groups[group]["params"])
+            if p not in self._parameter_names
+        ]
+        self._parameter_names.update((p, name) for name, p in new)
+        if self._reducer is not None:
+            self._reducer.add(new)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """How many backward passes add up before the gradients are reduced."""
+        self.backward_passes_per_step = passes
+        if self._reducer is not None:
+            self._reducer.settings.passes = passes
+
+
+# The base's step runs the step hooks and the profiler's mark; without this torch would run them around ours too.
+_DistributedOptimizer.step.hooked = True  # type: ignore[attr-defined]
+
+
+def _names(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
+) -> list[tuple[str, torch.Tensor]]:
+    """Names of the optimizer's parameters, as given and checked, or made up."""
+    in_groups = [p for group in optimizer.param_groups for p in group["params"]]
+    if named_parameters is None:
+        return [
+            (f"allreduce.noname.{i}.{j}", p)
+            for i, group in enumerate(optimizer.param_groups)
+            for j, p in enumerate(group["params"])
+        ]
+    named = list(named_parameters)
+    if any(not isinstance(pair, tuple) for pair in named):
+        raise ValueError("named_parameters takes (name, parameter) tuples, as model.named_parameters() gives them")
+    twice = sorted(name for name, count in Counter(name for name, _ in named).items() if count > 1)
+    if twice:
+        raise ValueError(f"named_parameters has these names more than once: {', '.join(twice)}")
+    names = {id(p): name for name, p in named}
+    without = [p for p in in_groups if id(p) not in names]
+    if without:
+        raise ValueError(
+            "named_parameters leaves out parameters of the optimizer, of shapes "
+            + ", ".join(str(tuple(p.shape)) for p in without)
+        )
+    # In the order of the groups: named_parameters may hold more, and in another order.
+    return [(names[id(p)], p) for p in in_groups]
+
+
+def _check_groups(groups: Any) -> None:
+    if groups is None:
+        return
+    if not isinstance(groups, list):
+        if isinstance(groups, int) and groups > 0:
+            return
+        raise ValueError("groups must be a positive number, or a list of lists of parameters")
+    seen: set[int] = set()
+    for parameter in itertools.chain.from_iterable(groups):
+        if not isinstance(parameter, torch.Tensor):
+            raise ValueError("groups must hold tensors")
+        if id(parameter) in seen:
+            raise ValueError("a parameter is in groups more than once")
+        seen.add(id(parameter))
+
+
+def _subclassed(optimizer: torch.optim.Optimizer, additions: type) -> Any:
+    """The optimizer again, as an object of a subclass of its class, with what `additions` holds.
+
+    All is shared and not copied: a scheduler or script that holds the first optimizer still acts on this one. But a
+    scheduler made before has put a wrapper of the first one's step into that instance, which is not for this one.
+    """
+    base = type(optimizer)
+    own = {key: value for key, value in vars(additions).items() if key not in ("__dict__", "__weakref__")}
+    wrapped: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base}))
+    wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items() if key != "step")
+    return wrapped
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: Any = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list[Sequence[torch.Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: Any = global_process_set,
+) -> Any:
+    """An optimizer like ``optimizer`` whose ``step()`` uses gradients reduced over all ranks.
+
+    It is of a subclass of the optimizer's class and shares its state, parameter groups and defaults; use it in its
+    place. Gradients are reduced while backward makes them. Call ``step()`` equally often on all ranks.
+
+    A parameter that has no gradient on some ranks counts as zeros there. One that has none on any rank keeps ``grad``
+    as it was, None mostly, so that the optimizer leaves it alone as it would in one process (Horovod gives it a
+    gradient of zeros).
+
+    Args:
+        optimizer: any ``torch.optim.Optimizer``. named_parameters: usually ``model.named_parameters()``; names for
+        messages. None: numbered. compression: ``Compression.none``, ``.fp16``, ``.bf16`` (what travels), or a
+        compressor class of your own. backward_passes_per_step: gradients of so many passes add up locally before they
+        are reduced. They are not divided by it. op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the
+        ranks; or ``Adasum``, which is not of gradients: every rank takes the step on its own, and the changes of the
+        parameters are combined (`ringcomm.torch.deltas`). gradient_predivide_factor: with ``Average``, divides by this
+        before the sum, and by size / this after it. num_groups: the older name of ``groups`` as a number. groups:
+        reduce these parameters together: how many groups to make, or a list of lists of parameters. sparse_as_dense:
+        sparse gradients travel dense, and become sparse again. process_set: the ranks to reduce over; on others
+        nothing is reduced.
+
+    Raises:
+        ValueError: for arguments that do not fit; for parameters that are not in CPU memory.
+
+    ``step()`` and ``synchronize()`` raise MismatchError on every rank if ranks wrap different parameters.
+    ``backward()`` raises AssertionError if it is called more often than ``backward_passes_per_step`` without
+    ``step()`` or ``zero_grad()``.
+    """
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor needs op=Average")
+    if backward_passes_per_step <= 0:
+        raise ValueError(f"backward_passes_per_step must be positive, not {backward_passes_per_step}")
+    process_set.session()  # refuses one that is not in use
+    if num_groups != 0:
+        warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=2)
+        groups = num_groups if groups is None else groups
+    names = _names(optimizer, named_parameters)
+    _check_groups(groups)
+    together = process_set.included() and process_set.size() > 1
+    adasum = op == Adasum and together
+    wrapped = _subclassed(optimizer, _DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
+    wrapped._parameter_names = {p: name for name, p in names}
+    wrapped._compression = compression
+    wrapped.backward_passes_per_step = backward_passes_per_step
+    wrapped.op = op
+    wrapped.gradient_predivide_factor = gradient_predivide_factor
+    wrapped.sparse_as_dense = sparse_as_dense
+    wrapped.process_set = process_set
+    wrapped._synchronized, wrapped._should_synchronize = False, True
+    wrapped._reducer = None
+    if together:
+        settings = Settings(
+            op,
+            gradient_predivide_factor,
+            compression,
+            backward_passes_per_step,
+            groups,
+            sparse_as_dense,
+            process_set,
+            bucket_limits(),
+        )
+        wrapped._reducer = DeltaReducer(settings, names) if adasum else GradientReducer(settings, names)
+    return wrapped

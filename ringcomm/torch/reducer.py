@@ -1,0 +1,181 @@
+"""Reduces the gradients of one optimizer while backward makes them.
+
+A hook on each parameter copies the gradient into its bucket; a full bucket travels at once. ``synchronize`` sends
+what is left, waits, and makes every ``.grad`` the reduced gradient, which lies in the bucket: nothing is copied back.
+
+The first two steps only watch: the order of the gradients in the first one, as rank 0 saw it, becomes the order of
+the buckets for good. If a script lets gradients flow into parameters and then clears them instead of stepping (into a
+GAN's discriminator, while the generator trains), if it changes them before it steps (clips them), or if a gradient
+comes in parts (reentrant checkpointing), these parameters are sent by ``synchronize`` only: so nothing is sent that is
+not wanted, and nothing before it is complete. A script that begins with that later is put right in that step (a second
+hook, which runs before a gradient is added to, keeps autograd off gradients that are on their way), but for changes,
+which are an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from ringcomm.errors import HorovodInternalError
+from ringcomm.torch.agreement import agree
+from ringcomm.torch.firing import NestedBackward
+from ringcomm.torch.gradient_plan import GradientPlan
+from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
+from ringcomm.torch.named_gradients import reduce_by_name
+from ringcomm.torch.settings import Settings
+from ringcomm.torch.slot import Slot
+
+WATCHED_STEPS = 2  # steps before hooks send anything
+
+
+class GradientReducer(HookedParameters):
+    """The gradients of one optimizer.
+
+    All ranks of the process set make one for the same parameters, and synchronize equally often. Parameters that are
+    added join the plan at the end of this step.
+    """
+
+    def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self.settings = settings
+        self._plan: GradientPlan | None = None
+        self._generation = 0
+        self._steps = 0
+        self._send_early = True  # False: gradients have flowed here that were not for us
+        self._nested = NestedBackward()
+        self._fired = 0
+        self._changed = False  # gradients that were on their way
+        super().__init__(parameters)
+
+    def __del__(self) -> None:
+        super().__del__()
+        plan = getattr(self, "_plan", None)
+        if plan is not None:
+            plan.abandon()
+
+    # ---- during backward ---------------------------------------------------------------------------------------------
+    def before_gradient(self, slot: Slot) -> None:
+        if not slot.final or slot.split:
+            return
+        if slot.parameter.grad is None:  # cleared by the script: what is on its way was not for us
+            self._take_back()
+        elif self._nested():
+            slot.split = slot.late = True
+            slot.parameter.grad = None
+        else:
+            raise AssertionError(TOO_OFTEN.format(name=slot.name))
+
+    def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
+        if slot.final:  # the rest of it
+            return
+        if slot.fired < 0:
+            slot.fired, self._fired = self._fired, self._fired + 1
+        if self._nested():
+            slot.late = True
+            return
+        if not slot.count_pass(gradient):
+            self._send_early = False
+        if slot.late:
+            return
+        if slot.passes > self.settings.passes:
+            raise AssertionError(TOO_OFTEN.format(name=slot.name))
+        if slot.passes == self.settings.passes:
+            self._send(slot)
+
+    def _send(self, slot: Slot) -> None:
+        plan = self._plan
+        early = self._send_early and self._steps >= WATCHED_STEPS
+        if early and plan is not None and plan.usable() and plan.holds(slot):
+            plan.begin()
+            plan.hand_over(slot)
+            gradient = slot.gradient()
+            if gradient is not None:
+                slot.watch.look(gradient)
+
+    def has_gradients(self) -> bool:
+        """Whether any has come since the last reduction."""
+        return self._fired > 0
+
+    def told_of_changes(self) -> None:
+        """The script has changed gradients since backward."""
+        self._send_early = False
+        self._changed = any(slot.final for slot in self._slots)
+
+    def _look_for_changes(self) -> None:
+        for slot in self._slots:
+            if slot.fired >= 0 and not slot.split and not slot.watch.untouched(slot.gradient()):
+                if slot.final:
+                    self._changed = True
+                elif not slot.late:
+                    self._send_early = False
+        if self._changed:
+            self._send_early = False
+
+    def _take_back(self) -> None:
+        """Waits for what has been sent and forgets it; gradients that have come since stay."""
+        assert self._plan is not None
+        kept = {slot for slot in self._plan.slots if not slot.final}
+        for slot in kept:
+            slot.leave_bucket()
+        self._send_early = False
+        try:
+            self._plan.run(kept, False, dropped=True)
+        finally:
+            self.restart()
+
+    # ---- the end of a step -------------------------------------------------------------------------------------------
+    def synchronize(self) -> None:
+        """Sends what is left, waits for all of it, and makes every ``.grad`` the reduced one.
+
+        A parameter that had a gradient on some rank has one on all ranks now; one that had none anywhere keeps
+        ``.grad``.
+        """
+        self.hook_new()
+        wants_new_plan = self._plan is None or len(self._slots) > len(self._plan.slots)
+        self._look_for_changes()
+        reduced: set[Slot] = set()
+        try:
+            if self._plan is not None and self._plan.usable():
+                reduced = set(self._plan.slots)
+                wants_new_plan = self._plan.run(set(), wants_new_plan, dropped=False, changed=self._changed)
+            else:
+                self._plan, wants_new_plan = None, True
+            if wants_new_plan:  # on all ranks, for the flag has been exchanged
+                self._renew(reduced)
+            self._steps += 1
+        except HorovodInternalError:
+            self._send_early = False  # whatever a rank's script did, it may do again
+            raise
+        finally:
+            self.restart()
+
+    def _renew(self, reduced: set[Slot]) -> None:
+        """Makes a plan for all parameters, and uses it for those not yet reduced in this step."""
+        generation = self._generation + 1
+        name = f"{self.settings.name}.plan{generation}"
+        agreed = agree(self._slots, self.settings.text(), name, self.settings.process_set)
+        if not agreed.complete:  # a plan must be made by all ranks; the next step asks again
+            left = [slot for slot in self._slots if slot not in reduced]
+            reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse))
+            return
+        if self._plan is not None:
+            self._plan.close()
+        self._plan, self._generation = None, generation
+        self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed)
+        self._plan.run(reduced, False, dropped=False)
+
+    def discard(self) -> None:
+        """The gradients of this step are not wanted; what has been sent of them is waited for."""
+        if any(slot.passes for slot in self._slots):
+            self._send_early = False
+        try:
+            if self._plan is not None and self._plan.begun and self._plan.usable():
+                self._plan.run(set(), False, dropped=True)
+        finally:
+            self.restart()
+
+    def restart(self) -> None:
+        self._fired, self._changed = 0, False
+        super().restart()

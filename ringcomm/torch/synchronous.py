@@ -1,0 +1,203 @@
+"""Operations that wait for their result, and the same in place. Autograd flows through those that are not in place.
+
+The opening of `ringcomm.torch.asynchronous` says what ``name`` and ``process_set`` mean. All raise
+HorovodInternalError: ``MismatchError`` (on every rank; the job goes on) if ranks disagree on dtype, shape, op or root
+of a name, ``RankLeftError``, ``ShutDownError`` and ``PeerLostError``; and ValueError for arguments that make no
+sense, tensors outside CPU memory, and a name that is in flight already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ringcomm import named
+from ringcomm.ops import Average, chosen_op
+from ringcomm.process_sets import global_process_set
+from ringcomm.torch import autograd
+from ringcomm.torch.asynchronous import (
+    allreduce_async_,
+    broadcast_async_,
+    grouped_allreduce_async_,
+    synchronize,
+)
+from ringcomm.torch.compression import Compression
+
+Tensor = torch.Tensor
+
+
+def allreduce(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+) -> Tensor:
+    """The reduction of every rank's tensor, on every rank.
+
+    Args:
+        tensor: the same shape and dtype on every rank; floating, integer or bool. average: deprecated: True for
+        ``op=Average``, False for ``op=Sum``. name: of the operation. compression: what travels: ``Compression.none``,
+        ``.fp16``, ``.bf16`` or a compressor of your own. op: ``Average`` (if None), ``Sum``, ``Min``, ``Max``,
+        ``Product`` or ``Adasum`` (of floating tensors; each is one vector, also in a group). An average of integers is
+        rounded toward zero. prescale_factor, postscale_factor: factors before and after the reduction. process_set:
+        the ranks that take part.
+
+    Returns:
+        A new tensor of the same shape and dtype.
+
+    Raises:
+        ValueError: if both ``op`` and ``average`` are given.
+    """
+    sent, context = compression.compress(tensor)
+    reduced = autograd.Allreduce.apply(
+        False, name, chosen_op(op, average), prescale_factor, postscale_factor, process_set, sent
+    )
+    return compression.decompress(reduced, context)
+
+
+def allreduce_(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+) -> Tensor:
+    """`allreduce` in place; returns the tensor."""
+    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
+
+
+def grouped_allreduce(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+) -> list[Tensor]:
+    """`allreduce` of several tensors that travel together."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    reduced = autograd.Allreduce.apply(
+        True, name, chosen_op(op, average), prescale_factor, postscale_factor, process_set, *(sent for sent, _ in pairs)
+    )
+    return [compression.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+
+
+def grouped_allreduce_(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = global_process_set,
+) -> list[Tensor]:
+    """`grouped_allreduce` in place; returns the tensors."""
+    return synchronize(
+        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+    )
+
+
+def allgather(tensor: Tensor, name: str | None = None, process_set: Any = global_process_set) -> Tensor:
+    """Every rank's tensor, joined on the first dimension in the order of the ranks.
+
+    Args:
+        tensor: the same dtype and shape on every rank, but for the first dimension. Without dimensions it counts as
+        one row.
+
+    Returns:
+        A new tensor whose first dimension is the sum of all ranks'.
+    """
+    return autograd.Allgather.apply(False, name, process_set, tensor)
+
+
+def grouped_allgather(
+    tensors: Sequence[Tensor], name: str | None = None, process_set: Any = global_process_set
+) -> list[Tensor]:
+    """`allgather` of several tensors that travel together."""
+    return list(autograd.Allgather.apply(True, name, process_set, *tensors))
+
+
+def broadcast(tensor: Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set) -> Tensor:
+    """The root's values, as a new tensor on every rank.
+
+    Args:
+        tensor: the same shape and dtype on every rank.
+        root_rank: a global rank, also within a process set.
+    """
+    return autograd.Broadcast.apply(root_rank, name, process_set, tensor)
+
+
+def broadcast_(
+    tensor: Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
+) -> Tensor:
+    """`broadcast` in place; returns the tensor."""
+    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+
+
+def alltoall(tensor: Tensor, splits: Any = None, name: str | None = None, process_set: Any = global_process_set) -> Any:
+    """Sends rows of the first dimension to each rank, and joins what comes, in the order of the ranks.
+
+    Args:
+        tensor: the same dtype and shape on every rank, but for the first dimension. splits: how many rows go to each
+        rank: a tensor or list of integers; rows past their sum go nowhere. None: the same number to each, which must
+            come out even.
+
+    Returns:
+        The rows received; with ``splits`` given, also how many came from each rank (int32, or the dtype of the splits
+        tensor).
+    """
+    return autograd.Alltoall.apply(splits, name, process_set, tensor)
+
+
+def reducescatter(
+    tensor: Tensor,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: Any = Average,
+    process_set: Any = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Tensor:
+    """Reduces as `allreduce` does, and gives each rank its share of the rows.
+
+    Args:
+        tensor: the same shape, of at least one dimension, and dtype on every rank.
+
+    Returns:
+        The first dimension divided by the number of ranks; where that leaves a rest, the first ranks have one row more.
+    """
+    sent, context = compression.compress(tensor)
+    reduced = autograd.Reducescatter.apply(False, name, op, process_set, prescale_factor, postscale_factor, sent)
+    return compression.decompress(reduced, context)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: Any = Average,
+    process_set: Any = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Tensor]:
+    """`reducescatter` of several tensors that travel together."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    reduced = autograd.Reducescatter.apply(
+        True, name, op, process_set, prescale_factor, postscale_factor, *(sent for sent, _ in pairs)
+    )
+    return [compression.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+
+
+def barrier(process_set: Any = global_process_set) -> None:
+    """Returns once every rank of the set has called it."""
+    named.submit(process_set, named.barrier(process_set)).wait()

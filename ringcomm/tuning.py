@@ -1,0 +1,211 @@
+"""What the network and the hosts are like, measured between ranks through the transport and the executor that run the
+collectives. The numbers price schedules (csrc/schedule/price.cpp); docs/tuning.md says what they mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ringcomm import _core, rules, tuning_cache
+from ringcomm.bootstrap import Topology
+from ringcomm.calls import ALLREDUCE, BROADCAST
+from ringcomm.config import NETWORK, Config
+from ringcomm.links import Link, MpiLink
+
+logger = logging.getLogger("ringcomm")
+
+TINY, SHORT, USUAL = 8, 8 << 10, 60 << 10  # bytes of messages: latency, and two that tell the rate
+BURST = 64  # messages posted together
+SECONDS = 0.04  # that one measurement should take
+REPEAT = 5
+_BYTES, _MOVED = _core.DTYPES.index("uint8"), _core.OPS.index("max")
+
+
+def settle(link: Link, config: Config, known: dict[str, float] | None) -> Config:
+    """The same options on every rank, with the network's numbers filled in where they can be had. Collective.
+
+    Args:
+        config: agreed already; what it gives holds.
+        known: rank 0's `recall`.
+
+    Raises:
+        ValueError: rank 0's tuning file cannot be used.
+    """
+    rules.parse(config.tuning_file)  # raises on every rank if rank 0's cannot be used
+    several_hosts = len(link.topology.hosts) > 1
+    measuring = config.tune == "on" or (config.tune == "auto" and several_hosts and known is None)
+    if config.alpha > 0 and config.beta > 0:  # given, or settled for the communicator that this one is a part of
+        measuring = False
+    if measuring and link.size > 1 and isinstance(link, MpiLink):
+        known = measure(link)
+        if link.rank == 0:
+            tuning_cache.save(link.topology, known)
+    filled: dict[str, Any] = {name: value for name, value in (known or {}).items() if getattr(config, name) == 0}
+    return dataclasses.replace(config, **filled)
+
+
+def recall(link: Link, config: Config) -> dict[str, float] | None:
+    """What was measured on this machine before, if it may be used. For rank 0; not collective."""
+    if config.tune == "off" or link.rank != 0 or link.size == 1 or not isinstance(link, MpiLink):
+        return None
+    return tuning_cache.load(link.topology)
+
+
+def measure(link: Link) -> dict[str, float]:
+    """Numbers by the names of ringcomm.config.NETWORK, those of rank 0; less than a second for each level. Collective.
+
+    Between hosts the first ranks of all measure at the same time, each sending and waiting, as schedules run: what a
+    round costs depends on how busy all of them keep cores and links. Inside hosts the first two ranks of each.
+    """
+    begun = time.perf_counter()
+    numbers = dict.fromkeys(NETWORK, 0.0)
+    between, within = groups(link.topology)
+    if link.rank in between:
+        with Circle(link, between) as circle:
+            numbers |= circle.level()
+    for pair in within:
+        if link.rank in pair:
+            with Circle(link, pair) as circle:
+                near = circle.level()
+                numbers |= {"host_alpha": near["alpha"], "host_beta": near["beta"]}
+    numbers |= {"gamma": reducing(), "copy": copying()}
+    agreed = _from_rank_0(link, numbers)
+    if link.rank == 0:
+        logger.info("measured the network in %.2f s: %s", time.perf_counter() - begun, agreed)
+    return agreed
+
+
+def groups(topology: Topology) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+    """Ranks that measure together: the first ones of all hosts (none if there is one host), and the first two of each
+    host. Rank 0 is among those of each level, if there are any."""
+    hosts = topology.hosts
+    between = tuple(ranks[0] for ranks in hosts) if len(hosts) > 1 else ()
+    return between, [(ranks[0], ranks[1]) for ranks in hosts if len(ranks) > 1]
+
+
+class Circle:
+    """Ranks that send on and receive, round after round, all at once: by dissemination, so that after some rounds each
+    has waited for all. Every rank sends one message and takes one in each round; two ranks exchange theirs."""
+
+    def __init__(self, link: Link, ranks: Sequence[int]) -> None:
+        self._link, self._ranks = link, ranks
+        self._me = ranks.index(link.rank)
+        self._channel = _channel(link, ranks, self._me)
+        self._known: set[int] = set()
+
+    def __enter__(self) -> Circle:
+        self.send_around(TINY, 2 * len(self._ranks).bit_length())  # makes connections
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        del self._channel
+
+    def level(self) -> dict[str, float]:
+        """alpha, beta, gap and hidden of the links between the ranks."""
+        tiny, short, usual = (self.round(nbytes) for nbytes in (TINY, SHORT, USUAL))
+        beta = max((usual - short) / (USUAL - SHORT), 1e-13)
+        alpha = max(tiny - TINY * beta, 1e-9)
+        hidden = min(max(alpha + SHORT * beta - short, 0.0), alpha)
+        return {"alpha": alpha, "beta": beta, "gap": min(self.gap(), alpha), "hidden": hidden}
+
+    def round(self, nbytes: int) -> float:
+        """Seconds of one round with messages of so many bytes, in a row of them."""
+        rounds = 4
+        for _ in range(2):  # the second one also uses up what links have saved while they were idle
+            rounds = self._agree(round(SECONDS * rounds / max(self.send_around(nbytes, rounds), 1e-9)), 4, 2000)
+        return statistics.median(self.send_around(nbytes, rounds) / rounds for _ in range(REPEAT))
+
+    def gap(self) -> float:
+        """Seconds that each further one of many tiny messages takes."""
+        channel = _channel(self._link, self._ranks, self._me, segment=2 * TINY, window=BURST)
+        times = [[self.send_around(n * TINY, 1, channel) for n in (1, BURST)] for _ in range(6 * REPEAT)]
+        one, many = (statistics.median(row[i] for row in times[REPEAT:]) for i in (0, 1))
+        return max((many - one) / (BURST - 1), 1e-9)
+
+    def send_around(self, nbytes: int, rounds: int, channel: _core.Channel | None = None) -> float:
+        """Seconds that this takes."""
+        name = f"around{rounds}"
+        if channel is None:
+            channel = self._channel
+        if channel is not self._channel or rounds not in self._known:
+            channel.add_algorithm(dissemination(self._me, len(self._ranks), rounds, name))
+        if channel is self._channel:
+            self._known.add(rounds)
+        memory = np.zeros(2 * nbytes, np.uint8)
+        _run(channel, BROADCAST, memory[:1])  # all are here
+        begun = time.perf_counter()
+        _run(channel, ALLREDUCE, memory, name)
+        return time.perf_counter() - begun
+
+    def _agree(self, number: int, least: int, most: int) -> int:
+        agreed = np.array([min(max(number, least), most)], np.int64)
+        _run(self._channel, BROADCAST, agreed.view(np.uint8))
+        return int(agreed[0])
+
+
+def dissemination(me: int, size: int, rounds: int, name: str) -> _core.Schedule:
+    """Sends block 0 and takes block 1, in round k to and from the ranks 2^k away, and from the nearest again after the
+    farthest. (No all-reduce, but the executor runs what it is given.)"""
+    distances = [1 << k for k in range((size - 1).bit_length())]
+
+    def steps(distance: int) -> list[_core.Step]:
+        to, origin = (me + distance) % size, (me - distance) % size
+        return [_core.Step("send", to, 0, -1, False), _core.Step("receive", origin, 1, -1, False)]
+
+    listed = [steps(distances[k % len(distances)]) for k in range(rounds)]
+    return _core.Schedule("allreduce", name, me, size, 0, 2, [], listed)
+
+
+def _channel(link: Link, peers: Sequence[int], me: int, segment: int = 1 << 40, window: int = 1) -> _core.Channel:
+    guess = _core.Network(**NETWORK)
+    config = _core.ChannelConfig(segment, 1 << 20, window, False, guess, [], [])
+    return _core.Channel(link.ordered, peers, me, 0, link.tags, None, 0, config)
+
+
+def _run(channel: _core.Channel, collective: int, memory: npt.NDArray[np.uint8], algorithm: str = "") -> None:
+    place = memory.ctypes.data
+    channel.run(
+        collective, _BYTES, _MOVED, 0, algorithm, place, place, len(memory), None, None, 1.0, 1.0, 1, -1, "", 0, ""
+    )
+
+
+def _from_rank_0(link: Link, numbers: dict[str, float]) -> dict[str, float]:
+    """Over a channel of ours: ranks that wait there sleep, and do not disturb those that still measure."""
+    values = np.array([numbers[name] for name in NETWORK])
+    _run(_channel(link, range(link.size), link.rank), BROADCAST, values.view(np.uint8))
+    return dict(zip(NETWORK, map(float, values), strict=True))
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def reducing(nbytes: int = 1 << 20) -> float:
+    """Seconds per byte of a sum of float32."""
+    x, y = np.ones(nbytes // 4, np.float32), np.ones(nbytes // 4, np.float32)
+    dtype, op = _core.DTYPES.index("float32"), _core.OPS.index("sum")
+    target, source = x.ctypes.data, y.ctypes.data
+    return _best(lambda: _core.kernel_reduce(dtype, op, target, target, source, len(x))) / nbytes
+
+
+def copying(nbytes: int = 4 << 20) -> float:
+    """Seconds per byte of a copy."""
+    x, y = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
+    return _best(lambda: _core.kernel_copy(x.ctypes.data, y.ctypes.data, nbytes)) / nbytes
+
+
+def _best(call: Callable[[], None]) -> float:
+    """The median of what it takes for a while."""
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS / 4
+    while len(times) < 5 or time.perf_counter() < end:
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)

@@ -1,0 +1,79 @@
+"""Where measured networks are kept: the user's cache directory, a file per machine and topology."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from ringcomm.bootstrap import Topology
+from ringcomm.config import NETWORK
+from ringcomm.version import __version__
+
+logger = logging.getLogger("ringcomm")
+
+
+def key(topology: Topology) -> dict[str, Any]:
+    """What two jobs have in common if one's network is the other's: kind of machine, its MPI, and how ranks lie."""
+    from ringcomm.cli.info import cpu_name
+    from ringcomm.mpi_library import load
+
+    vendor, version = load().get_vendor()
+    per_host = [len(ranks) for ranks in topology.hosts]
+    return {
+        "hosts": len(topology.hosts),
+        "ranks_per_host": [min(per_host), max(per_host)],
+        "machine": re.sub(r"\d+", "#", topology.host_names[0]),  # node17 is as good as node18
+        "cpu": cpu_name(),
+        "mpi": f"{vendor} {'.'.join(map(str, version))}",
+    }
+
+
+def directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "ringcomm"
+
+
+def path(topology: Topology) -> Path:
+    text = json.dumps(key(topology), sort_keys=True)
+    return directory() / f"network-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.json"
+
+
+def load(topology: Topology) -> dict[str, float] | None:
+    """What was measured for this topology; None if nothing was, or it cannot be read."""
+    try:
+        kept = json.loads(path(topology).read_text(encoding="utf-8"))["network"]
+        network = {name: float(kept[name]) for name in NETWORK}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        logger.debug("what was measured of the network cannot be used: %s", error)
+        return None
+    return network if all(math.isfinite(value) and value >= 0 for value in network.values()) else None
+
+
+def save(topology: Topology, network: dict[str, float]) -> Path | None:
+    """Keeps it for later jobs. None if it cannot be kept, which is no error."""
+    document = {
+        "key": key(topology),
+        "network": network,
+        "units": "seconds, per message or byte",
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "ringcomm": __version__,
+    }
+    try:
+        file = path(topology)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}.tmp")
+        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        draft.replace(file)
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home directory
+        logger.debug("what was measured of the network is not kept: %s", error)
+        return None
+    return file

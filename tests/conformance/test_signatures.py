@@ -1,0 +1,163 @@
+"""Every public name of horovod.torch 0.28, its arguments in their order, and their defaults."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import ringcomm.torch as hvd
+from ringcomm.torch import elastic, functions, mpi_ops
+
+none, world = hvd.Compression.none, hvd.global_process_set
+
+REQUIRED = inspect.Parameter.empty
+R = REQUIRED
+REDUCE = {"average": None, "name": None, "op": None, "prescale_factor": 1.0, "postscale_factor": 1.0}
+REDUCE_COMPRESSED = {
+    "average": None,
+    "name": None,
+    "compression": none,
+    "op": None,
+    "prescale_factor": 1.0,
+    "postscale_factor": 1.0,
+    "process_set": world,
+}
+SCATTER = {"name": None, "op": hvd.Average, "process_set": world, "prescale_factor": 1.0, "postscale_factor": 1.0}
+SCATTER_COMPRESSED = {
+    "name": None,
+    "compression": none,
+    "op": hvd.Average,
+    "process_set": world,
+    "prescale_factor": 1.0,
+    "postscale_factor": 1.0,
+}
+NAMED: dict[str, Any] = {"name": None, "process_set": world}
+WITHOUT_ARGUMENTS = (
+    *("size", "rank", "local_size", "local_rank", "cross_size", "cross_rank", "is_homogeneous"),
+    *("mpi_threads_supported", "mpi_enabled", "mpi_built", "gloo_enabled", "gloo_built", "nccl_built", "ddl_built"),
+    *("ccl_built", "cuda_built", "rocm_built"),
+)
+
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "allreduce": {"tensor": R, **REDUCE_COMPRESSED},
+    "allreduce_": {"tensor": R, **REDUCE, "process_set": world},
+    "allreduce_async": {"tensor": R, **REDUCE, "process_set": world},
+    "allreduce_async_": {"tensor": R, **REDUCE, "process_set": world},
+    "grouped_allreduce": {"tensors": R, **REDUCE_COMPRESSED},
+    "grouped_allreduce_": {"tensors": R, **REDUCE, "process_set": world},
+    "grouped_allreduce_async": {"tensors": R, **REDUCE, "process_set": world},
+    "grouped_allreduce_async_": {"tensors": R, **REDUCE, "process_set": world},
+    "sparse_allreduce_async": {"tensor": R, "name": R, "op": R, "process_set": world},
+    "allgather": {"tensor": R, **NAMED},
+    "allgather_async": {"tensor": R, **NAMED},
+    "grouped_allgather": {"tensors": R, **NAMED},
+    "grouped_allgather_async": {"tensors": R, **NAMED},
+    "broadcast": {"tensor": R, "root_rank": R, **NAMED},
+    "broadcast_": {"tensor": R, "root_rank": R, **NAMED},
+    "broadcast_async": {"tensor": R, "root_rank": R, **NAMED},
+    "broadcast_async_": {"tensor": R, "root_rank": R, **NAMED},
+    "alltoall": {"tensor": R, "splits": None, **NAMED},
+    "alltoall_async": {"tensor": R, "splits": None, **NAMED},
+    "reducescatter": {"tensor": R, **SCATTER_COMPRESSED},
+    "reducescatter_async": {"tensor": R, **SCATTER},
+    "grouped_reducescatter": {"tensors": R, **SCATTER_COMPRESSED},
+    "grouped_reducescatter_async": {"tensors": R, **SCATTER},
+    "barrier": {"process_set": world},
+    "join": {"device": -1},
+    "poll": {"handle": R},
+    "synchronize": {"handle": R},
+    "init": {"comm": None, "process_sets": None},
+    "shutdown": {},
+    "is_initialized": {},
+    "start_timeline": {"file_path": R, "mark_cycles": False},
+    "stop_timeline": {},
+    **{name: {} for name in WITHOUT_ARGUMENTS},
+    "add_process_set": {"process_set": R},
+    "remove_process_set": {"process_set": R},
+    "broadcast_parameters": {"params": R, "root_rank": R},
+    "broadcast_optimizer_state": {"optimizer": R, "root_rank": R, "model": None},
+    "broadcast_object": {"obj": R, "root_rank": 0, "name": None, "process_set": world},
+    "allgather_object": {"obj": R, "name": None},
+    "DistributedOptimizer": {
+        "optimizer": R,
+        "named_parameters": None,
+        "compression": none,
+        "backward_passes_per_step": 1,
+        "op": hvd.Average,
+        "gradient_predivide_factor": 1.0,
+        "num_groups": 0,
+        "groups": None,
+        "sparse_as_dense": False,
+        "process_set": world,
+    },
+    "SyncBatchNorm": {
+        "num_features": R,
+        "eps": 1e-5,
+        "momentum": 0.1,
+        "affine": True,
+        "track_running_stats": True,
+    },
+    "ProcessSet": {"ranks_or_comm": R},
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arguments(name: str) -> None:
+    ours = inspect.signature(getattr(hvd, name)).parameters
+    theirs = FUNCTIONS[name]
+    assert list(ours)[: len(theirs)] == list(theirs), "further arguments of ours come last"
+    for argument, default in theirs.items():
+        assert ours[argument].default == default, argument
+    extra = [ours[argument] for argument in list(ours)[len(theirs) :]]
+    assert all(one.default is not REQUIRED for one in extra)
+    assert name in hvd.__all__
+
+
+def test_constants_and_classes() -> None:
+    assert len({hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product}) == 6
+    assert issubclass(hvd.HorovodInternalError, RuntimeError)
+    assert str(hvd.HorovodInternalError()) == "" and str(hvd.HorovodInternalError(ValueError("why"))) == "why"
+    for compressor in (hvd.Compression.none, hvd.Compression.fp16):
+        assert list(inspect.signature(compressor.compress).parameters) == ["tensor"]
+        assert list(inspect.signature(compressor.decompress).parameters) == ["tensor", "ctx"]
+
+
+def test_modules() -> None:
+    """Where scripts look for names, besides ringcomm.torch itself."""
+    for name in FUNCTIONS:
+        if name not in ("DistributedOptimizer", "SyncBatchNorm") and not name.endswith(("_object", "_state", "ters")):
+            assert getattr(mpi_ops, name) is getattr(hvd, name)
+    for name in ("broadcast_object", "allgather_object", "broadcast_parameters", "broadcast_optimizer_state"):
+        assert getattr(functions, name) is getattr(hvd, name)
+    assert hvd.elastic is elastic
+    sampler = inspect.signature(elastic.ElasticSampler).parameters
+    assert [(one, sampler[one].default) for one in sampler] == [("dataset", R), ("shuffle", True), ("seed", 0)]
+    import ringcomm.torch.compression
+    import ringcomm.torch.elastic.sampler
+    import ringcomm.torch.optimizer
+    import ringcomm.torch.sync_batch_norm
+
+    assert ringcomm.torch.compression.Compressor and ringcomm.torch.optimizer.DistributedOptimizer
+    assert ringcomm.torch.sync_batch_norm.SyncBatchNorm is hvd.SyncBatchNorm
+
+
+def test_what_is_built() -> None:
+    assert hvd.mpi_built() and not (hvd.gloo_built() or hvd.gloo_enabled() or hvd.ddl_built() or hvd.ccl_built())
+    assert hvd.nccl_built() == 0 and not hvd.cuda_built() and not hvd.rocm_built()
+    assert not hvd.mpi_enabled(), "not before init()"
+
+
+def test_helpers() -> None:
+    mpi_ops.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2")
+    with pytest.raises(ImportError):
+        mpi_ops.check_extension("ringcomm.mxnet")
+    assert [n for n in range(-1, 10) if mpi_ops.num_rank_is_power_2(n)] == [1, 2, 4, 8]
+    assert mpi_ops.gpu_available("torch") in (True, False)
+    chosen = mpi_ops.handle_average_backwards_compatibility
+    assert chosen(None, None) == hvd.Average and chosen(hvd.Max, None) == hvd.Max
+    with pytest.warns(DeprecationWarning):
+        assert chosen(None, False) == hvd.Sum
+    with pytest.raises(ValueError):
+        chosen(hvd.Sum, True)

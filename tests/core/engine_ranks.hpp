@@ -1,0 +1,76 @@
+// Ranks as threads with an engine each, for the engine's tests.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "check.hpp"
+#include "engine/engine.hpp"
+#include "transport/threads.hpp"
+
+namespace ringcomm {
+
+using Random = std::mt19937_64;
+using Op_ = std::shared_ptr<Operation>;
+
+inline std::size_t below(Random& random, std::size_t n) { return static_cast<std::size_t>(random() % n); }
+
+struct Rank {
+  int rank, size;
+  std::shared_ptr<Worker> worker;
+  std::unique_ptr<Engine> engine;
+
+  Rank(const std::shared_ptr<ThreadsHub>& hub, int r, int s, EngineConfig config = {}, bool threaded = true,
+       std::shared_ptr<Node> node = nullptr)
+      : rank(r),
+        size(s),
+        worker(std::make_shared<Worker>(threaded)),
+        engine(std::make_unique<Engine>(worker, make_threads_transport(hub, r), std::move(config))) {
+    std::vector<int> everybody(static_cast<std::size_t>(s));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    CHECK(engine->add_set(everybody, std::move(node), 0) == 0);
+  }
+  void wait(const Op_& op) { CHECK(wait_for(*op, *worker, 60, nullptr)); }
+  // What it met, or nothing.
+  std::optional<Error> outcome(const Op_& op) {
+    wait(op);
+    if (!op->error()) return std::nullopt;
+    try {
+      std::rethrow_exception(op->error());
+    } catch (const Error& error) {
+      return error;
+    }
+  }
+};
+
+inline Named named(const std::string& name, std::vector<std::int32_t>& data) {
+  Named request;
+  request.call.dtype = DType::int32;
+  request.call.name = name;
+  request.call.input = request.call.output = data.data();
+  request.call.count = data.size();
+  return request;
+}
+
+template <class F>
+ErrorKind thrown(F&& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  return ErrorKind::internal;
+}
+
+inline void check_data(const std::vector<std::int32_t>& data, std::int32_t expected) {
+  for (const std::int32_t value : data) CHECK(value == expected);
+}
+
+}  // namespace ringcomm

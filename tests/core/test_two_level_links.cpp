@@ -1,0 +1,136 @@
+// What two levels promise beside right results: one operand order, each byte over a host's link once, and refusals on every rank.
+#include "host_ranks.hpp"
+
+using namespace ringcomm;
+using namespace ringcomm::testing;
+
+namespace {
+
+using enum Collective;
+
+// The lowest rank that gives, of the host with the lowest rank: of that host's part, whoever is absent.
+int first_operand(const std::vector<int>& host_of, int absent) {
+  const Hosts hosts(host_of, 0);
+  for (int host = 0; host < hosts.number(); ++host) {
+    for (const int rank : hosts.of(host)) {
+      if (rank != absent) return rank;
+    }
+  }
+  return -1;
+}
+
+// Of NaNs the first operand's goes through max unchanged: the lowest rank's must come out, wherever it is.
+void lowest_rank_first(const std::vector<int>& host_of) {
+  ChannelConfig config;
+  config.segment_bytes = 1 << 10;
+  on_hosts(host_of, config, [&](RankContext& context, Links&) {
+    const std::size_t each = 700, all = each * static_cast<std::size_t>(context.size);
+    const auto nan_of = [](int rank) { return 0x7fc00100u + static_cast<std::uint32_t>(rank); };
+    for (const Collective collective : {allreduce, reduce, reducescatter}) {
+      for (const std::string_view name : algorithm_names(collective)) {
+        for (const bool without_first : {false, true}) {
+          if (without_first && context.size < 3) continue;
+          const bool absent = without_first && context.rank == 0;
+          std::vector<std::uint32_t> input(all, nan_of(context.rank)), output(all, 0);
+          Call call;
+          call.collective = collective;
+          call.op = Op::max;
+          call.algorithm = "two_level:" + std::string(name);
+          call.count = all;
+          call.root = 1;
+          if (collective == reducescatter) call.counts.assign(static_cast<std::size_t>(context.size), each);
+          if (without_first) call.absent = {0};
+          call.agreed = without_first;
+          call.input = absent ? nullptr : input.data();
+          const bool takes = !absent && (collective != reduce || context.rank == 1);
+          call.output = takes ? output.data() : nullptr;
+          context.channel.run(std::move(call), nullptr);
+          const std::uint32_t want = nan_of(first_operand(host_of, without_first ? 0 : -1));
+          for (std::size_t i = 0; takes && i < (collective == reducescatter ? each : all); ++i) CHECK(output[i] == want);
+        }
+      }
+    }
+  });
+}
+
+// A host's link carries each byte once.
+void links_carry_the_least(const std::vector<int>& host_of) {
+  ChannelConfig config;
+  config.segment_bytes = 4 << 10;
+  on_hosts(host_of, config, [&](RankContext& context, Links& links) {
+    const Hosts hosts(host_of, context.rank);
+    const auto others = static_cast<std::size_t>(hosts.number() - 1);
+    for (const auto& [collective, name] : std::vector<std::pair<Collective, std::string>>{
+             {broadcast, "chain"}, {broadcast, "binomial"}, {reduce, "binomial"}, {allgather, "ring"}, {allgather, "bruck"},
+             {reducescatter, "ring"}, {reducescatter, "circulant"}, {allreduce, "ring"}, {allreduce, "circulant"}}) {
+      const bool per_rank = collective == allgather || collective == reducescatter;
+      std::vector<std::size_t> counts;
+      for (int rank = 0; per_rank && rank < context.size; ++rank) counts.push_back(9'973 / static_cast<std::size_t>(rank + 1));
+      context.barrier.arrive_and_wait();
+      if (context.rank == 0) links.reset();
+      context.barrier.arrive_and_wait();
+      Call call;
+      std::vector<float> input(per_rank ? total(counts) : 9'973, 1), output(input.size());
+      call.collective = collective;
+      call.algorithm = "two_level:" + name;
+      call.root = context.size - 1;
+      call.count = input.size();
+      if (per_rank) call.counts = counts;
+      call.input = input.data();
+      call.output = output.data();
+      call.agreed = true;
+      context.channel.run(std::move(call), nullptr);
+      context.barrier.arrive_and_wait();
+      const std::size_t nbytes = input.size() * sizeof(float);
+      CHECK(links.all() == (collective == allreduce ? 2 : 1) * others * nbytes);
+      if (collective == broadcast) CHECK(links.into(host_of[static_cast<std::size_t>(context.rank)]) == (hosts.mine() == hosts.host_of(context.size - 1) ? 0 : nbytes));
+      if (collective == allgather) {
+        std::size_t own = 0;
+        for (const int rank : hosts.here()) own += counts[static_cast<std::size_t>(rank)];
+        CHECK(links.into(host_of[static_cast<std::size_t>(context.rank)]) == nbytes - own * sizeof(float));
+      }
+    }
+  });
+}
+
+void refusals() {
+  on_hosts({0, 0, 1, 1}, {}, [](RankContext& context, Links&) {
+    for (const auto& [collective, name] : std::vector<std::pair<Collective, std::string>>{
+             {broadcast, "two_level:ring"}, {allreduce, "two_level:chain"}, {alltoall, "two_level:direct"}, {barrier, "two_level:dissemination"}}) {
+      float value = 1, result = 0;
+      Call call;
+      call.collective = collective;
+      call.algorithm = name;
+      call.input = &value;
+      call.output = &result;
+      if (collective == alltoall) call.counts = call.receive_counts = {0, 0, 0, 0};
+      else call.count = 1;
+      bool refused = false;
+      try {
+        context.channel.run(call, nullptr);
+      } catch (const Error& error) {
+        refused = error.kind() == ErrorKind::invalid;
+      }
+      CHECK(refused);
+      call.collective = allreduce;
+      call.algorithm = "two_level:ring";
+      call.count = 1;
+      context.channel.run(call, nullptr);
+      CHECK(result == 4);
+      call.op = Op::adasum;  // whole vectors: on one level
+      call.algorithm = "";
+      CHECK(!context.channel.choose(call).starts_with(kTwoLevel));
+    }
+  });
+}
+
+}  // namespace
+
+int main() {
+  for (const auto& host_of : kHostLayouts) {
+    lowest_rank_first(host_of);
+    links_carry_the_least(host_of);
+  }
+  refusals();
+  std::puts("two levels, order and links: passed");
+}

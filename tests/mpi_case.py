@@ -1,0 +1,122 @@
+"""Runs a function of a test module on MPI ranks, in a job of its own with a time limit, and sees that nothing is left
+of it.
+
+def program(count):                       # at the top level of the test module
+    import ringcomm
+    ...
+
+result = mpi_case.run(3, program, 10)     # on 3 ranks; raises if it fails
+result = mpi_case.start(3, program, 10)   # may fail: look at result.status and result.text
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from launching import LAUNCHER, environment
+
+JOB = "RINGCOMM_TEST_JOB"  # in the environment of every process of a job
+
+
+@dataclass
+class Result:
+    status: int
+    text: str  # standard output and error of all ranks and the launcher
+    seconds: float
+    left_behind: list[str]  # processes of the job that outlived the launcher
+
+    def lines(self, prefix: str) -> list[str]:
+        return [line for line in self.text.splitlines() if line.startswith(prefix)]
+
+
+def start(
+    size: int, program: Callable[..., Any], *arguments: Any, limit: float = 120, variables: dict[str, str] | None = None
+) -> Result:
+    """`size` 0: without a launcher. Fails if the job is not over after `limit` seconds."""
+    job = uuid.uuid4().hex
+    launch = [str(LAUNCHER), "-n", str(size)] if size else []
+    command = [*launch, sys.executable, "-u", __file__, program.__module__, program.__name__, repr(arguments)]
+    variables = dict(variables or {})
+    if "PYTHONPATH" in variables:  # in front of what is there
+        variables["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        cwd=Path(__file__).parent,
+        env=environment() | {JOB: job, "PYTHONFAULTHANDLER": "1"} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        text, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        left = _end(job, process)
+        text, _ = process.communicate()
+        raise AssertionError(f"not over after {limit} s; still there: {left}\n{text}") from None
+    seconds = time.monotonic() - begun
+    return Result(process.returncode, text, seconds, _end(job, process))
+
+
+def run(
+    size: int, program: Callable[..., Any], *arguments: Any, limit: float = 120, variables: dict[str, str] | None = None
+) -> Result:
+    """As `start`, for a job that must end well."""
+    result = start(size, program, *arguments, limit=limit, variables=variables)
+    assert result.status == 0, (
+        f"{program.__name__}{arguments} on {size} ranks ended with {result.status}\n{result.text}"
+    )
+    assert not result.left_behind, result.left_behind
+    return result
+
+
+def _end(job: str, process: subprocess.Popen[str]) -> list[str]:
+    """Kills what is left of a job; says what there was, after a moment in which processes may still be ending."""
+    deadline = time.monotonic() + 2
+    left = _members(job)
+    while left and process.poll() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = _members(job)
+    names = []
+    for one in left:
+        with contextlib.suppress(psutil.Error):
+            names.append(f"{one.pid} {' '.join(one.cmdline())[:100]} ({one.status()})")
+            one.send_signal(signal.SIGKILL)
+    return names
+
+
+def _members(job: str) -> list[psutil.Process]:
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if one.environ().get(JOB) == job and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one)
+    return found
+
+
+def main() -> None:
+    module, name, arguments = sys.argv[1:]
+    sys.path.insert(0, str(Path(__file__).parent))
+    getattr(__import__(module), name)(*ast.literal_eval(arguments))
+
+
+def say(*words: Any) -> None:
+    """One line to standard output at once, whole also when ranks speak at the same time."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

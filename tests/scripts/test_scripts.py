@@ -1,0 +1,75 @@
+"""Scripts written for Horovod run after a change of one line: the import."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from launching import output_of  # noqa: E402
+
+pytestmark = pytest.mark.mpi
+
+THEIRS, OURS = "import horovod.torch as hvd\n", "import ringcomm.torch as hvd\n"
+
+
+def run(folder: Path, name: str, *arguments: str, ranks: int = 2) -> str:
+    text = (HERE / f"{name}.py").read_text(encoding="utf-8")
+    assert text.count(THEIRS) == 1 and text.count("horovod") == 1
+    script = folder / f"{name}.py"
+    script.write_text(text.replace(THEIRS, OURS), encoding="utf-8")
+    return output_of([script, *arguments], folder, ranks)
+
+
+def numbers(output: str, *names: str) -> list[float]:
+    return [float(re.findall(rf"\b{name} ([-+.e\d]+)", output)[-1]) for name in names]
+
+
+DIGITS = {
+    "plain": [],
+    "fp16": ["--fp16-allreduce", "--gradient-predivide-factor", "2", "--use-mixed-precision", "--workers", "1"],
+    "adasum": ["--use-adasum", "--base-lr", "0.05"],
+}
+
+
+@pytest.mark.parametrize("options", DIGITS.values(), ids=DIGITS)
+def test_digits(tmp_path: Path, options: list[str]) -> None:
+    output = run(tmp_path, "digits", *options)
+    loss, accuracy = numbers(output, "loss", "accuracy")
+    assert accuracy > 0.88 and loss < 0.6, output
+    assert output.count("accuracy") == 5 and "ranks agree" in output
+
+
+@pytest.mark.parametrize("option", ["--fp16-allreduce", "--use-adasum"])
+def test_synthetic_benchmark(tmp_path: Path, option: str) -> None:
+    output = run(tmp_path, "synthetic_benchmark", option)
+    assert output.count("Iter #") == 3 and "on 2 CPU(s)" in output and "ranks agree" in output
+
+
+def test_gradient_accumulation_equals_one_process(tmp_path: Path) -> None:
+    ranks, alone = (run(tmp_path, "gradient_accumulation", ranks=n) for n in (2, 0))
+    assert numbers(ranks, "norm", "checksum") == pytest.approx(numbers(alone, "norm", "checksum"), rel=1e-6)
+    assert numbers(ranks, "spread") == [0.0]
+
+
+def test_gan_equals_one_process(tmp_path: Path) -> None:
+    ranks, alone = (run(tmp_path, "gan", ranks=n) for n in (2, 0))
+    names = ("loss_d", "loss_g", "checksum")
+    assert numbers(ranks, *names) == pytest.approx(numbers(alone, *names), rel=1e-6)
+    assert numbers(ranks, "spread") == [0.0]
+
+
+def test_unused_parameters(tmp_path: Path) -> None:
+    output = run(tmp_path, "unused_parameters")
+    assert "ranks agree" in output and "unused weights stay" in output
+    assert "state of 10 parameters" in output  # the stem's and four branches'
+
+
+def test_uneven_batches(tmp_path: Path) -> None:
+    output = run(tmp_path, "uneven_batches", ranks=3)
+    last, first, final = numbers(output, "last", "first", "final")
+    assert "ranks agree" in output and last == 2 and final < first / 2, output

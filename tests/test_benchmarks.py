@@ -1,0 +1,85 @@
+"""The benchmarks' own code: that ratios, files and pages say what was measured, and that the scripts run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+from launching import ROOT, output_of
+
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """Imports a file of benchmarks/ or docs/ by its name, and forgets it afterwards."""
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), str(ROOT / "docs"), *sys.path])
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith((str(BENCHMARKS), str(ROOT / "docs"))):
+            del sys.modules[name]
+
+
+def test_ratio_is_of_medians_and_inside_its_interval(module):
+    rng = np.random.default_rng(0)
+    slow, fast = rng.normal(2.0, 0.1, 31), rng.normal(1.0, 0.1, 31)
+    middle, low, high = module("measure").ratio(list(slow), list(fast))
+    assert middle == pytest.approx(np.median(slow) / np.median(fast))
+    assert 1.5 < low < middle < high < 2.5
+
+
+def test_results_of_the_same_setup_are_replaced_and_others_stay(module, tmp_path):
+    measure, file = module("measure"), tmp_path / "results.json"
+    measure.write_merged(file, [{"kind": "mpich", "ranks": 2, "rows": [1.23456789e-6, 2.0]}], ("kind", "ranks"))
+    measure.write_merged(file, [{"kind": "openmpi", "ranks": 2, "rows": []}], ("kind", "ranks"))
+    measure.write_merged(file, [{"kind": "mpich", "ranks": 2, "rows": [3.0, 4e-07]}], ("kind", "ranks"))
+    assert measure.read(file) == {
+        "results": [
+            {"kind": "mpich", "ranks": 2, "rows": [3.0, 4e-07]},
+            {"kind": "openmpi", "ranks": 2, "rows": []},
+        ]
+    }
+    assert "[3.0, 4e-07]" in file.read_text()  # on one line
+
+
+@pytest.mark.parametrize(("ours", "count"), [(1.0, 0), (1.2, 2)])
+def test_a_cell_fails_that_may_take_longer_than_mpi(module, ours, count):
+    seconds = {"mpi": [1.0] * 15, "ordinary": [ours] * 15, "shared": [ours] * 15}
+    result = {"ranks": 2, "machine": {"mpi": "MPICH Version: 5"}, "rows": [{"nbytes": 4, "seconds": seconds}]}
+    assert len(module("host_allreduce").failing([result])) == count
+
+
+def test_the_bound_of_two_levels_counts_hosts(module):
+    contest = module("contest")
+    assert contest.bound(16 << 20, 4, 200e6) == pytest.approx(1.5 * (16 << 20) * 8 / 200e6)
+    calls = contest.calls_in_a_timing(65536, 4, 25e6)
+    assert calls * 1.5 * 65536 >= 25e6 > (calls - 1) * 1.5 * 65536
+
+
+def test_a_page_keeps_its_text_and_gets_its_tables(module):
+    pages = module("write_benchmarks")
+    page = "before\n<!-- training -->\nold\n<!-- /training -->\nafter\n<!-- unknown -->\n"
+    once = pages.filled(page)
+    assert once.startswith("before\n<!-- training -->\n|") and once.endswith(
+        "<!-- /training -->\nafter\n<!-- unknown -->\n"
+    )
+    assert "old" not in once and pages.filled(once) == once
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("host_allreduce.py", ["--sizes", "4,64K", "--repeat", "2", "--ranks", "2"]),
+        ("collectives.py", ["--sizes", "4,4K", "--repeat", "1", "--ranks", "2"]),
+    ],
+)
+def test_a_script_measures_and_writes(tmp_path, script, arguments):
+    output_of([BENCHMARKS / script, *arguments, "--json", tmp_path / "a.json", "--plot", tmp_path / "a.png"], tmp_path)
+    (result,) = json.loads((tmp_path / "a.json").read_text())["results"]
+    assert result["ranks"] == 2 and result["rows"] and result["machine"]["mpi"]
+    assert (tmp_path / "a.png").stat().st_size > 1000

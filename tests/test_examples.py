@@ -1,0 +1,94 @@
+"""The examples, run as a user runs them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from launching import ROOT, output_of
+
+EXAMPLES = ROOT / "examples"
+pytestmark = pytest.mark.mpi
+
+
+def digits(folder, ranks, *arguments):
+    """(printed text, saved arrays) of a training run."""
+    file = folder / f"weights-{ranks}.npz"
+    text = output_of(
+        [EXAMPLES / "train_digits.py", "--save", file, "--output", folder, *arguments], folder, ranks=ranks
+    )
+    with np.load(file) as saved:
+        return text, dict(saved)
+
+
+def test_training_on_two_ranks(tmp_path):
+    pytest.importorskip("sklearn")
+    text, saved = digits(tmp_path, 2)
+    accuracy = float(re.search(r"^test accuracy: (0\.\d{3}|1\.000)$", text, re.M)[1])
+    assert accuracy >= 0.97 and accuracy == pytest.approx(saved["accuracy"], abs=5e-4)
+    assert re.search(r"^weights: identical bits on all 2 ranks \(sha256 [0-9a-f]+\)$", text, re.M)
+    assert saved["losses"][-20:].mean() < 0.1 < saved["losses"][0]
+    assert (tmp_path / "train_digits.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tolerance", "sizes"),
+    [
+        (["--dtype", "float64"], 1e-9, (2, 3)),
+        (["--dtype", "float32", "--steps", "20"], 2e-4, (2, 3)),
+        (["--dtype", "float64", "--steps", "7", "--batch", "2"], 1e-9, (3,)),  # on 3 ranks, one has nothing
+    ],
+    ids=["float64", "float32", "empty shard"],
+)
+def test_training_comes_out_as_on_one_rank(arguments, tolerance, sizes, tmp_path):
+    pytest.importorskip("sklearn")
+    _, alone = digits(tmp_path, 1, *arguments)
+    for ranks in sizes:
+        text, together = digits(tmp_path, ranks, *arguments)
+        assert f"identical bits on all {ranks} ranks" in text
+        for name, value in alone.items():
+            scale = np.abs(value).max()
+            np.testing.assert_allclose(together[name], value, rtol=tolerance, atol=tolerance * scale, err_msg=name)
+
+
+def test_character_model(tmp_path):
+    text = output_of(
+        [
+            EXAMPLES / "train_char_lm.py",
+            "--steps",
+            "3",
+            "--batch",
+            "4",
+            "--context",
+            "16",
+            "--width",
+            "16",
+            "--layers",
+            "1",
+            "--sample",
+            "40",
+            "--wire",
+            "bf16",
+            "--output",
+            tmp_path,
+        ],
+        tmp_path,
+        ranks=2,
+    )
+    first, last = map(float, re.search(r"training loss: (\S+) at first, (\S+) at last", text).groups())
+    assert 0 < last < first + 1
+    assert len(text.split("sample:\n")[1]) > 40 and (tmp_path / "train_char_lm.png").exists()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_arrays(ranks, tmp_path):
+    text = output_of([EXAMPLES / "numpy_allreduce.py"], tmp_path, ranks=ranks)
+    total = ranks * (ranks + 1) // 2
+    assert re.search(rf"sum \[{total}\.", text) and f"gradient 3: {3 * ranks}" in text
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_custom_algorithm(ranks, tmp_path):
+    text = output_of([EXAMPLES / "custom_algorithm.py", "--output", tmp_path / "drawn.png"], tmp_path, ranks=ranks)
+    assert "proved" in text and "equal to ring: yes" in text and (tmp_path / "drawn.png").exists()

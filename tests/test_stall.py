@@ -1,0 +1,118 @@
+"""Ranks that wait say for what, since when and for whom; and give up if they are told to."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import mpi_case
+import numpy as np
+import pytest
+
+import ringcomm
+
+pytestmark = pytest.mark.mpi
+
+
+def late(absent, shared):
+    """One rank submits what the others wait for 1.5 s later. `shared`: it has something else to wait for meanwhile."""
+    ringcomm.init()
+    ringcomm.barrier()
+    other = ringcomm.allreduce_async(np.ones(1), name="other") if shared else None
+    if ringcomm.rank() == absent:
+        time.sleep(1.5)
+    first = ringcomm.allreduce_async(np.ones(1), name="first late")
+    second = ringcomm.allreduce_async(np.ones(1), name="second late")
+    for handle in (first, second, other):
+        if handle is not None:
+            assert handle.wait()[0] == 1
+    ringcomm.barrier()
+
+
+@pytest.mark.parametrize("absent", [0, 2])
+def test_a_warning_names_tensors_times_and_ranks(absent):
+    result = mpi_case.run(3, late, absent, False, variables={"RINGCOMM_STALL_WARN_SECONDS": "0.6"})
+    if absent == 0:  # it sleeps, so the others can only say that it is one of those who are missing
+        for rank in (1, 2):
+            assert f"ringcomm: rank {rank} waits for other ranks:" in result.text, result.text
+        assert result.text.count("'allreduce.first late' since 0 s") >= 2
+        assert "if it says nothing, then rank 0 itself has not" in result.text
+        return
+    assert "ringcomm: rank 0 waits for other ranks:" in result.text, result.text
+    for word in ("first", "second"):
+        assert re.search(
+            rf"'allreduce\.{word} late' since 0 s: submitted by ranks 0, 1, not by rank 2\n", result.text
+        ), result.text
+
+
+def test_no_warning_when_switched_off_or_soon_enough():
+    for seconds in ("0", "60"):
+        result = mpi_case.run(2, late, 1, False, variables={"HOROVOD_STALL_CHECK_TIME_SECONDS": seconds})
+        assert "waits for" not in result.text
+
+
+def given_up(absent):
+    ringcomm.init()
+    ringcomm.barrier()
+    if ringcomm.rank() != absent:
+        try:
+            ringcomm.allreduce(np.ones(1), name="never")
+        except ringcomm.RankLeftError as error:
+            mpi_case.say("given up:", error)
+            assert "never" in str(error) and "given up" in str(error)
+        else:
+            raise AssertionError
+    else:
+        time.sleep(3)  # long after the others have given up, and long before they give up what follows
+        try:
+            ringcomm.allreduce(np.ones(1), name="never")
+        except ringcomm.RankLeftError:
+            pass
+        else:
+            raise AssertionError
+    ringcomm.allreduce(np.ones(1), name="goes on")
+
+
+def test_the_shutdown_threshold():
+    result = mpi_case.run(3, given_up, 2, variables={"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"})
+    lines = result.lines("given up:")
+    assert len(lines) == 2 and all("not submitted by rank 2" in line for line in lines), result.text
+
+
+def leaver():
+    ringcomm.init()
+    ringcomm.barrier()
+    if ringcomm.rank() == 1:
+        ringcomm.shutdown()
+        time.sleep(1)
+        return
+    try:
+        ringcomm.allreduce(np.ones(1), name="needs all")
+    except ringcomm.RankLeftError as error:
+        mpi_case.say("left:", error)
+
+
+def test_a_rank_that_has_left_for_good_is_named_at_once():
+    result = mpi_case.run(3, leaver, variables={"RINGCOMM_STALL_WARN_SECONDS": "30"})
+    lines = result.lines("left:")
+    assert len(lines) == 2 and all("needs all" in line and "rank 1 has left" in line for line in lines), result.text
+    assert "waits for" not in result.text
+
+
+def ordered(algorithm):
+    comm = ringcomm.Communicator()
+    comm.barrier()
+    if comm.rank == 1:
+        time.sleep(1.6)
+    assert comm.allreduce(np.ones(4), algorithm=algorithm, name="in order")[0] == 3
+    comm.close()
+
+
+@pytest.mark.parametrize("memory, who", [("on", "rank 1 "), ("off", "not all ranks")])
+def test_ordered_calls_warn_too(memory, who):
+    variables = {"RINGCOMM_STALL_WARN_SECONDS": "0.5", "RINGCOMM_SHARED_MEMORY": memory}
+    result = mpi_case.run(3, ordered, None if memory == "on" else "ring", variables=variables)
+    for rank in (0, 2):
+        lines = result.lines(f"ringcomm: rank {rank} waits in 'in order', an ordered call, since ")
+        assert 1 <= len(lines) <= 5 and all(who in line for line in lines), result.text
+    assert "rank 1 waits" not in result.text

@@ -1,0 +1,27 @@
+"""The cases of ringcomm.torch: alone, and on ranks under mpiexec.
+
+One job for each number of ranks: importing torch takes longer than most cases.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import mpi_case  # noqa: E402
+from run_cases import run_cases  # noqa: E402
+
+PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+MODULES = sorted(path.stem for path in HERE.glob("cases_*.py"))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [0, 2, 3])
+def test_cases(ranks: int) -> None:
+    result = mpi_case.run(ranks, run_cases, ",".join(MODULES), limit=280, variables={"PYTHONPATH": PATHS})
+    (line,) = result.lines("passed ")
+    assert line.endswith(f"cases on {max(ranks, 1)} ranks")
+    assert int(line.split()[1]) > 5 * len(MODULES)

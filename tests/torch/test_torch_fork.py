@@ -1,0 +1,102 @@
+"""DataLoader workers, however they are started, while allreduces run; and what a worker that calls in is told."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import mpi_case  # noqa: E402
+
+import ringcomm.torch as hvd  # noqa: E402
+
+pytestmark = pytest.mark.mpi
+
+SAMPLES, WORKERS, EPOCHS = 64, 2, 2
+METHODS = ("fork", "forkserver", "spawn")
+
+
+class Squares(Dataset):
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        return torch.full((1000,), float(index)) ** 2
+
+
+class CallsIn(Dataset):
+    """Each sample is what a worker is told when it uses ringcomm: every call must be refused."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        calls = (
+            lambda: hvd.allreduce(torch.ones(1), name=f"worker {index}"),
+            lambda: hvd.broadcast_object(1),
+            hvd.init,
+            hvd.rank,
+        )
+        try:
+            calls[index]()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return "accepted"
+
+
+def under_load(method):
+    """Small and large operations are in flight all the time, fused and not, while workers start, work and end."""
+    hvd.init()
+    size = hvd.size()
+    large, small = torch.ones(1 << 20), [torch.ones(100 + i) for i in range(5)]
+
+    def submit(step):
+        handles = [hvd.allreduce_async(large, name=f"large.{step}", op=hvd.Sum)]
+        return handles + [hvd.allreduce_async(x, name=f"small.{step}.{i}", op=hvd.Sum) for i, x in enumerate(small)]
+
+    step = 0
+    for epoch in range(EPOCHS):
+        flying = submit(step)
+        loader = DataLoader(Squares(), batch_size=4, num_workers=WORKERS, multiprocessing_context=method)
+        for number, batch in enumerate(loader):
+            assert batch[:, 0].tolist() == [float(i) ** 2 for i in range(4 * number, 4 * number + 4)]
+            for handle in flying:
+                assert (hvd.synchronize(handle) == size).all()
+            step += 1
+            flying = submit(step)
+        for handle in flying:
+            hvd.synchronize(handle)
+        step += 1
+        assert hvd.allreduce(torch.ones(1), name=f"epoch {epoch}", op=hvd.Sum).item() == size
+    hvd.shutdown()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_under_load(method):
+    result = mpi_case.run(2, under_load, method, variables={"PYTHONPATH": f"{HERE}"})
+    assert "Error" not in result.text, result.text
+
+
+def called_in(method):
+    hvd.init()
+    loader = DataLoader(CallsIn(), batch_size=None, num_workers=1, multiprocessing_context=method)
+    for text in loader:
+        mpi_case.say("told", text)
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_worker_that_calls_in_is_told(method):
+    result = mpi_case.run(2, called_in, method, variables={"PYTHONPATH": f"{HERE}"})
+    told = result.lines("told")
+    assert len(told) == 8 and not any("accepted" in line for line in told), result.text
+    if method == "fork":
+        assert all("forked child" in line and "RingcommError" in line for line in told), told
+    else:
+        assert sum("NotInitializedError" in line for line in told) == 6, told
+        assert sum("RingcommError" in line and "child of a rank" in line for line in told) == 2, told

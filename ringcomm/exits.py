@@ -6,7 +6,7 @@ finalisation waits for everybody. So, in a job of several ranks, while a communi
 - an unhandled exception or Ctrl-C ends the job: the traceback, then one line that names the rank, then ``MPI_Abort``;
 - so does ``sys.exit``, or any other SystemExit, with a status that is not zero;
 - the end of the script is a goodbye: peers that still need this rank get RankLeftError, which ends the job if nobody
-  handles it;
+  handles it; this one sleeps until they end as well;
 - a forked child can use nothing of ringcomm, and its end means nothing.
 
 A process of one rank ends as any Python program does.
@@ -105,9 +105,7 @@ def end_job(cause: str, status: int) -> None:
             pass
     timeline.flush()
     deaths.stop()  # what follows is known
-    # Launchers forward what was written before they learn of the abort. Several ranks may come here at once, because of
-    # one that left; Open MPI's launcher has been seen not to end when two abort at the same moment.
-    time.sleep(0.2 + 0.25 * min(world.Get_rank(), 8))
+    time.sleep(0.2)  # launchers forward what was written before they learn of the abort
     world.Abort(status)
 
 
@@ -166,10 +164,12 @@ def _at_exit() -> None:
     for it in reversed(list(_watched.values())):
         it._leave("this process is ending")
     _watched.clear()
-    from ringcomm.links import live_workers
+    from ringcomm.links import await_ends, live_workers
 
     for worker in live_workers().values():
         worker.stop()
+    # Not in MPI_Finalize: if others abort while a rank is in there, Open MPI's launcher may crash or hang.
+    await_ends()
 
 
 # ---- fork ------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import abc
 import os
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -107,10 +108,12 @@ class MpiLink(Link):
             raise ValueError("ringcomm needs an intracommunicator")
         self._mpi = mpi
         self._comms = [comm] if owned else []
+        self._ending: Any = None  # MPI's request, once this process ends
         self._threads = threads
         self.ordered, first = self._duplicate(comm)
         self.queued, _ = self._duplicate(comm)
         self._control = first
+        _open.append(self)
         self.rank, self.size = first.Get_rank(), first.Get_size()
         self.tags = min(mpi_library.describe(first)["tag_limit"], 1 << 15)
         self.topology = bootstrap.discover(first)
@@ -146,6 +149,7 @@ class MpiLink(Link):
 
     def free(self) -> None:
         del self.ordered, self.queued
+        _open.remove(self)
         comms, self._comms = self._comms, []
         if not self._mpi.Is_finalized():
             for comm in reversed(comms):
@@ -176,6 +180,27 @@ class MpiLink(Link):
                 )
         self._control.Barrier()
         self.free()
+
+    def others_ended(self) -> bool:
+        """Whether every rank has asked this, and so uses the link no more. Collective, but waits for nobody: ask again
+        until it is so."""
+        if self._mpi.Is_finalized():
+            return True
+        try:
+            self._ending = self._ending or self._control.Ibarrier()
+            return bool(self._ending.Test())
+        except self._mpi.Exception:  # a peer is lost
+            return True
+
+
+_open: list[MpiLink] = []  # not freed
+
+
+def await_ends() -> None:
+    """Returns when all ranks of all links have come here too. Costs no processor: the naps are up to 10 ms long."""
+    waiting, began = list(_open), time.monotonic()
+    while waiting := [link for link in waiting if not link.others_ended()]:
+        time.sleep(min(1e-2, 1e-5 + (time.monotonic() - began) / 8))
 
 
 class ThreadsWorld:

@@ -257,7 +257,17 @@ class Channel:
     ) -> None: ...
     def add_algorithm(self, schedule: Schedule) -> None: ...
     def choose(self, collective: int, dtype: int, op: int, count: int) -> str: ...
-    def plain(self, collective: int, array: Any, out: Any, op: int, root: int, pre: float, post: float) -> Any:
+    def plain(
+        self,
+        collective: int,
+        array: Any,
+        out: Any,
+        op: int,
+        root: int,
+        pre: float,
+        post: float,
+        told: Sequence[int] | None = None,
+    ) -> Any:
         """A call like a remembered one; NotImplemented if there is none. A list: what the exchange that comes first
         gave this rank; the call itself has then to follow."""
     def remember(
@@ -266,6 +276,7 @@ class Channel:
         shape: tuple[int, ...] | None,
         arguments: tuple[Any, ...],
         exchange: tuple[tuple[Any, ...], Sequence[int], Sequence[int]] | None = None,
+        told: Sequence[int] | None = None,
     ) -> None:
         """Calls like this one may be plain from now on. shape: of the result. exchange: (arguments, sent, received)."""
     def run(

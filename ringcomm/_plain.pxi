@@ -58,6 +58,7 @@ cdef extern from *:
       PyObject *shape = nullptr, *dtype = nullptr;  // of a new result
       Call call, exchange;
       bool exchanges = false;
+      std::vector<std::int64_t> told;  // by the caller: numbers that the call depends on
       std::vector<std::int64_t> sent, expected, received;
 
       ~CallSite() {
@@ -90,9 +91,9 @@ cdef extern from *:
 
     class PlainCalls {
      public:
-      CallSite* find(int collective, PyObject* given) {
+      CallSite* find(int collective, PyObject* given, const std::vector<std::int64_t>& told) {
         for (CallSite& site : of(collective).sites) {
-          if (site.given.fits(given, false)) return &site;
+          if (site.given.fits(given, false) && site.told == told) return &site;
         }
         return nullptr;
       }
@@ -133,12 +134,12 @@ cdef extern from *:
         PyObject* dtype
         CCall call, exchange
         bint exchanges
-        vector[int64_t] sent, expected, received
+        vector[int64_t] told, sent, expected, received
         void make_results(PyObject*, PyObject*)
         CCall exchange_call()
         CCall plain_call(PyObject*, PyObject*, int, int, double, double)
     cdef cppclass PlainCalls "ringcomm_border::PlainCalls":
-        CallSite* find(int, PyObject*)
+        CallSite* find(int, PyObject*, const vector[int64_t]&)
         CallSite* take(int)
     char* data_of "ringcomm_border::data_of"(PyObject*)
     bint c_plain_array "ringcomm_border::plain_array"(PyObject*, PyTypeObject*)

@@ -313,11 +313,19 @@ cdef class Channel:
         self.busy = True
         return 0
 
-    def plain(self, int collective, array, out, int op, int root, double pre, double post):
+    def plain(self, int collective, array, out, int op, int root, double pre, double post, told=None):
         """A call like a remembered one, by the algorithm that is chosen, without a name. Its result, made here if `out` is
         None; a list if ranks gave other numbers in the exchange that comes first: what this rank was given, and nothing
         else has happened; NotImplemented, and nothing at all has happened, if no call like it is remembered."""
-        cdef CallSite* site = self.known.find(collective, <PyObject*>array)
+        cdef vector[int64_t] numbers
+        if told is not None:
+            if type(told) is not list and type(told) is not tuple:
+                return NotImplemented
+            try:
+                numbers = told
+            except (TypeError, OverflowError):
+                return NotImplemented
+        cdef CallSite* site = self.known.find(collective, <PyObject*>array, numbers)
         if site == NULL:
             return NotImplemented
         cdef bint here = collective != REDUCE or root == self.it.get().rank()
@@ -344,10 +352,10 @@ cdef class Channel:
             self.busy = False
         return out if here else None
 
-    def remember(self, array, shape, arguments, exchange=None):
+    def remember(self, array, shape, arguments, exchange=None, told=None):
         """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
         result's, None if there is none; `arguments` are run()'s; `exchange`: (arguments, numbers sent, numbers received) of
-        the call that comes first."""
+        the call that comes first; `told`: numbers from the caller that the call depends on."""
         if not heads_are_known or self.busy:
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
@@ -355,6 +363,9 @@ cdef class Channel:
         cdef CallSite* site = self.known.take(arguments[0])
         cdef vector[Py_ssize_t] dimensions
         site.call = call_of(arguments)
+        site.told.clear()
+        if told is not None:
+            site.told = told
         site.exchanges = exchange is not None
         if site.exchanges:
             arguments, site.sent, site.expected = exchange

@@ -121,20 +121,21 @@ class OrderedCalls:
             x: arrays may differ in their first dimension only; a 0-dimensional one counts as one row.
             rows: the first dimension of every rank's array, if it is known; None: the ranks exchange them first.
         """
-        plain = self._plain and rows is None and algorithm is None and not name
+        plain = self._plain and algorithm is None and not name
         exchange: Exchange | None = None
+        received: Sequence[int] | None = rows
         if plain:
-            result = self._channel.plain(ALLGATHER, x, out, Sum, 0, 1.0, 1.0)
+            result = self._channel.plain(ALLGATHER, x, out, Sum, 0, 1.0, 1.0, rows)
             if type(result) is list:  # the exchange has taken place, and other ranks' rows are new
-                rows = result
+                received, plain = result, False
             elif result is not NOT_PLAIN:
                 return result
         algorithm = self._algorithm(ALLGATHER, "allgather", algorithm)
-        if rows is None:
+        if received is None:
             exchange = self._exchange_rows(x, name)
-            rows = exchange[2]
-        call = calls.allgather(x, rows, out, algorithm, name, self.rank, self.size)
-        return self._call(call, x, exchange is not None and plain, exchange)
+            received = exchange[2]
+        call = calls.allgather(x, received, out, algorithm, name, self.rank, self.size)
+        return self._call(call, x, plain, exchange, None if rows is None else [int(n) for n in rows])
 
     def reducescatter(
         self,
@@ -180,7 +181,7 @@ class OrderedCalls:
         if plain:
             result = self._channel.plain(ALLTOALL, x, out, Sum, 0, 1.0, 1.0)
             if type(result) is list:
-                received = result
+                received, plain = result, False
             elif result is not NOT_PLAIN:
                 return result
         algorithm = self._algorithm(ALLTOALL, "alltoall", algorithm)
@@ -190,7 +191,7 @@ class OrderedCalls:
             exchange = self._exchange_splits(mine, sent, name)
             received = exchange[2]
         call = calls.alltoall(x, sent, received, out, algorithm, name, self.size)
-        result = self._call(call, x, exchange is not None and plain, exchange)
+        result = self._call(call, x, plain, exchange)
         return result if splits is None else (result, np.array(received, np.int32))
 
     def barrier(self, algorithm: str | None = None, name: str = "") -> None:
@@ -200,10 +201,17 @@ class OrderedCalls:
             return
         self._call(calls.barrier(self._algorithm(BARRIER, "barrier", algorithm), name), None, plain)
 
-    def _call(self, call: Call, x: Any, plain: bool, exchange: Exchange | None = None) -> Any:
-        """`plain`: calls like it may go the short way from now on."""
+    def _call(
+        self,
+        call: Call,
+        x: Any,
+        plain: bool,
+        exchange: Exchange | None = None,
+        told: Sequence[int] | None = None,
+    ) -> Any:
+        """`plain`: calls like it may go the short way from now on, if the caller tells the same numbers."""
         if plain:
-            self._channel.remember(x, call.shape, call.arguments, exchange)
+            self._channel.remember(x, call.shape, call.arguments, exchange, told)
         self._run(call.arguments)
         return call.finish()
 

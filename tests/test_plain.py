@@ -34,6 +34,7 @@ CALLS = {
     "broadcast": lambda comm, x, **more: comm.broadcast(x, comm.size // 2, **more),
     "broadcast in place": lambda comm, x, **more: comm.broadcast(x, 0, x, **more),
     "allgather": lambda comm, x, **more: comm.allgather(x, **more),
+    "allgather told": lambda comm, x, **more: comm.allgather(x, [len(x)] * comm.size, **more),
     "reducescatter": lambda comm, x, **more: comm.reducescatter(x, **more),
     "alltoall": lambda comm, x, **more: comm.alltoall(x, **more),
     "barrier": lambda comm, x, **more: comm.barrier(**more),
@@ -120,6 +121,21 @@ def test_given_results_are_used_and_checked():
                 if name in ("allgather", "alltoall"):
                     continue  # ranks have exchanged numbers by then, all of them
             assert same_bits([call(x), wanted]), name
+        return True
+
+    assert threads.run(3, program, config=SHARED) == [True] * 3
+
+
+def test_rows_that_are_told_change():
+    def program(comm):
+        for turn in range(9):
+            rows = [2, 2 + turn // 2 % 3, 1]
+            x = values(comm, np.int32, rows[comm.rank], 0)
+            wanted = np.concatenate([(np.arange(17 * r, 17 * r + 3 * rows[r]) % 5).reshape(-1, 3) for r in range(3)])
+            for told in (rows, tuple(rows), np.array(rows), [float(n) for n in rows], None):
+                assert np.array_equal(comm.allgather(x, told), wanted), (turn, told)
+            with pytest.raises(ValueError, match="rows must give"):
+                comm.allgather(x, rows[:2])
         return True
 
     assert threads.run(3, program, config=SHARED) == [True] * 3

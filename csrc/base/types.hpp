@@ -41,6 +41,9 @@ inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<s
 enum class Collective : std::uint8_t { allreduce, reduce, broadcast, allgather, reducescatter, alltoall, barrier };
 inline constexpr std::array<std::string_view, 7> kCollectiveNames{
     "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier"};
+inline constexpr bool computes(Collective c) {  // others only move bytes
+  return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
+}
 inline constexpr std::string_view name_of(Collective c) { return kCollectiveNames[static_cast<std::size_t>(c)]; }
 
 // Part `index` of `count` elements split into `parts` parts that differ by one element at most.

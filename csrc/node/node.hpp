@@ -40,6 +40,7 @@ struct alignas(64) Mailbox {
   alignas(64) Descriptor descriptor[2];  // read by peers only if digests differ
   alignas(64) std::byte payload[2][kPayload];
   std::uint64_t staging = kPrivate;      // the owner's note for its next call
+  std::uint64_t board = kPrivate;        // where its ranks meet who speak with other hosts (task/comparison.cpp); never replaced
 };
 static_assert(offsetof(Mailbox, opening) + sizeof(Mailbox::opening) <= 64);
 

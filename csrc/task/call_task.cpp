@@ -8,7 +8,6 @@
 #include "base/trace.hpp"
 #include "task/body.hpp"
 #include "task/node_stage.hpp"
-#include "task/payload.hpp"
 
 namespace ringcomm {
 namespace {
@@ -94,18 +93,16 @@ void CallTask::show() {
 }
 
 void CallTask::exchange() {
-  gathering_ = std::make_unique<Gathering>(*channel_.transport_, channel_.peers_, channel_.me_, channel_.tags_.next(),
-                                           channel_.longest_gathered_);
+  comparison_ = channel_.comparison();
   all_.resize(static_cast<std::size_t>(channel_.size()));
   Descriptor& mine = all_[static_cast<std::size_t>(channel_.me_)] = describe();
-  const bool rides = path_ == kGathered;
-  gathering_->give(digest_of(mine), rides ? put_payload(channel_.node_call(call_), channel_.me_, gathering_->mine()) : 0);
+  comparison_->give(digest_of(mine), path_ == kGathered ? std::optional(channel_.node_call(call_)) : std::nullopt);
   phase_ = Phase::comparing_sent;
 }
 
 // Ranks that agree all let their data ride, or none.
 void CallTask::compare_sent() {
-  if (!gathering_->alike()) return exchange_all();
+  if (!comparison_->alike()) return exchange_all();
   if (call_.collective == Collective::alltoall) call_.even = all_[static_cast<std::size_t>(channel_.me_)].count != kUneven;
   make_body();
 }
@@ -150,7 +147,7 @@ void CallTask::make_body() {
   phase_ = Phase::moving;
   path_ = channel_.choose(call_);  // the comparison may have told that all blocks are even
   if (path_ == kGathered) {
-    take_payloads(channel_.node_call(call_), channel_.me_, gathering_->pieces());
+    comparison_->take();
     inner_ = std::make_unique<Finished>();
     return;
   }
@@ -204,7 +201,7 @@ Progress CallTask::advance() {
       return Progress::moved;
     case Phase::comparing_sent:
     case Phase::comparing_fully: {
-      const Progress progress = phase_ == Phase::comparing_sent ? gathering_->advance() : inner_->advance();
+      const Progress progress = phase_ == Phase::comparing_sent ? comparison_->advance() : inner_->advance();
       if (progress == Progress::blocked) channel_.check_departures();
       if (progress != Progress::done) return progress;
       if (phase_ == Phase::comparing_sent) {
@@ -228,7 +225,7 @@ Progress CallTask::advance() {
 }
 
 void CallTask::abandon() noexcept {
-  if (gathering_) gathering_->abandon();
+  if (comparison_) comparison_->abandon();
   if (inner_) inner_->abandon();
 }
 
@@ -238,6 +235,8 @@ void CallTask::nap(std::chrono::nanoseconds longest) {
   const auto patient = std::max<std::chrono::nanoseconds>(longest, 20ms);
   if (phase_ == Phase::comparing_shown) {
     channel_.epochs_->sleep(epoch_, patient.count());
+  } else if (phase_ == Phase::comparing_sent) {
+    comparison_->nap(longest);
   } else if (inner_) {
     inner_->nap(on_host() ? patient : longest);
   } else {

@@ -9,7 +9,7 @@
 #include "base/trace.hpp"
 #include "node/descriptor.hpp"
 #include "task/channel.hpp"
-#include "task/gathered.hpp"
+#include "task/comparison.hpp"
 #include "task/node_stage.hpp"
 
 namespace ringcomm {
@@ -49,7 +49,7 @@ class CallTask : public Task {
   TraceLabel label_;
   std::unique_ptr<Task> inner_;   // the comparison, then the body; on a host that shares memory, one for both
   NodeStage* stage_ = nullptr;    // inner_, if it is that one
-  std::unique_ptr<Gathering> gathering_;
+  std::unique_ptr<Comparison> comparison_;  // by messages
 };
 
 }  // namespace ringcomm

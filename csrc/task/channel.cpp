@@ -45,16 +45,32 @@ Terms terms_of(const ChannelConfig& config, const std::vector<int>& peers) {
   return terms;
 }
 
-// Bytes of a rank's data that may ride with the comparison of calls by messages: as long as what each rank gets from all
-// others takes no longer than the rounds that this saves (of small all-reduces twice as many as hosts have bits), and the bytes that an all-reduce would move in them. Of two
-// hosts of one rank each it never does: they exchange all they have in either case.
-std::size_t longest_gathered(const Terms& terms, int size) {
+// Bytes of a rank's data that may ride with the comparison of calls by messages: as long as a host gets its pieces in no more
+// time than the rounds take that this saves (of small all-reduces twice as many as hosts have bits), and the bytes that an
+// all-reduce would move in them. `pieces`: those that come from other hosts. Of two hosts of one rank each that is no
+// bound: they exchange all they have in either case.
+std::size_t longest_riding(const Terms& terms, double hosts, double pieces) {
   const std::set<int> places(terms.hosts.begin(), terms.hosts.end());
   const LinkModel& link = places.size() == 1 ? terms.network.within : terms.network.between;
-  const double ranks = size, hosts = places.size() < 2 ? ranks : static_cast<double>(places.size());
-  const double more = (ranks - 1) * (ranks / hosts) - 2 * (hosts - 1) / hosts;  // times a rank's data, on a host's link
+  const double more = pieces - 2 * (hosts - 1) / hosts;  // times a rank's data, on a host's link
   const double bytes = 2 * std::ceil(std::log2(hosts)) * link.alpha / std::max(more * link.beta, 1e-15);
-  return std::min(kPayloadsTogether / static_cast<std::size_t>(size), static_cast<std::size_t>(std::clamp(bytes, 64.0, 1e9)));
+  return static_cast<std::size_t>(std::clamp(bytes, 64.0, 1e9));
+}
+
+// Every rank of a host gets everybody's piece.
+Riding flat_riding(const Terms& terms, int size) {
+  const std::set<int> places(terms.hosts.begin(), terms.hosts.end());
+  const double ranks = size, hosts = places.size() < 2 ? ranks : static_cast<double>(places.size());
+  const std::size_t most = kPayloadsTogether / static_cast<std::size_t>(size);
+  const std::size_t longest = std::min(most, longest_riding(terms, hosts, (ranks - 1) * (ranks / hosts)));
+  return {longest, longest};
+}
+
+// A host gets a piece of each other host; data that is only moved comes in any case.
+Riding riding_by_hosts(const Terms& terms, const Hosts& hosts) {
+  Riding most = most_on_boards(hosts);
+  most.reduced = std::min(most.reduced, longest_riding(terms, hosts.number(), hosts.number() - 1));
+  return most;
 }
 
 Memory memory_of(const Node* node, int size) {
@@ -82,10 +98,14 @@ void refuse_what_no_adasum_is(const Call& call) {
 Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
                  std::shared_ptr<Node> node, int slot, ChannelConfig config)
     : transport_(std::move(transport)), peers_(std::move(peers)), me_(me), tags_(tags), node_(std::move(node)), config_(std::move(config)),
-      longest_gathered_(longest_gathered(terms_of(config_, peers_), this->size())),
+      riding_(flat_riding(terms_of(config_, peers_), this->size())),
       chooser_(this->size(), memory_of(node_.get(), this->size()), terms_of(config_, peers_)) {
   if (node_ && size() > 1) epochs_ = std::make_unique<Epochs>(*node_, slot);
   if (epochs_ && !on_one_host()) hosts_ = Hosts(terms_of(config_, peers_).hosts, me_);
+  if (compares_by_hosts()) {
+    riding_ = riding_by_hosts(terms_of(config_, peers_), hosts_);
+    make_board(*epochs_);
+  }
   if (size() > 1) listen();
 }
 
@@ -127,7 +147,15 @@ NodeCall Channel::node_call(const Call& call) const {
 bool Channel::gathers(const Call& call) const {
   const bool compared = size() > 1 && !on_one_host() && !call.agreed && config_.check;
   const bool free = call.algorithm.empty() && !call.wire && call.op != Op::adasum && config_.rules.empty();
-  return compared && free && rides(node_call(call), size(), longest_gathered_);
+  return compared && free && rides(node_call(call), size(), riding_.of(call.collective));
+}
+
+std::unique_ptr<Comparison> Channel::comparison() {
+  const int tag = tags_.next();
+  if (!compares_by_hosts()) return make_flat_comparison(*transport_, peers_, me_, tag, riding_);
+  std::vector<int> speakers;
+  for (const int rank : hosts_.lane(0)) speakers.push_back(peers_[static_cast<std::size_t>(rank)]);
+  return make_host_comparison(*epochs_, hosts_, *transport_, speakers, tag, riding_);
 }
 
 std::shared_ptr<const Schedule> Channel::schedule(const Call& call, const std::string& algorithm) const {

@@ -15,13 +15,14 @@
 #include "kernels/kernels.hpp"
 #include "node/node.hpp"
 #include "task/choose.hpp"
+#include "task/comparison.hpp"
 #include "task/run_schedule.hpp"
 #include "task/two_level.hpp"
 #include "task/task.hpp"
 
 namespace ringcomm {
 
-inline const std::string kGathered = "gathered";  // a path: data rode with the comparison (task/gathered.hpp)
+inline const std::string kGathered = "gathered";  // a path: data rode with the comparison (task/comparison.hpp)
 
 // What one rank asks for. Buffers live until the task is done. `input == output`: in place.
 struct Call {
@@ -100,6 +101,8 @@ class Channel {
   bool on_one_host() const { return epochs_ && node_->size() == size(); }
   NodeCall node_call(const Call& call) const;
   bool gathers(const Call& call) const;  // its data rides with the comparison of calls by messages
+  bool compares_by_hosts() const { return hosts_.number() > 1; }
+  std::unique_ptr<Comparison> comparison();
 
   std::shared_ptr<Transport> transport_;
   std::vector<int> peers_;
@@ -109,7 +112,7 @@ class Channel {
   std::unique_ptr<Epochs> epochs_;
   Hosts hosts_;
   ChannelConfig config_;
-  std::size_t longest_gathered_;
+  Riding riding_;  // with the comparison of calls by messages
   std::uint64_t sequence_ = 0;
   std::map<std::pair<Collective, std::string>, std::shared_ptr<const Schedule>> own_;
   std::optional<Error> broken_;

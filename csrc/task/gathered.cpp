@@ -8,8 +8,7 @@
 
 namespace ringcomm {
 namespace {
-constexpr std::size_t kAlign = 16;  // of pieces: kernels read their elements in place
-std::size_t rounded(std::size_t nbytes) { return (nbytes + kAlign - 1) / kAlign * kAlign; }
+std::size_t rounded(std::size_t nbytes) { return (nbytes + kPieceAlign - 1) / kPieceAlign * kPieceAlign; }
 }  // namespace
 
 Gathering::Gathering(Transport& transport, std::span<const int> peers, int me, int tag, std::size_t most)
@@ -75,7 +74,7 @@ void Gathering::look() {
   for (std::size_t i = 0, begin = 0; i < found_.size(); begin = behind(begin, 1), ++i) {
     std::uint64_t digest;
     std::memcpy(&digest, pieces_.data() + begin, sizeof digest);
-    alike_ = alike_ && digest == first;
+    alike_ = alike_ && digest == first && digest != kUnlike;
     found_[(static_cast<std::size_t>(me_) + i) % found_.size()] = pieces_.data() + begin + sizeof(Head);
   }
 }

@@ -10,11 +10,15 @@
 
 namespace ringcomm {
 
+inline constexpr std::size_t kPieceAlign = 16;  // of pieces: kernels read their elements in place
+
 // One small piece from each rank to every other, of sizes that nobody knows before. Dissemination: in round k a rank sends all
 // that it has to rank me - 2^k and gets as much from me + 2^k (Bruck et al., IEEE Trans. Parallel Distrib. Syst. 8(11), 1997).
 // ceil(log2 p) messages each way. A piece tells its size, so ranks that make different calls still understand each other.
 class Gathering final : public Task {
  public:
+  static constexpr std::uint64_t kUnlike = 0;  // a digest that is like none, not even itself
+
   // `most`: bytes of the longest piece that any rank may give; the same on all ranks.
   Gathering(Transport& transport, std::span<const int> peers, int me, int tag, std::size_t most);
   ~Gathering() override { abandon(); }

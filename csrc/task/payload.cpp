@@ -28,43 +28,66 @@ bool rides(const NodeCall& call, int ranks, std::size_t most) {
   return count <= most / size_of(call.dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
 }
 
-std::size_t put_payload(const NodeCall& call, int me, std::byte* to) {
+std::size_t payload_bytes(const NodeCall& call, int rank) {
   std::size_t count = call.collective == Collective::barrier ? 0 : call.count;
-  if (call.collective == Collective::broadcast && me != call.root) count = 0;
-  if (call.collective == Collective::allgather) count = call.counts[static_cast<std::size_t>(me)];
+  if (call.collective == Collective::broadcast && rank != call.root) count = 0;
+  if (call.collective == Collective::allgather) count = call.counts[static_cast<std::size_t>(rank)];
   if (call.collective == Collective::reducescatter) count = total(call.counts);
-  if (count == 0 || !call.gives(me)) return 0;
-  std::memcpy(to, call.input, count * size_of(call.dtype));
-  return count * size_of(call.dtype);
+  return call.gives(rank) ? count * size_of(call.dtype) : 0;
 }
 
+std::size_t put_payload(const NodeCall& call, int me, std::byte* to) {
+  const std::size_t nbytes = payload_bytes(call, me);
+  if (nbytes > 0) std::memcpy(to, call.input, nbytes);
+  return nbytes;
+}
+
+namespace {
+
+// This rank's part of the reduction of whole payloads.
+void take_reduction(const NodeCall& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
+  Part part{0, call.count};
+  if (call.collective == Collective::reducescatter) part = {start_of(call.counts, me), call.counts[static_cast<std::size_t>(me)]};
+  if (call.collective == Collective::reduce && me != call.root) return;
+  for (const void*& source : sources) source = at(source, part.first * size_of(call.dtype));
+  kernels::reduce_many(call.dtype, call.op, {&call.output, 1}, sources, part.count, pre, call.post);
+}
+
+}  // namespace
+
 void take_payloads(const NodeCall& call, int me, std::span<const std::byte* const> payloads) {
-  const std::size_t item = size_of(call.dtype);
+  if (!call.gives(me)) return;
   const int ranks = static_cast<int>(payloads.size());
-  const auto reduce = [&](std::size_t first, std::size_t count) {
+  if (computes(call.collective)) {
     std::array<const void*, kMostPayloads> sources;
     std::size_t givers = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      if (call.gives(rank)) sources[givers++] = payloads[static_cast<std::size_t>(rank)] + first * item;
+      if (call.gives(rank)) sources[givers++] = payloads[static_cast<std::size_t>(rank)];
     }
-    kernels::reduce_many(call.dtype, call.op, {&call.output, 1}, std::span(sources.data(), givers), count, call.pre, call.post);
-  };
-  const auto copy = [&](int from, std::size_t to, std::size_t count) {
-    if (count > 0) std::memcpy(at(call.output, to * item), payloads[static_cast<std::size_t>(from)], count * item);
-  };
-  if (!call.gives(me)) return;
-  switch (call.collective) {
-    case Collective::allreduce: reduce(0, call.count); break;
-    case Collective::reduce:
-      if (me == call.root) reduce(0, call.count);
-      break;
-    case Collective::reducescatter: reduce(start_of(call.counts, me), call.counts[static_cast<std::size_t>(me)]); break;
-    case Collective::broadcast: copy(call.root, 0, call.count); break;
-    case Collective::allgather:
-      for (int rank = 0; rank < ranks; ++rank) copy(rank, start_of(call.counts, rank), call.counts[static_cast<std::size_t>(rank)]);
-      break;
-    default: break;
+    return take_reduction(call, me, std::span(sources.data(), givers), call.pre);
   }
+  const auto copy = [&](int from, std::size_t to) {
+    if (const std::size_t nbytes = payload_bytes(call, from); nbytes > 0) {
+      std::memcpy(at(call.output, to * size_of(call.dtype)), payloads[static_cast<std::size_t>(from)], nbytes);
+    }
+  };
+  if (call.collective == Collective::broadcast) copy(call.root, 0);
+  for (int rank = 0; call.collective == Collective::allgather && rank < ranks; ++rank) copy(rank, start_of(call.counts, rank));
+}
+
+std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, std::byte* to) {
+  std::array<const void*, kMostPayloads> sources;
+  std::copy(payloads.begin(), payloads.end(), sources.begin());
+  const std::size_t nbytes = payload_bytes(call, 0);  // the same of all ranks
+  void* const target = to;
+  kernels::reduce_many(call.dtype, call.op, {&target, 1}, std::span(sources.data(), payloads.size()), nbytes / size_of(call.dtype), call.pre, {});
+  return nbytes;
+}
+
+void take_merged(const NodeCall& call, int me, std::span<const std::byte* const> merged) {
+  std::array<const void*, kMostPayloads> sources;
+  std::copy(merged.begin(), merged.end(), sources.begin());
+  take_reduction(call, me, std::span(sources.data(), merged.size()), {});
 }
 
 }  // namespace ringcomm

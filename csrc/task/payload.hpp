@@ -1,5 +1,5 @@
 // Calls so small that their data rides with the comparison of what ranks ask for, in mailboxes (node_stage.cpp) or in
-// messages (gathered.cpp): once everybody's is there, every rank computes all of its result itself.
+// messages (comparison.cpp): once everybody's is there, every rank computes all of its result itself.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,12 @@ inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;  // ranks
 
 // Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree.
 bool rides(const NodeCall& call, int ranks, std::size_t most);
+std::size_t payload_bytes(const NodeCall& call, int rank);
 std::size_t put_payload(const NodeCall& call, int me, std::byte* to);  // bytes written
 void take_payloads(const NodeCall& call, int me, std::span<const std::byte* const> payloads);  // by rank
+
+// In two steps, of calls that compute: payloads of some ranks into one, and the result from such that are of all ranks.
+std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, std::byte* to);  // bytes written
+void take_merged(const NodeCall& call, int me, std::span<const std::byte* const> merged);
 
 }  // namespace ringcomm

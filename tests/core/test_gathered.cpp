@@ -1,8 +1,7 @@
-// The comparison of calls by messages, and the small data that rides with it.
+// One small piece from each rank to every other.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <optional>
 
 #include "ranks.hpp"
 #include "task/gathered.hpp"
@@ -11,8 +10,6 @@ using namespace ringcomm;
 using namespace ringcomm::testing;
 
 namespace {
-
-using enum Collective;
 
 void run(Task& task) {
   while (task.advance() != Progress::done) std::this_thread::yield();
@@ -42,91 +39,10 @@ void pieces(int size) {
   });
 }
 
-ChannelConfig slow_network() {  // so that some bytes ride
-  ChannelConfig config;
-  config.network.between.alpha = config.network.within.alpha = 1e-4;
-  config.network.between.beta = config.network.within.beta = 1e-9;
-  return config;
-}
-
-Call call_of(Collective collective, int size, std::size_t count, const std::vector<std::int32_t>& input, std::vector<std::int32_t>& output) {
-  Call call;
-  call.collective = collective;
-  call.dtype = DType::int32;
-  call.input = input.data();
-  call.output = output.data();
-  call.count = count;
-  call.root = size - 1;
-  if (collective == allgather || collective == reducescatter) call.counts.assign(static_cast<std::size_t>(size), count);
-  return call;
-}
-
-// Every collective but alltoall rides when it is small, and gives what it gives by a named algorithm.
-void rides(int size) {
-  with_channels(size, false, slow_network(), [&](RankContext& context) {
-    for (const std::size_t count : {0, 1, 5, 40}) {
-      for (const Collective collective : {allreduce, reduce, broadcast, allgather, reducescatter, barrier}) {
-        const std::size_t all = count * static_cast<std::size_t>(size);
-        std::vector<std::int32_t> input(all), small(all, -1), named(all, -1);
-        for (std::size_t i = 0; i < all; ++i) input[i] = static_cast<std::int32_t>(i * 3 + static_cast<std::size_t>(context.rank));
-        Call call = call_of(collective, size, count, input, small);
-        CHECK(context.channel.choose(call) == kGathered);
-        context.channel.run(call, nullptr);
-        call.output = named.data();
-        call.algorithm = algorithm_names(collective).front();
-        CHECK(context.channel.choose(call) == call.algorithm);
-        context.channel.run(call, nullptr);
-        const bool has = collective != reduce || context.rank == size - 1;
-        CHECK(!has || small == named);
-      }
-    }
-    std::vector<std::int32_t> large(1 << 16, 1), result(1 << 16);
-    Call call = call_of(allreduce, size, large.size(), large, result);
-    CHECK(context.channel.choose(call) != kGathered);
-    context.channel.run(call, nullptr);
-    CHECK(std::all_of(result.begin(), result.end(), [&](std::int32_t x) { return x == size; }));
-  });
-}
-
-// Calls that differ, in size, collective or dtype: an error on every rank, whether data rode or not, and the next call works.
-void disagreeing(int size) {
-  with_channels(size, false, slow_network(), [&](RankContext& context) {
-    const bool odd = context.rank == size / 2;
-    std::vector<std::int32_t> input(1 << 16, 1), output(1 << 16);
-    for (int turn = 0; turn < 8; ++turn) {
-      Call call = call_of(allreduce, size, 5, input, output);
-      if (turn == 0 && odd) call.count = 6;
-      if (turn == 1 && odd) call.count = input.size();
-      if (turn == 2) call.count = odd ? 5 : input.size();
-      if (turn == 3 && odd) call.collective = broadcast;
-      if (turn == 4 && odd) call.dtype = DType::float32;
-      if (turn == 5 && odd) call.op = Op::max;
-      if (turn == 6 && odd) call.algorithm = "ring";
-      if (turn == 7 && odd) call.name = "a name that only this rank gives";
-      std::optional<Error> error;
-      try {
-        context.channel.run(call, nullptr);
-      } catch (const Error& caught) {
-        error = caught;
-      }
-      CHECK((turn == 7) == !error);
-      CHECK(!error || error->kind() == ErrorKind::mismatch);
-      CHECK(context.same_text(error ? error->what() : ""));
-      Call next = call_of(allreduce, size, 7, input, output);
-      context.channel.run(next, nullptr);
-      CHECK(std::all_of(output.begin(), output.begin() + 7, [&](std::int32_t x) { return x == size; }));
-    }
-  });
-}
-
 }  // namespace
 
 int main() {
   for (int size = 1; size <= 9; ++size) pieces(size);
   for (const int size : {16, 33}) pieces(size);
-  for (int size = 2; size <= 9; ++size) {
-    rides(size);
-    disagreeing(size);
-  }
   std::puts("gathered: all passed");
 }

@@ -1,0 +1,153 @@
+// The comparison of calls between hosts, and the small data that rides with it: every rank for itself, and by hosts.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "host_ranks.hpp"
+
+using namespace ringcomm;
+using namespace ringcomm::testing;
+
+namespace {
+
+using enum Collective;
+
+ChannelConfig slow_network() {  // so that some bytes ride
+  ChannelConfig config;
+  config.network.between.alpha = config.network.within.alpha = 1e-4;
+  config.network.between.beta = config.network.within.beta = 1e-9;
+  return config;
+}
+
+template <class T>
+Call call_of(Collective collective, int size, DType dtype, std::size_t count, const std::vector<T>& input, std::vector<T>& output) {
+  Call call;
+  call.collective = collective;
+  call.dtype = dtype;
+  call.input = input.data();
+  call.output = output.data();
+  call.count = count;
+  call.root = size / 2;
+  if (collective != allgather && collective != reducescatter) return call;
+  for (int rank = 0; rank < size; ++rank) call.counts.push_back(count + static_cast<std::size_t>(rank % 3));
+  if (collective == allgather) call.count = 0;
+  return call;
+}
+
+// Every collective but alltoall rides when it is small, and gives what it gives by a named algorithm: sums of small whole numbers,
+// whatever the order, and the same bits everywhere.
+template <class T>
+void rides(RankContext& context, DType dtype) {
+  const int size = context.size;
+  const auto all = static_cast<std::size_t>(size) * 60;
+  for (const std::size_t count : {0, 1, 5, 40}) {
+    for (const Collective collective : {allreduce, reduce, broadcast, allgather, reducescatter, barrier}) {
+      for (const Op op : {Op::sum, Op::max, Op::average}) {
+        std::vector<T> input(all), small(all, T(99)), named(all, T(99));
+        for (std::size_t i = 0; i < all; ++i) input[i] = T((i * 3 + static_cast<std::size_t>(context.rank) * 5) % 11);
+        Call call = call_of(collective, size, dtype, count, input, small);
+        call.op = op;
+        if (computes(collective) && info(dtype).floating) call.pre.factor = 0.5;
+        Call again = call;
+        again.output = named.data();
+        again.algorithm = algorithm_names(collective).front();
+        CHECK(count > 5 || context.channel.choose(call) == kGathered);
+        CHECK(context.channel.choose(again) != kGathered);
+        context.channel.run(call, nullptr);
+        context.channel.run(again, nullptr);
+        const bool has = collective != reduce || context.rank == call.root;
+        CHECK(!has || small == named);
+        const bool everywhere = collective == allreduce || collective == broadcast || collective == allgather;
+        CHECK(!everywhere || context.same_everywhere(small.data(), all * sizeof(T)));
+      }
+    }
+  }
+}
+
+// In place, and among calls that do not ride, with one rank late by turns.
+void mixed(RankContext& context) {
+  const int size = context.size;
+  for (int turn = 0; turn < 60; ++turn) {
+    if (turn % 7 == 3 && context.rank == turn % size) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::size_t count = turn % 3 == 2 ? 20'000 : turn % 5;
+    std::vector<float> data(count, static_cast<float>(context.rank + turn));
+    Call call = call_of(allreduce, size, DType::float32, count, data, data);
+    context.channel.run(call, nullptr);
+    const float sum = static_cast<float>(size * turn + size * (size - 1) / 2);
+    CHECK(std::all_of(data.begin(), data.end(), [&](float x) { return x == sum; }));
+  }
+}
+
+// Calls that differ, in size, collective or dtype: an error on every rank, whether data rode or not, and the next call works.
+void disagreeing(RankContext& context) {
+  const int size = context.size;
+  for (int turn = 0; turn < 9 * size; ++turn) {
+    const bool odd = context.rank == turn / 9;
+    std::vector<std::int32_t> input(1 << 16, 1), output(1 << 16);
+    Call call = call_of(allreduce, size, DType::int32, 5, input, output);
+    switch (turn % 9) {
+      case 0: call.count = odd ? 6 : 5; break;
+      case 1: call.count = odd ? input.size() : 5; break;
+      case 2: call.count = odd ? 5 : input.size(); break;
+      case 3: call.collective = odd ? broadcast : allreduce; break;
+      case 4: call.dtype = odd ? DType::float32 : DType::int32; break;
+      case 5: call.op = odd ? Op::max : Op::sum; break;
+      case 6: call.algorithm = odd ? "ring" : ""; break;
+      case 7: call.name = odd ? "a name that only this rank gives" : ""; break;
+      default: call.shape = static_cast<std::uint64_t>(context.rank % 2); break;  // on a host of its own, or on each
+    }
+    std::optional<Error> error;
+    try {
+      context.channel.run(call, nullptr);
+    } catch (const Error& caught) {
+      error = caught;
+    }
+    CHECK((turn % 9 == 7) == !error);
+    CHECK(!error || error->kind() == ErrorKind::mismatch);
+    CHECK(context.same_text(error ? error->what() : ""));
+    Call next = call_of(allreduce, size, DType::int32, 7, input, output);
+    context.channel.run(next, nullptr);
+    CHECK(std::all_of(output.begin(), output.begin() + 7, [&](std::int32_t x) { return x == size; }));
+  }
+}
+
+void all(RankContext& context) {
+  rides<std::int32_t>(context, DType::int32);
+  rides<double>(context, DType::float64);
+  rides<std::uint8_t>(context, DType::uint8);
+  mixed(context);
+  disagreeing(context);
+}
+
+// A host's link carries a small call once each way, however many ranks the host has.
+void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
+  on_hosts(host_of, slow_network(), [&](RankContext& context, Links& links) {
+    for (int turn = 0; turn < 2; ++turn) {  // not the first: schedules are proved then
+      context.barrier.arrive_and_wait();
+      if (context.rank == 0) links.reset();
+      context.barrier.arrive_and_wait();
+      std::vector<float> data(16, 1);
+      Call call = call_of(allreduce, context.size, DType::float32, data.size(), data, data);
+      context.channel.run(call, nullptr);
+      CHECK(data[0] == static_cast<float>(context.size));
+      context.barrier.arrive_and_wait();
+      for (std::size_t host = 0; host < hosts; ++host) CHECK(links.into(static_cast<int>(host)) == (hosts - 1) * (16 * sizeof(float) + 16));
+      context.barrier.arrive_and_wait();
+    }
+  });
+}
+
+}  // namespace
+
+int main() {
+  for (int size = 2; size <= 9; ++size) with_channels(size, false, slow_network(), all);
+  for (const auto& host_of : kHostLayouts) {
+    if (std::count(host_of.begin(), host_of.end(), host_of[0]) < static_cast<long>(host_of.size())) {
+      on_hosts(host_of, slow_network(), [](RankContext& context, Links&) { all(context); });
+    }
+  }
+  carries_little({0, 0, 1, 1}, 2);
+  carries_little({0, 0, 0, 1, 1, 2}, 3);
+  carries_little({0, 1, 2, 3, 0, 1, 2, 3, 0}, 4);
+  std::puts("comparison: all passed");
+}

@@ -202,7 +202,7 @@ Progress CallTask::advance() {
     case Phase::comparing_sent:
     case Phase::comparing_fully: {
       const Progress progress = phase_ == Phase::comparing_sent ? comparison_->advance() : inner_->advance();
-      if (progress == Progress::blocked) channel_.check_departures();
+      if (progress == Progress::blocked && (phase_ == Phase::comparing_fully || comparison_->stuck())) channel_.check_departures();
       if (progress != Progress::done) return progress;
       if (phase_ == Phase::comparing_sent) {
         compare_sent();

@@ -60,7 +60,7 @@ class HostComparison final : public Comparison {
 
   Progress advance() override {
     if (!met_) {
-      if (!arrived_here(epochs_, epoch_, hosts_)) return transport_.poll() ? Progress::moved : Progress::blocked;
+      if (!arrived_here(epochs_, epoch_, hosts_)) return slept_ && transport_.poll() ? Progress::moved : Progress::blocked;
       met_ = true;
       if (!speaks()) return Progress::done;
       speak();
@@ -81,9 +81,11 @@ class HostComparison final : public Comparison {
   // An arrival wakes the sleeper; messages wake nobody.
   void nap(std::chrono::nanoseconds longest) override {
     if (met_) return Task::nap(longest);
+    slept_ = true;
     epochs_.sleep(epoch_, std::max<std::chrono::nanoseconds>(longest, std::chrono::milliseconds(20)).count());
   }
 
+  bool stuck() const override { return met_ || slept_; }
   bool alike() const override { return *verdict() != 0; }
 
   void take() override {
@@ -159,6 +161,7 @@ class HostComparison final : public Comparison {
   std::optional<NodeCall> call_;
   std::uint32_t epoch_ = 0;
   bool met_ = false, told_ = false;
+  bool slept_ = false;  // in waiting for the host
 };
 
 }  // namespace

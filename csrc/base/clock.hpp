@@ -24,7 +24,7 @@ inline void cpu_relax() {
 #endif
 }
 
-// Spin, then yield, then sleep for longer and longer. With more ranks than cores the yields hand the core to the
+// Spin, then yield, then sleep, for longer and longer. With more ranks than cores the yields hand the core to the
 // rank we wait for; MPI cannot wake anybody, so a wait on messages ends up polling with `longest_sleep` between looks.
 class Backoff {
  public:
@@ -36,7 +36,10 @@ class Backoff {
     spin_ns_ = spin_ns;
     yield_ns_ = yield_ns;
   }
-  void reset() { looks_ = 0; }
+  void reset() {
+    looks_ = 0;
+    napped_ = std::chrono::nanoseconds{0};
+  }
   // How long the caller should sleep now; zero while spinning or yielding (then it has been done here).
   std::chrono::nanoseconds next() {
     if (looks_ == 0 && yield_ns_ > 0) began_ = now_ns();
@@ -50,9 +53,9 @@ class Backoff {
       std::this_thread::yield();
       return std::chrono::nanoseconds{0};
     }
-    const int doublings = std::min(looks_ - spins_ - yields_, 20);
-    if (doublings < 20) ++looks_;
-    return std::min(longest_, std::chrono::nanoseconds{2000} * (1 << doublings));
+    const auto nap = std::min(longest_, std::max(napped_ / kLateness, std::chrono::nanoseconds{2000}));
+    napped_ += nap;
+    return nap;
   }
   void pause() {
     if (const auto sleep = next(); sleep.count() > 0) std::this_thread::sleep_for(sleep);
@@ -61,7 +64,9 @@ class Backoff {
  private:
   bool within(bool phase_ends, std::int64_t ns) const { return phase_ends && yield_ns_ > 0 && now_ns() - began_ < ns; }
 
-  std::chrono::nanoseconds longest_;
+  static constexpr int kLateness = 12;  // who sleeps so long comes late by a 12th of its wait at most
+
+  std::chrono::nanoseconds longest_, napped_{0};
   int spins_, yields_, looks_ = 0;
   std::int64_t spin_ns_ = 0, yield_ns_ = 0, began_ = 0;
 };

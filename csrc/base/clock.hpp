@@ -28,8 +28,9 @@ inline void cpu_relax() {
 // rank we wait for; MPI cannot wake anybody, so a wait on messages ends up polling with `longest_sleep` between looks.
 class Backoff {
  public:
-  explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64)
-      : longest_(longest_sleep), spins_(spins), yields_(yields) {}
+  // `part`: a sleeper comes late by one such part of its wait at most. 1: few looks; 12: 50 in the first millisecond.
+  explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64, int part = 1)
+      : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
   // Waits of one host's ranks for each other are short, and waking a sleeper takes longer than most; so spin and yield for
   // so long at least. A yield may cost a time slice to a stranger: spin as long as every rank has a core.
   void insist(std::int64_t spin_ns, std::int64_t yield_ns) {
@@ -53,7 +54,7 @@ class Backoff {
       std::this_thread::yield();
       return std::chrono::nanoseconds{0};
     }
-    const auto nap = std::min(longest_, std::max(napped_ / kLateness, std::chrono::nanoseconds{2000}));
+    const auto nap = std::min(longest_, std::max(napped_ / part_, std::chrono::nanoseconds{2000}));
     napped_ += nap;
     return nap;
   }
@@ -64,10 +65,8 @@ class Backoff {
  private:
   bool within(bool phase_ends, std::int64_t ns) const { return phase_ends && yield_ns_ > 0 && now_ns() - began_ < ns; }
 
-  static constexpr int kLateness = 12;  // who sleeps so long comes late by a 12th of its wait at most
-
   std::chrono::nanoseconds longest_, napped_{0};
-  int spins_, yields_, looks_ = 0;
+  int spins_, yields_, part_, looks_ = 0;
   std::int64_t spin_ns_ = 0, yield_ns_ = 0, began_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "node/rank_text.hpp"
 #include "task/body.hpp"
 #include "task/call_task.hpp"
+#include "task/gathered.hpp"
 #include "task/payload.hpp"
 
 namespace ringcomm {
@@ -45,31 +46,32 @@ Terms terms_of(const ChannelConfig& config, const std::vector<int>& peers) {
   return terms;
 }
 
-// Bytes of a rank's data that may ride with the comparison of calls by messages: as long as a host gets its pieces in no more
-// time than the rounds take that this saves (of small all-reduces twice as many as hosts have bits), and the bytes that an
-// all-reduce would move in them. `pieces`: those that come from other hosts. Of two hosts of one rank each that is no
-// bound: they exchange all they have in either case.
-std::size_t longest_riding(const Terms& terms, double hosts, double pieces) {
+// Bytes of a rank's data that may ride with the comparison of calls by messages: as long as this costs no more time than the
+// two rounds that it saves at least. `received`: times these bytes, by a host's link; an all-reduce of its own would move 2 (h-1)/h.
+std::size_t longest_riding(const Terms& terms, double hosts, double received) {
   const std::set<int> places(terms.hosts.begin(), terms.hosts.end());
   const LinkModel& link = places.size() == 1 ? terms.network.within : terms.network.between;
-  const double more = pieces - 2 * (hosts - 1) / hosts;  // times a rank's data, on a host's link
-  const double bytes = 2 * std::ceil(std::log2(hosts)) * link.alpha / std::max(more * link.beta, 1e-15);
-  return static_cast<std::size_t>(std::clamp(bytes, 64.0, 1e9));
+  const double more = received - 2 * (hosts - 1) / hosts;
+  return static_cast<std::size_t>(std::clamp(2 * link.alpha / std::max(more * link.beta, 1e-15), 64.0, 1e9));
+}
+
+// By so many ranks or hosts, each on a link of its own.
+double pieces_received(std::size_t from) {
+  return Gathering::can_merge(from) ? std::log2(static_cast<double>(from)) : static_cast<double>(from - 1);
 }
 
 // Every rank of a host gets everybody's piece.
-Riding flat_riding(const Terms& terms, int size) {
+Riding flat_riding(const Terms& terms, std::size_t size) {
   const std::set<int> places(terms.hosts.begin(), terms.hosts.end());
-  const double ranks = size, hosts = places.size() < 2 ? ranks : static_cast<double>(places.size());
-  const std::size_t most = kPayloadsTogether / static_cast<std::size_t>(size);
-  const std::size_t longest = std::min(most, longest_riding(terms, hosts, (ranks - 1) * (ranks / hosts)));
-  return {longest, longest};
+  const double ranks = static_cast<double>(size), hosts = places.size() < 2 ? ranks : static_cast<double>(places.size());
+  return {std::min(longest_reduced(size), longest_riding(terms, hosts, pieces_received(size) * (ranks / hosts))),
+          std::min(kPayloadsTogether / size, longest_riding(terms, hosts, (ranks - 1) * (ranks / hosts)))};
 }
 
-// A host gets a piece of each other host; data that is only moved comes in any case.
+// Data that is only moved comes to a host in any case.
 Riding riding_by_hosts(const Terms& terms, const Hosts& hosts) {
   Riding most = most_on_boards(hosts);
-  most.reduced = std::min(most.reduced, longest_riding(terms, hosts.number(), hosts.number() - 1));
+  most.reduced = std::min(most.reduced, longest_riding(terms, hosts.number(), pieces_received(static_cast<std::size_t>(hosts.number()))));
   return most;
 }
 
@@ -98,7 +100,7 @@ void refuse_what_no_adasum_is(const Call& call) {
 Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
                  std::shared_ptr<Node> node, int slot, ChannelConfig config)
     : transport_(std::move(transport)), peers_(std::move(peers)), me_(me), tags_(tags), node_(std::move(node)), config_(std::move(config)),
-      riding_(flat_riding(terms_of(config_, peers_), this->size())),
+      riding_(flat_riding(terms_of(config_, peers_), peers_.size())),
       chooser_(this->size(), memory_of(node_.get(), this->size()), terms_of(config_, peers_)) {
   if (node_ && size() > 1) epochs_ = std::make_unique<Epochs>(*node_, slot);
   if (epochs_ && !on_one_host()) hosts_ = Hosts(terms_of(config_, peers_).hosts, me_);
@@ -184,8 +186,11 @@ std::unique_ptr<Task> Channel::start(Call call) {
 void Channel::run(Call call, bool (*interrupted)()) {
   const auto task = start(std::move(call));
   // To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them.
-  Backoff backoff(100us, on_one_host() ? 64 : 0, on_one_host() ? 64 : 100);
-  if (on_one_host()) backoff.insist(config_.spin_ns, kYieldOnHost);
+  Backoff backoff(100us, 0, 100, 12);
+  if (on_one_host()) {
+    backoff = Backoff(100us);
+    backoff.insist(config_.spin_ns, kYieldOnHost);
+  }
   std::optional<ShortSleeps> short_sleeps;
   StallClock stall(config_.stall_warn_seconds);
   std::int64_t asked = 0;

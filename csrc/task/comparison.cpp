@@ -12,22 +12,40 @@
 namespace ringcomm {
 namespace {
 
+// Sums and the like of payloads of one call, for as long as it is there; nothing for calls that only move bytes.
+Gathering::Merge merging(const NodeCall& call, std::size_t pieces) {
+  if (!computes(call.collective) || !Gathering::can_merge(pieces)) return {};
+  return [&call](std::byte* into, const std::byte* lower, const std::byte* upper) {
+    const std::array both{lower, upper};
+    merge_payloads(call, both, {}, into);
+  };
+}
+
 class FlatComparison final : public Comparison {
  public:
   FlatComparison(Transport& transport, std::span<const int> peers, int me, int tag, Riding most)
-      : me_(me), gathering_(transport, peers, me, tag, std::max(most.reduced, most.moved)) {}
+      : me_(me), ranks_(peers.size()), gathering_(transport, peers, me, tag, std::max(most.reduced, most.moved)) {}
 
   void give(std::uint64_t digest, std::optional<NodeCall> riding) override {
     call_ = std::move(riding);
-    gathering_.give(digest, call_ ? put_payload(*call_, me_, gathering_.mine()) : 0);
+    if (!call_) return gathering_.give(digest, 0);
+    auto merge = merging(*call_, ranks_);
+    const std::array mine{static_cast<const std::byte*>(call_->input)};
+    const std::size_t nbytes =
+        merge ? merge_payloads(*call_, mine, call_->pre, gathering_.mine()) : put_payload(*call_, me_, gathering_.mine());
+    gathering_.give(digest, nbytes, std::move(merge));
   }
   Progress advance() override { return gathering_.advance(); }
   void abandon() noexcept override { gathering_.abandon(); }
   bool alike() const override { return gathering_.alike(); }
-  void take() override { take_payloads(*call_, me_, gathering_.pieces()); }
+  void take() override {
+    if (gathering_.pieces().size() == ranks_) take_payloads(*call_, me_, gathering_.pieces());
+    else take_merged(*call_, me_, gathering_.pieces());
+  }
 
  private:
   const int me_;
+  const std::size_t ranks_;
   Gathering gathering_;
   std::optional<NodeCall> call_;
 };
@@ -35,9 +53,9 @@ class FlatComparison final : public Comparison {
 // ---- by hosts --------------------------------------------------------------------------------------------------------
 // A board has two places, which calls take in turns as they do in mailboxes (node/node.hpp). In each every rank has its own
 // payload, and the speaker what came of the comparison: whether all are alike, and the pieces of all hosts.
-constexpr std::size_t kLongestPayload = 4096, kVerdict = 64;
+constexpr std::size_t kVerdict = 64;
 constexpr std::size_t kPieces = kPayloadsTogether + kMostPayloads * kPieceAlign;
-constexpr std::size_t kPlace = kLongestPayload + kVerdict + kPieces;
+constexpr std::size_t kPlace = kLongestPiece + kVerdict + kPieces;
 
 class HostComparison final : public Comparison {
  public:
@@ -53,7 +71,7 @@ class HostComparison final : public Comparison {
   void give(std::uint64_t digest, std::optional<NodeCall> riding) override {
     call_ = std::move(riding);
     if (call_) put_payload(*call_, group_rank(epochs_.node().rank()), payload(epochs_.node().rank()));
-    epochs_.mine().opening[place_].digest = digest == Gathering::kUnlike ? 1 : digest;
+    epochs_.mine().opening[place_].digest = digest;
     epoch_ = epochs_.publish();
     if (!speaks()) epoch_ = epochs_.publish();
   }
@@ -93,7 +111,7 @@ class HostComparison final : public Comparison {
     std::array<const std::byte*, kMostPayloads> found;
     std::size_t count = 0;
     const std::byte* at = pieces();
-    for (int host = 0; host < hosts_.number(); ++host) {
+    for (int host = 0; host < pieces_told(); ++host) {
       if (merged()) found[count++] = std::exchange(at, at + piece_bytes(host));
       for (const int rank : merged() ? std::vector<int>{} : hosts_.of(host)) {
         found[static_cast<std::size_t>(rank)] = std::exchange(at, at + padded(payload_bytes(*call_, rank)));
@@ -114,38 +132,40 @@ class HostComparison final : public Comparison {
   }
   bool speaks() const { return epochs_.node().rank() == 0; }
   bool merged() const { return computes(call_->collective); }
+  int pieces_told() const { return merging(*call_, static_cast<std::size_t>(hosts_.number())) ? 1 : hosts_.number(); }
   int group_rank(int local) const { return hosts_.here()[static_cast<std::size_t>(local)]; }
   std::byte* board(int local) const { return epochs_.node().at(local, epochs_.mailbox(local).board) + place_ * kPlace; }
   std::byte* payload(int local) const { return board(local); }
-  std::uint64_t* verdict() const { return reinterpret_cast<std::uint64_t*>(board(0) + kLongestPayload); }
-  std::byte* pieces() const { return board(0) + kLongestPayload + kVerdict; }
+  std::uint64_t* verdict() const { return reinterpret_cast<std::uint64_t*>(board(0) + kLongestPiece); }
+  std::byte* pieces() const { return board(0) + kLongestPiece + kVerdict; }
 
-  // A host whose ranks differ gives no digest, which is like nobody's.
+  // Ranks of this host that differ are like nobody.
   void speak() {
     const int here = epochs_.node().size();
     const std::uint64_t digest = epochs_.mine().opening[place_].digest;
     for (int local = 0; local < here; ++local) {
-      if (epochs_.mailbox(local).opening[place_].digest != digest) return gathering_->give(Gathering::kUnlike, 0);
+      if (epochs_.mailbox(local).opening[place_].digest != digest) return gathering_->give_nothing();
     }
+    if (!call_) return gathering_->give(digest, 0);
     std::size_t nbytes = 0;
-    if (call_ && merged()) {
+    if (merged()) {
       std::array<const std::byte*, kMostPayloads> found;
       for (int local = 0; local < here; ++local) found[static_cast<std::size_t>(local)] = payload(local);
-      nbytes = merge_payloads(*call_, std::span(found.data(), static_cast<std::size_t>(here)), gathering_->mine());
-    } else if (call_) {
+      nbytes = merge_payloads(*call_, std::span(found.data(), static_cast<std::size_t>(here)), call_->pre, gathering_->mine());
+    } else {
       for (int local = 0; local < here; ++local) {
         const std::size_t length = payload_bytes(*call_, group_rank(local));
         std::memcpy(gathering_->mine() + nbytes, payload(local), length);
         nbytes += padded(length);
       }
     }
-    gathering_->give(digest, nbytes);
+    gathering_->give(digest, nbytes, merging(*call_, static_cast<std::size_t>(hosts_.number())));
   }
 
   void tell() {
     *verdict() = gathering_->alike() ? 1 : 0;
     std::byte* to = pieces();
-    for (int host = 0; call_ && gathering_->alike() && host < hosts_.number(); ++host) {
+    for (int host = 0; call_ && gathering_->alike() && host < pieces_told(); ++host) {
       std::memcpy(to, gathering_->pieces()[static_cast<std::size_t>(host)], piece_bytes(host));
       to += piece_bytes(host);
     }
@@ -180,11 +200,15 @@ void make_board(Epochs& epochs) {
   if (mine.board == kPrivate) mine.board = epochs.node().allocate(2 * kPlace);
 }
 
+std::size_t longest_reduced(std::size_t pieces) {
+  return std::min(kLongestPiece, (Gathering::can_merge(pieces) ? kMergedTogether : kPayloadsTogether) / pieces);
+}
+
 Riding most_on_boards(const Hosts& hosts) {
   std::size_t ranks = 0;
   for (int host = 0; host < hosts.number(); ++host) ranks += hosts.of(host).size();
   const auto number = static_cast<std::size_t>(hosts.number());
-  return {std::min(kLongestPayload, kPayloadsTogether / number), std::min(kLongestPayload, kPayloadsTogether / ranks)};
+  return {longest_reduced(number), std::min(kLongestPiece, kPayloadsTogether / ranks)};
 }
 
 }  // namespace ringcomm

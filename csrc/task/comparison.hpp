@@ -42,7 +42,8 @@ std::unique_ptr<Comparison> make_host_comparison(Epochs& epochs, const Hosts& ho
 
 // Memory for that in this rank's arena, kept by the slot. Before the ranks of the host meet. Throws Error(invalid).
 void make_board(Epochs& epochs);
-// What boards can hold.
+// What there is room for: of collectives that compute, from so many ranks or hosts; and on boards.
+std::size_t longest_reduced(std::size_t pieces);
 Riding most_on_boards(const Hosts& hosts);
 
 }  // namespace ringcomm

@@ -1,6 +1,5 @@
 #include "task/gathered.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -12,14 +11,20 @@ std::size_t rounded(std::size_t nbytes) { return (nbytes + kPieceAlign - 1) / kP
 }  // namespace
 
 Gathering::Gathering(Transport& transport, std::span<const int> peers, int me, int tag, std::size_t most)
-    : transport_(transport), peers_(peers.begin(), peers.end()), me_(me), tag_(tag), most_(rounded(sizeof(Head) + most)),
-      pieces_(most_ * peers.size()) {}
+    : transport_(transport), peers_(peers.begin(), peers.end()), me_(me), tag_(tag), doubles_(can_merge(peers.size())),
+      most_(rounded(sizeof(Head) + most)), pieces_(most_ * peers.size()) {}
 
-void Gathering::give(std::uint64_t digest, std::size_t nbytes) {
+void Gathering::give(std::uint64_t digest, std::size_t nbytes, Merge merge) {
   const Head head{digest, nbytes};
   std::memcpy(pieces_.data(), &head, sizeof head);
   end_ = rounded(sizeof head + nbytes);
   held_ = 1;
+  merge_ = std::move(merge);
+}
+
+void Gathering::give_nothing() {
+  give(0, 0);
+  alike_ = false;
 }
 
 std::size_t Gathering::behind(std::size_t begin, std::size_t count) const {
@@ -33,16 +38,18 @@ std::size_t Gathering::behind(std::size_t begin, std::size_t count) const {
   return begin;
 }
 
+// A message that is shorter than a head says that not all are alike.
 void Gathering::start_round() {
-  const std::size_t size = peers_.size(), distance = held_, count = std::min(held_, size - held_);
+  const std::size_t size = peers_.size(), distance = held_;
   const auto at = static_cast<std::size_t>(me_);
-  receiving_ = transport_.receive(peers_[(at + distance) % size], tag_, pieces_.data() + end_, count * most_);
-  sending_ = transport_.send(peers_[(at + size - distance) % size], tag_, pieces_.data(), behind(0, count));
+  const std::size_t from = doubles_ ? at ^ distance : (at + distance) % size, to = doubles_ ? from : (at + size - distance) % size;
+  receiving_ = transport_.receive(peers_[from], tag_, pieces_.data() + end_, coming() * most_);
+  sending_ = transport_.send(peers_[to], tag_, pieces_.data(), !alike_ ? 1 : merge_ ? end_ : behind(0, coming()));
 }
 
 Progress Gathering::advance() {
   if (held_ == peers_.size()) {
-    if (found_.empty()) look();
+    if (alike_ && found_.empty()) find();
     return Progress::done;
   }
   if (receiving_ == kNoTicket && sending_ == kNoTicket) start_round();
@@ -51,10 +58,7 @@ Progress Gathering::advance() {
   Arrival arrival;
   if (receiving_ != kNoTicket && transport_.done(receiving_, &arrival)) {
     receiving_ = kNoTicket;
-    const std::size_t count = std::min(held_, peers_.size() - held_), begin = end_;
-    end_ += arrival.nbytes;
-    if (behind(begin, count) != end_) throw Error(ErrorKind::transport, "a message of the comparison of calls is too long");
-    arrived_ = count;
+    arrived_ = arrival.nbytes;
     moved = true;
   }
   if (sending_ != kNoTicket && transport_.done(sending_)) {
@@ -62,20 +66,40 @@ Progress Gathering::advance() {
     moved = true;
   }
   if (!moved) return Progress::blocked;
-  if (receiving_ != kNoTicket || sending_ != kNoTicket) return Progress::moved;
-  held_ += std::exchange(arrived_, 0);
+  if (receiving_ == kNoTicket && sending_ == kNoTicket) end_round();
   return Progress::moved;
 }
 
-void Gathering::look() {
+void Gathering::end_round() {
+  const std::size_t begin = end_, count = coming(), distance = held_;
+  held_ += count;
+  Head ours, theirs;
+  alike_ = alike_ && arrived_ >= sizeof theirs;
+  if (!alike_) return;
+  std::memcpy(&ours, pieces_.data(), sizeof ours);
+  std::memcpy(&theirs, pieces_.data() + begin, sizeof theirs);
+  alike_ = ours.digest == theirs.digest;
+  if (!alike_) return;
+  end_ += arrived_;
+  if (behind(begin, merge_ ? 1 : count) != end_ || (merge_ && ours.nbytes != theirs.nbytes)) {
+    throw Error(ErrorKind::transport, "a message of the comparison of calls has another length than was said");
+  }
+  if (!merge_) return;
+  end_ = begin;
+  const std::byte* const other = pieces_.data() + begin + sizeof theirs;
+  const bool lower = (static_cast<std::size_t>(me_) & distance) == 0;
+  if (ours.nbytes > 0) merge_(mine(), lower ? mine() : other, lower ? other : mine());
+}
+
+void Gathering::find() {
+  if (merge_) {
+    found_.push_back(mine());
+    return;
+  }
   found_.resize(peers_.size());
-  std::uint64_t first = 0;
-  std::memcpy(&first, pieces_.data(), sizeof first);
   for (std::size_t i = 0, begin = 0; i < found_.size(); begin = behind(begin, 1), ++i) {
-    std::uint64_t digest;
-    std::memcpy(&digest, pieces_.data() + begin, sizeof digest);
-    alike_ = alike_ && digest == first && digest != kUnlike;
-    found_[(static_cast<std::size_t>(me_) + i) % found_.size()] = pieces_.data() + begin + sizeof(Head);
+    const auto at = static_cast<std::size_t>(me_);
+    found_[doubles_ ? at ^ i : (at + i) % found_.size()] = pieces_.data() + begin + sizeof(Head);
   }
 }
 

@@ -75,12 +75,12 @@ void take_payloads(const NodeCall& call, int me, std::span<const std::byte* cons
   for (int rank = 0; call.collective == Collective::allgather && rank < ranks; ++rank) copy(rank, start_of(call.counts, rank));
 }
 
-std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, std::byte* to) {
+std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre, std::byte* to) {
   std::array<const void*, kMostPayloads> sources;
   std::copy(payloads.begin(), payloads.end(), sources.begin());
   const std::size_t nbytes = payload_bytes(call, 0);  // the same of all ranks
   void* const target = to;
-  kernels::reduce_many(call.dtype, call.op, {&target, 1}, std::span(sources.data(), payloads.size()), nbytes / size_of(call.dtype), call.pre, {});
+  kernels::reduce_many(call.dtype, call.op, {&target, 1}, std::span(sources.data(), payloads.size()), nbytes / size_of(call.dtype), pre, {});
   return nbytes;
 }
 

@@ -10,6 +10,7 @@
 namespace ringcomm {
 
 inline constexpr std::size_t kPayloadsTogether = 16 << 10;             // bytes of all ranks' payloads: each rank reads them all
+inline constexpr std::size_t kMergedTogether = 64 << 10, kLongestPiece = 16 << 10;  // where they are merged on the way
 inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;  // ranks
 
 // Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree.
@@ -19,7 +20,8 @@ std::size_t put_payload(const NodeCall& call, int me, std::byte* to);  // bytes 
 void take_payloads(const NodeCall& call, int me, std::span<const std::byte* const> payloads);  // by rank
 
 // In two steps, of calls that compute: payloads of some ranks into one, and the result from such that are of all ranks.
-std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, std::byte* to);  // bytes written
+std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
+                           std::byte* to);  // bytes written
 void take_merged(const NodeCall& call, int me, std::span<const std::byte* const> merged);
 
 }  // namespace ringcomm

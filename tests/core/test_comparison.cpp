@@ -1,5 +1,6 @@
 // The comparison of calls between hosts, and the small data that rides with it: every rank for itself, and by hosts.
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <optional>
 
@@ -119,7 +120,7 @@ void all(RankContext& context) {
   disagreeing(context);
 }
 
-// A host's link carries a small call once each way, however many ranks the host has.
+// A host's link carries a small call once for each other host, or in each round, however many ranks the host has.
 void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
   on_hosts(host_of, slow_network(), [&](RankContext& context, Links& links) {
     for (int turn = 0; turn < 2; ++turn) {  // not the first: schedules are proved then
@@ -131,7 +132,8 @@ void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
       context.channel.run(call, nullptr);
       CHECK(data[0] == static_cast<float>(context.size));
       context.barrier.arrive_and_wait();
-      for (std::size_t host = 0; host < hosts; ++host) CHECK(links.into(static_cast<int>(host)) == (hosts - 1) * (16 * sizeof(float) + 16));
+      const std::size_t pieces = std::has_single_bit(hosts) ? static_cast<std::size_t>(std::countr_zero(hosts)) : hosts - 1;
+      for (std::size_t host = 0; host < hosts; ++host) CHECK(links.into(static_cast<int>(host)) == pieces * (16 * sizeof(float) + 16));
       context.barrier.arrive_and_wait();
     }
   });
@@ -148,6 +150,7 @@ int main() {
   }
   carries_little({0, 0, 1, 1}, 2);
   carries_little({0, 0, 0, 1, 1, 2}, 3);
+  carries_little({0, 1, 2, 3, 4, 0, 1, 2, 3}, 5);
   carries_little({0, 1, 2, 3, 0, 1, 2, 3, 0}, 4);
   std::puts("comparison: all passed");
 }

@@ -47,12 +47,14 @@ Terms terms_of(const ChannelConfig& config, const std::vector<int>& peers) {
 }
 
 // Bytes of a rank's data that may ride with the comparison of calls by messages: as long as this costs no more time than the
-// two rounds that it saves at least. `received`: times these bytes, by a host's link; an all-reduce of its own would move 2 (h-1)/h.
+// rounds that it saves: of small all-reduces, twice as many as hosts have bits. `received`: times these bytes, by a host's link; an
+// all-reduce of its own would move 2 (h-1)/h.
 std::size_t longest_riding(const Terms& terms, double hosts, double received) {
   const std::set<int> places(terms.hosts.begin(), terms.hosts.end());
   const LinkModel& link = places.size() == 1 ? terms.network.within : terms.network.between;
   const double more = received - 2 * (hosts - 1) / hosts;
-  return static_cast<std::size_t>(std::clamp(2 * link.alpha / std::max(more * link.beta, 1e-15), 64.0, 1e9));
+  const double saved = 2 * std::ceil(std::log2(hosts)) * link.alpha;
+  return static_cast<std::size_t>(std::clamp(saved / std::max(more * link.beta, 1e-15), 64.0, 1e9));
 }
 
 // By so many ranks or hosts, each on a link of its own.

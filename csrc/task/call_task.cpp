@@ -100,6 +100,20 @@ void CallTask::exchange() {
   phase_ = Phase::comparing_sent;
 }
 
+// Who left this host may have done so because another left before, whose goodbye is here or on its way.
+Progress CallTask::compare_on() {
+  try {
+    return comparison_->advance();
+  } catch (const Error& error) {
+    for (int look = 0; error.kind() == ErrorKind::left && look < 100; ++look) {
+      channel_.transport_->poll();
+      channel_.check_departures();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    throw;
+  }
+}
+
 // Ranks that agree all let their data ride, or none.
 void CallTask::compare_sent() {
   if (!comparison_->alike()) return exchange_all();
@@ -201,7 +215,7 @@ Progress CallTask::advance() {
       return Progress::moved;
     case Phase::comparing_sent:
     case Phase::comparing_fully: {
-      const Progress progress = phase_ == Phase::comparing_sent ? comparison_->advance() : inner_->advance();
+      const Progress progress = phase_ == Phase::comparing_sent ? compare_on() : inner_->advance();
       if (progress == Progress::blocked && (phase_ == Phase::comparing_fully || comparison_->stuck())) channel_.check_departures();
       if (progress != Progress::done) return progress;
       if (phase_ == Phase::comparing_sent) {

@@ -29,6 +29,7 @@ class CallTask : public Task {
   void begin();
   void show();
   void exchange();      // digests, by messages; small calls' data too
+  Progress compare_on();
   void compare_sent();
   void exchange_all();  // descriptors: digests differ
   void compare_shown();

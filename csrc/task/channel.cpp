@@ -221,6 +221,7 @@ void Channel::run(Call call, bool (*interrupted)()) {
     task->abandon();
     if (error.fatal() || error.kind() == ErrorKind::interrupted) {
       broken_ = error.fatal() ? error : Error(ErrorKind::transport, "an earlier call on this communicator was interrupted");
+      if (compares_by_hosts()) show_state(2);  // others of this host may wait for what this rank would have heard
     }
     throw;
   }
@@ -253,13 +254,15 @@ void Channel::check_departures() {
   throw Error(ErrorKind::left, "rank " + who + " closed the communicator or ended its script, and takes part in no further call", gone);
 }
 
+void Channel::show_state(std::uint32_t state) {
+  epochs_->mine().state.store(state, std::memory_order_release);
+  epochs_->wake();
+}
+
 void Channel::leave() noexcept {
   if (left_ || size() == 1) return;
   left_ = true;
-  if (epochs_) {
-    node_->mailbox(node_->rank(), epochs_->slot()).state.store(1, std::memory_order_release);
-    epochs_->wake();
-  }
+  if (epochs_) show_state(1);
   if (config_.goodbye_tag < 0) return;
   outgoing_ = {me_, sequence_};
   std::vector<Ticket> tickets;

@@ -95,6 +95,7 @@ class Channel {
   friend class CallTask;
   std::shared_ptr<const Schedule> schedule(const Call& call, const std::string& algorithm) const;
   void warn(std::string_view call, std::int64_t waited_ns) const;  // that run() waits
+  void show_state(std::uint32_t state);  // as Mailbox has it
   void listen();             // posts the receive for a goodbye
   void check_departures();   // throws Error(left) if the current call needs somebody who has left
   std::vector<int> everyone() const;

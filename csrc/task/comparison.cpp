@@ -88,12 +88,8 @@ class HostComparison final : public Comparison {
     return progress;
   }
 
-  // The host's other ranks would wait for what the speaker heard.
   void abandon() noexcept override {
-    if (!speaks() || told_) return;
-    gathering_->abandon();
-    epochs_.mine().state.store(2, std::memory_order_release);
-    epochs_.wake();
+    if (gathering_) gathering_->abandon();
   }
 
   // An arrival wakes the sleeper; messages wake nobody.
@@ -169,7 +165,6 @@ class HostComparison final : public Comparison {
       std::memcpy(to, gathering_->pieces()[static_cast<std::size_t>(host)], piece_bytes(host));
       to += piece_bytes(host);
     }
-    told_ = true;
     epochs_.publish();
   }
 
@@ -180,7 +175,7 @@ class HostComparison final : public Comparison {
   std::optional<Gathering> gathering_;  // the speaker's
   std::optional<NodeCall> call_;
   std::uint32_t epoch_ = 0;
-  bool met_ = false, told_ = false;
+  bool met_ = false;
   bool slept_ = false;  // in waiting for the host
 };
 

@@ -139,6 +139,24 @@ void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
   });
 }
 
+// A rank makes no more calls, and those that hear of it from it or of its consequences neither: everybody names the first.
+void departing(RankContext& context, int leaver) {
+  std::vector<float> data(1, 1);
+  const Call call = call_of(allreduce, context.size, DType::float32, 1, data, data);
+  context.channel.run(call, nullptr);
+  if (context.rank != leaver) {
+    std::optional<Error> error;
+    try {
+      context.channel.run(call, nullptr);
+    } catch (const Error& caught) {
+      error = caught;
+    }
+    CHECK(error && error->kind() == ErrorKind::left && !error->ranks().empty());
+    CHECK(std::find(error->ranks().begin(), error->ranks().end(), leaver) != error->ranks().end());
+  }
+  context.channel.leave();
+}
+
 }  // namespace
 
 int main() {
@@ -147,6 +165,9 @@ int main() {
     if (std::count(host_of.begin(), host_of.end(), host_of[0]) < static_cast<long>(host_of.size())) {
       on_hosts(host_of, slow_network(), [](RankContext& context, Links&) { all(context); });
     }
+  }
+  for (int leaver = 0; leaver < 6; ++leaver) {
+    on_hosts({0, 0, 1, 2, 2, 2}, slow_network(), [&](RankContext& context, Links&) { departing(context, leaver); });
   }
   carries_little({0, 0, 1, 1}, 2);
   carries_little({0, 0, 0, 1, 1, 2}, 3);

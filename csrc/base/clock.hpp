@@ -28,7 +28,7 @@ inline void cpu_relax() {
 // rank we wait for; MPI cannot wake anybody, so a wait on messages ends up polling with `longest_sleep` between looks.
 class Backoff {
  public:
-  // `part`: a sleeper comes late by one such part of its wait at most. 1: few looks; 12: 50 in the first millisecond.
+  // `part`: who sleeps comes late by one such part of its wait at most. 1 doubles its sleeps; more looks more often.
   explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64, int part = 1)
       : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
   // Waits of one host's ranks for each other are short, and waking a sleeper takes longer than most; so spin and yield for

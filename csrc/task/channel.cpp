@@ -188,7 +188,7 @@ std::unique_ptr<Task> Channel::start(Call call) {
 void Channel::run(Call call, bool (*interrupted)()) {
   const auto task = start(std::move(call));
   // To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them.
-  Backoff backoff(100us, 0, 100, 12);
+  Backoff backoff(100us, 0, 64, 2);
   if (on_one_host()) {
     backoff = Backoff(100us);
     backoff.insist(config_.spin_ns, kYieldOnHost);

@@ -8,6 +8,8 @@ Errors are ringcomm.errors' exceptions.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ringcomm.handles import Handle
+
 DTYPES: tuple[str, ...]  # "float16", "bfloat16", "float32", ... in the core's order
 ITEM_SIZES: tuple[int, ...]
 OPS: tuple[str, ...]  # "average", "sum", "min", "max", "product", "adasum"
@@ -156,6 +158,9 @@ def watch_exit(main_thread: int) -> None:
 
 def exit_status() -> int:
     """In atexit's functions: the status of the SystemExit that ends the interpreter, 0 if there is none."""
+
+def enter_child(make_error: Callable[[], Exception]) -> None:
+    """This process is a forked child: a handle raises what `make_error` makes."""
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------
 def array_memory(array: object) -> tuple[int, int]:
@@ -315,6 +320,15 @@ class Operation:
         self,
     ) -> tuple[int, int] | None: ...  # (address, bytes), alive as long as this object
 
+class InPlaceHandle(Handle[Any]):  # registered as one by ringcomm.handles
+    """A handle of one operation whose result is the array that it was given."""
+
+def keep_until_done(operations: list[Operation], buffers: object) -> None:
+    """Of a handle that is dropped: what it holds, for as long as the core uses it."""
+
+def let_go() -> None:
+    """Of what is kept so, whatever is done."""
+
 class Worker:
     def __init__(self, threaded: bool) -> None: ...
     threaded: bool
@@ -400,8 +414,10 @@ class Engine:
 
 class NamedCalls:
     """In-place requests of one process set, by the caller's names: what is submitted again need not be made again."""
-    def __init__(self, engine: Engine, set_id: int) -> None: ...
-    def again(self, name: object, array: Any, op: object, pre: float, post: float) -> Operation | None:
+    def __init__(self, engine: Engine | None, set_id: int) -> None: ...  # None: remembers nothing
+    def again(
+        self, name: object, array: Any, op: object, average: object, pre: float, post: float
+    ) -> InPlaceHandle | None:
         """Submits; None, and nothing has happened, if no such operation on an array like this is remembered."""
     def remember(
         self,

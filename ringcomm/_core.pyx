@@ -9,6 +9,7 @@ from libcpp.utility cimport move
 from libcpp.vector cimport vector
 from libcpp.optional cimport optional, nullopt
 from cpython.exc cimport PyErr_CheckSignals
+from cython cimport freelist
 
 include "_errors.pxi"
 include "_exits.pxi"
@@ -17,4 +18,5 @@ include "_kernels.pxi"
 include "_plain.pxi"
 include "_ranks.pxi"
 include "_named.pxi"
+include "_again.pxi"
 include "_buffers.pxi"

@@ -40,3 +40,12 @@ def watch_exit(main_thread):
 
 def exit_status():
     return ringcomm_exit_status
+
+
+cdef bint in_child = False  # of a fork: it waits for nothing
+cdef object forked = None  # makes the error that says so
+
+
+def enter_child(make_error):
+    global in_child, forked
+    in_child, forked = True, make_error

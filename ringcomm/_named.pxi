@@ -5,6 +5,7 @@ cdef extern from *:
     #include "engine/queue.hpp"
     #include "engine/worker.hpp"
     namespace ringcomm_border {
+    inline bool failed(const Operation& operation) { return operation.error() != nullptr; }
     inline void check(const Operation& operation) { rethrow(operation.error()); }
     inline std::uintptr_t output_of(const Operation& operation) { return reinterpret_cast<std::uintptr_t>(operation.output.get()); }
     inline Named make_named(Call call, std::size_t row, std::size_t rows, std::vector<std::size_t> splits) {
@@ -28,6 +29,7 @@ cdef extern from *:
     }
     }
     """
+    cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
     void c_check "ringcomm_border::check"(const COperation&) except +translate
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
     CNamed make_named "ringcomm_border::make_named"(CCall, size_t, size_t, vector[size_t]) except +translate
@@ -87,8 +89,8 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         void remove_set(int) except +translate
         shared_ptr[COperation] submit(int, CNamed) except +translate
         @staticmethod
-        shared_ptr[const CPending] prepare(CNamed) except +translate
-        shared_ptr[COperation] submit_again "submit"(int, const shared_ptr[const CPending]&, void*) except +translate
+        shared_ptr[CPending] prepare(CNamed) except +translate
+        shared_ptr[COperation] submit_again "submit"(int, shared_ptr[CPending]&, void*) except +translate
         vector[shared_ptr[COperation]] submit_group(int, vector[CNamed]) except +translate
         vector[shared_ptr[COperation]] join(vector[int]) except +translate
         void leave() except +translate
@@ -97,9 +99,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
 EngineConfig = namedtuple("EngineConfig", "fusion_bytes cache_capacity stall_warn_seconds stall_fail_seconds channel")
 NamedRequest = namedtuple("NamedRequest", "collective dtype op root algorithm input output count row rows splits pre post divisor "
                                           "wire name shape shape_text")
-
-
-MOST_NAMES = 4096  # that are remembered
 
 
 cdef class Worker:
@@ -120,6 +119,7 @@ cdef class Worker:
             self.it.get().stop()
 
 
+@freelist(64)
 cdef class Operation:
     cdef shared_ptr[COperation] it
     cdef shared_ptr[CWorker] worker
@@ -134,13 +134,13 @@ cdef class Operation:
     @property
     def name(self): return self.it.get().name.decode()
 
-    def done(self):
+    cpdef bint done(self) except -1:
         if not self.worker.get().threaded():
             with nogil:
                 self.worker.get().help()
         return self.it.get().done()
 
-    def wait(self, double seconds=-1):
+    cpdef bint wait(self, double seconds=-1) except -1:
         cdef cbool finished
         if self.it.get().done():
             return True
@@ -148,8 +148,9 @@ cdef class Operation:
             finished = wait_for(self.it.get()[0], self.worker.get()[0], seconds, interrupted)
         return finished
 
-    def check(self):
-        c_check(self.it.get()[0])
+    cpdef check(self):
+        if c_failed(self.it.get()[0]):
+            c_check(self.it.get()[0])
 
     @property
     def counts(self): return list(self.it.get().counts)
@@ -237,62 +238,6 @@ cdef class Engine:
 
     def pending(self):
         return [name.decode() for name in self.it.get().pending()]
-
-
-cdef class _Remembered:
-    """A request in place, and the arrays that it is right for: NumPy's by their kind, torch's by all that could be another."""
-    cdef ArrayKind kind
-    cdef object op, tensor_type, dtype, layout, shape
-    cdef double pre, post
-    cdef shared_ptr[const CPending] request
-
-    cdef bint fits(self, array):
-        if self.tensor_type is None:
-            return self.kind.fits(<PyObject*>array, True)
-        return (type(array) is self.tensor_type and array.dtype is self.dtype and array.layout is self.layout and array.is_cpu and
-                array.shape == self.shape and array.is_contiguous() and not array.is_neg())
-
-
-cdef class NamedCalls:
-    """Requests in place of one process set, by the caller's names: what is submitted again need not be made again."""
-    cdef Engine engine
-    cdef int set_id
-    cdef dict known
-
-    def __init__(self, Engine engine not None, int set_id):
-        self.engine, self.set_id, self.known = engine, set_id, {}
-
-    def again(self, name, array, op, double pre, double post):
-        if type(name) is not str:
-            return None
-        cdef _Remembered it = self.known.get(name)
-        if it is None or op is not it.op or pre != it.pre or post != it.post or not it.fits(array):
-            return None
-        cdef uintptr_t data
-        if it.tensor_type is None:
-            data = <uintptr_t>data_of(<PyObject*>array)
-        else:
-            data = array.data_ptr()
-        return Operation.wrap(self.engine.it.get().submit_again(self.set_id, it.request, <void*>data), self.engine.worker)
-
-    def remember(self, name, array, op, double pre, double post, request, tensor=False):
-        cdef _Remembered it
-        cdef vector[Py_ssize_t] dimensions
-        if type(name) is not str:
-            return
-        if not tensor and not (heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)):
-            return
-        if len(self.known) >= MOST_NAMES:
-            self.known.clear()
-        it = _Remembered.__new__(_Remembered)
-        it.op, it.pre, it.post = op, pre, post
-        if tensor:
-            it.tensor_type, it.dtype, it.layout, it.shape = type(array), array.dtype, array.layout, array.shape
-        else:
-            dimensions = array.shape
-            it.kind.learn(<PyObject*>array, dimensions)
-        it.request = CEngine.prepare(named_request(request))
-        self.known[name] = it
 
 
 cdef class Plan:

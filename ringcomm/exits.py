@@ -178,6 +178,7 @@ def _in_child() -> None:
     nothing."""
     global in_child
     in_child = True
+    _core.enter_child(forked)
     deaths.forget()
     timeline.forget()
     from ringcomm.links import live_workers

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ringcomm import _core, exits
 
 Result = TypeVar("Result")
 
-# Operations whose handles were dropped before they were done: the core still uses their buffers.
-_orphans: list[tuple[list[_core.Operation], object]] = []
-
-
-def _sweep() -> None:
-    _orphans[:] = [orphan for orphan in _orphans if not all(operation.done() for operation in orphan[0])]
-
-
-class Handle(Generic[Result]):
+class Handle(Generic[Result], metaclass=ABCMeta):
     """An operation under way. ``wait()`` gives its result; the buffers it uses stay alive until it is done.
 
     ``finish`` makes the result once all of ``operations`` are done, and holds the buffers.
@@ -26,8 +19,7 @@ class Handle(Generic[Result]):
     __slots__ = ("_error", "_finish", "_operations", "_result", "name")
 
     def __init__(self, operations: Sequence[_core.Operation], finish: Callable[[], Result], name: str = "") -> None:
-        if _orphans:
-            _sweep()
+        _core.let_go()
         self.name = name
         self._operations = list(operations)
         self._finish: Callable[[], Result] | None = finish
@@ -61,7 +53,7 @@ class Handle(Generic[Result]):
                 except Exception as error:
                     self._error = error
             elif not all(operation.done() for operation in operations):
-                _orphans.append((operations, finish))
+                _core.keep_until_done(operations, finish)
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
@@ -90,45 +82,9 @@ class Handle(Generic[Result]):
         if finish is None or exits.in_child:
             return
         if not all(operation.done() for operation in self._operations):
-            _orphans.append((self._operations, finish))
+            _core.keep_until_done(self._operations, finish)
 
 
-class InPlaceHandle(Handle[Any]):
-    """The same for one operation whose result is the array that it was given; made and waited for at less cost."""
-
-    __slots__ = ("_array", "_operation")
-
-    def __init__(self, operation: _core.Operation, array: Any) -> None:
-        if _orphans:
-            _sweep()
-        self._operation: _core.Operation | None = operation
-        self._array = array
-        self._error = None
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return "done" if self._operation is None else self._operation.name
-
-    def test(self) -> bool:
-        return self._operation is None or self._operation.done()
-
-    def wait(self, timeout: float | None = None) -> Any:
-        operation = self._operation
-        if operation is not None:
-            if exits.in_child:
-                raise exits.forked()
-            if not operation.wait(-1.0 if timeout is None else timeout):
-                raise TimeoutError(f"{operation.name} is not done after {timeout} s")
-            self._operation = None
-            try:
-                operation.check()
-            except Exception as error:
-                self._error = error
-        if self._error is not None:
-            raise self._error
-        return self._array
-
-    def __del__(self) -> None:
-        operation = getattr(self, "_operation", None)
-        if operation is not None and not exits.in_child and not operation.done():
-            _orphans.append(([operation], self._array))
+InPlaceHandle = _core.InPlaceHandle
+"""The same for one operation whose result is the array that it was given; made and waited for at less cost."""
+Handle.register(InPlaceHandle)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ringcomm import _core, arrays, calls, exits
 from ringcomm.arrays import Buffer
-from ringcomm.handles import Handle, InPlaceHandle
+from ringcomm.handles import Handle
 from ringcomm.ops import Adasum, Op, Sum, wire_index
 from ringcomm.process_sets import ProcessSet
 
@@ -226,28 +226,15 @@ def submit(process_set: ProcessSet, item: Item) -> Handle[Any]:
     return Handle([operation], lambda: item.finish(operation), operation.name)
 
 
-def again(
-    process_set: ProcessSet, array: Any, op: Any, average: bool | None, name: str | None, pre: float, post: float
-) -> Handle[Any] | None:
-    """An all-reduce in place under a name that was submitted before with an array like this, by the short way. None,
-    and nothing has happened, if there was none."""
-    known = process_set._known
-    if known is None or average is not None:
-        return None
-    operation = known.again(name, array, op, pre, post)
-    return None if operation is None else InPlaceHandle(operation, array)
-
-
 def submit_first(
     process_set: ProcessSet, item: Item, array: Any, op: Any, average: bool | None, pre: float, post: float, name: Any
 ) -> Handle[Any]:
-    """As `submit`, of an all-reduce in place; the next one like it may go the short way."""
+    """As `submit`, of an all-reduce in place; the next one like it may go the short way (`ProcessSet.known`)."""
     handle = submit(process_set, item)
-    known = process_set._known
-    if known is not None and average is None and (op is None or type(op) is Op) and op is not Adasum:
+    if average is None and (op is None or type(op) is Op) and op is not Adasum:
         tensor = arrays.is_plain_tensor(array)
         if tensor or isinstance(array, np.ndarray):
-            known.remember(name, array, op, pre, post, item.request, tensor)
+            process_set.known.remember(name, array, op, pre, post, item.request, tensor)
     return handle
 
 

@@ -49,7 +49,7 @@ class ProcessSet:
         if not self.from_communicator:
             self._ranks = sorted(set(as_ranks(ranks_or_comm, "ProcessSet")))
         self._session: Session | None = None
-        self._known: _core.NamedCalls | None = None  # while it is in use
+        self.known = _core.NamedCalls(None, 0)  # operations of it that may come again
         self._node: _core.Node | None = None
         self._me = -1  # this process's rank in it
         self._free_slots: list[int] = []
@@ -155,13 +155,14 @@ class ProcessSet:
     ) -> None:
         self._session, self.process_set_id, self._ranks, self._node = session, set_id, list(ranks), node
         self._me = self._ranks.index(session.rank) if session.rank in self._ranks else -1
-        self._known = _core.NamedCalls(session.engine, set_id)
+        self.known = _core.NamedCalls(session.engine, set_id)
         self._free_slots = list(slots) if node is not None else []
         self._counters.clear()
         self.optimizers = itertools.count()
 
     def detach(self) -> None:
-        self._session = self.process_set_id = self._node = self._known = None
+        self._session = self.process_set_id = self._node = None
+        self.known = _core.NamedCalls(None, 0)
         self._free_slots = []
         if self is global_process_set:
             self.process_set_id, self._ranks = GLOBAL, None

@@ -78,7 +78,7 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[Any]:
     """:func:`allreduce` in place and in the background."""
-    handle = named.again(process_set, tensor, op, average, name, prescale_factor, postscale_factor)
+    handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
     if handle is not None:
         return handle
     item = named.allreduce(

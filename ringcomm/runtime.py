@@ -123,7 +123,7 @@ class Session:
     def _disable(self, error: Exception) -> None:
         """After a fork. Named operations look at exits.in_child themselves, but not those that are remembered."""
         for process_set in self.sets:
-            process_set._known = None
+            process_set.known = _core.NamedCalls(None, 0)
 
 
 _session: Session | None = None

@@ -17,7 +17,8 @@ namespace ringcomm {
 
 class PlanRun;
 
-// A named operation from submit() until it has finished. After submit() only the worker touches it.
+// A named operation from submit() until it has finished. After submit() only the worker touches it, and never the request and
+// the signature.
 struct Pending {
   Named request;
   std::shared_ptr<Operation> operation;
@@ -30,6 +31,12 @@ struct Pending {
   std::int64_t submitted_ns = 0, sent_ns = 0;
   std::int64_t withdrawn_ns = 0;     // when this rank asked to give it up; 0: it has not
   bool agreed = false;
+
+  void renew() {                     // for another submission; nobody else holds this, or the operation
+    operation->renew();
+    sent_ns = withdrawn_ns = 0;
+    agreed = false;
+  }
 };
 using PendingPtr = std::shared_ptr<Pending>;
 

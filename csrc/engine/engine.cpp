@@ -72,6 +72,15 @@ PendingPtr make_pending(Named&& request) {
   return pending;
 }
 
+// Another like it, which the worker may be using just now.
+PendingPtr make_pending(const Pending& like) {
+  auto pending = std::make_shared<Pending>();
+  pending->operation = std::make_shared<Operation>(like.operation->name);
+  pending->signature = like.signature;
+  pending->request = like.request;
+  return pending;
+}
+
 void require_name(const Pending& pending) {
   if (pending.operation->name.empty()) throw Error(ErrorKind::invalid, "a named operation needs a name");
 }
@@ -214,15 +223,18 @@ std::shared_ptr<Operation> Engine::submit(int set, Named request) {
   return pending->operation;
 }
 
-std::shared_ptr<const Pending> Engine::prepare(Named request) { return make_pending(std::move(request)); }
+std::shared_ptr<Pending> Engine::prepare(Named request) { return make_pending(std::move(request)); }
 
-std::shared_ptr<Operation> Engine::submit(int set, const std::shared_ptr<const Pending>& prepared, void* data) {
-  const auto pending = std::make_shared<Pending>(*prepared);
-  pending->operation = std::make_shared<Operation>(prepared->operation->name);
-  pending->request.call.input = pending->request.call.output = data;
-  pending->submitted_ns = now_ns();
-  state_->submit(set, pending);
-  return pending->operation;
+std::shared_ptr<Operation> Engine::submit(int set, PendingPtr& prepared, void* data) {
+  if (prepared.use_count() > 1 || prepared->operation.use_count() > 1) {
+    prepared = make_pending(*prepared);
+  } else {
+    prepared->renew();
+  }
+  prepared->request.call.input = prepared->request.call.output = data;
+  prepared->submitted_ns = now_ns();
+  state_->submit(set, prepared);
+  return prepared->operation;
 }
 
 std::vector<std::shared_ptr<Operation>> Engine::submit_group(int set, std::vector<Named> requests) {

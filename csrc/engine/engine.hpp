@@ -57,9 +57,10 @@ class Engine {
   // Any thread. Throws Error(invalid) for a name that is in flight already, Error(shut_down) after leave(). After a
   // fatal error, the operation returned has failed with it.
   std::shared_ptr<Operation> submit(int set, Named request);
-  // A request made once and submitted often, each time in place of another array or the same.
-  static std::shared_ptr<const Pending> prepare(Named request);
-  std::shared_ptr<Operation> submit(int set, const std::shared_ptr<const Pending>& prepared, void* data);
+  // A request made once and submitted often, each time in place of another array or the same. One thread at a time; `prepared`
+  // is used itself while nobody else holds it or its Operation, else replaced by another like it.
+  static std::shared_ptr<Pending> prepare(Named request);
+  std::shared_ptr<Operation> submit(int set, std::shared_ptr<Pending>& prepared, void* data);
   // All of it runs together, in one agreement.
   std::vector<std::shared_ptr<Operation>> submit_group(int set, std::vector<Named> requests);
 

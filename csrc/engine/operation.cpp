@@ -29,6 +29,16 @@ void Operation::finish(std::exception_ptr error) {
   finished_.notify_all();  // under the lock: a waiter may destroy this as soon as it sees done
 }
 
+void Operation::renew() {
+  const std::lock_guard lock(mutex_);  // of whoever finished it before
+  output.reset();
+  output_bytes = 0;
+  counts.clear();
+  last_joined = -1;
+  error_ = nullptr;
+  done_.store(false, std::memory_order_relaxed);
+}
+
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)()) {
   constexpr double kAsk = 0.05;  // seconds between two questions whether Ctrl-C was pressed
   const std::int64_t start = now_ns();

@@ -51,7 +51,7 @@ void NamedSet::insert(PendingPtr pending) {
 }
 
 void NamedSet::list(std::vector<std::string>& names) const {
-  for (const auto& [name, pending] : in_flight_) names.push_back(name);
+  for (const auto& [name, pending] : in_flight_) names.emplace_back(name);
 }
 
 PendingPtr NamedSet::find(const std::string& name) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -94,7 +95,7 @@ class NamedSet {
 
   Context& context_;
   // Guarded by the context's mutex.
-  std::unordered_map<std::string, PendingPtr> in_flight_;
+  std::unordered_map<std::string_view, PendingPtr> in_flight_;  // by the operation's name
   std::vector<PendingPtr> inbox_;
   bool joining_ = false;
   // The worker's.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ringcomm import arrays, named
-from ringcomm.handles import Handle
+from ringcomm.handles import Handle, InPlaceHandle
 from ringcomm.ops import Average, Sum, as_op, chosen_op
 from ringcomm.process_sets import global_process_set
 from ringcomm.torch.tensors import require_arithmetic, require_cpu
@@ -82,7 +82,7 @@ def allreduce_async_(
     process_set: Any = global_process_set,
 ) -> Handle[Tensor]:
     """The same in place."""
-    handle = named.again(process_set, tensor, op, average, name, prescale_factor, postscale_factor)
+    handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
     if handle is not None:
         return handle
     item = _to_reduce(tensor, True, chosen_op(op, average), name, prescale_factor, postscale_factor, process_set)
@@ -241,7 +241,7 @@ def grouped_reducescatter_async(
     )
 
 
-_HANDLES = (Handle, SparseHandle)
+_HANDLES = (InPlaceHandle, Handle, SparseHandle)
 
 
 def poll(handle: Any) -> bool:

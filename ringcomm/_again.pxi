@@ -1,0 +1,113 @@
+# Named operations in place that come again and again: the least that lies between Python and the engine.
+
+
+cdef list orphans = []  # (operations, what keeps their buffers), of handles that were dropped before these were done
+
+
+def keep_until_done(list operations, buffers):
+    orphans.append((operations, buffers))
+
+
+def let_go():
+    if not orphans:
+        return
+    cdef list looked_at = orphans[:]
+    orphans.clear()  # others may come meanwhile
+    orphans.extend([orphan for orphan in looked_at if not all([operation.done() for operation in orphan[0]])])
+
+
+cdef class InPlaceHandle:
+    cdef Operation operation  # None: over
+    cdef object array, error
+
+    @property
+    def name(self): return "done" if self.operation is None else self.operation.name
+
+    def test(self): return self.operation is None or self.operation.done()
+
+    def wait(self, timeout=None):
+        cdef Operation operation = self.operation
+        if operation is not None:
+            if in_child:
+                raise forked()
+            if not operation.wait(-1 if timeout is None else timeout):
+                raise TimeoutError(f"{operation.name} is not done after {timeout} s")
+            self.operation = None
+            try:
+                operation.check()
+            except Exception as error:
+                self.error = error
+        if self.error is not None:
+            raise self.error
+        return self.array
+
+    @property
+    def result(self): return self.wait()
+
+    def __repr__(self): return f"<ringcomm.Handle {self.name}: {'done' if self.test() else 'under way'}>"
+
+    def __del__(self):
+        if self.operation is not None and not in_child and not self.operation.done():
+            keep_until_done([self.operation], self.array)
+
+
+cdef class _Remembered:
+    """A request in place, and the arrays that it is right for: NumPy's by their kind, torch's by all that could be another."""
+    cdef ArrayKind kind
+    cdef object op, tensor_type, dtype, layout, shape
+    cdef double pre, post
+    cdef shared_ptr[CPending] request
+
+    cdef bint fits(self, array):
+        if self.tensor_type is None:
+            return self.kind.fits(<PyObject*>array, True)
+        return (type(array) is self.tensor_type and array.dtype is self.dtype and array.layout is self.layout and array.is_cpu and
+                array.shape == self.shape and array.is_contiguous() and not array.is_neg())
+
+
+cdef class NamedCalls:
+    cdef Engine engine  # None: remembers nothing
+    cdef int set_id
+    cdef dict known
+
+    def __init__(self, Engine engine, int set_id):
+        self.engine, self.set_id, self.known = engine, set_id, {}
+
+    def again(self, name, array, op, average, double pre, double post):
+        if average is not None or type(name) is not str:
+            return None
+        cdef _Remembered it = self.known.get(name)
+        if it is None or op is not it.op or pre != it.pre or post != it.post or not it.fits(array):
+            return None
+        cdef uintptr_t data
+        if it.tensor_type is None:
+            data = <uintptr_t>data_of(<PyObject*>array)
+        else:
+            data = array.data_ptr()
+        let_go()
+        cdef InPlaceHandle handle = InPlaceHandle.__new__(InPlaceHandle)
+        handle.operation = Operation.wrap(self.engine.it.get().submit_again(self.set_id, it.request, <void*>data), self.engine.worker)
+        handle.array = array
+        return handle
+
+    def remember(self, name, array, op, double pre, double post, request, tensor=False):
+        cdef _Remembered it
+        cdef vector[Py_ssize_t] dimensions
+        if self.engine is None or type(name) is not str:
+            return
+        if not tensor and not (heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)):
+            return
+        if len(self.known) >= MOST_NAMES:
+            self.known.clear()
+        it = _Remembered.__new__(_Remembered)
+        it.op, it.pre, it.post = op, pre, post
+        if tensor:
+            it.tensor_type, it.dtype, it.layout, it.shape = type(array), array.dtype, array.layout, array.shape
+        else:
+            dimensions = array.shape
+            it.kind.learn(<PyObject*>array, dimensions)
+        it.request = CEngine.prepare(named_request(request))
+        self.known[name] = it
+
+
+MOST_NAMES = 4096  # that are remembered of one set

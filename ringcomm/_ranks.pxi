@@ -325,6 +325,8 @@ cdef class Channel:
                 numbers = told
             except (TypeError, OverflowError):
                 return NotImplemented
+            if numbers.empty():  # which is remembered as nothing told
+                return NotImplemented
         cdef CallSite* site = self.known.find(collective, <PyObject*>array, numbers)
         if site == NULL:
             return NotImplemented

@@ -180,13 +180,14 @@ def allgather(x: Any, rows: Sequence[int] | None, out: Any, algorithm: str, name
     """`rows`: the first dimension on every rank; None: the same everywhere, which is then compared too."""
     source = with_rows(arrays.source(x))
     mine = source.shape[0]
-    sign = arrays.signature_of(source, 0 if rows is None else 1)
     rows = [mine] * size if rows is None else [int(n) for n in rows]
     if len(rows) != size or rows[rank] != mine:
         raise ValueError(
             f"rows must give the first dimension on each of the {size} ranks, {mine} at place {rank}; got {rows}"
         )
-    if any(n != mine for n in rows):  # where rows are told, a wrong one would make a rank read what nobody gave
+    uneven = any(n != mine for n in rows)
+    sign = arrays.signature_of(source, 1 if uneven else 0)
+    if uneven:  # a wrong number would make a rank read what nobody gave
         sign = arrays.Signature(arrays.signature((sign.hash, *rows)).hash, f"{sign.text}, rows {rows}")
     row = row_of(source)
     shape = (sum(rows), *source.shape[1:])

@@ -10,6 +10,7 @@ from ringcomm import _core, exits
 
 Result = TypeVar("Result")
 
+
 class Handle(Generic[Result], metaclass=ABCMeta):
     """An operation under way. ``wait()`` gives its result; the buffers it uses stay alive until it is done.
 

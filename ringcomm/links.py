@@ -113,11 +113,11 @@ class MpiLink(Link):
         self.ordered, first = self._duplicate(comm)
         self.queued, _ = self._duplicate(comm)
         self._control = first
-        _open.append(self)
         self.rank, self.size = first.Get_rank(), first.Get_size()
         self.tags = min(mpi_library.describe(first)["tag_limit"], 1 << 15)
         self.topology = bootstrap.discover(first)
         self.worker = worker(threads and mpi.Query_thread() >= mpi.THREAD_MULTIPLE)
+        _open.append(self)
 
     def _duplicate(self, comm: Any) -> tuple[_core.Transport, Any]:
         mine = comm.Dup()

@@ -57,7 +57,8 @@ class OrderedCalls:
             algorithm: a built-in ("ring", "butterfly", ...), "two_level:ring" and so on (between hosts; memory
                 inside them), "shared", or a registered one; None: chosen.
             prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
-            wire: floating dtype that travels instead of a wider one, such as "bfloat16".
+            wire: floating dtype that travels instead of a wider one, such as "bfloat16"; small calls, and what goes
+                through a host's memory, travel as they are.
             name: compared between ranks and used in messages.
 
         Returns:

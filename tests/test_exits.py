@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import mpi_case
 import numpy as np
@@ -179,7 +180,7 @@ def test_quiet_ends(size, how):
     assert "ringcomm: rank" not in result.text
 
 
-def ended_early(how):
+def ended_early(how, sign):
     """Rank 1's script ends; rank 0 goes on, and has no need of it."""
     from mpi4py import MPI
 
@@ -189,15 +190,18 @@ def ended_early(how):
     ringcomm.barrier()
     if how == "shutdown":
         ringcomm.shutdown()
-    if rank != 1:
-        time.sleep(1)
-        mpi_case.say(rank, "ends")
+    if rank == 1:
+        return Path(sign).touch()
+    while not Path(sign).exists():
+        time.sleep(0.01)
+    time.sleep(0.5)
+    mpi_case.say(rank, "ends")
 
 
 @pytest.mark.parametrize("how", ["end", "shutdown"])
-def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how):
+def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how, tmp_path):
     """Should others abort meanwhile: Open MPI's launcher may crash or hang over a rank that is in there."""
-    result = mpi_case.run(2, ended_early, how)
+    result = mpi_case.run(2, ended_early, how, str(tmp_path / "rank 1 ends"))
     assert result.lines("0 ends") and result.lines("1 fin"), result.text
     assert result.text.index("0 ends") < result.text.index("1 finalises"), result.text
 

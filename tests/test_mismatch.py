@@ -166,6 +166,10 @@ def wrong_rows():
     x = np.full(3, comm.rank, np.float32)
     with pytest.raises(ringcomm.MismatchError, match="rows"):
         comm.allgather(x, rows=wrong)
+    for _ in range(2):  # each believes that all have as many as it has
+        mine = 2 + (comm.rank == 0)
+        with pytest.raises(ringcomm.MismatchError, match="shape"):
+            comm.allgather(np.zeros((mine, 3), np.float32), rows=[mine] * comm.size)
     assert comm.allgather(x, rows=rows).tolist() == [r for r in range(comm.size) for _ in range(3)]
     mpi_case.say("fine", comm.rank)
 

@@ -136,6 +136,9 @@ def test_rows_that_are_told_change():
                 assert np.array_equal(comm.allgather(x, told), wanted), (turn, told)
             with pytest.raises(ValueError, match="rows must give"):
                 comm.allgather(x, rows[:2])
+            comm.allgather(x)  # from now on remembered without numbers
+            with pytest.raises(ValueError, match="rows must give"):
+                comm.allgather(x, [])
         return True
 
     assert threads.run(3, program, config=SHARED) == [True] * 3

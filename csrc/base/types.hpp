@@ -46,6 +46,8 @@ inline constexpr bool computes(Collective c) {  // others only move bytes
 }
 inline constexpr std::string_view name_of(Collective c) { return kCollectiveNames[static_cast<std::size_t>(c)]; }
 
+inline constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+
 // Part `index` of `count` elements split into `parts` parts that differ by one element at most.
 struct Part {
   std::size_t first;

@@ -13,11 +13,6 @@ void put(char (&field)[N], const std::string& text) {
   std::memcpy(field, text.data(), std::min(text.size(), N - 1));
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::allreduce || collective == Collective::reduce ||
-         collective == Collective::reducescatter;
-}
-
 std::size_t agreed_count(const Named& request) {
   switch (request.call.collective) {
     case Collective::allgather:
@@ -41,7 +36,7 @@ Descriptor signature_of(const Named& request) {
   Descriptor d;
   d.collective = static_cast<std::uint8_t>(call.collective);
   d.dtype = static_cast<std::uint8_t>(call.dtype);
-  if (reduces(call.collective)) {
+  if (computes(call.collective)) {
     d.op = static_cast<std::uint8_t>(call.op);
     d.pre = ScaleBits(call.pre);
     d.post = ScaleBits(call.post);

@@ -17,8 +17,6 @@ namespace ringcomm {
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kSmallestReserve = std::size_t{1} << 30;  // of address space; every rank can map so much
 
-inline constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
-
 struct ArenaHeader {
   std::uint64_t magic;
   // How much of every arena the owner of this one has mapped; 0 until it has. A heap grows as far as all ranks see.

@@ -94,9 +94,6 @@ std::string sentence(const Field& field, std::string_view call, const std::vecto
   return text + ". " + field.fix;
 }
 
-bool reduces(Collective c) {
-  return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
-}
 bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
 bool counts_may_differ(Collective c) { return c == Collective::allgather || c == Collective::alltoall; }
 
@@ -111,6 +108,15 @@ Field name_field() {
           [](const auto& d) { return "'" + std::string(text_of(d.name)) + "'"; }};
 }
 
+Field algorithm_field() {
+  return {"algorithm", "Ask for the same algorithm on every rank.",
+          [](const auto& a, const auto& b) { return text_of(a.algorithm) == text_of(b.algorithm); },
+          [](const auto& d) {
+            const std::string_view name = text_of(d.algorithm);
+            return name.empty() ? "none given" : "'" + std::string(name) + "'";
+          }};
+}
+
 Field shape_field(Collective collective) {
   const bool any_count = counts_may_differ(collective);
   return {"shape",
@@ -121,18 +127,15 @@ Field shape_field(Collective collective) {
 }
 
 std::string wire_name(const Descriptor& d) { return d.wire == kNoWire ? "no wire dtype" : dtype_name(d.wire); }
-std::string algorithm_name(const Descriptor& d) {
-  const std::string_view name = text_of(d.algorithm);
-  return name.empty() ? "none given" : "'" + std::string(name) + "'";
-}
 
 // What follows collective and name, in the order of asking.
 std::vector<Field> fields_of(Collective collective) {
+  if (collective == Collective::barrier) return {algorithm_field()};
   std::vector<Field> fields;
   fields.push_back({"dtype", "Give the same dtype on every rank.",
                     [](const auto& a, const auto& b) { return a.dtype == b.dtype; },
                     [](const auto& d) { return dtype_name(d.dtype); }});
-  if (reduces(collective)) {
+  if (computes(collective)) {
     fields.push_back({"op", "Give the same op on every rank.",
                       [](const auto& a, const auto& b) { return a.op == b.op; },
                       [](const auto& d) { return entry(kOpNames, d.op); }});
@@ -144,10 +147,8 @@ std::vector<Field> fields_of(Collective collective) {
   }
   fields.push_back({"the dtype on the wire", "Ask for the same compression on every rank.",
                     [](const auto& a, const auto& b) { return a.wire == b.wire; }, wire_name});
-  fields.push_back({"algorithm", "Ask for the same algorithm on every rank.",
-                    [](const auto& a, const auto& b) { return text_of(a.algorithm) == text_of(b.algorithm); },
-                    algorithm_name});
-  if (reduces(collective)) {
+  fields.push_back(algorithm_field());
+  if (computes(collective)) {
     fields.push_back({"prescale_factor or postscale_factor", "Give the same factors on every rank.",
                       [](const auto& a, const auto& b) { return a.pre == b.pre && a.post == b.post; },
                       [](const auto&) { return std::string("one value"); }});
@@ -199,8 +200,6 @@ std::string disagreement(std::span<const Descriptor> all, std::span<const int> r
   if (all.empty() || all_alike(all)) return {};
   if (std::string why = disagreement_on(collective_field(), "", all, ranks); !why.empty()) return why;
   const auto collective = static_cast<Collective>(all[0].collective);
-  if (collective == Collective::barrier) return {};
-
   std::vector<Descriptor> named;  // a rank that gives no name has nothing to contradict
   std::vector<int> namers;
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -102,23 +102,30 @@ void CallTask::exchange() {
 
 // Who left this host may have done so because another left before, whose goodbye is here or on its way.
 Progress CallTask::compare_on() {
-  try {
-    return comparison_->advance();
-  } catch (const Error& error) {
-    for (int look = 0; error.kind() == ErrorKind::left && look < 100; ++look) {
-      channel_.transport_->poll();
-      channel_.check_departures();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  constexpr std::int64_t kPatience = 100'000'000;  // ns
+  if (!left_) {
+    try {
+      return comparison_->advance();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::left) throw;
+      left_ = error;
+      patient_until_ = now_ns() + kPatience;
     }
-    throw;
   }
+  channel_.transport_->poll();
+  channel_.check_departures();
+  if (now_ns() > patient_until_) throw *left_;
+  return Progress::blocked;
 }
 
-// Ranks that agree all let their data ride, or none.
+// Calls that are alike in every byte all let their data ride, or none.
 void CallTask::compare_sent() {
   if (!comparison_->alike()) return exchange_all();
   if (call_.collective == Collective::alltoall) call_.even = all_[static_cast<std::size_t>(channel_.me_)].count != kUneven;
-  make_body();
+  if (path_ != kGathered) return make_body();
+  comparison_->take();
+  inner_ = std::make_unique<Finished>();
+  phase_ = Phase::moving;
 }
 
 void CallTask::exchange_all() {
@@ -159,12 +166,7 @@ void CallTask::compare() {
 
 void CallTask::make_body() {
   phase_ = Phase::moving;
-  path_ = channel_.choose(call_);  // the comparison may have told that all blocks are even
-  if (path_ == kGathered) {
-    comparison_->take();
-    inner_ = std::make_unique<Finished>();
-    return;
-  }
+  path_ = channel_.choice(call_).path;  // the comparison may have told that all blocks are even, or stopped what rode
   if (path_.starts_with(kTwoLevel)) {
     inner_ = two_level(path_.substr(kTwoLevel.size()));
     return;
@@ -216,7 +218,7 @@ Progress CallTask::advance() {
     case Phase::comparing_sent:
     case Phase::comparing_fully: {
       const Progress progress = phase_ == Phase::comparing_sent ? compare_on() : inner_->advance();
-      if (progress == Progress::blocked && (phase_ == Phase::comparing_fully || comparison_->stuck())) channel_.check_departures();
+      if (progress == Progress::blocked) channel_.check_departures();
       if (progress != Progress::done) return progress;
       if (phase_ == Phase::comparing_sent) {
         compare_sent();
@@ -249,9 +251,9 @@ void CallTask::nap(std::chrono::nanoseconds longest) {
   const auto patient = std::max<std::chrono::nanoseconds>(longest, 20ms);
   if (phase_ == Phase::comparing_shown) {
     channel_.epochs_->sleep(epoch_, patient.count());
-  } else if (phase_ == Phase::comparing_sent) {
+  } else if (phase_ == Phase::comparing_sent && !left_) {
     comparison_->nap(longest);
-  } else if (inner_) {
+  } else if (inner_ && !left_) {
     inner_->nap(on_host() ? patient : longest);
   } else {
     std::this_thread::sleep_for(longest);

@@ -51,6 +51,8 @@ class CallTask : public Task {
   std::unique_ptr<Task> inner_;   // the comparison, then the body; on a host that shares memory, one for both
   NodeStage* stage_ = nullptr;    // inner_, if it is that one
   std::unique_ptr<Comparison> comparison_;  // by messages
+  std::optional<Error> left_;               // what it met; thrown once another's goodbye has had time to come
+  std::int64_t patient_until_ = 0;
 };
 
 }  // namespace ringcomm

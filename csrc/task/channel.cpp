@@ -109,6 +109,7 @@ Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, i
   if (compares_by_hosts()) {
     riding_ = riding_by_hosts(terms_of(config_, peers_), hosts_);
     make_board(*epochs_);
+    for (const int rank : hosts_.lane(0)) speakers_.push_back(peers_[static_cast<std::size_t>(rank)]);
   }
   if (size() > 1) listen();
 }
@@ -150,16 +151,14 @@ NodeCall Channel::node_call(const Call& call) const {
 
 bool Channel::gathers(const Call& call) const {
   const bool compared = size() > 1 && !on_one_host() && !call.agreed && config_.check;
-  const bool free = call.algorithm.empty() && !call.wire && call.op != Op::adasum && config_.rules.empty();
-  return compared && free && rides(node_call(call), size(), riding_.of(call.collective));
+  const bool free = call.algorithm.empty() && call.op != Op::adasum && config_.rules.empty();
+  return compared && free && rides(call.collective, call.dtype, call.count, call.counts, size(), riding_.of(call.collective));
 }
 
 std::unique_ptr<Comparison> Channel::comparison() {
   const int tag = tags_.next();
   if (!compares_by_hosts()) return make_flat_comparison(*transport_, peers_, me_, tag, riding_);
-  std::vector<int> speakers;
-  for (const int rank : hosts_.lane(0)) speakers.push_back(peers_[static_cast<std::size_t>(rank)]);
-  return make_host_comparison(*epochs_, hosts_, *transport_, speakers, tag, riding_);
+  return make_host_comparison(*epochs_, hosts_, *transport_, speakers_, tag, riding_);
 }
 
 std::shared_ptr<const Schedule> Channel::schedule(const Call& call, const std::string& algorithm) const {
@@ -219,12 +218,16 @@ void Channel::run(Call call, bool (*interrupted)()) {
     }
   } catch (const Error& error) {
     task->abandon();
-    if (error.fatal() || error.kind() == ErrorKind::interrupted) {
-      broken_ = error.fatal() ? error : Error(ErrorKind::transport, "an earlier call on this communicator was interrupted");
-      if (compares_by_hosts()) show_state(2);  // others of this host may wait for what this rank would have heard
-    }
+    if (error.fatal()) fail(error);
+    if (error.kind() == ErrorKind::interrupted) fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
     throw;
   }
+}
+
+// Others of this host may wait for what this rank would have heard.
+void Channel::fail(const Error& error) {
+  if (!broken_) broken_ = error;
+  if (compares_by_hosts()) show_state(2);
 }
 
 void Channel::warn(std::string_view call, std::int64_t waited_ns) const {

@@ -88,6 +88,7 @@ class Channel {
   std::unique_ptr<Task> start(Call call);
   void run(Call call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
 
+  void fail(const Error& error);  // nothing more runs here, because of that
   const std::optional<Error>& broken() const { return broken_; }  // why nothing more runs here
   void leave() noexcept;  // tells the peers that this rank makes no more calls
 
@@ -112,6 +113,7 @@ class Channel {
   std::shared_ptr<Node> node_;
   std::unique_ptr<Epochs> epochs_;
   Hosts hosts_;
+  std::vector<int> speakers_;  // the transport's ranks, by host, where calls are compared by hosts
   ChannelConfig config_;
   Riding riding_;  // with the comparison of calls by messages
   std::uint64_t sequence_ = 0;

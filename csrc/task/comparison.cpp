@@ -7,7 +7,6 @@
 
 #include "task/gathered.hpp"
 #include "task/payload.hpp"
-#include "task/two_level_pass.hpp"
 
 namespace ringcomm {
 namespace {
@@ -78,7 +77,8 @@ class HostComparison final : public Comparison {
 
   Progress advance() override {
     if (!met_) {
-      if (!arrived_here(epochs_, epoch_, hosts_)) return slept_ && transport_.poll() ? Progress::moved : Progress::blocked;
+      here_ = arrived_here(epochs_, epoch_, hosts_);
+      if (!here_ || (!speaks() && verdict()->told != epoch_)) return look_around();
       met_ = true;
       if (!speaks()) return Progress::done;
       speak();
@@ -94,32 +94,36 @@ class HostComparison final : public Comparison {
 
   // An arrival wakes the sleeper; messages wake nobody.
   void nap(std::chrono::nanoseconds longest) override {
-    if (met_) return Task::nap(longest);
-    slept_ = true;
+    if (here_) return Task::nap(longest);
     epochs_.sleep(epoch_, std::max<std::chrono::nanoseconds>(longest, std::chrono::milliseconds(20)).count());
   }
 
-  bool stuck() const override { return met_ || slept_; }
-  bool alike() const override { return *verdict() != 0; }
+  bool alike() const override { return verdict()->alike != 0; }
 
   void take() override {
     const int me = group_rank(epochs_.node().rank());
     std::array<const std::byte*, kMostPayloads> found;
     std::size_t count = 0;
     const std::byte* at = pieces();
-    for (int host = 0; host < pieces_told(); ++host) {
-      if (merged()) found[count++] = std::exchange(at, at + piece_bytes(host));
-      for (const int rank : merged() ? std::vector<int>{} : hosts_.of(host)) {
+    if (merged()) {
+      for (int i = 0; i < pieces_told(); ++i) found[count++] = std::exchange(at, at + piece_bytes(i));
+      return take_merged(*call_, me, {found.data(), count});
+    }
+    for (int host = 0; host < hosts_.number(); ++host) {
+      for (const int rank : hosts_.of(host)) {
         found[static_cast<std::size_t>(rank)] = std::exchange(at, at + padded(payload_bytes(*call_, rank)));
         ++count;
       }
     }
-    const std::span all(found.data(), count);
-    merged() ? take_merged(*call_, me, all) : take_payloads(*call_, me, all);
+    take_payloads(*call_, me, {found.data(), count});
   }
 
  private:
-  static std::size_t padded(std::size_t nbytes) { return (nbytes + kPieceAlign - 1) / kPieceAlign * kPieceAlign; }
+  // `told`: the arrival it came with. A speaker that gave a call up tells nothing, and arrives all the same with its next one.
+  struct Verdict {
+    std::uint32_t told, alike;
+  };
+  static constexpr std::size_t padded(std::size_t nbytes) { return round_up(nbytes, kPieceAlign); }
   std::size_t piece_bytes(int host) const {
     if (merged()) return padded(payload_bytes(*call_, 0));
     std::size_t nbytes = 0;
@@ -128,12 +132,17 @@ class HostComparison final : public Comparison {
   }
   bool speaks() const { return epochs_.node().rank() == 0; }
   bool merged() const { return computes(call_->collective); }
-  int pieces_told() const { return merging(*call_, static_cast<std::size_t>(hosts_.number())) ? 1 : hosts_.number(); }
+  int pieces_told() const {
+    return merged() && Gathering::can_merge(static_cast<std::size_t>(hosts_.number())) ? 1 : hosts_.number();
+  }
   int group_rank(int local) const { return hosts_.here()[static_cast<std::size_t>(local)]; }
   std::byte* board(int local) const { return epochs_.node().at(local, epochs_.mailbox(local).board) + place_ * kPlace; }
   std::byte* payload(int local) const { return board(local); }
-  std::uint64_t* verdict() const { return reinterpret_cast<std::uint64_t*>(board(0) + kLongestPiece); }
+  Verdict* verdict() const { return reinterpret_cast<Verdict*>(board(0) + kLongestPiece); }
   std::byte* pieces() const { return board(0) + kLongestPiece + kVerdict; }
+
+  // An arrival comes soon, mostly; that it will not, because somebody has left, is told by messages, and these cost more to look at.
+  Progress look_around() { return ++looks_ > 64 && transport_.poll() ? Progress::moved : Progress::blocked; }
 
   // Ranks of this host that differ are like nobody.
   void speak() {
@@ -159,7 +168,7 @@ class HostComparison final : public Comparison {
   }
 
   void tell() {
-    *verdict() = gathering_->alike() ? 1 : 0;
+    *verdict() = {epoch_ + 1, gathering_->alike()};
     std::byte* to = pieces();
     for (int host = 0; call_ && gathering_->alike() && host < pieces_told(); ++host) {
       std::memcpy(to, gathering_->pieces()[static_cast<std::size_t>(host)], piece_bytes(host));
@@ -175,8 +184,9 @@ class HostComparison final : public Comparison {
   std::optional<Gathering> gathering_;  // the speaker's
   std::optional<NodeCall> call_;
   std::uint32_t epoch_ = 0;
-  bool met_ = false;
-  bool slept_ = false;  // in waiting for the host
+  int looks_ = 0;
+  bool here_ = false;  // everybody of this host is
+  bool met_ = false;   // and nothing but other hosts is waited for
 };
 
 }  // namespace

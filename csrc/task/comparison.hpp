@@ -18,8 +18,6 @@ class Comparison : public Task {
  public:
   // Before the first advance(). `riding`: the call, if its data rides; ranks that are alike all let it, or none.
   virtual void give(std::uint64_t digest, std::optional<NodeCall> riding) = 0;
-  // Blocked by other hosts, or for long: worth looking whether a peer has left, which costs what it costs to poll the transport.
-  virtual bool stuck() const { return true; }
   // When done.
   virtual bool alike() const = 0;  // all digests are equal
   virtual void take() = 0;         // the result of what rode; if all are alike

@@ -7,7 +7,7 @@
 
 namespace ringcomm {
 namespace {
-std::size_t rounded(std::size_t nbytes) { return (nbytes + kPieceAlign - 1) / kPieceAlign * kPieceAlign; }
+constexpr std::size_t rounded(std::size_t nbytes) { return round_up(nbytes, kPieceAlign); }
 }  // namespace
 
 Gathering::Gathering(Transport& transport, std::span<const int> peers, int me, int tag, std::size_t most)

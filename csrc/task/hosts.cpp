@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "node/node.hpp"
 #include "task/node_staging.hpp"
 
 namespace ringcomm {
@@ -47,6 +48,16 @@ int Hosts::place_here(int group_rank) const {
 }
 
 // Cuts are of whole cache lines, as slices are, and no longer than the longest host's blocks.
+bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts) {
+  try {
+    return epochs.reached(epoch);
+  } catch (const Error& error) {
+    std::vector<int> ranks;
+    for (const int local : error.ranks()) ranks.push_back(hosts.here()[static_cast<std::size_t>(local)]);
+    throw Error(error.kind(), error.what(), ranks);
+  }
+}
+
 HostBlocks::HostBlocks(const Hosts& hosts, const std::vector<std::size_t>& counts, std::size_t item, std::size_t segment_bytes)
     : item_(item) {
   std::vector<std::size_t> starts;

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/types.hpp"
 
 namespace ringcomm {
+
+class Epochs;
 
 // A lane is one rank of each host: lane k has everybody's k-th, as far as every host has one. Further ranks help inside
 // their host only.
@@ -30,6 +33,9 @@ class Hosts {
   std::vector<std::vector<int>> ranks_;  // of each host, hosts in the order of their lowest rank
   int lanes_ = 0, mine_ = 0;
 };
+
+// Has everybody on this host arrived? The host's memory knows ranks by their places on the host, errors by their ranks.
+bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts);
 
 // An array of one block per rank (of any sizes), cut for hosts: a host's blocks count as one, in the order of its ranks, and
 // segment k holds cut k of every host's, side by side.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kLength = sizeof(std::uint64_t);
 
-constexpr std::size_t padded(std::size_t nbytes) { return (nbytes + kLength - 1) / kLength * kLength; }
+constexpr std::size_t padded(std::size_t nbytes) { return round_up(nbytes, kLength); }
 
 }  // namespace
 

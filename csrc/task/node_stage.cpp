@@ -10,12 +10,15 @@
 namespace ringcomm {
 namespace {
 
-std::size_t most_in_mailboxes(int ranks) { return std::min(kPayload, kPayloadsTogether / static_cast<std::size_t>(ranks)); }
+bool rides_in_mailboxes(const NodeCall& call, int ranks) {
+  const std::size_t most = std::min(kPayload, kPayloadsTogether / static_cast<std::size_t>(ranks));
+  return rides(call.collective, call.dtype, call.count, call.counts, ranks, most);
+}
 
 class HostCall final : public NodeStage {
  public:
   HostCall(Epochs& epochs, NodeCall call)
-      : epochs_(epochs), call_(std::move(call)), small_(rides(call_, epochs.node().size(), most_in_mailboxes(epochs.node().size()))) {}
+      : epochs_(epochs), call_(std::move(call)), small_(rides_in_mailboxes(call_, epochs.node().size())) {}
 
   // A shared array stays where it is, in the hope that everybody's is shared.
   void open() override {

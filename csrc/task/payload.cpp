@@ -16,16 +16,15 @@ std::size_t start_of(const std::vector<std::size_t>& counts, int rank) {
 
 }  // namespace
 
-bool rides(const NodeCall& call, int ranks, std::size_t most) {
-  std::size_t count = call.count;
-  switch (call.collective) {
+bool rides(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts, int ranks, std::size_t most) {
+  switch (collective) {
     case Collective::barrier: count = 0; break;
     case Collective::alltoall: return false;  // a rank knows only its own row
-    case Collective::allgather: count = *std::max_element(call.counts.begin(), call.counts.end()); break;
-    case Collective::reducescatter: count = total(call.counts); break;
+    case Collective::allgather: count = *std::max_element(counts.begin(), counts.end()); break;
+    case Collective::reducescatter: count = std::accumulate(counts.begin(), counts.end(), std::size_t{0}); break;
     default: break;
   }
-  return count <= most / size_of(call.dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
+  return count <= most / size_of(dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
 }
 
 std::size_t payload_bytes(const NodeCall& call, int rank) {

@@ -21,16 +21,6 @@ void LaneRun::skip(std::size_t segments) const {
   for (std::size_t k = 0; k < segments; ++k) tags.next();
 }
 
-bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts) {
-  try {
-    return epochs.reached(epoch);
-  } catch (const Error& error) {
-    std::vector<int> ranks;
-    for (const int local : error.ranks()) ranks.push_back(hosts.here()[static_cast<std::size_t>(local)]);
-    throw Error(error.kind(), error.what(), ranks);
-  }
-}
-
 TwoLevelPass::TwoLevelPass(Epochs& epochs, const NodeCall& call, LaneRun lane, std::size_t inputs, std::size_t number)
     : StagedPass(epochs, call, true, inputs, std::min(lane.options.window, number)), lane_(std::move(lane)), number_(number) {}
 

@@ -29,9 +29,6 @@ class LaneSlices {
   int lanes_;
 };
 
-// Has everybody on this host arrived? The host's memory knows ranks by their places on the host, errors by their ranks.
-bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts);
-
 // Kinds fill their lane's blocks of a segment in this rank's staging memory, the network works on them there, and then
 // every rank of the host may take what it wants of all lanes.
 class TwoLevelPass : public StagedPass {

@@ -1,5 +1,6 @@
 // The comparison of calls between hosts, and the small data that rides with it: every rank for itself, and by hosts.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <optional>
@@ -35,19 +36,28 @@ Call call_of(Collective collective, int size, DType dtype, std::size_t count, co
   return call;
 }
 
+template <class T>
+T small_number(DType dtype, std::size_t n) {  // 0 to 10
+  constexpr std::array<std::uint16_t, 11> kHalves{0, 0x3C00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800, 0x4880, 0x4900};
+  if (dtype == DType::boolean) return T(n % 2);
+  return dtype == DType::float16 ? T(kHalves[n]) : T(n);
+}
+
 // Every collective but alltoall rides when it is small, and gives what it gives by a named algorithm: sums of small whole numbers,
 // whatever the order, and the same bits everywhere.
 template <class T>
-void rides(RankContext& context, DType dtype) {
+void rides(RankContext& context, DType dtype, std::optional<DType> wire = {}) {
   const int size = context.size;
   const auto all = static_cast<std::size_t>(size) * 60;
   for (const std::size_t count : {0, 1, 5, 40}) {
     for (const Collective collective : {allreduce, reduce, broadcast, allgather, reducescatter, barrier}) {
       for (const Op op : {Op::sum, Op::max, Op::average}) {
+        if (dtype == DType::boolean && op == Op::average) continue;
         std::vector<T> input(all), small(all, T(99)), named(all, T(99));
-        for (std::size_t i = 0; i < all; ++i) input[i] = T((i * 3 + static_cast<std::size_t>(context.rank) * 5) % 11);
+        for (std::size_t i = 0; i < all; ++i) input[i] = small_number<T>(dtype, (i * 3 + static_cast<std::size_t>(context.rank) * 5) % 11);
         Call call = call_of(collective, size, dtype, count, input, small);
         call.op = op;
+        call.wire = wire;
         if (computes(collective) && info(dtype).floating) call.pre.factor = 0.5;
         Call again = call;
         again.output = named.data();
@@ -82,11 +92,11 @@ void mixed(RankContext& context) {
 // Calls that differ, in size, collective or dtype: an error on every rank, whether data rode or not, and the next call works.
 void disagreeing(RankContext& context) {
   const int size = context.size;
-  for (int turn = 0; turn < 9 * size; ++turn) {
-    const bool odd = context.rank == turn / 9;
+  for (int turn = 0; turn < 10 * size; ++turn) {
+    const bool odd = context.rank == turn / 10;
     std::vector<std::int32_t> input(1 << 16, 1), output(1 << 16);
     Call call = call_of(allreduce, size, DType::int32, 5, input, output);
-    switch (turn % 9) {
+    switch (turn % 10) {
       case 0: call.count = odd ? 6 : 5; break;
       case 1: call.count = odd ? input.size() : 5; break;
       case 2: call.count = odd ? 5 : input.size(); break;
@@ -95,7 +105,11 @@ void disagreeing(RankContext& context) {
       case 5: call.op = odd ? Op::max : Op::sum; break;
       case 6: call.algorithm = odd ? "ring" : ""; break;
       case 7: call.name = odd ? "a name that only this rank gives" : ""; break;
-      default: call.shape = static_cast<std::uint64_t>(context.rank % 2); break;  // on a host of its own, or on each
+      case 8: call.shape = static_cast<std::uint64_t>(context.rank % 2); break;  // on a host of its own, or on each
+      default:
+        call.collective = barrier;
+        call.algorithm = odd ? "dissemination" : "";
+        break;
     }
     std::optional<Error> error;
     try {
@@ -103,7 +117,9 @@ void disagreeing(RankContext& context) {
     } catch (const Error& caught) {
       error = caught;
     }
-    CHECK((turn % 9 == 7) == !error);
+    const bool may = turn % 10 == 7;
+    CHECK(may == !error);
+    CHECK(!may || std::all_of(output.begin(), output.begin() + 5, [&](std::int32_t x) { return x == size; }));
     CHECK(!error || error->kind() == ErrorKind::mismatch);
     CHECK(context.same_text(error ? error->what() : ""));
     Call next = call_of(allreduce, size, DType::int32, 7, input, output);
@@ -116,6 +132,9 @@ void all(RankContext& context) {
   rides<std::int32_t>(context, DType::int32);
   rides<double>(context, DType::float64);
   rides<std::uint8_t>(context, DType::uint8);
+  rides<std::uint8_t>(context, DType::boolean);
+  rides<std::uint16_t>(context, DType::float16);
+  rides<float>(context, DType::float32, DType::bfloat16);
   mixed(context);
   disagreeing(context);
 }
@@ -139,15 +158,27 @@ void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
   });
 }
 
-// A rank makes no more calls, and those that hear of it from it or of its consequences neither: everybody names the first.
-void departing(RankContext& context, int leaver) {
+// As a worker does it: it does not nap as the task asks.
+void run_as_worker(Channel& channel, const Call& call) {
+  const auto task = channel.start(call);
+  try {
+    while (task->advance() != Progress::done) std::this_thread::yield();
+  } catch (const Error&) {
+    task->abandon();
+    throw;
+  }
+}
+
+// A rank makes no more calls, and those that hear of it from it or of its consequences neither: everybody names the first, in
+// further calls too.
+void departing(RankContext& context, int leaver, bool as_worker) {
   std::vector<float> data(1, 1);
   const Call call = call_of(allreduce, context.size, DType::float32, 1, data, data);
   context.channel.run(call, nullptr);
-  if (context.rank != leaver) {
+  for (int again = 0; again < 3 && context.rank != leaver; ++again) {
     std::optional<Error> error;
     try {
-      context.channel.run(call, nullptr);
+      as_worker ? run_as_worker(context.channel, call) : context.channel.run(call, nullptr);
     } catch (const Error& caught) {
       error = caught;
     }
@@ -167,7 +198,9 @@ int main() {
     }
   }
   for (int leaver = 0; leaver < 6; ++leaver) {
-    on_hosts({0, 0, 1, 2, 2, 2}, slow_network(), [&](RankContext& context, Links&) { departing(context, leaver); });
+    for (const bool as_worker : {false, true}) {
+      on_hosts({0, 0, 1, 2, 2, 2}, slow_network(), [&](RankContext& context, Links&) { departing(context, leaver, as_worker); });
+    }
   }
   carries_little({0, 0, 1, 1}, 2);
   carries_little({0, 0, 0, 1, 1, 2}, 3);

@@ -62,7 +62,7 @@ static void what_is_compared() {
     const bool data = c != C::barrier;
     const std::pair<const Change*, bool> expected[] = {
         {&kNothing, false}, {&kDtype, data}, {&kOp, reduces(c)}, {&kRoot, c == C::broadcast || c == C::reduce},
-        {&kWire, data}, {&kAlgorithm, data}, {&kScale, reduces(c)},
+        {&kWire, data}, {&kAlgorithm, true}, {&kScale, reduces(c)},
         {&kCount, data && c != C::allgather && c != C::alltoall}, {&kShape, data}, {&kName, data}};
     for (const auto& [change, differs] : expected) CHECK(told(c, *change).empty() == !differs);
     // Where the call runs and which one it is are not compared.

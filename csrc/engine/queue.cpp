@@ -56,14 +56,13 @@ Progress CallQueue::turn() {
     } catch (const Error& error) {
       moved = true;
       if (error.fatal() || channel_->broken()) {
-        channel_->fail(error);
         fail_all(std::current_exception());
       } else {
         end_current(std::current_exception());  // every rank met it before data moved: the next call is fine
       }
     } catch (...) {
       moved = true;
-      channel_->fail(Error(ErrorKind::internal, "a call met what no other rank did"));  // out of memory: its peers are ahead now
+      channel_->end_after(Error(ErrorKind::transport, "an earlier call failed on this rank alone"));  // out of memory: its peers are ahead
       fail_all(std::current_exception());
     }
   }

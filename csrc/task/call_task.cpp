@@ -205,6 +205,15 @@ std::unique_ptr<Task> CallTask::two_level(const std::string& algorithm) const {
 }
 
 Progress CallTask::advance() {
+  try {
+    return go_on();
+  } catch (const Error& error) {
+    channel_.end_after(error);
+    throw;
+  }
+}
+
+Progress CallTask::go_on() {
   std::optional<TraceScope> scope;
   if (trace().enabled() && phase_ != Phase::comparing_fully) scope.emplace(label_);  // descriptors are not the call's data
   switch (phase_) {

@@ -26,6 +26,7 @@ class CallTask : public Task {
   enum class Phase { begin, comparing_shown, comparing_sent, comparing_fully, moving };
   Descriptor describe() const;
   std::uint64_t even_row() const;  // alltoall: the size of every block, or that they differ
+  Progress go_on();
   void begin();
   void show();
   void exchange();      // digests, by messages; small calls' data too

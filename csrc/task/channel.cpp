@@ -218,16 +218,17 @@ void Channel::run(Call call, bool (*interrupted)()) {
     }
   } catch (const Error& error) {
     task->abandon();
-    if (error.fatal()) fail(error);
-    if (error.kind() == ErrorKind::interrupted) fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
+    if (error.kind() == ErrorKind::interrupted) {
+      end_after(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
+    }
     throw;
   }
 }
 
-// Others of this host may wait for what this rank would have heard.
-void Channel::fail(const Error& error) {
+void Channel::end_after(const Error& error) {
+  if (!error.fatal() && error.kind() != ErrorKind::left) return;
   if (!broken_) broken_ = error;
-  if (compares_by_hosts()) show_state(2);
+  if (error.fatal() && compares_by_hosts()) show_state(2);  // others of this host may wait for what this rank would have heard
 }
 
 void Channel::warn(std::string_view call, std::int64_t waited_ns) const {

@@ -88,7 +88,8 @@ class Channel {
   std::unique_ptr<Task> start(Call call);
   void run(Call call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
 
-  void fail(const Error& error);  // nothing more runs here, because of that
+  // Of what a call met: after a fatal error, and once a rank has left, nothing more runs here.
+  void end_after(const Error& error);
   const std::optional<Error>& broken() const { return broken_; }  // why nothing more runs here
   void leave() noexcept;  // tells the peers that this rank makes no more calls
 

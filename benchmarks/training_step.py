@@ -6,6 +6,9 @@
 train without communication ("alone"), with ringcomm's optimizer, and with DDP. A step's time is the slowest rank's; the
 added time is the median of the differences to the step alone of the same turn. The gradients of the two are compared
 first.
+
+What memory allows is timed in the same turns ("memory"): without a step, the gradients are copied into one array that the
+ranks share, and that is reduced in place.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from mpi4py import MPI
 from peers import start_gloo
 from torch import nn
 
+import ringcomm
 import ringcomm.torch as hvd
 
 WIDTH, LAYERS, BATCH = 2048, 8, 32
@@ -48,10 +52,26 @@ def contestants(data: torch.Tensor) -> tuple[dict[str, Callable[[], None]], dict
     wrapped = hvd.DistributedOptimizer(optimizers["ringcomm"], models["ringcomm"].named_parameters())
     parallel = nn.parallel.DistributedDataParallel(models["ddp"])
     return {
+        "memory": copy_and_reduce(models["alone"]),
         "alone": step_of(models["alone"], optimizers["alone"], data),
         "ringcomm": step_of(models["ringcomm"], wrapped, data),
         "ddp": step_of(parallel, optimizers["ddp"], data),
     }, models
+
+
+def copy_and_reduce(model: nn.Module) -> Callable[[], None]:
+    parameters = list(model.parameters())
+    shared = hvd.empty(sum(p.numel() for p in parameters))
+    parts = shared.split([p.numel() for p in parameters])
+    comm = ringcomm.communicator()
+
+    def run() -> None:
+        for part, parameter in zip(parts, parameters, strict=True):
+            if parameter.grad is not None:  # before the first step
+                part.copy_(parameter.grad.view(-1))
+        comm.allreduce(shared.numpy(), ringcomm.Sum, shared.numpy())
+
+    return run
 
 
 def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
@@ -102,15 +122,25 @@ def report(seconds: dict[str, list[float]], ranks: int, options: argparse.Namesp
         name: [t - alone for t, alone in zip(seconds[name], seconds["alone"], strict=True)]
         for name in ("ringcomm", "ddp")
     }
+    memory = statistics.median(seconds["memory"])
     print(f"alone {statistics.median(seconds['alone']) * 1e3:.1f} ms")
     for name, values in added.items():
         low, high = interval(values)
         print(f"{name} adds {statistics.median(values) * 1e3:.1f} ms [{low * 1e3:.1f}, {high * 1e3:.1f}]")
     ratio = statistics.median(added["ringcomm"]) / statistics.median(added["ddp"])
+    over_memory = statistics.median(added["ringcomm"]) / memory
     print(f"ringcomm adds {ratio:.2f} of what DDP with Gloo adds")
+    print(f"copying and reducing alone: {memory * 1e3:.1f} ms; ringcomm adds {over_memory:.2f} of that")
     if options.json:
         described = {**machine(), "torch": torch.__version__}
-        result = {"ranks": ranks, "turns": options.turns, "date": now(), "ratio": ratio, "machine": described}
+        result = {
+            "ranks": ranks,
+            "turns": options.turns,
+            "date": now(),
+            "ratio": ratio,
+            "over_memory": over_memory,
+            "machine": described,
+        }
         write(options.json, {**result, "seconds": seconds})
 
 

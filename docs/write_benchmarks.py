@@ -131,8 +131,40 @@ def training_table() -> Iterator[str]:
         }
         alone = f"{statistics.median(seconds['alone']) * 1e3:.0f}"
         mpi = measure.mpi_name(one["machine"]["mpi"])
-        rows.append([mpi, alone, f"{added['ringcomm']:.1f}", f"{added['ddp']:.1f}", f"{one['ratio']:.2f}"])
-    yield from table(["", "alone (ms)", "ringcomm adds (ms)", "DDP with Gloo adds (ms)", "ratio"], rows)
+        memory = milli(seconds["memory"])
+        rows.append([mpi, alone, memory, f"{added['ringcomm']:.1f}", f"{added['ddp']:.1f}", f"{one['ratio']:.2f}"])
+    heads = ["", "alone (ms)", "memory (ms)", "ringcomm adds (ms)", "DDP with Gloo adds (ms)", "ratio"]
+    yield from table(heads, rows)
+
+
+def timeline_table() -> Iterator[str]:
+    rows = []
+    for kind in ("mpich", "openmpi"):
+        file = measure.RESULTS / f"timeline_cost_{kind}.json"
+        if not file.exists():
+            continue
+        one = measure.read(file)
+        for name, ratio in one["ratios"].items():
+            without = milli(one["seconds"][f"{name}, off"])
+            rows.append(
+                [measure.mpi_name(one["machine"]["mpi"]), name, without, "{:.2f} [{:.2f}, {:.2f}]".format(*ratio)]
+            )
+    yield from table(["", "work", "without (ms)", "with the timeline, × that"], rows)
+
+
+def choice_table() -> Iterator[str]:
+    """What the automatic choice lost against the best algorithm of the same run, by setup."""
+    file = measure.RESULTS / "choice.json"
+    rows = []
+    for one in measure.read(file)["results"] if file.exists() else []:
+        auto = [row for row in one["rows"] if row["algorithm"] == "auto"]
+        worst = max(auto, key=lambda row: row["loss"])
+        mean = math.exp(statistics.mean(math.log1p(row["loss"]) for row in auto)) - 1
+        sizes = f"{human_size(auto[0]['size'])} to {human_size(auto[-1]['size'])}"
+        where = f"{human_size(worst['size'])}, {worst['ran']}" if worst["loss"] > 0 else ""
+        names = [one["setup"], measure.mpi_name(one["machine"]["mpi"]), sizes]
+        rows.append([*names, f"{100 * worst['loss']:.1f} %", where, f"{100 * mean:.1f} %"])
+    yield from table(["", "MPI", "sizes", "worst loss", "where, and what ran", "geometric mean"], rows)
 
 
 # ---- between hosts ---------------------------------------------------------------------------------------------------
@@ -203,6 +235,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "failing": host_failing,
     "collectives": collective_tables,
     "training": training_table,
+    "timeline": timeline_table,
+    "choice": choice_table,
     "4x1": lambda: network_tables("4x1"),
     "8x1": lambda: network_tables("8x1"),
     "4x2": lambda: network_tables("4x2"),

@@ -20,7 +20,7 @@ namespace ringcomm {
 inline constexpr int kSlots = 64;  // ordered streams (channels) that one arena serves
 inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of memory outside the arena
 
-inline constexpr std::size_t kPayload = 1024;  // bytes of data that a mailbox takes beside a call's descriptor
+inline constexpr std::size_t kPayload = 2048;  // bytes of data that a mailbox takes beside a call's descriptor
 
 // What a rank says of a call when it arrives: as little as its peers must read if all is well.
 struct Opening {

@@ -7,8 +7,8 @@ train without communication ("alone"), with ringcomm's optimizer, and with DDP. 
 added time is the median of the differences to the step alone of the same turn. The gradients of the two are compared
 first.
 
-What memory allows is timed in the same turns ("memory"): without a step, the gradients are copied into one array that the
-ranks share, and that is reduced in place.
+What memory allows is timed in the same turns ("memory"): without a step, the gradients are copied into one array that
+the ranks share, and that is reduced in place.
 """
 
 from __future__ import annotations

@@ -142,7 +142,10 @@ class HostComparison final : public Comparison {
   std::byte* pieces() const { return board(0) + kLongestPiece + kVerdict; }
 
   // An arrival comes soon, mostly; that it will not, because somebody has left, is told by messages, and these cost more to look at.
-  Progress look_around() { return ++looks_ > 64 && transport_.poll() ? Progress::moved : Progress::blocked; }
+  Progress look_around() {
+    if (looks_ < 64) return ++looks_, Progress::blocked;
+    return transport_.poll() ? Progress::moved : Progress::blocked;
+  }
 
   // Ranks of this host that differ are like nobody.
   void speak() {

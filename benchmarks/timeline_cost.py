@@ -13,19 +13,16 @@ the clock. Ratios of medians come with a 95 % bootstrap interval.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
-from measure import machine, now, pin, slowest, write
-from mpi4py import MPI
-from training_step import BATCH, WIDTH, make_model, step_of
+from measure import machine, now, ratio, slowest, write
+from training_step import BATCH, WIDTH, make_model, start, step_of
 
 import ringcomm
 import ringcomm.torch as hvd
@@ -60,25 +57,8 @@ def ordered(nbytes: int) -> Work:
     return work
 
 
-def interval(on: list[float], off: list[float]) -> list[float]:
-    """The ratio of medians, and its 95 % bootstrap interval."""
-    rng, drawn = random.Random(0), []
-    for _ in range(2000):
-        medians = [statistics.median(rng.choices(times, k=len(times))) for times in (on, off)]
-        drawn.append(medians[0] / medians[1])
-    drawn.sort()
-    return [statistics.median(on) / statistics.median(off), drawn[50], drawn[-50]]
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=60)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    world = MPI.COMM_WORLD
-    pin(world.rank)
-    hvd.init()
+    options, world = start(__doc__, 60)
     works = {
         "training": training(),
         "gradients": gradients(),
@@ -105,7 +85,7 @@ def main() -> None:
                 if kind == "on":
                     hvd.stop_timeline()
     seconds = slowest(world, times)
-    ratios = {name: interval(seconds[f"{name}, on"], seconds[f"{name}, off"]) for name in works}
+    ratios = {name: ratio(seconds[f"{name}, on"], seconds[f"{name}, off"]) for name in works}
     if world.rank == 0:
         for name, (middle, low, high) in ratios.items():
             off = statistics.median(seconds[f"{name}, off"]) * 1e6

@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from measure import machine, now, pin, slowest, write
@@ -81,15 +82,21 @@ def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
     return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=30)
+def start(description: str | None, turns: int) -> tuple[argparse.Namespace, Any]:
+    """The options, and MPI's world, with this rank pinned to one core and ringcomm ready."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=turns)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     world = MPI.COMM_WORLD
     pin(world.rank)
     hvd.init()
+    return options, world
+
+
+def main() -> None:
+    options, world = start(__doc__, 30)
     start_gloo(world)
     torch.manual_seed(10 + world.rank)
     steps, models = contestants(torch.randn(BATCH, WIDTH))

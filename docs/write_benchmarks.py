@@ -117,20 +117,24 @@ def _cell(rows: Sequence[Result]) -> str:
     return f"{micro([ours['time']])} µs{rate}; MPI {micro([peer['time']])} µs: {ours['speedup']:.2f}×"
 
 
+def by_mpi(name: str) -> Iterator[tuple[str, Any]]:
+    """What was measured on each MPI, in a file of its own."""
+    for kind in ("mpich", "openmpi"):
+        file = measure.RESULTS / f"{name}_{kind}.json"
+        if file.exists():
+            one = measure.read(file)
+            yield measure.mpi_name(one["machine"]["mpi"]), one
+
+
 def training_table() -> Iterator[str]:
     rows = []
-    for kind in ("mpich", "openmpi"):
-        file = measure.RESULTS / f"training_step_{kind}.json"
-        if not file.exists():
-            continue
-        one = measure.read(file)
+    for mpi, one in by_mpi("training_step"):
         seconds = one["seconds"]
         added = {
             name: statistics.median(t - alone for t, alone in zip(seconds[name], seconds["alone"], strict=True)) * 1e3
             for name in ("ringcomm", "ddp")
         }
         alone = f"{statistics.median(seconds['alone']) * 1e3:.0f}"
-        mpi = measure.mpi_name(one["machine"]["mpi"])
         memory = milli(seconds["memory"])
         rows.append([mpi, alone, memory, f"{added['ringcomm']:.1f}", f"{added['ddp']:.1f}", f"{one['ratio']:.2f}"])
     heads = ["", "alone (ms)", "memory (ms)", "ringcomm adds (ms)", "DDP with Gloo adds (ms)", "ratio"]
@@ -139,16 +143,9 @@ def training_table() -> Iterator[str]:
 
 def timeline_table() -> Iterator[str]:
     rows = []
-    for kind in ("mpich", "openmpi"):
-        file = measure.RESULTS / f"timeline_cost_{kind}.json"
-        if not file.exists():
-            continue
-        one = measure.read(file)
+    for mpi, one in by_mpi("timeline_cost"):
         for name, ratio in one["ratios"].items():
-            without = milli(one["seconds"][f"{name}, off"])
-            rows.append(
-                [measure.mpi_name(one["machine"]["mpi"]), name, without, "{:.2f} [{:.2f}, {:.2f}]".format(*ratio)]
-            )
+            rows.append([mpi, name, milli(one["seconds"][f"{name}, off"]), "{:.2f} [{:.2f}, {:.2f}]".format(*ratio)])
     yield from table(["", "work", "without (ms)", "with the timeline, × that"], rows)
 
 

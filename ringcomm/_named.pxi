@@ -55,6 +55,7 @@ cdef extern from "engine/worker.hpp" namespace "ringcomm" nogil:
         void remove(const shared_ptr[CSource]&) except +translate
         void wake()
         void help()
+        void hurry()
         void stop()
         cbool threaded()
     cbool wait_for(COperation&, CWorker&, double seconds, cbool (*)() noexcept nogil) except +translate
@@ -138,6 +139,8 @@ cdef class Operation:
         if not self.worker.get().threaded():
             with nogil:
                 self.worker.get().help()
+        elif not self.it.get().done():
+            self.worker.get().hurry()
         return self.it.get().done()
 
     cpdef bint wait(self, double seconds=-1) except -1:

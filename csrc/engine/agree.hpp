@@ -9,6 +9,10 @@
 // which decides both, keeps a forgotten id until every rank has shown (by `heard` in its ready messages) that it knows,
 // so an id already on its way is always understood. Ids are never used again.
 //
+// Most names come in the same order again and again, and alike from every rank: these travel as ranges of ids, and the
+// coordinator keeps them as such (engine/spans.hpp). As soon as one of them is anything else (whole, in a group, with sizes,
+// forgotten, withdrawn, overdue, or there is a rank that has joined) it gets a row of its own like any other.
+//
 // Joining. A rank that has joined counts as ready for whatever any rank has ready, and gives nothing to it. Once all
 // ranks of the set have joined, one verdict ends that for everybody, after all that had been agreed before.
 #pragma once
@@ -26,18 +30,21 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "engine/spans.hpp"
 #include "node/descriptor.hpp"
 
 namespace ringcomm {
 
 struct Ready {                      // one rank's entry
   std::uint32_t id = 0;             // of the cache; 0: not cached, then the rest is given
+  std::uint32_t count = 1;          // of ids in a row from `id` on, if there is nothing else to say of them
   Descriptor signature;             // sequence and offset unused; name cut; allgather's count: of a row
   std::string name;                 // whole
   std::vector<std::uint64_t> extra; // allgather: {rows}; alltoall: {rows, splits...} (no splits: even); else empty
   std::uint64_t group = 0;          // grouped: hash of the group's names; a group runs when all of it is ready
   std::uint32_t group_size = 1;
 };
+void append(std::vector<Ready>& entries, Ready&& entry);  // to the last one, if its id comes next
 
 // In Descriptor::algorithm: a plan's step, never fused with anything. (No schedule may have this name.)
 inline constexpr char kPlanAlgorithm[] = "plan";
@@ -50,12 +57,15 @@ bool same_signature(const Descriptor& a, const Descriptor& b);
 struct VerdictItem {
   std::string name;                  // may be left empty if known
   std::uint32_t id = 0;              // cache id; 0 none
+  std::uint32_t count = 1;           // of ids in a row from `id` on, all of them known, if there is nothing else to say of them
   bool known = false;                // every rank has heard of the id
   // allgather: rows of each rank. alltoall: one number if every rank sends so much to every rank; else rows from each
   // rank (at the coordinator: the matrix, [from * size + to]).
   std::vector<std::uint64_t> sizes{};
   bool matrix = false;
   std::optional<Descriptor> signature{};  // to run while ranks have joined, which know nothing of it
+
+  bool alone() const { return id != 0 && name.empty() && sizes.empty() && !signature; }  // there is nothing but the id
 };
 
 struct Verdict {
@@ -93,13 +103,13 @@ class Coordinator {
   std::vector<Verdict> decide();  // what has become due, in order
 
   std::uint64_t issued() const { return issued_; }
-  std::vector<int> missing(const std::string& name) const;  // who is yet to submit it, as called in texts
+  std::vector<int> missing(const std::string& name);  // who is yet to submit it, as called in texts
   struct Waiting {
     std::string name;
     std::int64_t since_ns;           // the first submission
     std::vector<int> here, missing;  // ranks
   };
-  std::vector<Waiting> waiting(std::int64_t before_ns) const;  // what was first submitted before, oldest first
+  std::vector<Waiting> waiting(std::int64_t before_ns);  // what was first submitted before, oldest first
   std::size_t ids() const { return known_.size(); }  // remembered, forgotten ones not yet known to be so included
 
  private:
@@ -141,6 +151,12 @@ class Coordinator {
     std::pair<const FusionKey, std::size_t>* last = nullptr;  // the entry used last: most tensors are alike
   };
 
+  void ready_row(int rank, std::uint64_t heard, const Ready& entry, std::uint32_t id);
+  bool is_plain(const Ready& entry, const Known& known) const;
+  Known& known_by(std::uint32_t id);
+  void unfold(const Spans::Span& span);
+  void unfold(const std::string& name);
+  void unfold_all();
   bool owed(int rank, std::uint64_t heard, const std::string& name);
   Row& row_of(const std::string& name, std::uint32_t id, Known* known);
   void drop(Row& row);
@@ -149,6 +165,8 @@ class Coordinator {
   std::vector<int> absent(const Row& row) const;
   void judge(std::span<Row* const> rows, Decision& decision);
   void add(Row& row, Decision& decision);
+  void add(IdRange ids, Decision& decision);
+  Draft& draft_for(const Descriptor& signature, std::vector<int> absent, Decision& decision);
   Draft* open_draft(const Descriptor& kind, const std::vector<int>& absent, std::size_t bytes, Decision& decision);
   std::optional<Error> complaint(const std::string& name, const Row& row) const;
   std::optional<Error> root_is_absent(const std::string& name, const Row& row) const;
@@ -158,6 +176,8 @@ class Coordinator {
   VerdictItem item_of(const Row& row) const;
   void leave_group(Row& row);
   void identify(Draft& draft);
+  void separate(Draft& draft);
+  void used(Known& known);
   void remember(VerdictItem& item, const Descriptor& signature, Verdict& verdict);
   void forget(std::uint32_t id, Verdict& verdict);
   void clean_up();
@@ -170,7 +190,9 @@ class Coordinator {
   std::vector<char> joined_;          // by rank
   int joined_count_ = 0, last_joined_ = -1;
   std::unordered_map<std::string, Row> rows_;
+  Spans spans_;
   std::vector<Row*> complete_;  // ready everywhere, since the last decide()
+  std::vector<IdRange> complete_ids_;  // the same
   std::unordered_map<std::uint64_t, std::vector<Row*>> groups_;  // members that are complete
   std::vector<Verdict> failures_;  // by withdraw(), since the last decide()
   std::unordered_map<std::string, std::vector<Early>> early_;
@@ -186,6 +208,7 @@ class KnownNames {
  public:
   std::uint32_t find(const std::string& name, const Descriptor& signature) const;  // 0: send it whole
   const std::string& name_of(std::uint32_t id) const;  // throws Error(internal)
+  bool has(std::uint32_t id) const { return by_id_.contains(id); }
   void learn(std::uint32_t id, const std::string& name, const Descriptor& signature);
   void forget(std::uint32_t id);
 

@@ -1,5 +1,6 @@
 // The cache of names, on both sides. Why ids are safe: engine/agree.hpp.
 #include <algorithm>
+#include <utility>
 
 #include "engine/agree.hpp"
 
@@ -9,11 +10,12 @@ namespace ringcomm {
 // has made this rank forget it.
 void Coordinator::identify(Draft& draft) {
   if (draft.verdict.kind != Verdict::Kind::run) return;
+  separate(draft);
   auto signature = draft.signatures.begin();
   for (VerdictItem& item : draft.verdict.items) {
-    const Known* const given = item.id != 0 ? &known_.at(item.id) : nullptr;
+    Known* const given = item.id != 0 ? &known_.at(item.id) : nullptr;
     if (given && !given->forgotten) {
-      recent_.splice(recent_.begin(), recent_, given->use);
+      for (std::uint32_t i = 0; i < item.count; ++i) used(known_.at(item.id + i));
       item.known = true;
       continue;
     }
@@ -24,11 +26,34 @@ void Coordinator::identify(Draft& draft) {
   }
 }
 
+// Ids stay together in a verdict only where none is forgotten: before it, or by what else is in it.
+void Coordinator::separate(Draft& draft) {
+  std::vector<VerdictItem>& items = draft.verdict.items;
+  const auto safe = [&](const VerdictItem& item) {
+    for (std::uint32_t i = 0; i < item.count; ++i) {
+      if (known_.at(item.id + i).forgotten) return false;
+    }
+    return true;
+  };
+  const auto is_new = [](const VerdictItem& item) { return item.id == 0; };
+  if (std::none_of(items.begin(), items.end(), is_new) && std::all_of(items.begin(), items.end(), safe)) return;
+  std::vector<VerdictItem> each;
+  for (VerdictItem& item : items) {
+    const std::uint32_t count = std::exchange(item.count, 1);
+    for (std::uint32_t i = 1; i < count; ++i) each.push_back({.name = {}, .id = item.id + i - 1});
+    if (count > 1) item.id += count - 1;
+    each.push_back(std::move(item));
+  }
+  items = std::move(each);
+}
+
+void Coordinator::used(Known& known) { recent_.splice(recent_.begin(), recent_, known.use); }
+
 void Coordinator::remember(VerdictItem& item, const Descriptor& signature, Verdict& verdict) {
   if (const auto found = id_of_.find(item.name); found != id_of_.end()) {
     Known& known = known_.at(found->second);
     if (same_signature(known.signature, signature)) {
-      recent_.splice(recent_.begin(), recent_, known.use);
+      used(known);
       item.id = found->second;
       item.known = true;
       return;
@@ -43,6 +68,7 @@ void Coordinator::remember(VerdictItem& item, const Descriptor& signature, Verdi
 }
 
 void Coordinator::forget(std::uint32_t id, Verdict& verdict) {
+  if (const auto span = spans_.take(id)) unfold(*span);
   Known& known = known_.at(id);
   known.forgotten = true;
   recent_.erase(known.use);

@@ -29,6 +29,8 @@ struct Pending {
   bool join = false;                 // not a request: this rank has nothing more to give, until all have joined
   bool stand_in = false;             // for what this rank, having joined, takes part in without having submitted it
   std::int64_t submitted_ns = 0, sent_ns = 0;
+  int sent_in = -1;                  // the set in which `sent_as` was its id when it was sent last
+  std::uint32_t sent_as = 0;
   std::int64_t withdrawn_ns = 0;     // when this rank asked to give it up; 0: it has not
   bool agreed = false;
 

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/types.hpp"
@@ -14,6 +15,15 @@ static_assert(std::has_unique_object_representations_v<Descriptor>, "compared by
 bool same_signature(const Descriptor& a, const Descriptor& b) {
   static_assert(offsetof(Descriptor, shape_text) + sizeof a.shape_text == sizeof a, "it is the last field");
   return std::memcmp(&a, &b, offsetof(Descriptor, shape_text)) == 0;
+}
+
+void append(std::vector<Ready>& entries, Ready&& entry) {
+  const auto alone = [](const Ready& one) { return one.id != 0 && one.extra.empty() && one.group_size <= 1; };
+  if (!entries.empty() && alone(entry) && alone(entries.back()) && entries.back().id + entries.back().count == entry.id) {
+    entries.back().count += entry.count;
+  } else {
+    entries.push_back(std::move(entry));
+  }
 }
 
 bool has_matrix(const Verdict& verdict) {
@@ -48,13 +58,16 @@ Coordinator::Coordinator(std::vector<int> ranks, std::size_t fusion_bytes, std::
       fusion_bytes_(fusion_bytes),
       cache_capacity_(cache_capacity),
       heard_(ranks_.size(), 0),
-      joined_(ranks_.size(), 0) {}
+      joined_(ranks_.size(), 0),
+      spans_(ranks_.size()) {}
 
 void Coordinator::end() {
   ended_ = true;
   for (auto& [id, known] : known_) known.row = nullptr;
   rows_.clear();
+  spans_.clear();
   complete_.clear();
+  complete_ids_.clear();
   groups_.clear();
   failures_.clear();
 }
@@ -68,22 +81,11 @@ void Coordinator::join(int rank) {
   if (ended_) return;
   char& joined = joined_.at(static_cast<std::size_t>(rank));
   if (joined) throw Error(ErrorKind::internal, "a rank joined twice");
+  unfold_all();
   joined = 1;
   ++joined_count_;
   last_joined_ = rank;
   for (auto& [name, row] : rows_) look_if_complete(row);
-}
-
-void Coordinator::look_if_complete(Row& row) {
-  if (row.complete) return;
-  if (row.count < static_cast<int>(ranks_.size())) {
-    if (joined_count_ == 0) return;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (expected(row, i)) return;
-    }
-  }
-  row.complete = true;
-  complete_.push_back(&row);
 }
 
 std::vector<int> Coordinator::absent(const Row& row) const {
@@ -94,77 +96,13 @@ std::vector<int> Coordinator::absent(const Row& row) const {
   return result;
 }
 
-void Coordinator::ready(int rank, std::uint64_t heard, const Ready& entry) {
-  if (ended_) return;
-  const auto r = static_cast<std::size_t>(rank);
-  hears(rank, heard);
-  Known* known = nullptr;
-  if (entry.id != 0) {
-    const auto found = known_.find(entry.id);
-    if (found == known_.end()) throw Error(ErrorKind::internal, "a rank used a cache id that nobody gave it");
-    known = &found->second;
-  }
-  const std::string& name = known ? known->name : entry.name;
-  const Descriptor& signature = known ? known->signature : entry.signature;
-  if (owed(rank, heard, name)) return;
-
-  Row& row = row_of(name, entry.id, known);
-  if (row.count == 0) {
-    row.first = signature;
-    row.here.assign(ranks_.size(), 0);
-    row.first_rank = rank;
-    row.group = entry.group;
-    row.group_size = entry.group_size;
-    row.since_ns = now_ns();
-  }
-  if (row.here[r]) throw Error(ErrorKind::internal, "a rank submitted '" + name + "' twice");
-  row.here[r] = 1;
-  if (std::memcmp(&row.first, &signature, sizeof signature) != 0) {
-    row.others.emplace(rank, signature);
-    row.differs |= !same_signature(row.first, signature);
-  }
-  if (row.group != entry.group || row.group_size != entry.group_size) row.odd_rank = rank;
-  if (!entry.extra.empty()) {
-    row.extras.resize(ranks_.size());
-    row.extras[r] = entry.extra;
-  }
-  ++row.count;
-  look_if_complete(row);
-}
-
-// By its id where there is one: names need not be looked up.
-Coordinator::Row& Coordinator::row_of(const std::string& name, std::uint32_t id, Known* known) {
-  if (known && known->row) return *known->row;
-  const auto [entry, fresh] = rows_.try_emplace(name);
-  Row& row = entry->second;
-  row.name = &entry->first;
-  if (known && row.id == 0) {
-    row.id = id;
-    known->row = &row;
-  }
-  return row;
-}
-
 void Coordinator::drop(Row& row) {
   if (const auto known = known_.find(row.id); row.id != 0 && known != known_.end()) known->second.row = nullptr;
   rows_.erase(rows_.find(*row.name));
 }
 
-// A submission that had crossed an early failure on its way: that rank fails it when it hears of it.
-bool Coordinator::owed(int rank, std::uint64_t heard, const std::string& name) {
-  if (early_.empty()) return false;
-  const auto found = early_.find(name);
-  if (found == early_.end()) return false;
-  for (Early& early : found->second) {
-    char& owing = early.owing[static_cast<std::size_t>(rank)];
-    if (!owing || heard >= early.number) continue;
-    owing = 0;
-    return true;
-  }
-  return false;
-}
-
 void Coordinator::withdraw(int rank, const std::string& name, const std::string& why) {
+  unfold_all();
   const auto found = rows_.find(name);
   if (ended_ || found == rows_.end() || !found->second.here[static_cast<std::size_t>(rank)]) return;
   Row& row = found->second;
@@ -195,7 +133,8 @@ void Coordinator::leave_group(Row& row) {
   if (group->second.empty()) groups_.erase(group);
 }
 
-std::vector<int> Coordinator::missing(const std::string& name) const {
+std::vector<int> Coordinator::missing(const std::string& name) {
+  unfold_all();
   std::vector<int> result;
   const auto found = rows_.find(name);
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -204,7 +143,8 @@ std::vector<int> Coordinator::missing(const std::string& name) const {
   return result;
 }
 
-std::vector<Coordinator::Waiting> Coordinator::waiting(std::int64_t before_ns) const {
+std::vector<Coordinator::Waiting> Coordinator::waiting(std::int64_t before_ns) {
+  for (const Spans::Span& span : spans_.take_since(before_ns)) unfold(span);
   std::vector<Waiting> result;
   for (const auto& [name, row] : rows_) {
     if (row.since_ns > before_ns) continue;

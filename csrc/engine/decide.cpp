@@ -40,6 +40,7 @@ std::vector<Verdict> Coordinator::decide() {
     groups_.erase(row->group);
     judge(all, decision);
   }
+  for (const IdRange ids : std::exchange(complete_ids_, {})) add(ids, decision);
   if (joined_count_ == static_cast<int>(ranks_.size())) {  // so what any rank had submitted was complete, and is above
     Verdict& verdict = decision.drafts.emplace_back().verdict;
     verdict.kind = Verdict::Kind::all_joined;
@@ -76,28 +77,44 @@ void Coordinator::judge(std::span<Row* const> rows, Decision& decision) {
   }
 }
 
-// Into an open bucket of its kind, or a verdict of its own.
 void Coordinator::add(Row& row, Decision& decision) {
   const Descriptor& d = row.first;
-  const std::size_t bytes = d.count * size_of(static_cast<DType>(d.dtype));
-  const bool fusable = static_cast<Collective>(d.collective) == Collective::allreduce && !is_plan(d) && bytes < fusion_bytes_;
-  std::vector<int> absent = this->absent(row);
-  Draft* draft = fusable ? open_draft(d, absent, bytes, decision) : nullptr;
-  if (!draft) {
-    draft = &decision.drafts.emplace_back();
-    draft->verdict.absent = absent;
-  }
-  draft->bytes += bytes;
+  const std::vector<int> absent = this->absent(row);
+  Draft& draft = draft_for(d, absent, decision);
   const auto known = row.id != 0 && !row.differs ? known_.find(row.id) : known_.end();
   const bool by_id = known != known_.end() && same_signature(known->second.signature, d);
-  VerdictItem& item = draft->verdict.items.emplace_back(item_of(row));
+  VerdictItem& item = draft.verdict.items.emplace_back(item_of(row));
   if (!absent.empty()) item.signature = d;
   if (by_id) {
     item.id = row.id;
   } else {
     item.name = *row.name;
-    draft->signatures.push_back(d);
+    draft.signatures.push_back(d);
   }
+}
+
+void Coordinator::add(IdRange ids, Decision& decision) {
+  for (std::uint32_t id = ids.first; id - ids.first < ids.count; ++id) {
+    std::vector<VerdictItem>& items = draft_for(known_by(id).signature, {}, decision).verdict.items;
+    if (!items.empty() && items.back().alone() && items.back().id + items.back().count == id) {
+      ++items.back().count;
+    } else {
+      items.push_back({.name = {}, .id = id});
+    }
+  }
+}
+
+// An open bucket of its kind, or a verdict of its own.
+Coordinator::Draft& Coordinator::draft_for(const Descriptor& d, std::vector<int> absent, Decision& decision) {
+  const std::size_t bytes = d.count * size_of(static_cast<DType>(d.dtype));
+  const bool fusable = static_cast<Collective>(d.collective) == Collective::allreduce && !is_plan(d) && bytes < fusion_bytes_;
+  Draft* draft = fusable ? open_draft(d, absent, bytes, decision) : nullptr;
+  if (!draft) {
+    draft = &decision.drafts.emplace_back();
+    draft->verdict.absent = std::move(absent);
+  }
+  draft->bytes += bytes;
+  return *draft;
 }
 
 // The draft that takes tensors of this kind, if it has room for one more; else the next one will.

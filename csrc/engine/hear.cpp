@@ -70,17 +70,19 @@ bool NamedSet::hear_run(Verdict& verdict) {
   const bool absent = contains(verdict.absent, me);
   const std::int64_t now = now_ns();
   for (VerdictItem& item : verdict.items) {
-    PendingPtr pending = taking_part(item, absent);
-    if (!pending) {
-      give_up(item.name, absent);
-      return false;
-    }
-    if (!absent) context_.traced("agree", pending->operation->name, pending->sent_ns, now);
-    if (item.id != 0 && !item.known) known_.learn(item.id, item.name, pending->signature);
-    if (pending->plan) {
-      pending->plan->agree(pending, verdict.absent);  // has its own channel, so nothing of this set's stream waits for it
-    } else {
-      decided.parts.push_back({std::move(pending), std::move(item.sizes)});
+    for (std::uint32_t id = item.id; id - item.id < item.count; ++id) {
+      PendingPtr pending = taking_part(item, id, absent);
+      if (!pending) {
+        give_up(name_of(item, id), absent);
+        return false;
+      }
+      if (!absent) context_.traced("agree", pending->operation->name, pending->sent_ns, now);
+      if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
+      if (pending->plan) {
+        pending->plan->agree(pending, verdict.absent);  // has its own channel, so nothing of this set's stream waits for it
+      } else {
+        decided.parts.push_back({std::move(pending), std::move(item.sizes)});
+      }
     }
   }
   queue_.push_back(std::move(decided));
@@ -94,20 +96,24 @@ PendingPtr NamedSet::take_sent(std::uint32_t id) {
   return std::exchange(found->second, nullptr);
 }
 
-// Null: this rank cannot; then the item has its name.
-PendingPtr NamedSet::taking_part(VerdictItem& item, bool absent) {
-  PendingPtr pending = item.known && !absent ? take_sent(item.id) : nullptr;
+// Null: this rank cannot.
+PendingPtr NamedSet::taking_part(const VerdictItem& item, std::uint32_t id, bool absent) {
+  PendingPtr pending = item.known && !absent ? take_sent(id) : nullptr;
   if (!pending) {
-    if (item.known) item.name = known_.name_of(item.id);
-    pending = absent ? stand_in_for(item.name, item.signature.value()) : find(item.name);
+    const std::string& name = name_of(item, id);
+    pending = absent ? stand_in_for(name, item.signature.value()) : find(name);
   }
   if (!pending || (!absent && pending->sent_ns == 0)) return nullptr;
   pending->agreed = true;
   if (absent && is_plan(pending->signature)) {
-    pending->plan = plan_of(pending->signature, item.name);
+    pending->plan = plan_of(pending->signature, pending->operation->name);
     if (!pending->plan) return nullptr;
   }
   return pending;
+}
+
+const std::string& NamedSet::name_of(const VerdictItem& item, std::uint32_t id) const {
+  return item.known ? known_.name_of(id) : item.name;
 }
 
 std::shared_ptr<PlanRun> NamedSet::plan_of(const Descriptor& signature, const std::string& name) const {

@@ -85,11 +85,12 @@ constexpr std::size_t kErrorKinds = static_cast<std::size_t>(ErrorKind::interrup
 // ---- entries
 // ---------------------------------------------------------------------------------------------------------
 
-enum : std::uint8_t { kCached = 1, kExtra = 2, kGrouped = 4 };
+enum : std::uint8_t { kCached = 1, kExtra = 2, kGrouped = 4, kRange = 8 };
 
 void write(Writer& w, const Ready& r) {
   const bool grouped = r.group_size > 1;
-  w.put(static_cast<std::uint8_t>((r.id ? kCached : 0) | (r.extra.empty() ? 0 : kExtra) | (grouped ? kGrouped : 0)));
+  const bool range = r.count > 1;
+  w.put(static_cast<std::uint8_t>((r.id ? kCached : 0) | (r.extra.empty() ? 0 : kExtra) | (grouped ? kGrouped : 0) | (range ? kRange : 0)));
   if (r.id) {
     w.put(r.id);
   } else {
@@ -101,6 +102,7 @@ void write(Writer& w, const Ready& r) {
     w.put(r.group);
     w.put(r.group_size);
   }
+  if (range) w.put(r.count);
 }
 
 Descriptor read_signature(Reader& r) {
@@ -126,15 +128,17 @@ Ready read_ready(Reader& r) {
     entry.group = r.get<std::uint64_t>();
     entry.group_size = r.get<std::uint32_t>();
   }
+  if (flags & kRange) entry.count = r.get<std::uint32_t>();
   return entry;
 }
 
-enum : std::uint8_t { kKnown = 1, kSizes = 2, kSigned = 4 };
+enum : std::uint8_t { kKnown = 1, kSizes = 2, kSigned = 4, kIds = 8 };
 
 void write(Writer& w, const VerdictItem& item) {
   w.put(static_cast<std::uint8_t>((item.known ? kKnown : 0) | (item.sizes.empty() ? 0 : kSizes) |
-                                   (item.signature ? kSigned : 0)));
+                                   (item.signature ? kSigned : 0) | (item.count > 1 ? kIds : 0)));
   w.put(item.id);
+  if (item.count > 1) w.put(item.count);
   if (!item.known) w.text(item.name);
   if (!item.sizes.empty()) w.list(item.sizes);
   if (item.signature) w.put(*item.signature);
@@ -145,6 +149,7 @@ VerdictItem read_item(Reader& r) {
   const auto flags = r.get<std::uint8_t>();
   item.known = flags & kKnown;
   item.id = r.get<std::uint32_t>();
+  if (flags & kIds) item.count = r.get<std::uint32_t>();
   if (!item.known) item.name = r.text();
   if (flags & kSizes) item.sizes = r.list<std::uint64_t>();
   if (flags & kSigned) item.signature = read_signature(r);

@@ -134,7 +134,7 @@ bool NamedSet::send_ready() {
     } else {
       pending->sent_ns = now;
       context_.traced("queue", name, pending->submitted_ns, now);
-      record.entries.push_back(ready_of(pending));
+      append(record.entries, ready_of(pending));
     }
   }
   // A rank that has joined sends nothing else that would tell how far it has heard.
@@ -159,9 +159,18 @@ void NamedSet::send_join() {
   }
 }
 
+// An id says the same as long as it is known.
+std::uint32_t NamedSet::id_of(Pending& pending) const {
+  if (pending.sent_in != id || !known_.has(pending.sent_as)) {
+    pending.sent_in = id;
+    pending.sent_as = known_.find(pending.operation->name, pending.signature);
+  }
+  return pending.sent_as;
+}
+
 Ready NamedSet::ready_of(const PendingPtr& pending) {
   Ready ready;
-  ready.id = known_.find(pending->operation->name, pending->signature);
+  ready.id = id_of(*pending);
   if (ready.id == 0) {
     ready.signature = pending->signature;
     ready.name = pending->operation->name;
@@ -183,7 +192,9 @@ void NamedSet::take(int rank, ReadyRecord&& record) {
   for (const Ready& entry : record.entries) {
     if (trace().enabled()) {
       const std::int64_t now = now_ns();
-      context_.traced("ready", entry.id ? known_.name_of(entry.id) : entry.name, now, now, 0, "rank " + std::to_string(rank));
+      for (std::uint32_t i = 0; i < entry.count; ++i) {
+        context_.traced("ready", entry.id ? known_.name_of(entry.id + i) : entry.name, now, now, 0, "rank " + std::to_string(rank));
+      }
     }
     coordinator_.value().ready(index, record.heard, entry);
   }

@@ -72,7 +72,8 @@ class NamedSet {
   void hear(Verdict&& verdict);
   void hear_failure(Verdict& verdict);
   bool hear_run(Verdict& verdict);
-  PendingPtr taking_part(VerdictItem& item, bool absent);
+  PendingPtr taking_part(const VerdictItem& item, std::uint32_t id, bool absent);
+  const std::string& name_of(const VerdictItem& item, std::uint32_t id) const;
   PendingPtr take_sent(std::uint32_t id);
   std::shared_ptr<PlanRun> plan_of(const Descriptor& signature, const std::string& name) const;
   std::vector<std::shared_ptr<PlanRun>> all_plans() const;
@@ -91,6 +92,7 @@ class NamedSet {
   void withdraw(Pending& pending, std::int64_t now);
   void warn(std::vector<PendingPtr> waiting, std::int64_t now);
   Ready ready_of(const PendingPtr& pending);
+  std::uint32_t id_of(Pending& pending) const;   // 0: it has none
   int index_of(int rank) const;
 
   Context& context_;

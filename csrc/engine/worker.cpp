@@ -21,7 +21,12 @@ constexpr Sleep kLongSleep = microseconds(2000);      // and has waited for more
 constexpr std::int64_t kLongWait = 1'000'000'000;
 
 // Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.
-constexpr Sleep kGather = microseconds(15), kLongestGather = microseconds(240);
+constexpr Sleep kGather = microseconds(60), kLongestGather = microseconds(480);
+
+// To wake the thread costs whoever submits 50 us if they share a core. So for a while after small things were submitted it
+// looks by itself, so often.
+constexpr Sleep kDoze = microseconds(500);
+constexpr std::int64_t kDozing = 50'000'000;
 
 // How long to sleep after a pass.
 class Pace {
@@ -93,7 +98,18 @@ void Worker::wake_soon() {
   ++submitted_;
   if (woken_) return;
   woken_ = gathering_ = true;
-  (assisted_ ? wake_assistant_ : wake_).notify_one();
+  if (assisted_) {
+    wake_assistant_.notify_one();
+  } else if (!dozing_) {
+    wake_.notify_one();
+  }
+}
+
+void Worker::hurry() {
+  const std::lock_guard lock(mutex_);
+  if (!woken_ || !gathering_ || assisted_) return;
+  gathering_ = false;
+  wake_.notify_one();
 }
 
 bool Worker::help() {
@@ -134,11 +150,27 @@ void Worker::loop() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return (woken_ && !assisted_) || stop_; });
+      doze(lock);
       if (stop_) return;
       gather(lock);
     }
     work();
+  }
+}
+
+// Until there is something to do.
+void Worker::doze(std::unique_lock<std::mutex>& lock) {
+  const auto due = [this] { return (woken_ && !assisted_) || stop_; };
+  while (!due()) {
+    const std::int64_t now = now_ns();
+    if (submitted_ != noticed_) {
+      noticed_ = submitted_;
+      noticed_ns_ = now;
+    }
+    if (now - noticed_ns_ > kDozing) return wake_.wait(lock, due);
+    dozing_ = true;
+    wake_.wait_for(lock, kDoze);
+    dozing_ = false;
   }
 }
 

@@ -37,8 +37,9 @@ class Worker {
       const std::shared_ptr<Source>& source);  // returns when no turn of it is under way; not from inside a turn
   void wake();  // something was submitted
   // Something small was submitted, and more may follow at once, which is cheaper together: the thread looks a moment later,
-  // or as soon as somebody waits.
+  // or as soon as somebody waits or is in a hurry.
   void wake_soon();
+  void hurry();  // somebody asked whether something is done, and it is not
   // Gives turns on the caller's thread, in place of the worker's, until `over`, or for so long. False, and nothing has been
   // done, without the thread (then help() does it), or if another caller does so just now.
   bool assist(const std::function<bool()>& over, std::chrono::nanoseconds longest);
@@ -51,6 +52,7 @@ class Worker {
     bool moved = false, pending = false, moving = false;
   };
   void loop();
+  void doze(std::unique_lock<std::mutex>& lock);
   void work();  // passes until nothing is pending, or somebody assists
   void gather(std::unique_lock<std::mutex>& lock);
   Pass turns();  // a pass for which submissions from now on count as new
@@ -62,7 +64,9 @@ class Worker {
   std::condition_variable wake_, wake_assistant_;
   bool stop_ = false, woken_ = false, assisted_ = false;
   bool gathering_ = false;  // all that was submitted can wait a moment
-  std::uint64_t submitted_ = 0;
+  bool dozing_ = false;     // the thread looks by itself before long
+  std::uint64_t submitted_ = 0, noticed_ = 0;  // small things
+  std::int64_t noticed_ns_ = 0;                // when the thread saw that there were new ones
   std::vector<std::shared_ptr<Source>> sources_;
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -65,9 +66,14 @@ struct Rank {
     const Verdict verdict = std::move(mail.front());
     mail.pop_front();
     ++heard;
-    std::vector<std::string> names;
+    std::vector<std::pair<std::uint32_t, const VerdictItem*>> each;
     for (const VerdictItem& item : verdict.items) {
-      const std::string name = item.known ? known.name_of(item.id) : item.name;
+      for (std::uint32_t i = 0; i < item.count; ++i) each.emplace_back(item.id + i, &item);
+    }
+    std::vector<std::string> names;
+    for (const auto& [id, of] : each) {
+      const VerdictItem& item = *of;
+      const std::string name = item.known ? known.name_of(id) : item.name;
       names.push_back(name);
       const auto mine = pending.find(name);
       if (verdict.kind == Verdict::Kind::fail) {
@@ -81,7 +87,7 @@ struct Rank {
         continue;
       }
       CHECK(mine != pending.end());
-      if (item.id != 0 && !item.known) known.learn(item.id, name, mine->second);
+      if (id != 0 && !item.known) known.learn(id, name, mine->second);
       pending.erase(mine);
     }
     if (verdict.kind == Verdict::Kind::run) ran.push_back(names);
@@ -107,9 +113,10 @@ struct Group {
       : ranks(static_cast<std::size_t>(size)), coordinator(numbers(size, 10), fusion, cache) {}
   int size() const { return static_cast<int>(ranks.size()); }
 
-  void submit(std::size_t rank, const Ready& ready) {
-    const auto record = over_the_wire(ReadyRecord{0, ranks[rank].heard, {ready}});
-    coordinator.ready(static_cast<int>(rank), record.heard, record.entries.at(0));
+  void submit(std::size_t rank, const Ready& ready) { submit(rank, std::vector{ready}); }
+  void submit(std::size_t rank, const std::vector<Ready>& entries) {
+    const auto record = over_the_wire(ReadyRecord{0, ranks[rank].heard, entries});
+    for (const Ready& entry : record.entries) coordinator.ready(static_cast<int>(rank), record.heard, entry);
   }
   std::size_t decide() {
     const auto verdicts = coordinator.decide();
@@ -128,8 +135,8 @@ struct Group {
   }
 };
 
-// Every rank submits the same names, rounds times, in an order of its own, and reads its mail when it likes. Signatures
-// change now and then. All ranks must run every operation, in one order, whatever the cache forgets.
+// Every rank submits the same names, rounds times, in an order of its own, some of them in a row and told together, and reads
+// its mail when it likes. Signatures change now and then. All ranks must run every operation, in one order, whatever the cache forgets.
 void random_orders(Random& random, int size, std::size_t names, std::size_t rounds, std::size_t cache) {
   Group group(size, below(random, 3) == 0 ? 0 : 64, cache);
   // The round in which each rank is with each name; a name's next round comes when the last has run.
@@ -140,14 +147,17 @@ void random_orders(Random& random, int size, std::size_t names, std::size_t roun
   for (std::size_t submitted = 0; submitted < all;) {
     const std::size_t r = below(random, group.ranks.size());
     Rank& rank = group.ranks[r];
-    if (const std::size_t n = below(random, names); round[r][n] < rounds) {
+    std::vector<Ready> entries;
+    for (std::size_t n = below(random, names), end = n + 1 + below(random, 2) * below(random, names); n < std::min(end, names); ++n) {
       const std::string name = "tensor." + std::to_string(n);
-      if (!rank.pending.contains(name)) {
-        group.submit(r, rank.submit(name, describe(name, count[n * rounds + round[r][n]])));
-        ++round[r][n];
-        ++submitted;
-      }
+      if (round[r][n] == rounds || rank.pending.contains(name)) continue;
+      append(entries, rank.submit(name, describe(name, count[n * rounds + round[r][n]])));
+      ++round[r][n];
+      ++submitted;
     }
+    group.submit(r, entries);
+    if (below(random, 20) == 0) group.coordinator.missing("tensor.0");  // a question changes nothing
+    if (below(random, 20) == 0) group.coordinator.waiting(std::numeric_limits<std::int64_t>::max());
     if (below(random, 3) == 0) group.decide();
     if (!rank.mail.empty() && below(random, 2) == 0) rank.read_one();
   }
@@ -174,6 +184,129 @@ void the_cache_saves_names() {
   }
   for (const Rank& rank : group.ranks) CHECK(rank.full == 3 && rank.cached == 12);
   CHECK(group.coordinator.ids() == 3);
+}
+
+// Names in an order that comes again cost one entry on the way there, and one on the way back, wherever it is cut.
+void an_order_that_comes_again(Random& random) {
+  constexpr std::size_t kNames = 200;
+  Group group(3, 1 << 20, 1000);
+  for (int step = 0; step < 20; ++step) {
+    std::size_t entries = 0;
+    for (std::size_t r = 0; r < 3; ++r) {
+      for (std::size_t n = 0; n < kNames;) {
+        const std::size_t end = std::min(kNames, n + 1 + below(random, kNames));
+        std::vector<Ready> together;
+        for (; n < end; ++n) {
+          const std::string name = "tensor." + std::to_string(n);
+          append(together, group.ranks[r].submit(name, describe(name, 4)));
+        }
+        if (step > 0) CHECK(together.size() == 1);
+        entries += together.size();
+        group.submit(r, together);
+      }
+    }
+    CHECK(step == 0 ? entries == 3 * kNames : entries < kNames / 2);
+    const auto verdicts = group.coordinator.decide();
+    CHECK(verdicts.size() == 1 && verdicts[0].items.size() == (step == 0 ? kNames : 1));
+    for (Rank& rank : group.ranks) rank.mail.push_back(over_the_wire(VerdictRecord{0, 1, verdicts}).verdicts.at(0));
+    group.read_all();
+    for (const Rank& rank : group.ranks) CHECK(rank.ran.back().size() == kNames && rank.ran == group.ranks[0].ran);
+  }
+}
+
+// One of many told together may be anything else on another rank: it meets its own there, and the others run.
+void one_of_many(Random& random) {
+  const auto name_of = [](std::size_t n) { return "tensor." + std::to_string(n); };
+  for (int trial = 0; trial < 300; ++trial) {
+    const std::size_t names = 1 + below(random, 20), odd = below(random, names);
+    Group group(3, 1 << 20, 1000);
+    const auto submit = [&](std::size_t r, std::size_t first, std::size_t end) {
+      std::vector<Ready> together;
+      for (std::size_t n = first; n < end; ++n) append(together, group.ranks[r].submit(name_of(n), describe(name_of(n), 4)));
+      group.submit(r, together);
+    };
+    for (std::size_t r = 0; r < 3; ++r) submit(r, 0, names);
+    group.decide();
+    group.read_all();
+
+    const std::size_t kind = below(random, 3), strange = below(random, 3);
+    for (const std::size_t r : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
+      if (r != strange) {
+        submit(r, 0, names);
+        continue;
+      }
+      submit(r, 0, odd);
+      submit(r, odd + 1, names);
+      if (kind == 2) continue;
+      Ready one = group.ranks[r].submit(name_of(odd), describe(name_of(odd), kind == 0 ? 5 : 4));  // another signature
+      if (kind == 1) one.group = 7, one.group_size = 2;                                            // in a group
+      group.submit(r, one);
+    }
+    if (kind == 2) {  // given up by another before the strange one had it
+      CHECK(group.coordinator.missing(name_of(odd)) == std::vector<int>{10 + static_cast<int>(strange)});
+      group.coordinator.withdraw((static_cast<int>(strange) + 1) % 3, name_of(odd), "gave up");
+    }
+    group.decide();
+    group.read_all();
+    for (const Rank& rank : group.ranks) {
+      CHECK(rank.failed == std::vector<std::string>{name_of(odd)} && rank.pending.empty());
+      std::size_t ran = 0;
+      for (const auto& bucket : rank.ran) ran += bucket.size();
+      CHECK(ran == 2 * names - 1);
+    }
+    for (Rank& rank : group.ranks) rank.doomed.clear();
+    for (std::size_t r = 0; r < 3; ++r) submit(r, 0, names);
+    CHECK(group.decide() >= 1);
+    group.read_all();
+    for (const Rank& rank : group.ranks) CHECK(rank.failed.size() == 1 && rank.pending.empty());
+  }
+}
+
+// Ranges against ids one by one.
+void spans(Random& random) {
+  for (int trial = 0; trial < 500; ++trial) {
+    const std::size_t ranks = 1 + below(random, 5);
+    const std::uint32_t ids = 1 + static_cast<std::uint32_t>(below(random, 60));
+    Spans spans(ranks);
+    std::map<std::uint32_t, std::set<std::size_t>> told;
+    std::set<std::uint32_t> complete, taken;
+    for (int i = 0; i < 100; ++i) {
+      const auto first = 1 + static_cast<std::uint32_t>(below(random, ids));
+      if (below(random, 10) == 0) {
+        const auto span = spans.take(first);
+        CHECK(span.has_value() == told.contains(first));
+        if (!span) continue;
+        CHECK(span->ids.first == first && span->ids.count == 1 && span->count == static_cast<int>(told[first].size()));
+        for (std::size_t r = 0; r < ranks; ++r) CHECK((span->here[r] != 0) == told[first].contains(r));
+        told.erase(first);
+        taken.insert(first);
+        continue;
+      }
+      const std::size_t r = below(random, ranks);
+      IdRange range{first, 0};
+      while (range.first + range.count <= ids && below(random, 8) != 0) {
+        const std::uint32_t id = range.first + range.count;
+        if (complete.contains(id) || taken.contains(id) || (told.contains(id) && told[id].contains(r))) break;
+        ++range.count;
+      }
+      std::vector<IdRange> now;
+      spans.tell(static_cast<int>(r), range, i, now);
+      for (std::uint32_t id = first; id - first < range.count; ++id) {
+        told[id].insert(r);
+        if (told[id].size() < ranks) continue;
+        told.erase(id);
+        complete.insert(id);
+        CHECK(!now.empty());
+      }
+      for (const IdRange done : now) {
+        for (std::uint32_t id = done.first; id - done.first < done.count; ++id) CHECK(complete.contains(id));
+      }
+    }
+    CHECK(spans.empty() == told.empty());
+    std::size_t left = 0;
+    for (const auto& span : spans.take_since(1000)) left += span.ids.count;
+    CHECK(left == told.size() && spans.empty());
+  }
 }
 
 // A name with a new signature travels whole once, and by its new id from then on.
@@ -427,6 +560,9 @@ int main() {
     }
   }
   the_cache_saves_names();
+  an_order_that_comes_again(random);
+  one_of_many(random);
+  spans(random);
   a_changed_signature_is_cached_anew();
   forgotten_ids_go();
   mismatches(random);

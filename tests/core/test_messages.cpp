@@ -37,6 +37,7 @@ Record any_record(Random& random) {
       for (std::size_t i = below(random, 5); i > 0; --i) {
         Ready e;
         e.id = static_cast<std::uint32_t>(below(random, 2) * 77);
+        if (e.id != 0) e.count = static_cast<std::uint32_t>(1 + below(random, 3));
         if (e.id == 0) e.signature = describe(e.name = text(random), random());
         e.extra.resize(below(random, 3), random());
         if (below(random, 2)) e.group = random(), e.group_size = 5;
@@ -50,7 +51,8 @@ Record any_record(Random& random) {
         Verdict v;
         for (std::size_t k = below(random, 4); k > 0; --k) {
           const bool known = below(random, 2);
-          v.items.push_back({.name = known ? "" : text(random), .id = 3, .known = known});
+          const auto ids = static_cast<std::uint32_t>(known ? 1 + below(random, 3) : 1);
+          v.items.push_back({.name = known ? "" : text(random), .id = 3, .count = ids, .known = known});
           v.items.back().sizes.resize(below(random, 4), random());
           if (below(random, 2)) v.items.back().signature = describe("x", random());
         }

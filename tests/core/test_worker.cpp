@@ -102,7 +102,10 @@ void many_threads(bool moving) {
       }
       for (const auto& operation : operations) {
         if (thread == 3) {
-          while (!operation->done()) std::this_thread::yield();
+          while (!operation->done()) {
+            if (random() / 64 % 8 == 0) set.worker->hurry();
+            std::this_thread::yield();
+          }
         } else if (random() / 64 % 8 == 0) {
           wait_for(*operation, *set.worker, 1e-5, nullptr);
         } else {

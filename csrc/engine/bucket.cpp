@@ -55,19 +55,17 @@ Counts times(const Counts& rows, std::size_t row) {
   return result;
 }
 
-void provide_output(Call& call, const Pending& pending, std::size_t elements) {
+void provide_output(Call& call, Pending& pending, std::size_t elements) {
   if (call.output || pending.stand_in) return;
-  Operation& operation = *pending.operation;
-  operation.output_bytes = elements * size_of(call.dtype);
-  operation.output = aligned_bytes(operation.output_bytes);
-  call.output = operation.output.get();
+  pending.output_bytes = elements * size_of(call.dtype);
+  pending.output = aligned_bytes(pending.output_bytes);
+  call.output = pending.output.get();
 }
 
 // The call of one operation, with what only agreement tells filled in.
 Call call_of(const Agreed& part, const Channel& channel, const std::vector<int>& absent) {
-  const Pending& pending = *part.pending;
+  Pending& pending = *part.pending;
   const Named& request = pending.request;
-  Operation& operation = *pending.operation;
   Call call = request.call;
   call.agreed = true;
   call.absent = absent;
@@ -75,14 +73,14 @@ Call call_of(const Agreed& part, const Channel& channel, const std::vector<int>&
   const auto me = static_cast<std::size_t>(channel.rank());
   switch (call.collective) {
     case Collective::allgather: {
-      operation.counts.assign(part.sizes.begin(), part.sizes.end());
-      call.counts = times(operation.counts, request.row);
+      pending.counts.assign(part.sizes.begin(), part.sizes.end());
+      call.counts = times(pending.counts, request.row);
       provide_output(call, pending, std::accumulate(call.counts.begin(), call.counts.end(), std::size_t{0}));
       break;
     }
     case Collective::reducescatter: {
-      for (std::size_t i = 0; i < size; ++i) operation.counts.push_back(split(request.rows, size, i).count);
-      call.counts = times(operation.counts, request.row);
+      for (std::size_t i = 0; i < size; ++i) pending.counts.push_back(split(request.rows, size, i).count);
+      call.counts = times(pending.counts, request.row);
       provide_output(call, pending, call.counts[me]);
       break;
     }
@@ -90,12 +88,12 @@ Call call_of(const Agreed& part, const Channel& channel, const std::vector<int>&
       const Counts splits = request.splits.empty() ? Counts(size, request.rows / size) : request.splits;
       call.even = part.sizes.size() == 1;
       if (call.even) {
-        operation.counts.assign(size, part.sizes[0]);
+        pending.counts.assign(size, part.sizes[0]);
       } else {
-        operation.counts.assign(part.sizes.begin(), part.sizes.end());
+        pending.counts.assign(part.sizes.begin(), part.sizes.end());
       }
       call.counts = times(splits, request.row);
-      call.receive_counts = times(operation.counts, request.row);
+      call.receive_counts = times(pending.counts, request.row);
       provide_output(call, pending,
                      std::accumulate(call.receive_counts.begin(), call.receive_counts.end(), std::size_t{0}));
       break;
@@ -151,7 +149,7 @@ class FusedTask final : public Task {
     const std::int64_t begun = std::exchange(begun_ns_, now_ns());
     for (const Agreed& part : parts_) {
       if (!trace().enabled()) break;
-      context_.traced("run", part.pending->operation->name, begun, begun_ns_, call(part).count * item(),
+      context_.traced("run", part.pending->name, begun, begun_ns_, call(part).count * item(),
                       "fused, " + std::to_string(parts_.size()) + " together");
     }
     stage_ = Stage::unpack;
@@ -180,7 +178,8 @@ class FusedTask final : public Task {
     }
     if (next_ < parts_.size()) return false;
     for (const Agreed& part : parts_) {
-      context_.traced(in ? "pack" : "unpack", part.pending->operation->name, begun_ns_, now_ns(),
+      if (!trace().enabled()) break;
+      context_.traced(in ? "pack" : "unpack", part.pending->name, begun_ns_, now_ns(),
                       call(part).count * item());
     }
     next_ = at_ = 0;

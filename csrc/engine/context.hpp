@@ -17,25 +17,27 @@ namespace ringcomm {
 
 class PlanRun;
 
-// A named operation from submit() until it has finished. After submit() only the worker touches it, and never the request and
-// the signature.
-struct Pending {
-  Named request;
-  std::shared_ptr<Operation> operation;
-  Descriptor signature;
-  std::uint64_t group = 0;
-  std::uint32_t group_size = 1;
-  std::shared_ptr<PlanRun> plan;     // a plan's step, not a request
+// A named operation from submit() until it has finished; what its caller holds of it is the base. After submit() only the worker
+// touches the rest, and never the request and the signature. What each of many operations is asked for comes first: these
+// are as many places in memory as a model has parameters, and no cache keeps them from step to step.
+struct Pending final : Operation {
+  explicit Pending(std::string name) : Operation(std::move(name)) {}
+
   bool join = false;                 // not a request: this rank has nothing more to give, until all have joined
   bool stand_in = false;             // for what this rank, having joined, takes part in without having submitted it
+  bool agreed = false;
+  std::shared_ptr<PlanRun> plan;     // a plan's step, not a request
   std::int64_t submitted_ns = 0, sent_ns = 0;
+  std::int64_t withdrawn_ns = 0;     // when this rank asked to give it up; 0: it has not
   int sent_in = -1;                  // the set in which `sent_as` was its id when it was sent last
   std::uint32_t sent_as = 0;
-  std::int64_t withdrawn_ns = 0;     // when this rank asked to give it up; 0: it has not
-  bool agreed = false;
+  std::uint32_t group_size = 1;
+  std::uint64_t group = 0;
+  Named request;
+  Descriptor signature;
 
-  void renew() {                     // for another submission; nobody else holds this, or the operation
-    operation->renew();
+  void renew() {                     // for another submission; nobody else holds this
+    Operation::renew();
     sent_ns = withdrawn_ns = 0;
     agreed = false;
   }

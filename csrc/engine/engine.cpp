@@ -64,8 +64,7 @@ namespace ringcomm {
 namespace {
 
 PendingPtr make_pending(Named&& request) {
-  auto pending = std::make_shared<Pending>();
-  pending->operation = std::make_shared<Operation>(request.call.name);
+  auto pending = std::make_shared<Pending>(request.call.name);
   pending->signature = signature_of(request);
   pending->request = std::move(request);
   pending->submitted_ns = now_ns();
@@ -74,15 +73,14 @@ PendingPtr make_pending(Named&& request) {
 
 // Another like it, which the worker may be using just now.
 PendingPtr make_pending(const Pending& like) {
-  auto pending = std::make_shared<Pending>();
-  pending->operation = std::make_shared<Operation>(like.operation->name);
+  auto pending = std::make_shared<Pending>(like.name);
   pending->signature = like.signature;
   pending->request = like.request;
   return pending;
 }
 
 void require_name(const Pending& pending) {
-  if (pending.operation->name.empty()) throw Error(ErrorKind::invalid, "a named operation needs a name");
+  if (pending.name.empty()) throw Error(ErrorKind::invalid, "a named operation needs a name");
 }
 
 // Its data takes less time than agreement: it is better off together with others.
@@ -167,7 +165,7 @@ void Engine::State::submit(int set, const PendingPtr& request) {
     failed = fatal;
     if (!failed) target->insert(request);
   }
-  if (failed) return request->operation->finish(failed);
+  if (failed) return request->finish(failed);
   if (is_small(request->request.call)) {
     worker->wake_soon();
   } else {
@@ -182,7 +180,7 @@ void Engine::State::submit(NamedSet& set, const std::vector<PendingPtr>& request
     check_open(set);
     std::unordered_set<std::string> names;
     for (const PendingPtr& pending : requests) {
-      const std::string& name = pending->operation->name;
+      const std::string& name = pending->name;
       require_name(*pending);
       if (!names.insert(name).second || set.in_flight(name)) {
         throw Error(ErrorKind::invalid,
@@ -195,7 +193,7 @@ void Engine::State::submit(NamedSet& set, const std::vector<PendingPtr>& request
     }
   }
   if (!failed) return worker->wake();
-  for (const PendingPtr& pending : requests) pending->operation->finish(failed);
+  for (const PendingPtr& pending : requests) pending->finish(failed);
 }
 
 // ---- the engine
@@ -220,13 +218,14 @@ void Engine::remove_set(int set) { state_->remove_set(set); }
 std::shared_ptr<Operation> Engine::submit(int set, Named request) {
   const PendingPtr pending = make_pending(std::move(request));
   state_->submit(set, pending);
-  return pending->operation;
+  return pending;
 }
 
 std::shared_ptr<Pending> Engine::prepare(Named request) { return make_pending(std::move(request)); }
 
 std::shared_ptr<Operation> Engine::submit(int set, PendingPtr& prepared, void* data) {
-  if (prepared.use_count() > 1 || prepared->operation.use_count() > 1) {
+  const bool under_way = prepared->submitted_ns != 0 && !prepared->done();
+  if (under_way || prepared.use_count() > 1) {
     prepared = make_pending(*prepared);
   } else {
     prepared->renew();
@@ -234,7 +233,7 @@ std::shared_ptr<Operation> Engine::submit(int set, PendingPtr& prepared, void* d
   prepared->request.call.input = prepared->request.call.output = data;
   prepared->submitted_ns = now_ns();
   state_->submit(set, prepared);
-  return prepared->operation;
+  return prepared;
 }
 
 std::vector<std::shared_ptr<Operation>> Engine::submit_group(int set, std::vector<Named> requests) {
@@ -249,7 +248,7 @@ std::vector<std::shared_ptr<Operation>> Engine::submit_group(int set, std::vecto
   std::vector<std::shared_ptr<Operation>> operations;
   for (Named& request : requests) {
     pending.push_back(make_pending(std::move(request)));
-    operations.push_back(pending.back()->operation);
+    operations.push_back(pending.back());
     if (requests.size() == 1) continue;
     pending.back()->group = names.value();
     pending.back()->group_size = static_cast<std::uint32_t>(requests.size());
@@ -273,12 +272,11 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
   }
   std::vector<std::shared_ptr<Operation>> operations;
   for (const auto& target : targets) {
-    auto pending = std::make_shared<Pending>();
+    auto pending = std::make_shared<Pending>("join");
     pending->join = true;
-    pending->operation = std::make_shared<Operation>("join");
     pending->submitted_ns = now_ns();
     state_->submit(*target, {pending});
-    operations.push_back(pending->operation);
+    operations.push_back(pending);
   }
   return operations;
 }

@@ -77,7 +77,7 @@ bool NamedSet::end_join(int last) {
   end_current(nullptr);
   for (const PendingPtr& pending : all()) {
     if (!pending->join) continue;
-    pending->operation->last_joined = last;
+    pending->last_joined = last;
     finish(pending, nullptr);
   }
   return true;
@@ -129,7 +129,7 @@ void NamedSet::die(const Error& error) {
   for (const PendingPtr& pending : all()) {
     if (by_leave && pending->plan && pending->agreed) continue;
     finish(pending, std::make_exception_ptr(
-                        Error(error.kind(), "'" + pending->operation->name + "': " + error.what(), error.ranks())));
+                        Error(error.kind(), "'" + pending->name + "': " + error.what(), error.ranks())));
   }
 }
 
@@ -144,7 +144,7 @@ void NamedSet::go() {
   }
   for (const PendingPtr& pending : unsent) {
     finish(pending, std::make_exception_ptr(
-                        Error(ErrorKind::shut_down, "'" + pending->operation->name + "' was in flight at shutdown")));
+                        Error(ErrorKind::shut_down, "'" + pending->name + "' was in flight at shutdown")));
   }
   if (coordinates()) {
     take_going(context_.rank());

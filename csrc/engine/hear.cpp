@@ -58,9 +58,9 @@ void NamedSet::hear_failure(Verdict& verdict) {
 void NamedSet::release(const std::string& name) {
   const std::lock_guard lock(context_.mutex);
   for (const PendingPtr& pending : held_) {
-    if (pending->operation->name == name && !pending->operation->done()) inbox_.push_back(pending);
+    if (pending->name == name && !pending->done()) inbox_.push_back(pending);
   }
-  std::erase_if(held_, [&](const PendingPtr& pending) { return pending->operation->name == name; });
+  std::erase_if(held_, [&](const PendingPtr& pending) { return pending->name == name; });
 }
 
 // False if this rank cannot take part.
@@ -76,7 +76,7 @@ bool NamedSet::hear_run(Verdict& verdict) {
         give_up(name_of(item, id), absent);
         return false;
       }
-      if (!absent) context_.traced("agree", pending->operation->name, pending->sent_ns, now);
+      if (!absent) context_.traced("agree", pending->name, pending->sent_ns, now);
       if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
       if (pending->plan) {
         pending->plan->agree(pending, verdict.absent);  // has its own channel, so nothing of this set's stream waits for it
@@ -92,7 +92,7 @@ bool NamedSet::hear_run(Verdict& verdict) {
 // What this rank sent under an id, if it still waits. Spares the way by the name.
 PendingPtr NamedSet::take_sent(std::uint32_t id) {
   const auto found = sent_.find(id);
-  if (found == sent_.end() || !found->second || found->second->operation->done()) return nullptr;
+  if (found == sent_.end() || !found->second || found->second->done()) return nullptr;
   return std::exchange(found->second, nullptr);
 }
 
@@ -106,7 +106,7 @@ PendingPtr NamedSet::taking_part(const VerdictItem& item, std::uint32_t id, bool
   if (!pending || (!absent && pending->sent_ns == 0)) return nullptr;
   pending->agreed = true;
   if (absent && is_plan(pending->signature)) {
-    pending->plan = plan_of(pending->signature, pending->operation->name);
+    pending->plan = plan_of(pending->signature, pending->name);
     if (!pending->plan) return nullptr;
   }
   return pending;

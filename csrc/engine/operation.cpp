@@ -1,7 +1,11 @@
 #include "engine/operation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -9,28 +13,46 @@
 
 namespace ringcomm {
 
+namespace {
+
+// Where threads wait, a few for all operations: so these are small, and who finishes many of them touches one lock.
+struct Waiting {
+  std::mutex mutex;
+  std::condition_variable finished;
+};
+
+Waiting& waiting_for(const Operation* operation) {
+  constexpr std::size_t kRooms = 16, kApart = 1024;
+  static auto& rooms = *new std::array<Waiting, kRooms>;  // threads may wait while the process ends
+  return rooms[reinterpret_cast<std::uintptr_t>(operation) / kApart % kRooms];
+}
+
+}  // namespace
+
 bool Operation::wait(double seconds) {
   if (done()) return true;
-  std::unique_lock lock(mutex_);
-  const auto over = [this] { return done_.load(std::memory_order_relaxed); };
+  Waiting& room = waiting_for(this);
+  std::unique_lock lock(room.mutex);
+  const auto over = [this] { return done_.load(std::memory_order_acquire); };
   if (seconds < 0) {
-    finished_.wait(lock, over);
+    room.finished.wait(lock, over);
     return true;
   }
   // Longer than a year is cut, for a duration in nanoseconds must fit.
-  return finished_.wait_for(lock, std::chrono::duration<double>(std::min(seconds, 3e7)), over);
+  return room.finished.wait_for(lock, std::chrono::duration<double>(std::min(seconds, 3e7)), over);
 }
 
+// A waiter may destroy this as soon as it sees done.
 void Operation::finish(std::exception_ptr error) {
-  const std::lock_guard lock(mutex_);
+  Waiting& room = waiting_for(this);
+  const std::lock_guard lock(room.mutex);
   if (done_.load(std::memory_order_relaxed)) return;
   error_ = std::move(error);
   done_.store(true, std::memory_order_release);
-  finished_.notify_all();  // under the lock: a waiter may destroy this as soon as it sees done
+  room.finished.notify_all();
 }
 
 void Operation::renew() {
-  const std::lock_guard lock(mutex_);  // of whoever finished it before
   output.reset();
   output_bytes = 0;
   counts.clear();

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -25,6 +23,12 @@ class Operation {
   std::exception_ptr error() const { return error_; }  // after done()
 
   const std::string name;
+
+ private:
+  std::atomic<bool> done_{false};
+  std::exception_ptr error_;
+
+ public:
   // Results of a size that only agreement tells: the core's memory (64-byte aligned), and rows (dimension 0) per rank:
   // allgather: of each rank's part; alltoall: received from each rank; reducescatter: of each rank's result.
   // A plan's step: counts[i] ranks had item i. Read after done().
@@ -32,12 +36,6 @@ class Operation {
   std::size_t output_bytes = 0;
   std::vector<std::size_t> counts;
   int last_joined = -1;  // of a join: the rank that was last, of the engine's transport
-
- private:
-  std::atomic<bool> done_{false};
-  std::mutex mutex_;
-  std::condition_variable finished_;
-  std::exception_ptr error_;
 };
 
 // Waits wherever the worker runs: sleeps if it has a thread, else gives it turns. True once done; negative seconds: for

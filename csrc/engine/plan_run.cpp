@@ -50,17 +50,16 @@ PendingPtr PlanRun::prepare() {
   finishing_.store(false, std::memory_order_relaxed);
   done_.store(0, std::memory_order_release);
   begun_ = true;
-  step_ = std::make_shared<Operation>(shape_.name);
-  auto pending = std::make_shared<Pending>();
-  pending->operation = step_;
-  pending->signature = signature_;
-  pending->plan = shared_from_this();
-  pending->submitted_ns = now_ns();
-  return pending;
+  step_ = std::make_shared<Pending>(shape_.name);
+  step_->signature = signature_;
+  step_->plan = shared_from_this();  // until it has finished
+  step_->submitted_ns = now_ns();
+  return step_;
 }
 
 void PlanRun::fail_step(std::exception_ptr error) {
   begun_ = false;
+  step_->plan.reset();
   step_->finish(std::move(error));
 }
 
@@ -176,7 +175,7 @@ void PlanRun::end_step(std::exception_ptr error) {
   next_ = 0;
   flagged_ = false;
   ++steps_;
-  if (!error) pending->operation->counts.assign(flags_.begin(), flags_.end());
+  if (!error) pending->counts.assign(flags_.begin(), flags_.end());
   set_.finish(pending, std::move(error));
 }
 

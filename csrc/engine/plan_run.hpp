@@ -42,7 +42,6 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   void ready(std::size_t bucket);
   std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
   bool bucket_done(std::size_t bucket) const { return bucket < done_.load(std::memory_order_acquire); }
-  const std::shared_ptr<Operation>& step() const { return step_; }
   void fail_step(std::exception_ptr error);  // it could not be submitted
 
   // ---- the worker ----
@@ -81,7 +80,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   std::atomic<std::size_t> done_{0};   // buckets
   // The caller's.
   bool begun_ = false;
-  std::shared_ptr<Operation> step_;
+  PendingPtr step_;
   // The worker's.
   std::unique_ptr<Channel> channel_;
   std::deque<Step> agreed_;            // the first one runs

@@ -40,9 +40,9 @@ int NamedSet::index_of(int rank) const {
 }
 
 void NamedSet::insert(PendingPtr pending) {
-  const auto [entry, fresh] = in_flight_.try_emplace(pending->operation->name, pending);
+  const auto [entry, fresh] = in_flight_.try_emplace(pending->name, pending);
   if (!fresh) {
-    throw Error(ErrorKind::invalid, "an operation named '" + pending->operation->name +
+    throw Error(ErrorKind::invalid, "an operation named '" + pending->name +
                                         "' is already in flight: wait for it, or choose another name");
   }
   joining_ |= pending->join;
@@ -69,7 +69,7 @@ std::vector<PendingPtr> NamedSet::all() const {
 
 // Before anybody learns that it has finished, who may submit the name again.
 bool NamedSet::withdraw_from_flight(Pending& pending) {
-  const auto found = in_flight_.find(pending.operation->name);
+  const auto found = in_flight_.find(pending.name);
   if (found == in_flight_.end() || found->second.get() != &pending) return false;
   in_flight_.erase(found);
   if (pending.join) joining_ = false;
@@ -100,9 +100,10 @@ void NamedSet::finish(const PendingPtr& pending, std::exception_ptr error) {
 void NamedSet::announce(Pending& pending, std::exception_ptr error) {
   if (trace().enabled()) {
     const std::int64_t now = now_ns();
-    context_.traced("done", pending.operation->name, now, now, 0, error ? "failed" : "");
+    context_.traced("done", pending.name, now, now, 0, error ? "failed" : "");
   }
-  pending.operation->finish(std::move(error));
+  pending.plan.reset();
+  pending.finish(std::move(error));
 }
 
 // ---- what became ready here
@@ -118,8 +119,8 @@ bool NamedSet::send_ready() {
   bool join = false;
   const std::int64_t now = now_ns();
   for (const PendingPtr& pending : fresh) {
-    const std::string& name = pending->operation->name;
-    if (pending->operation->done()) continue;  // an early failure found it here before it was sent
+    const std::string& name = pending->name;
+    if (pending->done()) continue;  // an early failure found it here before it was sent
     if (dead_) {
       finish(pending, named(name, *dead_));
     } else if (pending->join) {
@@ -163,7 +164,7 @@ void NamedSet::send_join() {
 std::uint32_t NamedSet::id_of(Pending& pending) const {
   if (pending.sent_in != id || !known_.has(pending.sent_as)) {
     pending.sent_in = id;
-    pending.sent_as = known_.find(pending.operation->name, pending.signature);
+    pending.sent_as = known_.find(pending.name, pending.signature);
   }
   return pending.sent_as;
 }
@@ -173,7 +174,7 @@ Ready NamedSet::ready_of(const PendingPtr& pending) {
   ready.id = id_of(*pending);
   if (ready.id == 0) {
     ready.signature = pending->signature;
-    ready.name = pending->operation->name;
+    ready.name = pending->name;
   } else if (!pending->plan) {
     sent_[ready.id] = pending;
   }

@@ -62,9 +62,8 @@ std::vector<std::uint64_t> extra_of(const Named& request) {
 
 // Without buffers: the channel knows that this rank gives nothing.
 PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
-  auto pending = std::make_shared<Pending>();
+  auto pending = std::make_shared<Pending>(name);
   pending->stand_in = true;
-  pending->operation = std::make_shared<Operation>(name);
   pending->signature = signature;
   Named& request = pending->request;
   request.row = signature.row;

@@ -28,7 +28,7 @@ void NamedSet::check_stall(std::int64_t now) {
   for (const PendingPtr& pending : all()) {
     const std::int64_t age = now - pending->submitted_ns;
     if (pending->sent_ns == 0) {
-      const auto gone = abandoned_.find(pending->operation->name);  // held, and still no word
+      const auto gone = abandoned_.find(pending->name);  // held, and still no word
       if (gone != abandoned_.end() && age >= fail_after + kGrace) finish(pending, gone->second);
       continue;
     }
@@ -53,7 +53,7 @@ void NamedSet::warn(std::vector<PendingPtr> waiting, std::int64_t now) {
     std::sort(waiting.begin(), waiting.end(),
               [](const PendingPtr& a, const PendingPtr& b) { return a->submitted_ns < b->submitted_ns; });
     for (const PendingPtr& pending : waiting) {
-      lines.push_back("'" + pending->operation->name + "' since " + seconds_text(now - pending->submitted_ns));
+      lines.push_back("'" + pending->name + "' since " + seconds_text(now - pending->submitted_ns));
     }
   }
   if (lines.empty()) return;
@@ -78,7 +78,7 @@ void NamedSet::take(int rank, const WithdrawRecord& record) {
 // Asks the coordinator to fail it everywhere. A coordinator that sleeps has not submitted it either and does not
 // answer: then it fails here alone, and if it becomes ready everywhere after all, this rank leaves the set (give_up).
 void NamedSet::withdraw(Pending& pending, std::int64_t now) {
-  const std::string& name = pending.operation->name;
+  const std::string& name = pending.name;
   if (pending.withdrawn_ns == 0) {
     pending.withdrawn_ns = now;
     const std::string why = "'" + name + "' was given up by rank " + std::to_string(context_.rank()) + " after " +

@@ -17,26 +17,36 @@ def let_go():
 
 
 cdef class InPlaceHandle:
-    cdef Operation operation  # None: over
+    cdef shared_ptr[COperation] it  # null: over
+    cdef shared_ptr[CWorker] worker
     cdef object array, error
 
-    @property
-    def name(self): return "done" if self.operation is None else self.operation.name
+    cdef Operation operation(self):
+        return Operation.wrap(self.it, self.worker)
 
-    def test(self): return self.operation is None or self.operation.done()
+    @property
+    def name(self): return self.it.get().name.decode() if self.it else "done"
+
+    def test(self): return not self.it or self.operation().done()
 
     def wait(self, timeout=None):
-        cdef Operation operation = self.operation
-        if operation is not None:
+        cdef shared_ptr[COperation] it = self.it  # another thread may wait as well
+        cdef cbool finished = True
+        cdef double seconds = -1 if timeout is None else timeout
+        if it:
             if in_child:
                 raise forked()
-            if not operation.wait(-1 if timeout is None else timeout):
-                raise TimeoutError(f"{operation.name} is not done after {timeout} s")
-            self.operation = None
+            if not it.get().done():
+                with nogil:
+                    finished = wait_for(it.get()[0], self.worker.get()[0], seconds, interrupted)
+            if not finished:
+                raise TimeoutError(f"{it.get().name.decode()} is not done after {timeout} s")
             try:
-                operation.check()
+                if c_failed(it.get()[0]):
+                    c_check(it.get()[0])
             except Exception as error:
                 self.error = error
+            self.it.reset()
         if self.error is not None:
             raise self.error
         return self.array
@@ -47,8 +57,8 @@ cdef class InPlaceHandle:
     def __repr__(self): return f"<ringcomm.Handle {self.name}: {'done' if self.test() else 'under way'}>"
 
     def __del__(self):
-        if self.operation is not None and not in_child and not self.operation.done():
-            keep_until_done([self.operation], self.array)
+        if self.it and not in_child and not self.it.get().done():
+            keep_until_done([self.operation()], self.array)
 
 
 cdef class _Remembered:
@@ -86,7 +96,8 @@ cdef class NamedCalls:
             data = array.data_ptr()
         let_go()
         cdef InPlaceHandle handle = InPlaceHandle.__new__(InPlaceHandle)
-        handle.operation = Operation.wrap(self.engine.it.get().submit_again(self.set_id, it.request, <void*>data), self.engine.worker)
+        handle.it = self.engine.it.get().submit_again(self.set_id, it.request, <void*>data)
+        handle.worker = self.engine.worker
         handle.array = array
         return handle
 

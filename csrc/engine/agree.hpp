@@ -152,7 +152,9 @@ class Coordinator {
   };
 
   void ready_row(int rank, std::uint64_t heard, const Ready& entry, std::uint32_t id);
-  bool is_plain(const Ready& entry, const Known& known) const;
+  bool nothing_unusual() const;
+  static bool is_plain(const Ready& entry);
+  bool is_plain(const Known& known) const;
   Known& known_by(std::uint32_t id);
   void unfold(const Spans::Span& span);
   void unfold(const std::string& name);
@@ -177,6 +179,7 @@ class Coordinator {
   void leave_group(Row& row);
   void identify(Draft& draft);
   void separate(Draft& draft);
+  bool is_filling() const;
   void used(Known& known);
   void remember(VerdictItem& item, const Descriptor& signature, Verdict& verdict);
   void forget(std::uint32_t id, Verdict& verdict);
@@ -208,7 +211,7 @@ class KnownNames {
  public:
   std::uint32_t find(const std::string& name, const Descriptor& signature) const;  // 0: send it whole
   const std::string& name_of(std::uint32_t id) const;  // throws Error(internal)
-  bool has(std::uint32_t id) const { return by_id_.contains(id); }
+  std::uint64_t forgets() const { return forgets_; }   // what find() gave is right until there are more
   void learn(std::uint32_t id, const std::string& name, const Descriptor& signature);
   void forget(std::uint32_t id);
 
@@ -219,6 +222,7 @@ class KnownNames {
   };
   std::unordered_map<std::string, Known> by_name_;
   std::unordered_map<std::uint32_t, std::string> by_id_;
+  std::uint64_t forgets_ = 0;
 };
 
 }  // namespace ringcomm

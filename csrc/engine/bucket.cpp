@@ -103,11 +103,12 @@ Call call_of(const Agreed& part, const Channel& channel, const std::vector<int>&
   return call;
 }
 
-// The bucket as one call, to be worked on in `buffer`.
-Call fused_call(const std::vector<Agreed>& parts, const std::vector<int>& absent, void* buffer) {
+// The bucket as one call; where its data is, is yet to be told.
+Call fused_call(const std::vector<Agreed>& parts, const std::vector<int>& absent) {
   Call fused = parts[0].pending->request.call;
-  fused.input = fused.output = buffer;
+  fused.input = fused.output = nullptr;
   fused.count = 0;
+  fused.parts.reserve(parts.size());
   for (const Agreed& part : parts) {
     fused.parts.push_back(part.pending->request.call.count);
     fused.count += fused.parts.back();
@@ -129,15 +130,56 @@ class SingleTask final : public Task {
   std::unique_ptr<Task> task_;
 };
 
-class FusedTask final : public Task {
+// Tensors that run together.
+class Fused : public Task {
  public:
-  FusedTask(const Context& context, Channel& channel, FusionBuffer& buffer, std::vector<Agreed> parts,
-            const std::vector<int>& absent)
-      : context_(context), channel_(channel), parts_(std::move(parts)), begun_ns_(now_ns()) {
-    std::size_t count = 0;
-    for (const Agreed& part : parts_) count += call(part).count;
-    buffer_ = buffer.at_least(count * item());
-    fused_ = fused_call(parts_, absent, buffer_);
+  Fused(const Context& context, std::vector<Agreed> parts) : parts_(std::move(parts)), context_(context), begun_ns_(now_ns()) {}
+  void abandon() noexcept override {
+    if (task_) task_->abandon();
+  }
+
+ protected:
+  static const Call& call(const Agreed& part) { return part.pending->request.call; }
+  std::size_t item() const { return size_of(call(parts_[0]).dtype); }
+  // Since the last one, or the beginning, each of them did this.
+  void trace_all(const char* category, std::string_view detail = {}) {
+    const std::int64_t begun = std::exchange(begun_ns_, now_ns());
+    if (!trace().enabled()) return;
+    for (const Agreed& part : parts_) {
+      context_.traced(category, part.pending->name, begun, begun_ns_, call(part).count * item(), detail);
+    }
+  }
+  void trace_run() { trace_all("run", "fused, " + std::to_string(parts_.size()) + " together"); }
+
+  const std::vector<Agreed> parts_;
+  std::unique_ptr<Task> task_;
+
+ private:
+  const Context& context_;
+  std::int64_t begun_ns_;
+};
+
+// Worked on where they lie.
+class ScatteredTask final : public Fused {
+ public:
+  ScatteredTask(const Context& context, Channel& channel, std::vector<Agreed> parts, Call fused) : Fused(context, std::move(parts)) {
+    fused.fragments.reserve(parts_.size());
+    for (const Agreed& part : parts_) fused.fragments.push_back({call(part).input, call(part).output, call(part).count});
+    task_ = channel.start(std::move(fused));
+  }
+  Progress advance() override {
+    const Progress progress = task_->advance();
+    if (progress == Progress::done) trace_run();
+    return progress;
+  }
+};
+
+// Packed into one buffer and unpacked again.
+class PackedTask final : public Fused {
+ public:
+  PackedTask(const Context& context, Channel& channel, FusionBuffer& buffer, std::vector<Agreed> parts, Call fused)
+      : Fused(context, std::move(parts)), channel_(channel), buffer_(buffer.at_least(fused.count * item())), fused_(std::move(fused)) {
+    fused_.input = fused_.output = buffer_;
   }
 
   Progress advance() override {
@@ -146,25 +188,14 @@ class FusedTask final : public Task {
     const Progress progress = task_->advance();
     if (progress != Progress::done) return progress;
     task_.reset();
-    const std::int64_t begun = std::exchange(begun_ns_, now_ns());
-    for (const Agreed& part : parts_) {
-      if (!trace().enabled()) break;
-      context_.traced("run", part.pending->name, begun, begun_ns_, call(part).count * item(),
-                      "fused, " + std::to_string(parts_.size()) + " together");
-    }
+    trace_run();
     stage_ = Stage::unpack;
     return Progress::moved;
-  }
-  void abandon() noexcept override {
-    if (task_) task_->abandon();
   }
 
  private:
   enum class Stage : std::uint8_t { pack, run, unpack };
   static constexpr std::size_t kBytesPerTurn = 4 << 20;  // then others have their turn
-
-  static const Call& call(const Agreed& part) { return part.pending->request.call; }
-  std::size_t item() const { return size_of(call(parts_[0]).dtype); }
 
   // Copies tensors in or out, whole ones, until a turn's worth is done. True once all are.
   bool copy_some(bool in) {
@@ -177,13 +208,8 @@ class FusedTask final : public Task {
       bytes += length;
     }
     if (next_ < parts_.size()) return false;
-    for (const Agreed& part : parts_) {
-      if (!trace().enabled()) break;
-      context_.traced(in ? "pack" : "unpack", part.pending->name, begun_ns_, now_ns(),
-                      call(part).count * item());
-    }
+    trace_all(in ? "pack" : "unpack");
     next_ = at_ = 0;
-    begun_ns_ = now_ns();
     if (in) start();
     return true;
   }
@@ -193,15 +219,11 @@ class FusedTask final : public Task {
     stage_ = Stage::run;
   }
 
-  const Context& context_;
   Channel& channel_;
-  const std::vector<Agreed> parts_;
-  std::byte* buffer_ = nullptr;
+  std::byte* const buffer_;
   Call fused_;
   std::size_t next_ = 0, at_ = 0;
   Stage stage_ = Stage::pack;
-  std::unique_ptr<Task> task_;
-  std::int64_t begun_ns_;
 };
 
 }  // namespace
@@ -209,8 +231,10 @@ class FusedTask final : public Task {
 std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, FusionBuffer& buffer,
                                   std::vector<Agreed> parts, const std::vector<int>& absent) {
   if (parts.size() == 1) return std::make_unique<SingleTask>(channel, call_of(parts[0], channel, absent));
-  if (parts[0].pending->stand_in) return std::make_unique<SingleTask>(channel, fused_call(parts, absent, nullptr));
-  return std::make_unique<FusedTask>(context, channel, buffer, std::move(parts), absent);
+  Call fused = fused_call(parts, absent);
+  if (parts[0].pending->stand_in) return std::make_unique<SingleTask>(channel, std::move(fused));
+  if (channel.takes_fragments(fused)) return std::make_unique<ScatteredTask>(context, channel, std::move(parts), std::move(fused));
+  return std::make_unique<PackedTask>(context, channel, buffer, std::move(parts), std::move(fused));
 }
 
 }  // namespace ringcomm

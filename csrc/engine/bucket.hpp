@@ -1,5 +1,5 @@
-// One verdict to run, as a task: fused tensors are packed, reduced in one call, unpacked; a single one runs where it
-// lies.
+// One verdict to run, as a task: fused tensors are reduced in one call, where they lie if they stay on this host, else packed
+// and unpacked; a single one runs where it lies.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ void Coordinator::identify(Draft& draft) {
   for (VerdictItem& item : draft.verdict.items) {
     Known* const given = item.id != 0 ? &known_.at(item.id) : nullptr;
     if (given && !given->forgotten) {
-      for (std::uint32_t i = 0; i < item.count; ++i) used(known_.at(item.id + i));
+      for (std::uint32_t i = 0; is_filling() && i < item.count; ++i) used(known_.at(item.id + i));
       item.known = true;
       continue;
     }
@@ -36,7 +36,7 @@ void Coordinator::separate(Draft& draft) {
     return true;
   };
   const auto is_new = [](const VerdictItem& item) { return item.id == 0; };
-  if (std::none_of(items.begin(), items.end(), is_new) && std::all_of(items.begin(), items.end(), safe)) return;
+  if (std::none_of(items.begin(), items.end(), is_new) && (forgotten_.empty() || std::all_of(items.begin(), items.end(), safe))) return;
   std::vector<VerdictItem> each;
   for (VerdictItem& item : items) {
     const std::uint32_t count = std::exchange(item.count, 1);
@@ -46,6 +46,9 @@ void Coordinator::separate(Draft& draft) {
   }
   items = std::move(each);
 }
+
+// Before that nobody asks what was used last.
+bool Coordinator::is_filling() const { return recent_.size() > cache_capacity_ / 2; }
 
 void Coordinator::used(Known& known) { recent_.splice(recent_.begin(), recent_, known.use); }
 
@@ -110,6 +113,7 @@ void KnownNames::learn(std::uint32_t id, const std::string& name, const Descript
 void KnownNames::forget(std::uint32_t id) {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return;
+  ++forgets_;
   if (const auto name = by_name_.find(found->second); name != by_name_.end() && name->second.id == id)
     by_name_.erase(name);
   by_id_.erase(found);

@@ -29,8 +29,9 @@ struct Pending final : Operation {
   std::shared_ptr<PlanRun> plan;     // a plan's step, not a request
   std::int64_t submitted_ns = 0, sent_ns = 0;
   std::int64_t withdrawn_ns = 0;     // when this rank asked to give it up; 0: it has not
-  int sent_in = -1;                  // the set in which `sent_as` was its id when it was sent last
+  int sent_in = -1;                  // the set in which it was sent last; after so many were forgotten there; as this id
   std::uint32_t sent_as = 0;
+  std::uint64_t sent_at = 0;
   std::uint32_t group_size = 1;
   std::uint64_t group = 0;
   Named request;

@@ -16,10 +16,11 @@ void Coordinator::ready(int rank, std::uint64_t heard, const Ready& entry) {
     return ready_row(rank, heard, entry, 0);
   }
   const std::int64_t now = now_ns();
+  if (nothing_unusual() && is_plain(entry)) return spans_.tell(rank, {entry.id, entry.count}, now, complete_ids_);
   IdRange alike{entry.id, 0};  // so far
   for (std::uint32_t i = 0; i < entry.count; ++i) {
     const std::uint32_t id = entry.id + i;
-    if (is_plain(entry, known_by(id))) {
+    if (is_plain(entry) && is_plain(known_by(id))) {
       ++alike.count;
       continue;
     }
@@ -31,11 +32,16 @@ void Coordinator::ready(int rank, std::uint64_t heard, const Ready& entry) {
   spans_.tell(rank, alike, now, complete_ids_);
 }
 
-// There is nothing about it that others of its kind have not.
-bool Coordinator::is_plain(const Ready& entry, const Known& known) const {
-  const auto collective = static_cast<Collective>(known.signature.collective);
-  return entry.extra.empty() && entry.group_size <= 1 && joined_count_ == 0 && early_.empty() && !known.forgotten &&
-         collective != Collective::allgather && collective != Collective::alltoall && (rows_.empty() || !rows_.contains(known.name));
+// Then no id needs a look.
+bool Coordinator::nothing_unusual() const {
+  return joined_count_ == 0 && early_.empty() && rows_.empty() && forgotten_.empty();
+}
+
+// There is nothing but the id.
+bool Coordinator::is_plain(const Ready& entry) { return entry.extra.empty() && entry.group_size <= 1; }
+
+bool Coordinator::is_plain(const Known& known) const {
+  return joined_count_ == 0 && early_.empty() && !known.forgotten && (rows_.empty() || !rows_.contains(known.name));
 }
 
 Coordinator::Known& Coordinator::known_by(std::uint32_t id) {

@@ -160,10 +160,11 @@ void NamedSet::send_join() {
   }
 }
 
-// An id says the same as long as it is known.
+// An id says the same as long as none is forgotten.
 std::uint32_t NamedSet::id_of(Pending& pending) const {
-  if (pending.sent_in != id || !known_.has(pending.sent_as)) {
+  if (pending.sent_as == 0 || pending.sent_in != id || pending.sent_at != known_.forgets()) {
     pending.sent_in = id;
+    pending.sent_at = known_.forgets();
     pending.sent_as = known_.find(pending.name, pending.signature);
   }
   return pending.sent_as;

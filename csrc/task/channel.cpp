@@ -131,6 +131,11 @@ const Choice& Channel::choice(const Call& call) {
 
 const std::string& Channel::choose(const Call& call) { return gathers(call) ? kGathered : choice(call).path; }
 
+// More than rides in mailboxes, and worked on in the host's memory.
+bool Channel::takes_fragments(const Call& call) {
+  return size() > 1 && on_one_host() && call.collective == Collective::allreduce && bytes_of(call) > kPayload && choose(call) == "shared";
+}
+
 NodeCall Channel::node_call(const Call& call) const {
   NodeCall stage;
   stage.collective = call.collective;
@@ -142,6 +147,7 @@ NodeCall Channel::node_call(const Call& call) const {
   stage.count = call.count;
   stage.counts = call.counts;
   stage.receive_counts = call.receive_counts;
+  stage.fragments = call.fragments;
   stage.absent = call.absent;
   stage.pre = call.pre;
   stage.post = call.post;

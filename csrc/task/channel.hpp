@@ -15,6 +15,7 @@
 #include "kernels/kernels.hpp"
 #include "node/node.hpp"
 #include "task/choose.hpp"
+#include "task/fragments.hpp"
 #include "task/comparison.hpp"
 #include "task/run_schedule.hpp"
 #include "task/two_level.hpp"
@@ -48,6 +49,7 @@ struct Call {
   // Group ranks, sorted, that take part without data, the same list on every rank. Their input and output are null; of a
   // reduction they leave the result as it is without them, of other collectives they give nothing. Never the root.
   std::vector<int> absent;
+  std::vector<Fragment> fragments;  // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<std::size_t> parts;  // adasum: elements of the vectors that lie one behind the other; empty: one vector
 
   bool is_absent(int rank) const { return std::binary_search(absent.begin(), absent.end(), rank); }
@@ -83,6 +85,7 @@ class Channel {
   // What would run for a call: "ring", "shared", "local" (one rank) ... Depends only on what all ranks know to be equal.
   const Choice& choice(const Call& call);
   const std::string& choose(const Call& call);
+  bool takes_fragments(const Call& call);  // not packed
 
   // The call as a task: compares descriptors (unless agreed), then moves the data. One at a time.
   std::unique_ptr<Task> start(Call call);

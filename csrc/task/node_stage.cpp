@@ -28,7 +28,8 @@ class HostCall final : public NodeStage {
       put_payload(call_, epochs_.node().rank(), epochs_.mine().payload[epochs_.place()]);
       return;
     }
-    if (call_.collective == Collective::allreduce && call_.input == call_.output && call_.gives(epochs_.node().rank())) {
+    const bool whole = call_.fragments.empty() && call_.gives(epochs_.node().rank());
+    if (call_.collective == Collective::allreduce && call_.input == call_.output && whole) {
       mine.offset = epochs_.node().offset_of(call_.output, call_.count * size_of(call_.dtype));
     }
     if (mine.offset != kPrivate) return;

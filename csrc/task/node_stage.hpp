@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.hpp"
 #include "node/node.hpp"
+#include "task/fragments.hpp"
 #include "task/task.hpp"
 
 namespace ringcomm {
@@ -25,6 +26,7 @@ struct NodeCall {
   std::vector<std::size_t> counts, receive_counts;
   kernels::Scale pre, post;
   std::size_t segment_bytes = 256 << 10;
+  std::vector<Fragment> fragments;  // where the array lies, if it is more than rides in mailboxes; empty: in input and output
   std::vector<int> absent;  // sorted; ranks without arrays. They reduce a slice like the others, of what these give
 
   bool gives(int rank) const { return !std::binary_search(absent.begin(), absent.end(), rank); }

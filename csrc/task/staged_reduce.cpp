@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 
+#include "task/fragments.hpp"
 #include "task/staged_kinds.hpp"
 
 namespace ringcomm {
@@ -14,7 +15,7 @@ class Allreduce final : public StagedPass {
  public:
   Allreduce(Epochs& epochs, const NodeCall& call)
       : StagedPass(epochs, call, true, std::min(call.count, per_segment(call)) * size_of(call.dtype)),
-        per_segment_(per_segment(call)) {}
+        per_segment_(per_segment(call)), array_(whole_, call_.fragments, item_) {}
 
  private:
   static std::size_t per_segment(const NodeCall& call) {
@@ -38,7 +39,9 @@ class Allreduce final : public StagedPass {
   void copy_in(std::size_t k) override {
     if (!call_.gives(me())) return;
     around_own(k, [&](std::size_t first, std::size_t nbytes) {
-      kernels::copy(input(k) + first, at(call_.input, start(k) * item_ + first), nbytes);
+      array_.each(start(k) * item_ + first, nbytes, [&](const Scattered::Stretch& from, std::size_t before) {
+        kernels::copy(input(k) + first + before, from.input, from.nbytes);
+      });
     });
   }
 
@@ -46,17 +49,23 @@ class Allreduce final : public StagedPass {
   void work(std::size_t k) override {
     alignas(64) std::byte scratch[kBlock];
     const Part own = slice(k, me());
-    const std::size_t per_block = kBlock / item_;
-    for (std::size_t done = 0; done < own.count; done += per_block) {
-      const std::size_t count = std::min(per_block, own.count - done), first = (own.first + done) * item_;
-      std::byte* const output = wanted() ? at(call_.output, start(k) * item_ + first) : scratch;
+    std::size_t count = 0;
+    for (std::size_t done = 0; done < own.count; done += count) {
+      const std::size_t first = (own.first + done) * item_;
+      count = std::min(kBlock / item_, own.count - done);
+      Scattered::Stretch home;
+      if (call_.gives(me())) {
+        home = array_.from(start(k) * item_ + first);
+        count = std::min(count, home.nbytes / item_);
+      }
+      std::byte* const output = wanted() ? home.output : scratch;
       sources_.clear();
       targets_.clear();
       for (int rank = 0; rank < ranks(); ++rank) {
         if (!call_.gives(rank)) continue;
         const bool mine = rank == me();
         std::byte* const peers = mine ? nullptr : input_of(rank, k) + first;
-        sources_.push_back(mine ? at(call_.input, start(k) * item_ + first) : peers);
+        sources_.push_back(mine ? home.input : peers);
         targets_.push_back(mine ? (past_caches() ? scratch : output) : peers);
       }
       kernels::reduce_many(call_.dtype, call_.op, targets_, sources_, count, call_.pre, call_.post);
@@ -67,12 +76,16 @@ class Allreduce final : public StagedPass {
   void finish(std::size_t k) override {
     if (!wanted()) return;
     around_own(k, [&](std::size_t first, std::size_t nbytes) {
-      kernels::copy_taking(at(call_.output, start(k) * item_ + first), input(k) + first, nbytes, past_caches());
+      array_.each(start(k) * item_ + first, nbytes, [&](const Scattered::Stretch& to, std::size_t before) {
+        kernels::copy_taking(to.output, input(k) + first + before, to.nbytes, past_caches());
+      });
     });
   }
 
   static constexpr std::size_t kBlock = 8 << 10;
   const std::size_t per_segment_;  // elements
+  const Fragment whole_{call_.input, call_.output, call_.count};
+  const Scattered array_;
   std::vector<const void*> sources_;
   std::vector<void*> targets_;
 };

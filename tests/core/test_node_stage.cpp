@@ -8,6 +8,7 @@
 #include <barrier>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <random>
 #include <string>
@@ -31,6 +32,7 @@ struct Plan {
   bool shared = false, in_place = false;
   kernels::Scale pre, post;
   bool mixed = false;  // shared on the even ranks only
+  bool scattered = false;  // what is not shared lies in pieces, other ones on every rank
 };
 
 // Values whose sums round, so that a wrong operand order shows; no NaN, whose payload is the kernels' test.
@@ -119,6 +121,7 @@ class Caller {
       if (!input.empty()) std::memcpy(node_.at(node_.rank(), offset), input.data(), input.size());
       call.input = call.output = node_.at(node_.rank(), offset);
     }
+    if (plan.scattered && !shared && input.size() > kPayload) return run_scattered(call, input, seed, delays);
     run_call(epochs_, call, delays);
     if (!shared) return plan.in_place ? input : output;
     if (!output.empty()) std::memcpy(output.data(), call.output, output.size());
@@ -127,6 +130,29 @@ class Caller {
   }
 
  private:
+  Bytes run_scattered(NodeCall call, const Bytes& whole, unsigned seed, std::mt19937* delays) {
+    std::minstd_rand random(seed * 100 + static_cast<unsigned>(node_.rank()) + 1);
+    const std::size_t item = size_of(call.dtype);
+    std::deque<std::pair<Bytes, Bytes>> arrays;
+    for (std::size_t done = 0; done < call.count || arrays.empty();) {
+      const std::size_t most = 1 + random() / 64 % 3000, count = random() / 64 % 8 == 0 ? 0 : std::min(call.count - done, most);
+      const auto from = whole.begin() + static_cast<std::ptrdiff_t>(done * item);
+      const bool in_place = random() / 64 % 2 == 0;
+      auto& [input, output] = arrays.emplace_back(Bytes(from, from + static_cast<std::ptrdiff_t>(count * item)), Bytes());
+      output.resize(in_place ? 0 : count * item);
+      call.fragments.push_back({input.data(), in_place ? input.data() : output.data(), count});
+      done += count;
+    }
+    call.input = call.output = nullptr;
+    run_call(epochs_, call, delays);
+    Bytes result;
+    for (const Fragment& fragment : call.fragments) {
+      const auto* const data = static_cast<const std::byte*>(fragment.output);
+      result.insert(result.end(), data, data + fragment.count * item);
+    }
+    return result;
+  }
+
   Node& node_;
   Epochs epochs_;
 };
@@ -144,6 +170,7 @@ static Plan random_plan(std::mt19937& random, int size) {
   plan.shared = random() % 2 == 0;
   plan.in_place = random() % 2 == 0;
   plan.mixed = random() % 4 == 0;
+  plan.scattered = random() % 3 == 0;
   if (plan.op == Op::sum && random() % 3 == 0) plan.post.divisor = size;
   if (info(plan.dtype).floating && random() % 4 == 0) plan.pre.factor = 0.3;
   return plan;

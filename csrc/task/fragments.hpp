@@ -19,6 +19,7 @@ class Scattered {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     std::size_t nbytes = 0;
+    bool in_place() const { return input == output; }
   };
 
   // Without fragments, one that takes the whole. `whole` and `fragments` must live as long as this.

@@ -60,7 +60,8 @@ class StagedPass : public Task {
   // ahead; stores past the caches do not wait, and reading after them is no slower.
   static void to_peers(void* target, const void* source, std::size_t nbytes) { kernels::copy(target, source, nbytes, true); }
   void from_peer(void* target, const void* source, std::size_t nbytes) const { kernels::copy(target, source, nbytes, past_caches()); }
-  bool past_caches() const { return segments_ >= kManySegments; }  // the caller's result is more than caches hold
+  // Whether the caller's result is more than caches hold; where it takes the input's place, it is in them anyway.
+  bool past_caches() const { return segments_ >= kManySegments; }
   Epochs& epochs() { return epochs_; }
   std::size_t place() const { return place_; }
 
@@ -68,7 +69,7 @@ class StagedPass : public Task {
   const std::size_t item_;
 
  private:
-  static constexpr std::size_t kManySegments = 16;
+  static constexpr std::size_t kManySegments = 32;
   void arrive() { epoch_ = epochs_.publish(); }
   void prepare();
   bool prepare_steps();

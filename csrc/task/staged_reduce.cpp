@@ -59,6 +59,7 @@ class Allreduce final : public StagedPass {
         count = std::min(count, home.nbytes / item_);
       }
       std::byte* const output = wanted() ? home.output : scratch;
+      const bool past = past_caches() && !home.in_place();
       sources_.clear();
       targets_.clear();
       for (int rank = 0; rank < ranks(); ++rank) {
@@ -66,10 +67,10 @@ class Allreduce final : public StagedPass {
         const bool mine = rank == me();
         std::byte* const peers = mine ? nullptr : input_of(rank, k) + first;
         sources_.push_back(mine ? home.input : peers);
-        targets_.push_back(mine ? (past_caches() ? scratch : output) : peers);
+        targets_.push_back(mine ? (past ? scratch : output) : peers);
       }
       kernels::reduce_many(call_.dtype, call_.op, targets_, sources_, count, call_.pre, call_.post);
-      if (wanted() && past_caches()) kernels::copy(output, scratch, count * item_, true);
+      if (wanted() && past) kernels::copy(output, scratch, count * item_, true);
     }
   }
 
@@ -77,7 +78,7 @@ class Allreduce final : public StagedPass {
     if (!wanted()) return;
     around_own(k, [&](std::size_t first, std::size_t nbytes) {
       array_.each(start(k) * item_ + first, nbytes, [&](const Scattered::Stretch& to, std::size_t before) {
-        kernels::copy_taking(to.output, input(k) + first + before, to.nbytes, past_caches());
+        kernels::copy_taking(to.output, input(k) + first + before, to.nbytes, past_caches() && !to.in_place());
       });
     });
   }

@@ -100,9 +100,11 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
   looked_ns_ = now;
 
   std::vector<int> died, left, failed;
-  const std::vector<int> ended = node_.dead();
+  std::vector<std::uint32_t> states;
+  for (int rank = 0; rank < node_.size(); ++rank) states.push_back(node_.mailbox(rank, slot_).state.load(std::memory_order_acquire));
+  const std::vector<int> ended = node_.dead();  // asked after the states: who failed because another died is not to blame
   for (int rank = 0; rank < node_.size(); ++rank) {
-    const std::uint32_t state = node_.mailbox(rank, slot_).state.load(std::memory_order_acquire);
+    const std::uint32_t state = states[static_cast<std::size_t>(rank)];
     const bool dead = std::find(ended.begin(), ended.end(), rank) != ended.end();
     if ((state == 0 && !dead) || !lags(rank, epoch)) continue;  // asked again last: it may have arrived, and then gone
     (state == 1 ? left : state != 0 ? failed : died).push_back(rank);
@@ -111,7 +113,7 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
     if (!ranks.empty()) throw Error(kind, rank_text(ranks) + " of this host " + what, ranks);
   };
   report(ErrorKind::peer_lost, died, "died: the process has ended");
-  report(ErrorKind::peer_lost, failed, "failed in an earlier call");
+  report(ErrorKind::peer_lost, failed, "failed in an earlier call, or was interrupted");
   report(ErrorKind::left, left, "closed the communicator or ended its script");
 }
 

@@ -226,6 +226,7 @@ void Channel::run(Call call, bool (*interrupted)()) {
     task->abandon();
     if (error.kind() == ErrorKind::interrupted) {
       end_after(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
+      if (epochs_) show_state(2);
     }
     throw;
   }

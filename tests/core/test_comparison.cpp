@@ -188,6 +188,52 @@ void departing(RankContext& context, int leaver, bool as_worker) {
   context.channel.leave();
 }
 
+// Ranks of its host hear at once of a rank that met something fatal; it says what itself.
+void failing(RankContext& context, int who, const std::vector<int>& host_of) {
+  const auto host = [&](int rank) { return host_of[static_cast<std::size_t>(rank)]; };
+  std::vector<float> data(1, 1);
+  const Call call = call_of(allreduce, context.size, DType::float32, 1, data, data);
+  context.channel.run(call, nullptr);
+  if (context.rank == who) context.channel.end_after(Error(ErrorKind::transport, "a link broke"));
+  if (host(context.rank) != host(who)) return;
+  std::optional<Error> error;
+  try {
+    context.channel.run(call, nullptr);
+  } catch (const Error& caught) {
+    error = caught;
+  }
+  CHECK(error && error->kind() == (context.rank == who ? ErrorKind::transport : ErrorKind::peer_lost));
+  CHECK(context.rank == who || std::ranges::count(error->ranks(), who) == 1);
+}
+
+// Who was interrupted in a call takes part in no further one, and its peers do not wait for it.
+void interrupted(RankContext& context) {
+  std::vector<float> data(100'000, 1);
+  const Call call = call_of(allreduce, context.size, DType::float32, data.size(), data, data);
+  context.channel.run(call, nullptr);
+  const int who = context.size - 1;
+  std::optional<Error> error;
+  const auto run = [&](bool (*asked)()) {
+    error.reset();
+    try {
+      context.channel.run(call, asked);
+    } catch (const Error& caught) {
+      error = caught;
+    }
+  };
+  if (context.rank == who) {
+    run([] { return true; });
+    CHECK(error && error->kind() == ErrorKind::interrupted);
+    context.barrier.arrive_and_wait();
+    run(nullptr);
+    CHECK(error && error->kind() == ErrorKind::transport);
+  } else {
+    context.barrier.arrive_and_wait();
+    run(nullptr);
+    CHECK(error && error->kind() == ErrorKind::peer_lost && std::ranges::count(error->ranks(), who) == 1);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -202,6 +248,11 @@ int main() {
       on_hosts({0, 0, 1, 2, 2, 2}, slow_network(), [&](RankContext& context, Links&) { departing(context, leaver, as_worker); });
     }
   }
+  for (const int who : {0, 1, 3, 5}) {
+    const std::vector<int> host_of{0, 0, 1, 2, 2, 2};
+    on_hosts(host_of, slow_network(), [&](RankContext& context, Links&) { failing(context, who, host_of); });
+  }
+  for (const int size : {2, 3}) with_channels(size, true, {}, interrupted);
   carries_little({0, 0, 1, 1}, 2);
   carries_little({0, 0, 0, 1, 1, 2}, 3);
   carries_little({0, 1, 2, 3, 4, 0, 1, 2, 3}, 5);

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,8 +24,9 @@ class PlanRun;
 // touches the rest, and never the request and the signature. What each of many operations is asked for comes first: these
 // are as many places in memory as a model has parameters, and no cache keeps them from step to step.
 struct Pending final : Operation {
-  explicit Pending(std::string name) : Operation(std::move(name)) {}
+  explicit Pending(std::string name) : Operation(std::move(name)), name_hash(std::hash<std::string_view>()(this->name)) {}
 
+  const std::size_t name_hash;
   bool join = false;                 // not a request: this rank has nothing more to give, until all have joined
   bool stand_in = false;             // for what this rank, having joined, takes part in without having submitted it
   bool agreed = false;
@@ -44,6 +48,17 @@ struct Pending final : Operation {
   }
 };
 using PendingPtr = std::shared_ptr<Pending>;
+
+// By name; who has the operation itself finds it without a look at the name.
+struct SameName {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
+  std::size_t operator()(const PendingPtr& pending) const { return pending->name_hash; }
+  bool operator()(const PendingPtr& a, const PendingPtr& b) const { return a == b || (a->name_hash == b->name_hash && a->name == b->name); }
+  bool operator()(const PendingPtr& a, std::string_view name) const { return a->name == name; }
+  bool operator()(std::string_view name, const PendingPtr& a) const { return a->name == name; }
+};
+using PendingByName = std::unordered_set<PendingPtr, SameName, SameName>;
 
 struct Context {
   Context(std::shared_ptr<Transport> t, EngineConfig c)

@@ -40,8 +40,7 @@ int NamedSet::index_of(int rank) const {
 }
 
 void NamedSet::insert(PendingPtr pending) {
-  const auto [entry, fresh] = in_flight_.try_emplace(pending->name, pending);
-  if (!fresh) {
+  if (!in_flight_.insert(pending).second) {
     throw Error(ErrorKind::invalid, "an operation named '" + pending->name +
                                         "' is already in flight: wait for it, or choose another name");
   }
@@ -51,28 +50,26 @@ void NamedSet::insert(PendingPtr pending) {
 }
 
 void NamedSet::list(std::vector<std::string>& names) const {
-  for (const auto& [name, pending] : in_flight_) names.emplace_back(name);
+  for (const PendingPtr& pending : in_flight_) names.push_back(pending->name);
 }
 
 PendingPtr NamedSet::find(const std::string& name) const {
   const std::lock_guard lock(context_.mutex);
   const auto found = in_flight_.find(name);
-  return found == in_flight_.end() ? nullptr : found->second;
+  return found == in_flight_.end() ? nullptr : *found;
 }
 
 std::vector<PendingPtr> NamedSet::all() const {
   const std::lock_guard lock(context_.mutex);
-  std::vector<PendingPtr> result;
-  for (const auto& [name, pending] : in_flight_) result.push_back(pending);
-  return result;
+  return {in_flight_.begin(), in_flight_.end()};
 }
 
 // Before anybody learns that it has finished, who may submit the name again.
-bool NamedSet::withdraw_from_flight(Pending& pending) {
-  const auto found = in_flight_.find(pending.name);
-  if (found == in_flight_.end() || found->second.get() != &pending) return false;
+bool NamedSet::withdraw_from_flight(const PendingPtr& pending) {
+  const auto found = in_flight_.find(pending);
+  if (found == in_flight_.end() || *found != pending) return false;
   in_flight_.erase(found);
-  if (pending.join) joining_ = false;
+  if (pending->join) joining_ = false;
   --context_.open;
   return true;
 }
@@ -82,7 +79,7 @@ void NamedSet::finish(const std::vector<Agreed>& parts, const std::exception_ptr
   waited.reserve(parts.size());
   {
     const std::lock_guard lock(context_.mutex);
-    for (const Agreed& part : parts) waited.push_back(withdraw_from_flight(*part.pending));
+    for (const Agreed& part : parts) waited.push_back(withdraw_from_flight(part.pending));
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (waited[i]) announce(*parts[i].pending, error);
@@ -92,7 +89,7 @@ void NamedSet::finish(const std::vector<Agreed>& parts, const std::exception_ptr
 void NamedSet::finish(const PendingPtr& pending, std::exception_ptr error) {
   {
     const std::lock_guard lock(context_.mutex);
-    if (!withdraw_from_flight(*pending)) return;
+    if (!withdraw_from_flight(pending)) return;
   }
   announce(*pending, std::move(error));
 }

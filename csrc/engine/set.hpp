@@ -79,7 +79,7 @@ class NamedSet {
   std::vector<std::shared_ptr<PlanRun>> all_plans() const;
   PendingPtr find(const std::string& name) const;
   void announce(Pending& pending, std::exception_ptr error);
-  bool withdraw_from_flight(Pending& pending);  // the mutex is held; false: it has finished before
+  bool withdraw_from_flight(const PendingPtr& pending);  // the mutex is held; false: it has finished before
   std::vector<PendingPtr> all() const;
   void give_up(const std::string& name, bool absent);
   void release(const std::string& name);
@@ -97,7 +97,7 @@ class NamedSet {
 
   Context& context_;
   // Guarded by the context's mutex.
-  std::unordered_map<std::string_view, PendingPtr> in_flight_;  // by the operation's name
+  PendingByName in_flight_;
   std::vector<PendingPtr> inbox_;
   bool joining_ = false;
   // The worker's.

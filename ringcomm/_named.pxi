@@ -136,10 +136,12 @@ cdef class Operation:
     def name(self): return self.it.get().name.decode()
 
     cpdef bint done(self) except -1:
+        if self.it.get().done() or in_child:
+            return self.it.get().done()
         if not self.worker.get().threaded():
             with nogil:
                 self.worker.get().help()
-        elif not self.it.get().done():
+        else:
             self.worker.get().hurry()
         return self.it.get().done()
 

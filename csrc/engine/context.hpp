@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -41,6 +42,10 @@ struct Pending final : Operation {
   Named request;
   Descriptor signature;
 
+  void conclude(std::exception_ptr error) {  // a plan holds its step, which holds it no longer than it takes
+    plan.reset();
+    finish(std::move(error));
+  }
   void renew() {                     // for another submission; nobody else holds this
     Operation::renew();
     sent_ns = withdrawn_ns = 0;

@@ -165,7 +165,7 @@ void Engine::State::submit(int set, const PendingPtr& request) {
     failed = fatal;
     if (!failed) target->insert(request);
   }
-  if (failed) return request->finish(failed);
+  if (failed) return request->conclude(failed);
   if (is_small(request->request.call)) {
     worker->wake_soon();
   } else {
@@ -193,7 +193,7 @@ void Engine::State::submit(NamedSet& set, const std::vector<PendingPtr>& request
     }
   }
   if (!failed) return worker->wake();
-  for (const PendingPtr& pending : requests) pending->finish(failed);
+  for (const PendingPtr& pending : requests) pending->conclude(failed);
 }
 
 // ---- the engine
@@ -221,7 +221,11 @@ std::shared_ptr<Operation> Engine::submit(int set, Named request) {
   return pending;
 }
 
-std::shared_ptr<Pending> Engine::prepare(Named request) { return make_pending(std::move(request)); }
+std::shared_ptr<Pending> Engine::prepare(Named request) {
+  const PendingPtr pending = make_pending(std::move(request));
+  pending->submitted_ns = 0;
+  return pending;
+}
 
 std::shared_ptr<Operation> Engine::submit(int set, PendingPtr& prepared, void* data) {
   const bool under_way = prepared->submitted_ns != 0 && !prepared->done();

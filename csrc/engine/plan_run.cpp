@@ -59,8 +59,7 @@ PendingPtr PlanRun::prepare() {
 
 void PlanRun::fail_step(std::exception_ptr error) {
   begun_ = false;
-  step_->plan.reset();
-  step_->finish(std::move(error));
+  step_->conclude(std::move(error));
 }
 
 void PlanRun::ready(std::size_t bucket) {

@@ -20,13 +20,14 @@ void Coordinator::ready(int rank, std::uint64_t heard, const Ready& entry) {
   IdRange alike{entry.id, 0};  // so far
   for (std::uint32_t i = 0; i < entry.count; ++i) {
     const std::uint32_t id = entry.id + i;
-    if (is_plain(entry) && is_plain(known_by(id))) {
+    const Known& known = known_by(id);
+    if (is_plain(entry) && is_plain(known)) {
       ++alike.count;
       continue;
     }
     spans_.tell(rank, alike, now, complete_ids_);
     alike = {id + 1, 0};
-    if (const auto span = spans_.take(id)) unfold(*span);
+    unfold(known.name);
     ready_row(rank, heard, entry, id);
   }
   spans_.tell(rank, alike, now, complete_ids_);

@@ -99,8 +99,7 @@ void NamedSet::announce(Pending& pending, std::exception_ptr error) {
     const std::int64_t now = now_ns();
     context_.traced("done", pending.name, now, now, 0, error ? "failed" : "");
   }
-  pending.plan.reset();
-  pending.finish(std::move(error));
+  pending.conclude(std::move(error));
 }
 
 // ---- what became ready here
@@ -192,7 +191,7 @@ void NamedSet::take(int rank, ReadyRecord&& record) {
     if (trace().enabled()) {
       const std::int64_t now = now_ns();
       for (std::uint32_t i = 0; i < entry.count; ++i) {
-        context_.traced("ready", entry.id ? known_.name_of(entry.id + i) : entry.name, now, now, 0, "rank " + std::to_string(rank));
+        context_.traced("ready", entry.id ? coordinator_->name_under(entry.id + i) : entry.name, now, now, 0, "rank " + std::to_string(rank));
       }
     }
     coordinator_.value().ready(index, record.heard, entry);

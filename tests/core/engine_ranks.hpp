@@ -25,6 +25,7 @@ inline std::size_t below(Random& random, std::size_t n) { return static_cast<std
 struct Rank {
   int rank, size;
   std::shared_ptr<Worker> worker;
+  std::weak_ptr<Transport> transport;  // to see who keeps it
   std::unique_ptr<Engine> engine;
 
   Rank(const std::shared_ptr<ThreadsHub>& hub, int r, int s, EngineConfig config = {}, bool threaded = true,
@@ -32,10 +33,14 @@ struct Rank {
       : rank(r),
         size(s),
         worker(std::make_shared<Worker>(threaded)),
-        engine(std::make_unique<Engine>(worker, make_threads_transport(hub, r), std::move(config))) {
+        engine(make_engine(make_threads_transport(hub, r), std::move(config))) {
     std::vector<int> everybody(static_cast<std::size_t>(s));
     std::iota(everybody.begin(), everybody.end(), 0);
     CHECK(engine->add_set(everybody, std::move(node), 0) == 0);
+  }
+  std::unique_ptr<Engine> make_engine(std::shared_ptr<Transport> made, EngineConfig config) {
+    transport = made;
+    return std::make_unique<Engine>(worker, std::move(made), std::move(config));
   }
   void wait(const Op_& op) { CHECK(wait_for(*op, *worker, 60, nullptr)); }
   // What it met, or nothing.

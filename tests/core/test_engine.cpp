@@ -1,4 +1,5 @@
 // Named operations in any order, on sets that overlap.
+#include "base/trace.hpp"
 #include "engine_ranks.hpp"
 
 using namespace ringcomm;
@@ -263,6 +264,14 @@ int main(int argc, char** argv) {
     config.fusion_bytes = 400;
     config.cache_capacity = 20;
     any_order(size, 60, 3, config, true, static_cast<std::uint64_t>(size) + 100);
+  }
+  for (const int size : {2, 3, 5}) {  // while names are forgotten that others still use, somebody wants to see them
+    EngineConfig config;
+    config.cache_capacity = 5;
+    trace().enable(true);
+    any_order(size, 60, 5, config, true, static_cast<std::uint64_t>(size) + 200);
+    trace().enable(false);
+    trace().drain();
   }
   for (const int size : {1, 2, 4}) any_order(size, 60, 2, {}, false, 7);
   for (const int size : {2, 3, 5}) any_order(size, 100, 3, {}, true, 8, true);

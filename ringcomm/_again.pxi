@@ -31,19 +31,13 @@ cdef class InPlaceHandle:
 
     def wait(self, timeout=None):
         cdef shared_ptr[COperation] it = self.it  # another thread may wait as well
-        cdef cbool finished = True
-        cdef double seconds = -1 if timeout is None else timeout
         if it:
             if in_child:
                 raise forked()
-            if not it.get().done():
-                with nogil:
-                    finished = wait_for(it.get()[0], self.worker.get()[0], seconds, interrupted)
-            if not finished:
+            if not wait_until_done(it, self.worker, -1 if timeout is None else timeout):
                 raise TimeoutError(f"{it.get().name.decode()} is not done after {timeout} s")
             try:
-                if c_failed(it.get()[0]):
-                    c_check(it.get()[0])
+                raise_failure(it)
             except Exception as error:
                 self.error = error
             self.it.reset()

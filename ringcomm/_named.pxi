@@ -120,6 +120,21 @@ cdef class Worker:
             self.it.get().stop()
 
 
+cdef bint wait_until_done(shared_ptr[COperation] it, const shared_ptr[CWorker]& worker, double seconds) except -1:
+    cdef cbool finished
+    if it.get().done():
+        return True
+    with nogil:
+        finished = wait_for(it.get()[0], worker.get()[0], seconds, interrupted)
+    return finished
+
+
+cdef int raise_failure(const shared_ptr[COperation]& it) except -1:
+    if c_failed(it.get()[0]):
+        c_check(it.get()[0])
+    return 0
+
+
 @freelist(64)
 cdef class Operation:
     cdef shared_ptr[COperation] it
@@ -146,16 +161,10 @@ cdef class Operation:
         return self.it.get().done()
 
     cpdef bint wait(self, double seconds=-1) except -1:
-        cdef cbool finished
-        if self.it.get().done():
-            return True
-        with nogil:
-            finished = wait_for(self.it.get()[0], self.worker.get()[0], seconds, interrupted)
-        return finished
+        return wait_until_done(self.it, self.worker, seconds)
 
     cpdef check(self):
-        if c_failed(self.it.get()[0]):
-            c_check(self.it.get()[0])
+        raise_failure(self.it)
 
     @property
     def counts(self): return list(self.it.get().counts)

@@ -44,6 +44,8 @@ inline constexpr std::array<std::string_view, 7> kCollectiveNames{
 inline constexpr bool computes(Collective c) {  // others only move bytes
   return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
 }
+// Each rank tells its own number of rows: it may differ.
+inline constexpr bool tells_rows(Collective c) { return c == Collective::allgather || c == Collective::alltoall; }
 inline constexpr std::string_view name_of(Collective c) { return kCollectiveNames[static_cast<std::size_t>(c)]; }
 
 inline constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }

@@ -54,7 +54,7 @@ Descriptor signature_of(const Named& request) {
 
 std::vector<std::uint64_t> extra_of(const Named& request) {
   const Collective collective = request.call.collective;
-  if (collective != Collective::allgather && collective != Collective::alltoall) return {};
+  if (!tells_rows(collective)) return {};
   std::vector<std::uint64_t> extra{request.rows};
   if (collective == Collective::alltoall) extra.insert(extra.end(), request.splits.begin(), request.splits.end());
   return extra;

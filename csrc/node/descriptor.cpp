@@ -95,7 +95,6 @@ std::string sentence(const Field& field, std::string_view call, const std::vecto
 }
 
 bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
-bool counts_may_differ(Collective c) { return c == Collective::allgather || c == Collective::alltoall; }
 
 Field collective_field() {
   return {"the collective", "Call the same collectives in the same order on every rank.",
@@ -118,7 +117,7 @@ Field algorithm_field() {
 }
 
 Field shape_field(Collective collective) {
-  const bool any_count = counts_may_differ(collective);
+  const bool any_count = tells_rows(collective);
   return {"shape",
           any_count ? "Only the first dimension may differ between ranks."
                     : "Give arrays of the same shape on every rank.",

@@ -25,7 +25,7 @@ constexpr std::size_t kLongestSlice = 1 << 20, kMostOnTheirWay = 8;  // bytes, s
 
 }  // namespace
 
-CallTask::CallTask(Channel& channel, Call call, std::uint64_t sequence)
+CallTask::CallTask(Channel& channel, Call&& call, std::uint64_t sequence)
     : channel_(channel), call_(std::move(call)), sequence_(sequence), begun_ns_(trace().enabled() ? now_ns() : 0) {
   label_ = {call_.name.empty() ? name_of(call_.collective) : std::string_view(call_.name), channel.me_, call_.agreed ? 1 : 0, begun_ns_};
 }
@@ -94,9 +94,7 @@ void CallTask::show() {
 
 void CallTask::exchange() {
   comparison_ = channel_.comparison();
-  all_.resize(static_cast<std::size_t>(channel_.size()));
-  Descriptor& mine = all_[static_cast<std::size_t>(channel_.me_)] = describe();
-  comparison_->give(digest_of(mine), path_ == kGathered ? std::optional(channel_.node_call(call_)) : std::nullopt);
+  comparison_->give(digest_of(describe()), path_ == kGathered ? std::optional(channel_.node_call(call_)) : std::nullopt);
   phase_ = Phase::comparing_sent;
 }
 
@@ -121,7 +119,7 @@ Progress CallTask::compare_on() {
 // Calls that are alike in every byte all let their data ride, or none.
 void CallTask::compare_sent() {
   if (!comparison_->alike()) return exchange_all();
-  if (call_.collective == Collective::alltoall) call_.even = all_[static_cast<std::size_t>(channel_.me_)].count != kUneven;
+  if (call_.collective == Collective::alltoall) call_.even = even_row() != kUneven;
   if (path_ != kGathered) return make_body();
   comparison_->take();
   inner_ = std::make_unique<Finished>();
@@ -129,6 +127,8 @@ void CallTask::compare_sent() {
 }
 
 void CallTask::exchange_all() {
+  all_.resize(static_cast<std::size_t>(channel_.size()));
+  all_[static_cast<std::size_t>(channel_.me_)] = describe();
   std::vector<Extent> blocks;
   for (Descriptor& one : all_) blocks.push_back({reinterpret_cast<std::byte*>(&one), sizeof one});
   const auto schedule = schedule_for(Collective::allgather, algorithm_names(Collective::allgather).front(), channel_.me_, channel_.size());

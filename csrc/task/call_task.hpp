@@ -16,7 +16,7 @@ namespace ringcomm {
 
 class CallTask : public Task {
  public:
-  CallTask(Channel& channel, Call call, std::uint64_t sequence);
+  CallTask(Channel& channel, Call&& call, std::uint64_t sequence);
   Progress advance() override;
   void abandon() noexcept override;
   void nap(std::chrono::nanoseconds longest) override;
@@ -45,7 +45,7 @@ class CallTask : public Task {
   std::uint64_t sequence_;
   Phase phase_ = Phase::begin;
   std::string path_;              // what runs: an algorithm's name, "shared" or "local"
-  std::vector<Descriptor> all_;   // by rank
+  std::vector<Descriptor> all_;   // by rank, where they are not alike
   std::uint32_t epoch_ = 0;
   std::int64_t begun_ns_ = 0;
   TraceLabel label_;

@@ -18,6 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr int kLooks = 64;  // for messages, before sleeping
 constexpr std::int64_t kYieldOnHost = 300'000;     // ns of waiting for ranks of this host before sleeping
 constexpr std::int64_t kInterruptEvery = 50'000'000;  // ns between two looks for Ctrl-C, and at the clock
 
@@ -177,7 +178,7 @@ std::shared_ptr<const Schedule> Channel::schedule(const Call& call, const std::s
   return schedule_for(call.collective, algorithm, me_, size(), call.root);
 }
 
-std::unique_ptr<Task> Channel::start(Call call) {
+std::unique_ptr<Task> Channel::start(Call&& call) {
   if (broken_) throw *broken_;
   if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");
   if (call.root < 0 || call.root >= size()) {
@@ -192,8 +193,10 @@ std::unique_ptr<Task> Channel::start(Call call) {
 
 void Channel::run(Call call, bool (*interrupted)()) {
   const auto task = start(std::move(call));
-  // To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them.
-  Backoff backoff(100us, 0, 64, 2);
+  // To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them: yield
+  // after each look, but not a second time.
+  const bool yields = transport_->yields();
+  Backoff backoff(100us, yields ? kLooks : 0, yields ? 0 : kLooks, 2);
   if (on_one_host()) {
     backoff = Backoff(100us);
     backoff.insist(config_.spin_ns, kYieldOnHost);

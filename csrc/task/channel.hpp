@@ -88,7 +88,7 @@ class Channel {
   bool takes_fragments(const Call& call);  // not packed
 
   // The call as a task: compares descriptors (unless agreed), then moves the data. One at a time.
-  std::unique_ptr<Task> start(Call call);
+  std::unique_ptr<Task> start(Call&& call);
   void run(Call call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
 
   // Of what a call met: after a fatal error, and once a rank has left, nothing more runs here.

@@ -11,7 +11,7 @@ constexpr std::size_t rounded(std::size_t nbytes) { return round_up(nbytes, kPie
 }  // namespace
 
 Gathering::Gathering(Transport& transport, std::span<const int> peers, int me, int tag, std::size_t most)
-    : transport_(transport), peers_(peers.begin(), peers.end()), me_(me), tag_(tag), doubles_(can_merge(peers.size())),
+    : transport_(transport), peers_(peers), me_(me), tag_(tag), doubles_(can_merge(peers.size())),
       most_(rounded(sizeof(Head) + most)), pieces_(most_ * peers.size()) {}
 
 void Gathering::give(std::uint64_t digest, std::size_t nbytes, Merge merge) {

@@ -26,7 +26,7 @@ class Gathering final : public Task {
   using Merge = std::function<void(std::byte* into, const std::byte* lower, const std::byte* upper)>;
   static bool can_merge(std::size_t ranks) { return std::has_single_bit(ranks); }
 
-  // `most`: bytes of the longest piece that any rank may give; the same on all ranks.
+  // `peers` outlive it. `most`: bytes of the longest piece that any rank may give; the same on all ranks.
   Gathering(Transport& transport, std::span<const int> peers, int me, int tag, std::size_t most);
   ~Gathering() override { abandon(); }
   std::byte* mine() { return pieces_.data() + sizeof(Head); }  // to be written before the first advance()
@@ -51,7 +51,7 @@ class Gathering final : public Task {
   void find();
 
   Transport& transport_;
-  const std::vector<int> peers_;
+  const std::span<const int> peers_;
   const int me_, tag_;
   const bool doubles_;
   const std::size_t most_;

@@ -33,7 +33,7 @@ template <class Handle>
 class MpiTransport final : public Transport {
  public:
   MpiTransport(const MpiLibrary& library, std::uint64_t comm, int rank, int size, int tag_limit)
-      : mpi_(library.dl_handle), library_(library), comm_(handle_from<Handle>(comm)),
+      : mpi_(library.dl_handle), yields_(mpi::yields_when_idle(library.dl_handle)), library_(library), comm_(handle_from<Handle>(comm)),
         byte_(handle_from<Handle>(library.byte_type)), null_(handle_from<Handle>(library.null_request)), rank_(rank),
         size_(size), tag_limit_(tag_limit) {
     one_status_.resize(library_.status_size);
@@ -44,6 +44,7 @@ class MpiTransport final : public Transport {
   int size() const override { return size_; }
   int tag_limit() const override { return tag_limit_; }
   std::size_t in_flight() const override { return requests_.size(); }
+  bool yields() const override { return yields_ && *yields_; }
 
   Ticket send(int peer, int tag, const void* data, std::size_t nbytes) override {
     check(peer, tag, nbytes);
@@ -242,6 +243,7 @@ class MpiTransport final : public Transport {
   }
 
   Functions<Handle> mpi_;
+  const bool* yields_;
   MpiLibrary library_;
   Handle comm_, byte_, null_;
   int rank_, size_, tag_limit_;

@@ -28,6 +28,7 @@ class Transport {
   virtual Ticket receive(int peer, int tag, void* data, std::size_t nbytes) = 0;  // peer may be kAnyPeer
 
   virtual bool poll() = 0;  // makes progress; true if anything completed
+  virtual bool yields() const { return false; }  // a poll() that finds nothing lets others have the core by itself
   // True once complete, and the ticket is then gone. Throws Error(transport | peer_lost) for a failed message.
   virtual bool done(Ticket ticket, Arrival* arrival = nullptr) = 0;
   virtual void cancel(Ticket ticket) = 0;  // a receive that is no longer wanted, or anything after an error

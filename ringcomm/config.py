@@ -171,7 +171,7 @@ class Config:
     )
     beta: float = _option(0.0, float, "between hosts: seconds per byte; 0: measured", "RINGCOMM_BETA")
     gap: float = _option(
-        0.0, float, "between hosts: seconds between two messages of a rank; 0: measured", "RINGCOMM_GAP"
+        0.0, float, "between hosts: seconds for each further message of a round; 0: measured", "RINGCOMM_GAP"
     )
     hidden: float = _option(
         0.0,

@@ -138,7 +138,7 @@ def test_the_cost_is_that_of_the_slowest_rank_in_each_round(collective, name, si
     seconds = 0.0
     for index in range(max(len(rank) for rank in loads)):
         seconds += max(
-            (alpha + max(sent * beta, (messages - 1) * gap) if messages else 0.0) + reduced * gamma
+            (alpha + sent * beta + (messages - 1) * gap if messages else 0.0) + reduced * gamma
             for messages, sent, reduced, _, _ in (rank[index] for rank in loads if index < len(rank))
         )
     network = _core.Network(**(NETWORK | {"alpha": alpha, "beta": beta, "gap": gap, "gamma": gamma}))

@@ -8,7 +8,7 @@ namespace ringcomm {
 struct LinkModel {
   double alpha = 20e-6;  // s until a short message has come
   double beta = 8e-10;   // s per byte; a link carries so much each way at the same time
-  double gap = 0;        // s between two messages of one rank (LogP's g): what posting costs
+  double gap = 0;        // s that each further message of a round costs its rank (LogP's g)
   // s of a message's time on the wire that are over by the time alpha is: a link that catches up after a pause (a token
   // bucket) has some; others none.
   double hidden = 0;

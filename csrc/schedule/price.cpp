@@ -1,5 +1,5 @@
-// A round takes alpha, and the time of its bytes on the busiest link, beyond what of it alpha hides, or of posting its
-// messages where that is longer; then gamma for what its rank reduces. Directions of a link work side by side.
+// A round takes alpha, the time of its bytes on the busiest link, beyond what of it alpha hides, and of handling its further
+// messages, which only in part happens while bytes are on their way; then gamma for what its rank reduces. Directions of a link work side by side.
 // One instance takes the sum of its rounds. Of several in flight one waits while others move, so the busiest resource
 // (a direction of a link, a rank's processor) sets the pace: it works through all segments without pause, from when an
 // instance first needs it to when the last instance is done after it.
@@ -75,7 +75,7 @@ class Pricer {
     const double reducing = net_.gamma * bytes(load.reduced);
     if (messages == 0) return reducing;
     const LinkModel& slowest = link(load);
-    return slowest.alpha + std::max({0.0, wire(load) - slowest.hidden, (messages - 1) * slowest.gap}) + reducing;
+    return slowest.alpha + std::max(0.0, wire(load) - slowest.hidden) + (messages - 1) * slowest.gap + reducing;
   }
   std::array<Work, 4> works(const Profile::Usage& host) const {
     const Load& t = host.total;

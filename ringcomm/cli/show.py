@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, what in (
         ("alpha", "until a short message has come"),
         ("beta", "per byte sent"),
-        ("gap", "between two messages of a rank"),
+        ("gap", "for each further message of a round"),
         ("gamma", "per byte reduced"),
     ):
         parser.add_argument(
@@ -164,5 +164,5 @@ def cost(schedules: Sequence[Schedule], nbytes: int, network: Network) -> str:
         f"cost: {price.rounds} rounds; at most {price.messages} messages and {price.bytes / whole:.4g} S sent, "
         f"{price.reduced / whole:.4g} S reduced by one rank\n"
         f"      S = {human_size(nbytes)}: {human_time(price.seconds)} at α = {network.alpha:g} s, "
-        f"β = {network.beta:g} s/B, γ = {network.gamma:g} s/B, {network.gap:g} s between messages"
+        f"β = {network.beta:g} s/B, γ = {network.gamma:g} s/B, {network.gap:g} s a further message"
     )

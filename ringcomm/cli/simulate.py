@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--network", metavar="FILE.json", help="what ringcomm tune --json wrote; the options above go before"
     )
-    parser.add_argument("--gap", type=parse_seconds, metavar="TIME", help="between two messages of a rank, such as 1us")
+    parser.add_argument("--gap", type=parse_seconds, metavar="TIME", help="each further message of a round: 1us")
     parser.add_argument("--gamma", type=float, metavar="SECONDS", help="per byte reduced")
     parser.add_argument("--copy", type=float, metavar="SECONDS", help="per byte copied in a host's memory")
     parser.add_argument("--algorithms", default="all", help='"all", or names between commas')
@@ -154,7 +154,7 @@ def table(collective: str, rows: Sequence[Row], ranks_per_host: int, network: _c
     lines = [
         f"# between hosts {human_time(network.alpha)}, {_rate(network.beta)} each way; "
         f"inside {human_time(network.host_alpha)}, {_rate(network.host_beta)}; "
-        f"{human_time(network.gap)} between messages; reducing {_rate(network.gamma)}, copying {_rate(network.copy)}"
+        f"{human_time(network.gap)} a further message; reducing {_rate(network.gamma)}, copying {_rate(network.copy)}"
     ]
     heads = dict.fromkeys((row.ranks, row.size) for row in rows)
     for ranks, size in heads:

@@ -14,7 +14,7 @@ from ringcomm.config import NETWORK
 MEANINGS = {
     "alpha": ("between hosts: until a short message has come", ""),
     "beta": ("between hosts: per byte", "/B"),
-    "gap": ("between hosts: from one message to the next", ""),
+    "gap": ("between hosts: each further message of a round", ""),
     "hidden": ("between hosts: of sending, that a link makes up for after a pause", ""),
     "host_alpha": ("messages inside a host: until a short one has come", ""),
     "host_beta": ("messages inside a host: per byte", "/B"),

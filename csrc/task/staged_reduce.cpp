@@ -25,6 +25,7 @@ class Allreduce final : public StagedPass {
   std::size_t segments() override { return std::max<std::size_t>(1, pieces(call_.count, per_segment_)); }
   std::size_t start(std::size_t k) const { return k * per_segment_; }  // in elements
   std::size_t length(std::size_t k) const { return std::min(per_segment_, call_.count - start(k)); }
+  bool past(const Scattered::Stretch& to) const { return past_caches() && !to.in_place(); }  // an input's place is in the caches
   Part slice(std::size_t k, int rank) const { return slice_of(length(k), item_, ranks(), rank); }
 
   // The segment less the rank's own slice, which it reads at home: two pieces.
@@ -59,7 +60,7 @@ class Allreduce final : public StagedPass {
         count = std::min(count, home.nbytes / item_);
       }
       std::byte* const output = wanted() ? home.output : scratch;
-      const bool past = past_caches() && !home.in_place();
+      const bool streamed = past(home);
       sources_.clear();
       targets_.clear();
       for (int rank = 0; rank < ranks(); ++rank) {
@@ -67,10 +68,10 @@ class Allreduce final : public StagedPass {
         const bool mine = rank == me();
         std::byte* const peers = mine ? nullptr : input_of(rank, k) + first;
         sources_.push_back(mine ? home.input : peers);
-        targets_.push_back(mine ? (past ? scratch : output) : peers);
+        targets_.push_back(mine ? (streamed ? scratch : output) : peers);
       }
       kernels::reduce_many(call_.dtype, call_.op, targets_, sources_, count, call_.pre, call_.post);
-      if (wanted() && past) kernels::copy(output, scratch, count * item_, true);
+      if (wanted() && streamed) kernels::copy(output, scratch, count * item_, true);
     }
   }
 
@@ -78,7 +79,7 @@ class Allreduce final : public StagedPass {
     if (!wanted()) return;
     around_own(k, [&](std::size_t first, std::size_t nbytes) {
       array_.each(start(k) * item_ + first, nbytes, [&](const Scattered::Stretch& to, std::size_t before) {
-        kernels::copy_taking(to.output, input(k) + first + before, to.nbytes, past_caches() && !to.in_place());
+        kernels::copy_taking(to.output, input(k) + first + before, to.nbytes, past(to));
       });
     });
   }

@@ -262,53 +262,6 @@ void one_of_many(Random& random) {
   }
 }
 
-// Ranges against ids one by one.
-void spans(Random& random) {
-  for (int trial = 0; trial < 500; ++trial) {
-    const std::size_t ranks = 1 + below(random, 5);
-    const std::uint32_t ids = 1 + static_cast<std::uint32_t>(below(random, 60));
-    Spans spans(ranks);
-    std::map<std::uint32_t, std::set<std::size_t>> told;
-    std::set<std::uint32_t> complete, taken;
-    for (int i = 0; i < 100; ++i) {
-      const auto first = 1 + static_cast<std::uint32_t>(below(random, ids));
-      if (below(random, 10) == 0) {
-        const auto span = spans.take(first);
-        CHECK(span.has_value() == told.contains(first));
-        if (!span) continue;
-        CHECK(span->ids.first == first && span->ids.count == 1 && span->count == static_cast<int>(told[first].size()));
-        for (std::size_t r = 0; r < ranks; ++r) CHECK((span->here[r] != 0) == told[first].contains(r));
-        told.erase(first);
-        taken.insert(first);
-        continue;
-      }
-      const std::size_t r = below(random, ranks);
-      IdRange range{first, 0};
-      while (range.first + range.count <= ids && below(random, 8) != 0) {
-        const std::uint32_t id = range.first + range.count;
-        if (complete.contains(id) || taken.contains(id) || (told.contains(id) && told[id].contains(r))) break;
-        ++range.count;
-      }
-      std::vector<IdRange> now;
-      spans.tell(static_cast<int>(r), range, i, now);
-      for (std::uint32_t id = first; id - first < range.count; ++id) {
-        told[id].insert(r);
-        if (told[id].size() < ranks) continue;
-        told.erase(id);
-        complete.insert(id);
-        CHECK(!now.empty());
-      }
-      for (const IdRange done : now) {
-        for (std::uint32_t id = done.first; id - done.first < done.count; ++id) CHECK(complete.contains(id));
-      }
-    }
-    CHECK(spans.empty() == told.empty());
-    std::size_t left = 0;
-    for (const auto& span : spans.take_since(1000)) left += span.ids.count;
-    CHECK(left == told.size() && spans.empty());
-  }
-}
-
 // A name with a new signature travels whole once, and by its new id from then on.
 void a_changed_signature_is_cached_anew() {
   Group group(2, 1 << 20, 100);
@@ -562,7 +515,6 @@ int main() {
   the_cache_saves_names();
   an_order_that_comes_again(random);
   one_of_many(random);
-  spans(random);
   a_changed_signature_is_cached_anew();
   forgotten_ids_go();
   mismatches(random);

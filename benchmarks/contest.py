@@ -92,11 +92,16 @@ def ran(case: Case, call: Callable[[], object]) -> str:
     return str(case.world.bcast(paths[-1] if paths else "", root=0))
 
 
+def options(comm: Any, nbytes: int) -> Any:
+    """All that the model chooses from, each with its best cut."""
+    return _core.Menu("allreduce", comm.size, comm._link.topology.places, comm.config.network()).options(
+        "", nbytes, memory=True
+    )
+
+
 def cut(comm: Any, path: str, nbytes: int) -> dict[str, int]:
     """Bytes of the pieces that the model has this path run in, and how many are in flight; empty if none is cut."""
-    network = comm.config.network()
-    menu = _core.Menu("allreduce", comm.size, comm._link.topology.places, network)
-    for option in menu.options("", nbytes, memory=True):
+    for option in options(comm, nbytes):
         if option.name == path:
             return {"segment": min(option.segment, nbytes) or nbytes, "window": option.window}
     return {}

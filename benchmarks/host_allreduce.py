@@ -8,10 +8,12 @@ Every size 2^k from 4 B to 256 MB on 2 and on 4 ranks, which takes minutes; a pa
 
 For each MPI, pinned ranks time in turns, in random order within one run, each with arrays of its own:
 
-    mpi       MPI_Allreduce through mpi4py's buffer call
-    ordinary  Communicator.allreduce from one ordinary array into another
-    shared    Communicator.allreduce in place on shared arrays (Communicator.empty)
-    loop      the loop that "shared" runs between its two meetings, alone: the limit
+    mpi           MPI_Allreduce through mpi4py's buffer call
+    ordinary      Communicator.allreduce from one ordinary array into another
+    mpi in place  the same with MPI_IN_PLACE
+    in place      Communicator.allreduce of ordinary arrays in place
+    shared        Communicator.allreduce in place on shared arrays (Communicator.empty)
+    loop          the loop that "shared" runs between its two meetings, alone: the limit
 
 Before each call every rank rewrites its input, and after the last one of a timing it reads and checks its result, both
 outside the clock, or nothing would cross cores. A time is the slowest rank's; small calls are timed many in a row.
@@ -39,7 +41,7 @@ from ringcomm.cli.bench_cases import PERIOD, Case
 from ringcomm.cli.sizes import human_size, parse_sizes
 
 SIZES = "4-256M"
-OURS = ("ordinary", "shared")
+PEERS = {"ordinary": "mpi", "in place": "mpi in place", "shared": "mpi"}  # of ours
 MOST = 1.05  # of MPI's time, that a cell may take
 
 
@@ -61,13 +63,20 @@ def contestants(world: Any, comm: Any, nbytes: int) -> dict[str, Contestant]:
         made.templates = templates
         return made
 
-    theirs, ordinary, shared = case(False), case(False), in_arena(comm, case(True))
-    call = theirs.mpi()
-    assert call is not None
+    def peer(case: Case) -> Contestant:
+        call = case.mpi()
+        assert call is not None
+        return Contestant(call, case)
+
+    def ours(case: Case) -> Contestant:
+        return Contestant(case.ours(None), case)
+
     found = {
-        "mpi": Contestant(call, theirs),
-        "ordinary": Contestant(ordinary.ours(None), ordinary),
-        "shared": Contestant(shared.ours(None), shared),
+        "mpi": peer(case(False)),
+        "ordinary": ours(case(False)),
+        "mpi in place": peer(case(True)),
+        "in place": ours(case(True)),
+        "shared": ours(in_arena(comm, case(True))),
     }
     if comm.shared_memory and nbytes >= 4096:
         alone = in_arena(comm, case(True))
@@ -146,9 +155,9 @@ def timing(contestant: Contestant, name: str, calls: int, repetition: int) -> fl
 def line(row: dict[str, Any]) -> str:
     seconds = row["seconds"]
     cells = [f"{human_size(row['nbytes']):>8}  mpi {statistics.median(seconds['mpi']) * 1e6:10.1f} us"]
-    for name in (name for name in seconds if name != "mpi"):
+    for name in (name for name in seconds if not name.startswith("mpi")):
         own = statistics.median(seconds[name]) * 1e6
-        middle, low, high = measure.ratio(seconds["mpi"], seconds[name])
+        middle, low, high = measure.ratio(seconds[PEERS.get(name, "mpi")], seconds[name])
         cells.append(f"{name} {own:10.1f} us, {middle:.2f} times faster [{low:.2f}, {high:.2f}]")
     return "  ".join(cells)
 
@@ -158,8 +167,8 @@ def failing(results: list[dict[str, Any]]) -> list[str]:
     found = []
     for result in results:
         for row in result["rows"]:
-            for name in OURS:
-                middle, low, high = measure.ratio(row["seconds"][name], row["seconds"]["mpi"])
+            for name, peer in PEERS.items():
+                middle, low, high = measure.ratio(row["seconds"][name], row["seconds"][peer])
                 if high > MOST:
                     where = f"{measure.mpi_name(result['machine']['mpi'])}, {result['ranks']} ranks"
                     size = human_size(row["nbytes"])

@@ -25,6 +25,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "ringcomm bfloat16": {"label": "ringcomm, bfloat16 travels", "color": "tab:purple"},
     "ringcomm unchecked": {"label": "ringcomm, calls not compared", "color": "tab:green"},
     "ordinary": {"label": "ringcomm, ordinary arrays", "color": "tab:blue"},
+    "in place": {"label": "ringcomm, ordinary arrays in place", "color": "tab:cyan"},
     "shared": {"label": "ringcomm, shared arrays", "color": "#b3123f", "linewidth": 2.2},
     "loop": {"label": "the limit of memory", "color": "grey", "linestyle": ":"},
 }
@@ -34,7 +35,7 @@ def plot_host(results: Sequence[Result], file: Path) -> None:
     """Time, busbw and the share of memory's limit over size; a column for each MPI and number of ranks."""
     figure, axes = _figure(3, len(results))
     for column, result in enumerate(results):
-        times = _medians(result["rows"])
+        times = {name: own for name, own in _medians(result["rows"]).items() if name != "mpi in place"}  # as "mpi"
         factor = bus_factor("allreduce", result["ranks"])
         loop = dict(times.get("loop", []))
         _lines(axes[0][column], {name: [(s, t * 1e6) for s, t in own] for name, own in times.items()})

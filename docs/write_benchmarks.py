@@ -15,7 +15,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent / "benchmarks"))
 import measure  # noqa: E402
 import plots  # noqa: E402
-from host_allreduce import MOST, failing  # noqa: E402
+from host_allreduce import MOST, PEERS, failing  # noqa: E402
 
 from ringcomm.cli.sizes import human_size  # noqa: E402
 
@@ -70,15 +70,16 @@ def title(one: Result) -> str:
 def host_tables() -> Iterator[str]:
     found = results("host_allreduce")
     yield from machine(found)
-    heads = ["size", "MPI (µs)", "ordinary (µs)", "× MPI's speed", "shared (µs)", "× MPI's speed", "loop (µs)", "of it"]
+    ours = [head for name in PEERS for head in (f"{name} (µs)", "× MPI's speed")]
+    heads = ["size", "MPI (µs)", *ours, "loop (µs)", "of it"]
     for one in found:
         rows = []
         for row in one["rows"]:
             seconds = row["seconds"]
             mpi, loop = seconds["mpi"], seconds.get("loop")
             cells = [human_size(row["nbytes"]), micro(mpi)]
-            for name in ("ordinary", "shared"):
-                cells += [micro(seconds[name]), times_faster(mpi, seconds[name])]
+            for name, peer in PEERS.items():
+                cells += [micro(seconds[name]), times_faster(seconds[peer], seconds[name])]
             share = statistics.median(loop) / statistics.median(seconds["shared"]) if loop else 0
             rows.append([*cells, micro(loop) if loop else "", f"{share:.2f}" if loop else ""])
         yield from ["", title(one), "", *table(heads, rows)]
@@ -87,7 +88,7 @@ def host_tables() -> Iterator[str]:
 def host_failing() -> Iterator[str]:
     found = results("host_allreduce")
     cells = failing(found)
-    count = sum(2 * len(one["rows"]) for one in found)
+    count = sum(len(PEERS) * len(one["rows"]) for one in found)
     yield f"{len(cells)} of {count} cells are above {MOST} of MPI's time by the upper end of the interval."
     if cells:
         yield from ["", *[f"- {cell}" for cell in cells]]
@@ -149,18 +150,32 @@ def timeline_table() -> Iterator[str]:
     yield from table(["", "work", "without (ms)", "with the timeline, × that"], rows)
 
 
-def choice_table() -> Iterator[str]:
-    """What the automatic choice lost against the best algorithm of the same run, by setup."""
+def chosen() -> Iterator[tuple[str, Result, list[tuple[float, int, str]]]]:
+    """Setups, their results, and for each size: what was lost, bytes, what ran. Of `ringcomm bench` and network.py."""
     file = measure.RESULTS / "choice.json"
-    rows = []
     for one in measure.read(file)["results"] if file.exists() else []:
         auto = [row for row in one["rows"] if row["algorithm"] == "auto"]
-        worst = max(auto, key=lambda row: row["loss"])
-        mean = math.exp(statistics.mean(math.log1p(row["loss"]) for row in auto)) - 1
-        sizes = f"{human_size(auto[0]['size'])} to {human_size(auto[-1]['size'])}"
-        where = f"{human_size(worst['size'])}, {worst['ran']}" if worst["loss"] > 0 else ""
-        names = [one["setup"], measure.mpi_name(one["machine"]["mpi"]), sizes]
-        rows.append([*names, f"{100 * worst['loss']:.1f} %", where, f"{100 * mean:.1f} %"])
+        yield one["setup"], one, [(row["loss"], row["size"], row["ran"]) for row in auto]
+    for one in results("choice_network"):
+        losses = []
+        for row in one["rows"]:
+            medians = {name: statistics.median(times) for name, times in row["seconds"].items()}
+            loss = medians["ringcomm"] / min(medians.values()) - 1
+            losses.append((loss, row["nbytes"], row["chosen"]["ringcomm"]["path"]))
+        setup = one["setup"]
+        yield f"{setup['hosts']} hosts × {setup['ranks_per_host']}, {setup['rate']}/s", one, losses
+
+
+def choice_table() -> Iterator[str]:
+    """What the automatic choice lost against the best algorithm of the same run, by setup."""
+    rows = []
+    for setup, one, losses in chosen():
+        worst, size, ran = max(losses)
+        mean = math.exp(statistics.mean(math.log1p(loss) for loss, _, _ in losses)) - 1
+        sizes = f"{human_size(losses[0][1])} to {human_size(losses[-1][1])}"
+        where = f"{human_size(size)}, {ran}" if worst > 0 else ""
+        names = [setup, measure.mpi_name(one["machine"]["mpi"]), sizes]
+        rows.append([*names, f"{100 * worst:.1f} %", where, f"{100 * mean:.1f} %"])
     yield from table(["", "MPI", "sizes", "worst loss", "where, and what ran", "geometric mean"], rows)
 
 

@@ -112,9 +112,7 @@ def measured_row(task: dict[str, Any], comm: Any, made: dict[str, Any], world: A
     return row
 
 
-def contestants_of(
-    task: dict[str, Any], comm: Any, made: dict[str, Any], case: Any
-) -> dict[str, contest.Contestant]:
+def contestants_of(task: dict[str, Any], comm: Any, made: dict[str, Any], case: Any) -> dict[str, contest.Contestant]:
     x, y, wire = case.input, case.output, task["wire"]
     found = {"ringcomm": contest.Contestant(case.ours(None))} if "auto" in task["algorithms"] else {}
     for name, other in made.items():

@@ -1,5 +1,6 @@
 // A round takes alpha, the time of its bytes on the busiest link, beyond what of it alpha hides, and of handling its further
-// messages, which only in part happens while bytes are on their way; then gamma for what its rank reduces. Directions of a link work side by side.
+// messages, which only in part happens while bytes are on their way; then gamma for what its rank reduces. Directions of a
+// link work side by side.
 // One instance takes the sum of its rounds. Of several in flight one waits while others move, so the busiest resource
 // (a direction of a link, a rank's processor) sets the pace: it works through all segments without pause, from when an
 // instance first needs it to when the last instance is done after it.

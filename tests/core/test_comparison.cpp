@@ -160,7 +160,7 @@ void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
 
 // As a worker does it: it does not nap as the task asks.
 void run_as_worker(Channel& channel, const Call& call) {
-  const auto task = channel.start(call);
+  const auto task = channel.start(Call(call));
   try {
     while (task->advance() != Progress::done) std::this_thread::yield();
   } catch (const Error&) {

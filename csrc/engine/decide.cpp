@@ -96,7 +96,9 @@ void Coordinator::add(Row& row, Decision& decision) {
 void Coordinator::add(IdRange ids, Decision& decision) {
   for (std::uint32_t id = ids.first; id - ids.first < ids.count; ++id) {
     const Descriptor& signature = known_by(id).signature;
-    if (tells_rows(static_cast<Collective>(signature.collective))) throw Error(ErrorKind::internal, "a rank submitted '" + known_by(id).name + "' without its rows");
+    if (tells_rows(static_cast<Collective>(signature.collective))) {
+      throw Error(ErrorKind::internal, "a rank submitted '" + known_by(id).name + "' without its rows");
+    }
     std::vector<VerdictItem>& items = draft_for(signature, {}, decision).verdict.items;
     if (!items.empty() && items.back().alone() && items.back().id + items.back().count == id) {
       ++items.back().count;

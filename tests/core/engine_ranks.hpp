@@ -6,21 +6,18 @@
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
 #include "check.hpp"
 #include "engine/engine.hpp"
+#include "random.hpp"
 #include "transport/threads.hpp"
 
 namespace ringcomm {
 
-using Random = std::mt19937_64;
 using Op_ = std::shared_ptr<Operation>;
-
-inline std::size_t below(Random& random, std::size_t n) { return static_cast<std::size_t>(random() % n); }
 
 struct Rank {
   int rank, size;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +11,7 @@
 #include "check.hpp"
 #include "kernel_reference.hpp"
 #include "kernels/kernels.hpp"
-
-using Random = std::mt19937_64;
+#include "random.hpp"
 
 inline std::vector<std::string_view> available_sets() {
   std::vector<std::string_view> names;

@@ -4,21 +4,17 @@
 #include <deque>
 #include <limits>
 #include <map>
-#include <random>
 #include <set>
 #include <string>
 
 #include "check.hpp"
 #include "engine/agree.hpp"
 #include "engine/messages.hpp"
+#include "random.hpp"
 
 using namespace ringcomm;
 
 namespace {
-
-using Random = std::mt19937_64;
-
-std::size_t below(Random& random, std::size_t n) { return static_cast<std::size_t>(random() % n); }
 
 Descriptor describe(const std::string& name, std::uint64_t count, Collective collective = Collective::allreduce) {
   Descriptor d;

@@ -1,19 +1,15 @@
 // Control messages: what is written is what is read, and damage is refused. The tags of sets and plans are apart.
 #include <cstring>
-#include <random>
 #include <string>
 
 #include "check.hpp"
 #include "engine/messages.hpp"
 #include "engine/tags.hpp"
+#include "random.hpp"
 
 using namespace ringcomm;
 
 namespace {
-
-using Random = std::mt19937_64;
-
-std::size_t below(Random& random, std::size_t n) { return static_cast<std::size_t>(random() % n); }
 
 Descriptor describe(const std::string& name, std::uint64_t count) {
   Descriptor d;

@@ -1,18 +1,14 @@
 // Ids that ranks have ready together, in a row, against ids one by one.
 #include <map>
-#include <random>
 #include <set>
 
 #include "check.hpp"
 #include "engine/spans.hpp"
+#include "random.hpp"
 
 using namespace ringcomm;
 
 namespace {
-
-using Random = std::mt19937_64;
-
-std::size_t below(Random& random, std::size_t n) { return static_cast<std::size_t>(random() % n); }
 
 // What is told, taken out one by one, and complete.
 void ranges_are_as_their_ids(Random& random) {

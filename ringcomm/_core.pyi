@@ -89,7 +89,7 @@ class Option(NamedTuple):
     chosen: bool  # of those it is listed with
 
 class Menu:
-    """Every built-in way to run a collective on some ranks, priced (csrc/task/choose.hpp)."""
+    """Every built-in way to run a collective on some ranks, priced (csrc/call/choose.hpp)."""
     def __init__(self, collective: str, size: int, hosts: Sequence[int] | None, network: Network) -> None:
         """hosts: of each rank; None: each has one of its own."""
     def options(
@@ -248,7 +248,7 @@ class ChannelConfig(NamedTuple):
     stall_warn_seconds: float = 0
 
 class Channel:
-    """One ordered stream of collective calls (csrc/task/channel.hpp)."""
+    """One ordered stream of collective calls (csrc/call/channel.hpp)."""
     def __init__(
         self,
         transport: Transport,

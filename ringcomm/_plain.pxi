@@ -3,7 +3,7 @@
 cdef extern from *:
     """
     #include <array>
-    #include "task/channel.hpp"
+    #include "call/channel.hpp"
     namespace ringcomm_border {
     using namespace ringcomm;
     // The part of NumPy's ABI that every extension compiled against it relies on.

@@ -3,7 +3,7 @@ cdef extern from *:
     """
     #include <dlfcn.h>
     #include "node/node.hpp"
-    #include "task/channel.hpp"
+    #include "call/channel.hpp"
     #include "transport/mpi.hpp"
     #include "transport/threads.hpp"
     namespace ringcomm_border {
@@ -103,7 +103,7 @@ cdef extern from "node/node.hpp" namespace "ringcomm" nogil:
     vector[shared_ptr[CNode]] c_for_threads "ringcomm::Node::for_threads"(int size) except +translate
     uint64_t kPrivate
 
-cdef extern from "task/channel.hpp" namespace "ringcomm" nogil:
+cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
     cdef cppclass CCall "ringcomm::Call":
         pass
     cdef cppclass CRule "ringcomm::Rule":

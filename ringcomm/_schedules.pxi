@@ -13,7 +13,7 @@ cdef extern from *:
     #include "schedule/registry.hpp"
     #include "schedule/price.hpp"
     #include "schedule/prove.hpp"
-    #include "task/choose.hpp"
+    #include "call/choose.hpp"
     namespace ringcomm_border {
     inline std::string text(std::string_view view) { return std::string(view); }
     inline ringcomm::Step step(int kind, bool first, int peer, int block, int source) {
@@ -66,7 +66,7 @@ cdef extern from "schedule/price.hpp" namespace "ringcomm" nogil:
         double bytes, reduced
         size_t rounds
 
-cdef extern from "task/choose.hpp" namespace "ringcomm" nogil:
+cdef extern from "call/choose.hpp" namespace "ringcomm" nogil:
     cdef cppclass COption "ringcomm::Option":
         string name
         CCut cut

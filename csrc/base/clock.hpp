@@ -13,7 +13,8 @@
 namespace ringcomm {
 
 inline std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 inline void cpu_relax() {
@@ -31,8 +32,8 @@ class Backoff {
   // `part`: who sleeps comes late by one such part of its wait at most. 1 doubles its sleeps; more looks more often.
   explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64, int part = 1)
       : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
-  // Waits of one host's ranks for each other are short, and waking a sleeper takes longer than most; so spin and yield for
-  // so long at least. A yield may cost a time slice to a stranger: spin as long as every rank has a core.
+  // Waits of one host's ranks for each other are short, and waking a sleeper takes longer than most; so spin and yield
+  // for so long at least. A yield may cost a time slice to a stranger: spin as long as every rank has a core.
   void insist(std::int64_t spin_ns, std::int64_t yield_ns) {
     spin_ns_ = spin_ns;
     yield_ns_ = yield_ns;

@@ -59,7 +59,8 @@ std::vector<TraceEvent> Trace::drain() {
     ring_.swap(spare_);
     written = std::exchange(written_, 0);
   }
-  const std::size_t kept = std::min<std::uint64_t>(written, capacity_), first = written > capacity_ ? written % capacity_ : 0;
+  const std::size_t kept = std::min<std::uint64_t>(written, capacity_),
+                    first = written > capacity_ ? written % capacity_ : 0;
   std::vector<TraceEvent> events;
   events.reserve(kept);
   for (std::size_t i = 0; i < kept; ++i) events.push_back(spare_[(first + i) % capacity_]);
@@ -86,7 +87,8 @@ void trace_since(std::string_view category, std::int64_t until_ns) {
   current->since_ns = until_ns;
 }
 
-void trace_lane(std::string_view category, std::string_view detail, std::int64_t begin_ns, std::uint64_t bytes, int lane) {
+void trace_lane(std::string_view category, std::string_view detail, std::int64_t begin_ns, std::uint64_t bytes,
+                int lane) {
   if (!current || begin_ns == 0) return;
   trace().record(category, current->name, detail, begin_ns, now_ns(), bytes, current->rank, current->thread, lane);
 }

@@ -14,12 +14,12 @@ namespace ringcomm {
 struct TraceEvent {
   std::int64_t begin_ns, end_ns;  // steady clock; equal for an instant
   std::uint64_t bytes;
-  std::int32_t rank, thread;      // thread: 0 caller, 1 worker
-  std::int32_t lane;              // of a pipeline whose lanes overlap in time; -1: none
-  char category[16];              // "queue", "ready", "agree", "cycle", "pack", "run", "unpack", "done"; within "run":
-                                  // "host wait", "host work", "share-reduce", "share-only"
-  char name[64];                  // tensor or call
-  char detail[32];                // path that ran: "ring", "shared", ...
+  std::int32_t rank, thread;  // thread: 0 caller, 1 worker
+  std::int32_t lane;          // of a pipeline whose lanes overlap in time; -1: none
+  char category[16];          // "queue", "ready", "agree", "cycle", "pack", "run", "unpack", "done"; within "run":
+                              // "host wait", "host work", "share-reduce", "share-only"
+  char name[64];              // tensor or call
+  char detail[32];            // path that ran: "ring", "shared", ...
 };
 
 class Trace {
@@ -37,9 +37,9 @@ class Trace {
   std::atomic<std::uint64_t> dropped_{0};
   using Memory = std::unique_ptr<TraceEvent[]>;
   const std::size_t capacity_;
-  std::mutex draining_;  // taken before the other; guards spare_
-  std::mutex mutex_;     // guards ring_, written_
-  Memory ring_, spare_;  // drained in turns
+  std::mutex draining_;        // taken before the other; guards spare_
+  std::mutex mutex_;           // guards ring_, written_
+  Memory ring_, spare_;        // drained in turns
   std::uint64_t written_ = 0;  // since the last drain
 };
 
@@ -67,6 +67,7 @@ class TraceScope {
 std::int64_t trace_clock();  // now; 0 without a scope
 // What the call has done since its last event of this kind, until `until_ns`, which trace_clock() gave.
 void trace_since(std::string_view category, std::int64_t until_ns);
-void trace_lane(std::string_view category, std::string_view detail, std::int64_t begin_ns, std::uint64_t bytes, int lane);
+void trace_lane(std::string_view category, std::string_view detail, std::int64_t begin_ns, std::uint64_t bytes,
+                int lane);
 
 }  // namespace ringcomm

@@ -11,7 +11,19 @@
 namespace ringcomm {
 
 enum class DType : std::uint8_t {
-  float16, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, boolean,
+  float16,
+  bfloat16,
+  float32,
+  float64,
+  int8,
+  int16,
+  int32,
+  int64,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+  boolean,
 };
 
 struct DTypeInfo {
@@ -22,9 +34,18 @@ struct DTypeInfo {
 
 // One row per DType, in its order. A new dtype is a new row here and one in the kernels' table.
 inline constexpr std::array<DTypeInfo, 13> kDTypes{{
-    {"float16", 2, true}, {"bfloat16", 2, true}, {"float32", 4, true}, {"float64", 8, true},
-    {"int8", 1, false}, {"int16", 2, false}, {"int32", 4, false}, {"int64", 8, false},
-    {"uint8", 1, false}, {"uint16", 2, false}, {"uint32", 4, false}, {"uint64", 8, false},
+    {"float16", 2, true},
+    {"bfloat16", 2, true},
+    {"float32", 4, true},
+    {"float64", 8, true},
+    {"int8", 1, false},
+    {"int16", 2, false},
+    {"int32", 4, false},
+    {"int64", 8, false},
+    {"uint8", 1, false},
+    {"uint16", 2, false},
+    {"uint32", 4, false},
+    {"uint64", 8, false},
     {"bool", 1, false},
 }};
 
@@ -39,8 +60,8 @@ inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, 
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 
 enum class Collective : std::uint8_t { allreduce, reduce, broadcast, allgather, reducescatter, alltoall, barrier };
-inline constexpr std::array<std::string_view, 7> kCollectiveNames{
-    "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier"};
+inline constexpr std::array<std::string_view, 7> kCollectiveNames{"allreduce",     "reduce",   "broadcast", "allgather",
+                                                                  "reducescatter", "alltoall", "barrier"};
 inline constexpr bool computes(Collective c) {  // others only move bytes
   return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
 }

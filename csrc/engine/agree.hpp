@@ -10,8 +10,8 @@
 // so an id already on its way is always understood. Ids are never used again.
 //
 // Most names come in the same order again and again, and alike from every rank: these travel as ranges of ids, and the
-// coordinator keeps them as such (engine/spans.hpp). As soon as one of them is anything else (whole, in a group, with sizes,
-// forgotten, withdrawn, overdue, or there is a rank that has joined) it gets a row of its own like any other.
+// coordinator keeps them as such (engine/spans.hpp). As soon as one of them is anything else (whole, in a group, with
+// sizes, forgotten, withdrawn, overdue, or there is a rank that has joined) it gets a row of its own like any other.
 //
 // Joining. A rank that has joined counts as ready for whatever any rank has ready, and gives nothing to it. Once all
 // ranks of the set have joined, one verdict ends that for everybody, after all that had been agreed before.
@@ -35,13 +35,13 @@
 
 namespace ringcomm {
 
-struct Ready {                      // one rank's entry
-  std::uint32_t id = 0;             // of the cache; 0: not cached, then the rest is given
-  std::uint32_t count = 1;          // of ids in a row from `id` on, if there is nothing else to say of them
-  Descriptor signature;             // sequence and offset unused; name cut; allgather's count: of a row
-  std::string name;                 // whole
-  std::vector<std::uint64_t> extra; // allgather: {rows}; alltoall: {rows, splits...} (no splits: even); else empty
-  std::uint64_t group = 0;          // grouped: hash of the group's names; a group runs when all of it is ready
+struct Ready {                       // one rank's entry
+  std::uint32_t id = 0;              // of the cache; 0: not cached, then the rest is given
+  std::uint32_t count = 1;           // of ids in a row from `id` on, if there is nothing else to say of them
+  Descriptor signature;              // sequence and offset unused; name cut; allgather's count: of a row
+  std::string name;                  // whole
+  std::vector<std::uint64_t> extra;  // allgather: {rows}; alltoall: {rows, splits...} (no splits: even); else empty
+  std::uint64_t group = 0;           // grouped: hash of the group's names; a group runs when all of it is ready
   std::uint32_t group_size = 1;
 };
 void append(std::vector<Ready>& entries, Ready&& entry);  // to the last one, if its id comes next
@@ -55,10 +55,11 @@ bool is_plan(const Descriptor& signature);
 bool same_signature(const Descriptor& a, const Descriptor& b);
 
 struct VerdictItem {
-  std::string name;                  // may be left empty if known
-  std::uint32_t id = 0;              // cache id; 0 none
-  std::uint32_t count = 1;           // of ids in a row from `id` on, all of them known, if there is nothing else to say of them
-  bool known = false;                // every rank has heard of the id
+  std::string name;      // may be left empty if known
+  std::uint32_t id = 0;  // cache id; 0 none
+  // of ids in a row from `id` on, all of them known, if there is nothing else to say of them
+  std::uint32_t count = 1;
+  bool known = false;  // every rank has heard of the id
   // allgather: rows of each rank. alltoall: one number if every rank sends so much to every rank; else rows from each
   // rank (at the coordinator: the matrix, [from * size + to]).
   std::vector<std::uint64_t> sizes{};
@@ -70,15 +71,15 @@ struct VerdictItem {
 
 struct Verdict {
   enum class Kind : std::uint8_t { run, fail, all_joined } kind = Kind::run;
-  std::vector<VerdictItem> items;  // more than one to run: fused into one bucket
+  std::vector<VerdictItem> items;     // more than one to run: fused into one bucket
   std::vector<std::uint32_t> forget;  // ids that are no more, once the items are read
-  std::vector<int> absent;  // ranks of the set that have joined and did not submit the items
-  int last_joined = -1;     // all_joined: the last of them, as called in texts
+  std::vector<int> absent;            // ranks of the set that have joined and did not submit the items
+  int last_joined = -1;               // all_joined: the last of them, as called in texts
   // fail:
   ErrorKind error = ErrorKind::mismatch;
   std::string why;
   std::vector<int> ranks;  // whom it is about
-  bool early = false;  // some ranks have not submitted it: it fails there when they do
+  bool early = false;      // some ranks have not submitted it: it fails there when they do
 };
 
 // What rank `rank` of the set gets of a verdict: its column of a matrix.
@@ -99,11 +100,13 @@ class Coordinator {
   void join(int rank);
   // Rank `rank` gives up waiting for it: it fails everywhere, unless it has been agreed meanwhile.
   void withdraw(int rank, const std::string& name, const std::string& why);
-  void end();  // a rank is leaving: nothing more is agreed
+  void end();                     // a rank is leaving: nothing more is agreed
   std::vector<Verdict> decide();  // what has become due, in order
 
   std::uint64_t issued() const { return issued_; }
-  const std::string& name_under(std::uint32_t id) { return known_by(id).name; }  // that a rank may still use. Throws Error(internal)
+  const std::string& name_under(std::uint32_t id) {
+    return known_by(id).name;
+  }                                                   // that a rank may still use. Throws Error(internal)
   std::vector<int> missing(const std::string& name);  // who is yet to submit it, as called in texts
   struct Waiting {
     std::string name;
@@ -111,18 +114,18 @@ class Coordinator {
     std::vector<int> here, missing;  // ranks
   };
   std::vector<Waiting> waiting(std::int64_t before_ns);  // what was first submitted before, oldest first
-  std::size_t ids() const { return known_.size(); }  // remembered, forgotten ones not yet known to be so included
+  std::size_t ids() const { return known_.size(); }      // remembered, forgotten ones not yet known to be so included
 
  private:
-  struct Row {  // one name, waiting
+  struct Row {                          // one name, waiting
     const std::string* name = nullptr;  // its key
-    std::uint32_t id = 0;    // that ranks gave for it; 0: none
+    std::uint32_t id = 0;               // that ranks gave for it; 0: none
     Descriptor first;
     bool differs = false;
     std::unordered_map<int, Descriptor> others;  // of ranks that gave not the same bytes as the first
-    std::vector<char> here;  // by rank
+    std::vector<char> here;                      // by rank
     int count = 0;
-    bool complete = false;  // here, or joined, are all
+    bool complete = false;                           // here, or joined, are all
     std::vector<std::vector<std::uint64_t>> extras;  // by rank, if there are any; empty: absent
     std::uint64_t group = 0;
     std::uint32_t group_size = 1;
@@ -136,8 +139,8 @@ class Coordinator {
     bool forgotten = false;
     Row* row = nullptr;  // that waits under this id, if there is one
   };
-  struct Early {  // an operation that failed before all had submitted it
-    std::uint64_t number;  // of the verdict
+  struct Early {              // an operation that failed before all had submitted it
+    std::uint64_t number;     // of the verdict
     std::vector<char> owing;  // ranks whose submission is still to come
   };
   struct Draft {
@@ -148,7 +151,7 @@ class Coordinator {
   using FusionKey = std::pair<std::array<char, sizeof(Descriptor)>, std::vector<int>>;  // kind, and who is absent
   struct Decision {
     std::vector<Draft> drafts;
-    std::map<FusionKey, std::size_t> open;  // buckets that still take tensors
+    std::map<FusionKey, std::size_t> open;                    // buckets that still take tensors
     std::pair<const FusionKey, std::size_t>* last = nullptr;  // the entry used last: most tensors are alike
   };
 
@@ -195,14 +198,14 @@ class Coordinator {
   int joined_count_ = 0, last_joined_ = -1;
   std::unordered_map<std::string, Row> rows_;
   Spans spans_;
-  std::vector<Row*> complete_;  // ready everywhere, since the last decide()
-  std::vector<IdRange> complete_ids_;  // the same
+  std::vector<Row*> complete_;                                   // ready everywhere, since the last decide()
+  std::vector<IdRange> complete_ids_;                            // the same
   std::unordered_map<std::uint64_t, std::vector<Row*>> groups_;  // members that are complete
-  std::vector<Verdict> failures_;  // by withdraw(), since the last decide()
+  std::vector<Verdict> failures_;                                // by withdraw(), since the last decide()
   std::unordered_map<std::string, std::vector<Early>> early_;
   std::unordered_map<std::uint32_t, Known> known_;
   std::unordered_map<std::string, std::uint32_t> id_of_;
-  std::list<std::uint32_t> recent_;  // live ids, the last used first
+  std::list<std::uint32_t> recent_;                                // live ids, the last used first
   std::deque<std::pair<std::uint64_t, std::uint32_t>> forgotten_;  // (verdicts to have heard, id)
   std::uint32_t next_id_ = 1;
 };
@@ -211,8 +214,8 @@ class Coordinator {
 class KnownNames {
  public:
   std::uint32_t find(const std::string& name, const Descriptor& signature) const;  // 0: send it whole
-  const std::string& name_of(std::uint32_t id) const;  // throws Error(internal)
-  std::uint64_t forgets() const { return forgets_; }   // what find() gave is right until there are more
+  const std::string& name_of(std::uint32_t id) const;                              // throws Error(internal)
+  std::uint64_t forgets() const { return forgets_; }  // what find() gave is right until there are more
   void learn(std::uint32_t id, const std::string& name, const Descriptor& signature);
   void forget(std::uint32_t id);
 

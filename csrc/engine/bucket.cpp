@@ -98,7 +98,8 @@ Call call_of(const Agreed& part, const Channel& channel, const std::vector<int>&
                      std::accumulate(call.receive_counts.begin(), call.receive_counts.end(), std::size_t{0}));
       break;
     }
-    default: break;
+    default:
+      break;
   }
   return call;
 }
@@ -133,7 +134,8 @@ class SingleTask final : public Task {
 // Tensors that run together.
 class Fused : public Task {
  public:
-  Fused(const Context& context, std::vector<Agreed> parts) : parts_(std::move(parts)), context_(context), begun_ns_(now_ns()) {}
+  Fused(const Context& context, std::vector<Agreed> parts)
+      : parts_(std::move(parts)), context_(context), begun_ns_(now_ns()) {}
   void abandon() noexcept override {
     if (task_) task_->abandon();
   }
@@ -162,9 +164,11 @@ class Fused : public Task {
 // Worked on where they lie.
 class ScatteredTask final : public Fused {
  public:
-  ScatteredTask(const Context& context, Channel& channel, std::vector<Agreed> parts, Call fused) : Fused(context, std::move(parts)) {
+  ScatteredTask(const Context& context, Channel& channel, std::vector<Agreed> parts, Call fused)
+      : Fused(context, std::move(parts)) {
     fused.fragments.reserve(parts_.size());
-    for (const Agreed& part : parts_) fused.fragments.push_back({call(part).input, call(part).output, call(part).count});
+    for (const Agreed& part : parts_)
+      fused.fragments.push_back({call(part).input, call(part).output, call(part).count});
     task_ = channel.start(std::move(fused));
   }
   Progress advance() override {
@@ -178,7 +182,8 @@ class ScatteredTask final : public Fused {
 class PackedTask final : public Fused {
  public:
   PackedTask(const Context& context, Channel& channel, FusionBuffer& buffer, std::vector<Agreed> parts, Call fused)
-      : Fused(context, std::move(parts)), channel_(channel), buffer_(buffer.at_least(fused.count * item())), fused_(std::move(fused)) {
+      : Fused(context, std::move(parts)), channel_(channel), buffer_(buffer.at_least(fused.count * item())),
+        fused_(std::move(fused)) {
     fused_.input = fused_.output = buffer_;
   }
 
@@ -233,7 +238,8 @@ std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, Fusi
   if (parts.size() == 1) return std::make_unique<SingleTask>(channel, call_of(parts[0], channel, absent));
   Call fused = fused_call(parts, absent);
   if (parts[0].pending->stand_in) return std::make_unique<SingleTask>(channel, std::move(fused));
-  if (channel.takes_fragments(fused)) return std::make_unique<ScatteredTask>(context, channel, std::move(parts), std::move(fused));
+  if (channel.takes_fragments(fused))
+    return std::make_unique<ScatteredTask>(context, channel, std::move(parts), std::move(fused));
   return std::make_unique<PackedTask>(context, channel, buffer, std::move(parts), std::move(fused));
 }
 

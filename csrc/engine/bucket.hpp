@@ -1,14 +1,14 @@
-// One verdict to run, as a task: fused tensors are reduced in one call, where they lie if they stay on this host, else packed
-// and unpacked; a single one runs where it lies.
+// One verdict to run, as a task: fused tensors are reduced in one call, where they lie if they stay on this host, else
+// packed and unpacked; a single one runs where it lies.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "base/task.hpp"
+#include "call/channel.hpp"
 #include "engine/context.hpp"
-#include "task/channel.hpp"
-#include "task/task.hpp"
 
 namespace ringcomm {
 

@@ -6,8 +6,8 @@
 
 namespace ringcomm {
 
-// Gives the items of a verdict about to be sent their ids. An item that comes with one keeps it, unless an item before it
-// has made this rank forget it.
+// Gives the items of a verdict about to be sent their ids. An item that comes with one keeps it, unless an item before
+// it has made this rank forget it.
 void Coordinator::identify(Draft& draft) {
   if (draft.verdict.kind != Verdict::Kind::run) return;
   separate(draft);
@@ -36,7 +36,9 @@ void Coordinator::separate(Draft& draft) {
     return true;
   };
   const auto is_new = [](const VerdictItem& item) { return item.id == 0; };
-  if (std::none_of(items.begin(), items.end(), is_new) && (forgotten_.empty() || std::all_of(items.begin(), items.end(), safe))) return;
+  if (std::none_of(items.begin(), items.end(), is_new) &&
+      (forgotten_.empty() || std::all_of(items.begin(), items.end(), safe)))
+    return;
   std::vector<VerdictItem> each;
   for (VerdictItem& item : items) {
     const std::uint32_t count = std::exchange(item.count, 1);

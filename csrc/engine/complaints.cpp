@@ -15,11 +15,15 @@ std::optional<Error> Coordinator::complaint(const std::string& name, const Row& 
     if (std::string text = disagreement(all, ranks_); !text.empty()) return mismatch(text);
   }
   switch (static_cast<Collective>(row.first.collective)) {
-    case Collective::allgather: return mismatch(bad_rows(name, row));
-    case Collective::alltoall: return mismatch(bad_splits(name, row));
+    case Collective::allgather:
+      return mismatch(bad_rows(name, row));
+    case Collective::alltoall:
+      return mismatch(bad_splits(name, row));
     case Collective::broadcast:
-    case Collective::reduce: return root_is_absent(name, row);
-    default: return std::nullopt;
+    case Collective::reduce:
+      return root_is_absent(name, row);
+    default:
+      return std::nullopt;
   }
 }
 

@@ -21,20 +21,22 @@ namespace ringcomm {
 
 class PlanRun;
 
-// A named operation from submit() until it has finished; what its caller holds of it is the base. After submit() only the worker
-// touches the rest, and never the request and the signature. What each of many operations is asked for comes first: these
-// are as many places in memory as a model has parameters, and no cache keeps them from step to step.
+// A named operation from submit() until it has finished; what its caller holds of it is the base. After submit() only
+// the worker touches the rest, and never the request and the signature. What each of many operations is asked for comes
+// first: these are as many places in memory as a model has parameters, and no cache keeps them from step to step.
 struct Pending final : Operation {
-  explicit Pending(std::string name) : Operation(std::move(name)), name_hash(std::hash<std::string_view>()(this->name)) {}
+  explicit Pending(std::string name)
+      : Operation(std::move(name)), name_hash(std::hash<std::string_view>()(this->name)) {}
 
   const std::size_t name_hash;
-  bool join = false;                 // not a request: this rank has nothing more to give, until all have joined
-  bool stand_in = false;             // for what this rank, having joined, takes part in without having submitted it
+  bool join = false;      // not a request: this rank has nothing more to give, until all have joined
+  bool stand_in = false;  // for what this rank, having joined, takes part in without having submitted it
   bool agreed = false;
-  std::shared_ptr<PlanRun> plan;     // a plan's step, not a request
+  std::shared_ptr<PlanRun> plan;  // a plan's step, not a request
   std::int64_t submitted_ns = 0, sent_ns = 0;
-  std::int64_t withdrawn_ns = 0;     // when this rank asked to give it up; 0: it has not
-  int sent_in = -1;                  // the set in which it was sent last; after so many were forgotten there; as this id
+  std::int64_t withdrawn_ns = 0;  // when this rank asked to give it up; 0: it has not
+  // the set in which it was sent last; after so many were forgotten there; as this id
+  int sent_in = -1;
   std::uint32_t sent_as = 0;
   std::uint64_t sent_at = 0;
   std::uint32_t group_size = 1;
@@ -46,7 +48,7 @@ struct Pending final : Operation {
     plan.reset();
     finish(std::move(error));
   }
-  void renew() {                     // for another submission; nobody else holds this
+  void renew() {  // for another submission; nobody else holds this
     Operation::renew();
     sent_ns = withdrawn_ns = 0;
     agreed = false;
@@ -59,7 +61,9 @@ struct SameName {
   using is_transparent = void;
   std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
   std::size_t operator()(const PendingPtr& pending) const { return pending->name_hash; }
-  bool operator()(const PendingPtr& a, const PendingPtr& b) const { return a == b || (a->name_hash == b->name_hash && a->name == b->name); }
+  bool operator()(const PendingPtr& a, const PendingPtr& b) const {
+    return a == b || (a->name_hash == b->name_hash && a->name == b->name);
+  }
   bool operator()(const PendingPtr& a, std::string_view name) const { return a->name == name; }
   bool operator()(std::string_view name, const PendingPtr& a) const { return a->name == name; }
 };
@@ -73,7 +77,7 @@ struct Context {
   const TagMap tags;
   std::mutex mutex;  // guards what user threads and the worker share; held briefly, never while anything is called back
   std::size_t open = 0;  // operations in flight in all sets; guarded
-  Control control;  // the worker's
+  Control control;       // the worker's
 
   int rank() const { return transport->rank(); }
   void traced(const char* category, const std::string& name, std::int64_t begin, std::int64_t end,

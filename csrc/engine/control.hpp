@@ -30,8 +30,8 @@ class Control {
   void flush();                               // what was sent goes out now
   // Takes what has arrived; true if there was something. Posts the receive if need be.
   bool receive(const std::function<void(int peer, Record record)>& handle);
-  bool sending();                             // is anything still on its way out?
-  void close() noexcept;                      // forgets everything; nothing is received any more
+  bool sending();         // is anything still on its way out?
+  void close() noexcept;  // forgets everything; nothing is received any more
 
  private:
   struct Outgoing {
@@ -43,7 +43,7 @@ class Control {
   Transport& transport_;
   std::unordered_map<int, Bytes> outbox_;
   std::deque<Outgoing> outgoing_;
-  std::unordered_map<int, Bytes> partial_;    // by sender: messages of which more follows
+  std::unordered_map<int, Bytes> partial_;  // by sender: messages of which more follows
   Bytes incoming_;
   Ticket listening_ = kNoTicket;
   bool closed_ = false;

@@ -19,7 +19,8 @@ bool same_signature(const Descriptor& a, const Descriptor& b) {
 
 void append(std::vector<Ready>& entries, Ready&& entry) {
   const auto alone = [](const Ready& one) { return one.id != 0 && one.extra.empty() && one.group_size <= 1; };
-  if (!entries.empty() && alone(entry) && alone(entries.back()) && entries.back().id + entries.back().count == entry.id) {
+  if (!entries.empty() && alone(entry) && alone(entries.back()) &&
+      entries.back().id + entries.back().count == entry.id) {
     entries.back().count += entry.count;
   } else {
     entries.push_back(std::move(entry));
@@ -54,12 +55,8 @@ Verdict seen_by(const Verdict& verdict, int rank, int size) {
 }
 
 Coordinator::Coordinator(std::vector<int> ranks, std::size_t fusion_bytes, std::size_t cache_capacity)
-    : ranks_(std::move(ranks)),
-      fusion_bytes_(fusion_bytes),
-      cache_capacity_(cache_capacity),
-      heard_(ranks_.size(), 0),
-      joined_(ranks_.size(), 0),
-      spans_(ranks_.size()) {}
+    : ranks_(std::move(ranks)), fusion_bytes_(fusion_bytes), cache_capacity_(cache_capacity), heard_(ranks_.size(), 0),
+      joined_(ranks_.size(), 0), spans_(ranks_.size()) {}
 
 void Coordinator::end() {
   ended_ = true;

@@ -111,7 +111,8 @@ void Coordinator::add(IdRange ids, Decision& decision) {
 // An open bucket of its kind, or a verdict of its own.
 Coordinator::Draft& Coordinator::draft_for(const Descriptor& d, std::vector<int> absent, Decision& decision) {
   const std::size_t bytes = d.count * size_of(static_cast<DType>(d.dtype));
-  const bool fusable = static_cast<Collective>(d.collective) == Collective::allreduce && !is_plan(d) && bytes < fusion_bytes_;
+  const bool fusable =
+      static_cast<Collective>(d.collective) == Collective::allreduce && !is_plan(d) && bytes < fusion_bytes_;
   Draft* draft = fusable ? open_draft(d, absent, bytes, decision) : nullptr;
   if (!draft) {
     draft = &decision.drafts.emplace_back();
@@ -122,13 +123,15 @@ Coordinator::Draft& Coordinator::draft_for(const Descriptor& d, std::vector<int>
 }
 
 // The draft that takes tensors of this kind, if it has room for one more; else the next one will.
-Coordinator::Draft* Coordinator::open_draft(const Descriptor& d, const std::vector<int>& absent, std::size_t bytes, Decision& decision) {
+Coordinator::Draft* Coordinator::open_draft(const Descriptor& d, const std::vector<int>& absent, std::size_t bytes,
+                                            Decision& decision) {
   const auto kind = kind_of(d);
   if (!decision.last || decision.last->first.first != kind || decision.last->first.second != absent) {
     decision.last = &*decision.open.try_emplace({kind, absent}, decision.drafts.size()).first;
   }
   std::size_t& place = decision.last->second;
-  if (place < decision.drafts.size() && decision.drafts[place].bytes + bytes <= fusion_bytes_) return &decision.drafts[place];
+  if (place < decision.drafts.size() && decision.drafts[place].bytes + bytes <= fusion_bytes_)
+    return &decision.drafts[place];
   place = decision.drafts.size();
   return nullptr;
 }

@@ -33,12 +33,12 @@
 // leaver does not know.
 //
 // A leaver with operations in flight must not just go: one of them may have been agreed already, and its peers would
-// wait for its data. It sends GOING; the coordinator ends the set's agreement, and answers CONFIRMED. Messages between two ranks
-// keep their order, so by then the leaver has heard every verdict that includes it. It executes these, fails the rest
-// with Error(shut_down), and leaves as above. It waits at most 5 s without progress for the confirmation, for a
-// coordinator that sleeps does not answer. Then it leaves anyway, and that too is safe: if its operations become agreed
-// afterwards, that verdict has a number above the n that LEAVE told, so peers do not begin it or abandon it. Its set is
-// of no use to anybody then, so nothing is lost with data that was half moved.
+// wait for its data. It sends GOING; the coordinator ends the set's agreement, and answers CONFIRMED. Messages between
+// two ranks keep their order, so by then the leaver has heard every verdict that includes it. It executes these, fails
+// the rest with Error(shut_down), and leaves as above. It waits at most 5 s without progress for the confirmation, for
+// a coordinator that sleeps does not answer. Then it leaves anyway, and that too is safe: if its operations become
+// agreed afterwards, that verdict has a number above the n that LEAVE told, so peers do not begin it or abandon it. Its
+// set is of no use to anybody then, so nothing is lost with data that was half moved.
 //
 // Stalls. After stall_fail_seconds a rank withdraws an operation. If not all ranks had submitted it, the coordinator
 // issues a verdict that fails it, also for ranks whose submission is yet to come: they remember, and fail it when it is
@@ -92,7 +92,6 @@ bool is_small(const Call& call) {
 }  // namespace
 
 // ---- the state's side of submission and sets
-// -------------------------------------------------------------------------
 
 int Engine::State::add_set(std::vector<int> ranks, std::shared_ptr<Node> node, int slot) {
   const int size = context.transport->size();
@@ -197,7 +196,6 @@ void Engine::State::submit(NamedSet& set, const std::vector<PendingPtr>& request
 }
 
 // ---- the engine
-// ------------------------------------------------------------------------------------------------------
 
 Engine::Engine(std::shared_ptr<Worker> worker, std::shared_ptr<Transport> transport, EngineConfig config)
     : state_(std::make_shared<State>(std::move(worker), std::move(transport), std::move(config))) {

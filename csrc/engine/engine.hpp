@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "call/channel.hpp"
 #include "engine/operation.hpp"
 #include "engine/worker.hpp"
-#include "task/channel.hpp"
 
 namespace ringcomm {
 
@@ -32,11 +32,11 @@ struct Named {
 struct PlanBucket {
   DType dtype = DType::float32;
   std::size_t count = 0;
-  void* data = nullptr;             // reduced in place
+  void* data = nullptr;  // reduced in place
 };
 
 struct Pending;  // a request and what has become of it
-class Plan;  // the buckets of a training step
+class Plan;      // the buckets of a training step
 class PlanRun;
 class NamedSet;
 
@@ -57,8 +57,8 @@ class Engine {
   // Any thread. Throws Error(invalid) for a name that is in flight already, Error(shut_down) after leave(). After a
   // fatal error, the operation returned has failed with it.
   std::shared_ptr<Operation> submit(int set, Named request);
-  // A request made once and submitted often, each time in place of another array or the same. One thread at a time; `prepared`
-  // is used itself while nobody else holds it or its Operation, else replaced by another like it.
+  // A request made once and submitted often, each time in place of another array or the same. One thread at a time;
+  // `prepared` is used itself while nobody else holds it or its Operation, else replaced by another like it.
   static std::shared_ptr<Pending> prepare(Named request);
   std::shared_ptr<Operation> submit(int set, std::shared_ptr<Pending>& prepared, void* data);
   // All of it runs together, in one agreement.
@@ -94,13 +94,13 @@ class Plan {
   Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set, std::shared_ptr<PlanRun> run);
   ~Plan();
   void begin();  // the step starts here; agreement goes out. Throws Error(invalid) while a step is under way
-  void ready(
-      std::size_t bucket);  // filled; runs when everything before it in the plan has run. Begins the step if need be
+  // filled; runs when everything before it in the plan has run. Begins the step if need be
+  void ready(std::size_t bucket);
   // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had it.
   // Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
   std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
   bool bucket_done(std::size_t bucket) const;  // in the step begun last
-  void close();  // throws Error(invalid) while a step is under way
+  void close();                                // throws Error(invalid) while a step is under way
 
  private:
   std::shared_ptr<Engine::State> engine_;

@@ -41,7 +41,8 @@ bool NamedSet::step() {
     if (!current_) {
       current_ = std::move(queue_.front());
       queue_.pop_front();
-      if (!current_->parts.empty()) task_ = make_bucket(context_, *channel_, buffer_, current_->parts, current_->absent);
+      if (!current_->parts.empty())
+        task_ = make_bucket(context_, *channel_, buffer_, current_->parts, current_->absent);
     }
     if (current_->last_joined >= 0) return end_join(current_->last_joined);
     if (!task_) {
@@ -128,8 +129,8 @@ void NamedSet::die(const Error& error) {
   }
   for (const PendingPtr& pending : all()) {
     if (by_leave && pending->plan && pending->agreed) continue;
-    finish(pending, std::make_exception_ptr(
-                        Error(error.kind(), "'" + pending->name + "': " + error.what(), error.ranks())));
+    finish(pending,
+           std::make_exception_ptr(Error(error.kind(), "'" + pending->name + "': " + error.what(), error.ranks())));
   }
 }
 
@@ -143,8 +144,8 @@ void NamedSet::go() {
     if (in_flight_.empty()) return;
   }
   for (const PendingPtr& pending : unsent) {
-    finish(pending, std::make_exception_ptr(
-                        Error(ErrorKind::shut_down, "'" + pending->name + "' was in flight at shutdown")));
+    finish(pending,
+           std::make_exception_ptr(Error(ErrorKind::shut_down, "'" + pending->name + "' was in flight at shutdown")));
   }
   if (coordinates()) {
     take_going(context_.rank());

@@ -79,7 +79,8 @@ bool NamedSet::hear_run(Verdict& verdict) {
       if (!absent) context_.traced("agree", pending->name, pending->sent_ns, now);
       if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
       if (pending->plan) {
-        pending->plan->agree(pending, verdict.absent);  // has its own channel, so nothing of this set's stream waits for it
+        // has its own channel, so nothing of this set's stream waits for it
+        pending->plan->agree(pending, verdict.absent);
       } else {
         decided.parts.push_back({std::move(pending), std::move(item.sizes)});
       }

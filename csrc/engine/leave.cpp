@@ -8,8 +8,8 @@ namespace ringcomm {
 
 namespace {
 constexpr std::int64_t kWithdrawal = 5'000'000'000;  // ns that a leaver waits for the coordinator while nothing moves
-constexpr std::int64_t kGoodbye = 1'000'000'000;  // ns for the goodbyes to get out
-constexpr std::int64_t kAtMost = 60'000'000'000;  // ns in all, however much still moves
+constexpr std::int64_t kGoodbye = 1'000'000'000;     // ns for the goodbyes to get out
+constexpr std::int64_t kAtMost = 60'000'000'000;     // ns in all, however much still moves
 }  // namespace
 
 void Engine::State::leave() {

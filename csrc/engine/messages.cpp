@@ -83,14 +83,14 @@ E checked(std::uint8_t value, std::size_t count) {
 constexpr std::size_t kErrorKinds = static_cast<std::size_t>(ErrorKind::interrupted) + 1;
 
 // ---- entries
-// ---------------------------------------------------------------------------------------------------------
 
 enum : std::uint8_t { kCached = 1, kExtra = 2, kGrouped = 4, kRange = 8 };
 
 void write(Writer& w, const Ready& r) {
   const bool grouped = r.group_size > 1;
   const bool range = r.count > 1;
-  w.put(static_cast<std::uint8_t>((r.id ? kCached : 0) | (r.extra.empty() ? 0 : kExtra) | (grouped ? kGrouped : 0) | (range ? kRange : 0)));
+  w.put(static_cast<std::uint8_t>((r.id ? kCached : 0) | (r.extra.empty() ? 0 : kExtra) | (grouped ? kGrouped : 0) |
+                                  (range ? kRange : 0)));
   if (r.id) {
     w.put(r.id);
   } else {
@@ -136,7 +136,7 @@ enum : std::uint8_t { kKnown = 1, kSizes = 2, kSigned = 4, kIds = 8 };
 
 void write(Writer& w, const VerdictItem& item) {
   w.put(static_cast<std::uint8_t>((item.known ? kKnown : 0) | (item.sizes.empty() ? 0 : kSizes) |
-                                   (item.signature ? kSigned : 0) | (item.count > 1 ? kIds : 0)));
+                                  (item.signature ? kSigned : 0) | (item.count > 1 ? kIds : 0)));
   w.put(item.id);
   if (item.count > 1) w.put(item.count);
   if (!item.known) w.text(item.name);
@@ -188,7 +188,6 @@ Verdict read_verdict(Reader& r) {
 }
 
 // ---- records
-// ---------------------------------------------------------------------------------------------------------
 
 void write(Writer& w, const ReadyRecord& r) {
   w.put(r.set);
@@ -268,9 +267,12 @@ Record read_record(Reader& r) {
       record.why = r.text();
       return record;
     }
-    case 3: return GoingRecord{r.get<std::uint32_t>()};
-    case 4: return ConfirmedRecord{r.get<std::uint32_t>()};
-    case 5: return read_leave(r);
+    case 3:
+      return GoingRecord{r.get<std::uint32_t>()};
+    case 4:
+      return ConfirmedRecord{r.get<std::uint32_t>()};
+    case 5:
+      return read_leave(r);
     case 6: {
       AbortRecord record;
       record.kind = checked<ErrorKind>(r.get<std::uint8_t>(), kErrorKinds);
@@ -278,8 +280,10 @@ Record read_record(Reader& r) {
       record.ranks = r.list<int>();
       return record;
     }
-    case 7: return JoinRecord{r.get<std::uint32_t>()};
-    default: malformed();
+    case 7:
+      return JoinRecord{r.get<std::uint32_t>()};
+    default:
+      malformed();
   }
 }
 

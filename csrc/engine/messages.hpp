@@ -36,11 +36,12 @@ struct ConfirmedRecord {  // from the coordinator: after this, no verdict comes
 };
 struct SetEnd {
   std::uint32_t set = 0;
-  std::uint64_t executed = 0;  // verdicts
+  std::uint64_t executed = 0;                                // verdicts
   std::vector<std::pair<std::string, std::uint64_t>> steps;  // of plans, completed
-  std::vector<int> because;  // of ranks that had left the set before; empty: the sender is the first, as far as it knows
+  // of ranks that had left the set before; empty: the sender is the first, as far as it knows
+  std::vector<int> because;
 };
-struct LeaveRecord {  // to every rank: the sender executes so much in these sets, and nothing more
+struct LeaveRecord {     // to every rank: the sender executes so much in these sets, and nothing more
   bool entirely = true;  // it leaves the job; else only these sets
   std::vector<SetEnd> sets;
 };
@@ -58,7 +59,7 @@ using Record = std::variant<ReadyRecord, VerdictRecord, WithdrawRecord, GoingRec
                             AbortRecord, JoinRecord>;
 using Bytes = std::vector<std::byte>;
 
-void encode(const Record& record, Bytes& out);  // appends
+void encode(const Record& record, Bytes& out);              // appends
 std::vector<Record> decode(std::span<const std::byte> in);  // all of it; throws Error(transport) if it is malformed
 
 }  // namespace ringcomm

@@ -78,7 +78,8 @@ bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*inter
     if (worker.threaded()) {
       const double longest = std::min(left, kAsk);
       const auto over = [&] { return operation.done(); };
-      if (!worker.assist(over, std::chrono::nanoseconds(static_cast<std::int64_t>(longest * 1e9)))) operation.wait(longest);
+      if (!worker.assist(over, std::chrono::nanoseconds(static_cast<std::int64_t>(longest * 1e9))))
+        operation.wait(longest);
     } else if (worker.help()) {
       backoff.reset();
     } else {

@@ -18,8 +18,8 @@ class Operation {
   explicit Operation(std::string name) : name(std::move(name)) {}
   bool done() const { return done_.load(std::memory_order_acquire); }
   bool wait(double seconds);  // true once done; negative: for ever; never throws what the operation met
-  void finish(std::exception_ptr error = nullptr);  // the first one counts
-  void renew();  // as if new; nobody else holds it
+  void finish(std::exception_ptr error = nullptr);     // the first one counts
+  void renew();                                        // as if new; nobody else holds it
   std::exception_ptr error() const { return error_; }  // after done()
 
   const std::string name;

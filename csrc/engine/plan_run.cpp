@@ -9,14 +9,8 @@ namespace ringcomm {
 
 PlanRun::PlanRun(Context& context, NamedSet& set, PlanShape shape, int stream, std::unique_ptr<Channel> channel,
                  std::uint64_t steps)
-    : context_(context),
-      set_(set),
-      shape_(std::move(shape)),
-      stream_(stream),
-      signature_(make_signature()),
-      ready_(shape_.buckets.size()),
-      channel_(std::move(channel)),
-      steps_(steps) {}
+    : context_(context), set_(set), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
+      ready_(shape_.buckets.size()), channel_(std::move(channel)), steps_(steps) {}
 
 // What must be equal on every rank; the stream too, for it names the tags.
 Descriptor PlanRun::make_signature() const {
@@ -43,7 +37,6 @@ Descriptor PlanRun::make_signature() const {
 }
 
 // ---- the caller's thread
-// ---------------------------------------------------------------------------------------------
 
 PendingPtr PlanRun::prepare() {
   for (auto& flag : ready_) flag.store(0, std::memory_order_relaxed);
@@ -82,7 +75,6 @@ std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present) {
 }
 
 // ---- the worker
-// ------------------------------------------------------------------------------------------------------
 
 void PlanRun::agree(PendingPtr pending, std::vector<int> absent) {
   agreed_.push_back({std::move(pending), std::move(absent)});
@@ -140,7 +132,8 @@ bool PlanRun::start_next() {
 
 Call PlanRun::flags_call() {
   flags_.assign(shape_.items, 0);
-  if (!stands_in()) std::transform(present_.begin(), present_.end(), flags_.begin(), [](auto flag) { return flag != 0; });
+  if (!stands_in())
+    std::transform(present_.begin(), present_.end(), flags_.begin(), [](auto flag) { return flag != 0; });
   Call call;
   call.dtype = DType::int32;
   call.input = call.output = stands_in() ? nullptr : flags_.data();

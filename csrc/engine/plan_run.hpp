@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "call/channel.hpp"
 #include "engine/context.hpp"
 #include "engine/set.hpp"
-#include "task/channel.hpp"
 
 namespace ringcomm {
 
@@ -35,8 +35,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   const Descriptor& signature() const { return signature_; }
   int stream() const { return stream_; }
 
-  // ---- the caller's thread ----
-  PendingPtr prepare();                // a new step, to be submitted
+  // ---- the caller's thread
+  PendingPtr prepare();                  // a new step, to be submitted
   bool begun() const { return begun_; }  // by the caller; false again after finish()
   bool stepping() const { return begun_ || (step_ && !step_->done()); }
   void ready(std::size_t bucket);
@@ -44,19 +44,19 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool bucket_done(std::size_t bucket) const { return bucket < done_.load(std::memory_order_acquire); }
   void fail_step(std::exception_ptr error);  // it could not be submitted
 
-  // ---- the worker ----
+  // ---- the worker
   // A stand-in: this rank has joined, and answers without data. `absent`: all that have. Steps run in the order agreed.
   void agree(PendingPtr pending, std::vector<int> absent);
-  bool turn();                         // true if anything moved. Throws what is fatal
+  bool turn();  // true if anything moved. Throws what is fatal
   bool moving() const { return task_ != nullptr; }
-  bool answering() const;              // a step as a stand-in is under way
+  bool answering() const;  // a step as a stand-in is under way
   bool finishing() const { return finishing_.load(std::memory_order_acquire); }
-  std::uint64_t steps() const { return steps_.load(); }  // completed; any thread
+  std::uint64_t steps() const { return steps_.load(); }                            // completed; any thread
   void take_end(const std::vector<std::pair<std::string, std::uint64_t>>& steps);  // of a rank that leaves
-  void drop() noexcept;                // what is agreed is given up
+  void drop() noexcept;                                                            // what is agreed is given up
 
  private:
-  bool start_next();                   // false: nothing can start
+  bool start_next();  // false: nothing can start
   struct Step {
     PendingPtr pending;
     std::vector<int> absent;
@@ -83,9 +83,9 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   PendingPtr step_;
   // The worker's.
   std::unique_ptr<Channel> channel_;
-  std::deque<Step> agreed_;            // the first one runs
+  std::deque<Step> agreed_;  // the first one runs
   std::size_t next_ = 0;
-  bool flagged_ = false;               // the flags have been summed
+  bool flagged_ = false;  // the flags have been summed
   std::vector<std::int32_t> flags_;
   std::unique_ptr<Task> task_;
   std::atomic<std::uint64_t> steps_;

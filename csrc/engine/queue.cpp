@@ -62,7 +62,8 @@ Progress CallQueue::turn() {
       }
     } catch (...) {
       moved = true;
-      channel_->end_after(Error(ErrorKind::transport, "an earlier call failed on this rank alone"));  // out of memory: its peers are ahead
+      // out of memory: its peers are ahead
+      channel_->end_after(Error(ErrorKind::transport, "an earlier call failed on this rank alone"));
       fail_all(std::current_exception());
     }
   }

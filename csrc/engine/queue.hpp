@@ -7,9 +7,9 @@
 #include <memory>
 #include <mutex>
 
+#include "call/channel.hpp"
 #include "engine/operation.hpp"
 #include "engine/worker.hpp"
-#include "task/channel.hpp"
 
 namespace ringcomm {
 

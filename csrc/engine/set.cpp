@@ -18,11 +18,7 @@ std::exception_ptr named(const std::string& name, const Error& error) {
 }  // namespace
 
 NamedSet::NamedSet(Context& context, int id, int place, std::vector<int> ranks_in, std::shared_ptr<Node> node, int slot)
-    : id(id),
-      place(place),
-      me(place_of(ranks_in, context.rank())),
-      ranks(std::move(ranks_in)),
-      context_(context),
+    : id(id), place(place), me(place_of(ranks_in, context.rank())), ranks(std::move(ranks_in)), context_(context),
       buffer_(node) {
   plans.resize(static_cast<std::size_t>(context.tags.plans()));
   if (me < 0) return;
@@ -41,8 +37,8 @@ int NamedSet::index_of(int rank) const {
 
 void NamedSet::insert(PendingPtr pending) {
   if (!in_flight_.insert(pending).second) {
-    throw Error(ErrorKind::invalid, "an operation named '" + pending->name +
-                                        "' is already in flight: wait for it, or choose another name");
+    throw Error(ErrorKind::invalid,
+                "an operation named '" + pending->name + "' is already in flight: wait for it, or choose another name");
   }
   joining_ |= pending->join;
   inbox_.push_back(std::move(pending));
@@ -103,7 +99,6 @@ void NamedSet::announce(Pending& pending, std::exception_ptr error) {
 }
 
 // ---- what became ready here
-// ------------------------------------------------------------------------------------------
 
 bool NamedSet::send_ready() {
   std::vector<PendingPtr> fresh;
@@ -182,7 +177,6 @@ Ready NamedSet::ready_of(const PendingPtr& pending) {
 }
 
 // ---- the coordinator
-// -------------------------------------------------------------------------------------------------
 
 void NamedSet::take(int rank, ReadyRecord&& record) {
   const int index = index_of(rank);
@@ -191,7 +185,8 @@ void NamedSet::take(int rank, ReadyRecord&& record) {
     if (trace().enabled()) {
       const std::int64_t now = now_ns();
       for (std::uint32_t i = 0; i < entry.count; ++i) {
-        context_.traced("ready", entry.id ? coordinator_->name_under(entry.id + i) : entry.name, now, now, 0, "rank " + std::to_string(rank));
+        context_.traced("ready", entry.id ? coordinator_->name_under(entry.id + i) : entry.name, now, now, 0,
+                        "rank " + std::to_string(rank));
       }
     }
     coordinator_.value().ready(index, record.heard, entry);

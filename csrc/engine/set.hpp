@@ -34,8 +34,8 @@ class NamedSet {
   const std::vector<int> ranks;
   bool coordinates() const { return me == 0; }
 
-  // ---- any thread, with the context's mutex held ----
-  void insert(PendingPtr pending);         // throws Error(invalid) if its name is in flight
+  // ---- any thread, with the context's mutex held
+  void insert(PendingPtr pending);           // throws Error(invalid) if its name is in flight
   bool joining() const { return joining_; }  // this rank has joined, and not all have
   bool in_flight(const std::string& name) const { return in_flight_.contains(name); }
   std::size_t in_flight() const { return in_flight_.size(); }
@@ -44,23 +44,23 @@ class NamedSet {
   std::size_t plans_made = 0;
   std::map<std::string, std::uint64_t> past_steps;  // of closed plans, by name
 
-  // ---- the worker ----
-  void take(int rank, ReadyRecord&& record);     // here is the coordinator
+  // ---- the worker
+  void take(int rank, ReadyRecord&& record);  // here is the coordinator
   void take(int rank, const WithdrawRecord& record);
   void take_join(int rank);
   void take_going(int rank);
   void take_confirmed() { confirmed_ = true; }
   void hear(VerdictRecord&& record);
-  void take_end(int rank, const SetEnd& end);    // a rank does so much, and nothing more
+  void take_end(int rank, const SetEnd& end);  // a rank does so much, and nothing more
 
-  bool send_ready();                             // what was submitted since the last turn; true if anything
+  bool send_ready();  // what was submitted since the last turn; true if anything
   bool decide();
-  bool execute();                                // true if anything moved. Throws what is fatal
+  bool execute();  // true if anything moved. Throws what is fatal
   bool moving() const;
 
   void check_stall(std::int64_t now);
-  void go();                                     // this rank leaves: withdraw everything
-  bool settled() const;                          // after go(): nothing that could still complete is under way
+  void go();             // this rank leaves: withdraw everything
+  bool settled() const;  // after go(): nothing that could still complete is under way
   SetEnd end() const;
   // Fails everything, now and later. The text gets the operation's name in front.
   void die(const Error& error);
@@ -85,14 +85,14 @@ class NamedSet {
   void release(const std::string& name);
   void tell(std::vector<Verdict>&& verdicts, std::uint64_t first);
   void send_join();
-  bool step();                                   // of the current verdict; true if anything moved
+  bool step();  // of the current verdict; true if anything moved
   bool end_join(int last);
-  bool answering() const;                        // in some plan's step, for ranks that still have data
+  bool answering() const;  // in some plan's step, for ranks that still have data
   void end_current(const std::exception_ptr& error);
   void withdraw(Pending& pending, std::int64_t now);
   void warn(std::vector<PendingPtr> waiting, std::int64_t now);
   Ready ready_of(const PendingPtr& pending);
-  std::uint32_t id_of(Pending& pending) const;   // 0: it has none
+  std::uint32_t id_of(Pending& pending) const;  // 0: it has none
   int index_of(int rank) const;
 
   Context& context_;
@@ -106,14 +106,14 @@ class NamedSet {
   std::unordered_map<std::uint32_t, PendingPtr> sent_;  // by id: what waits under it; null: nothing does
   std::unique_ptr<Channel> channel_;
   FusionBuffer buffer_;
-  std::uint64_t heard_ = 0, executed_ = 0;       // verdicts
-  std::uint64_t told_ = 0;                       // how many of these the coordinator has been told
-  bool joined_ = false;                          // the coordinator has been told that this rank gives nothing more
-  std::deque<Decided> queue_;                    // heard, not yet executed
-  std::unique_ptr<Task> task_;                   // of current_
+  std::uint64_t heard_ = 0, executed_ = 0;  // verdicts
+  std::uint64_t told_ = 0;                  // how many of these the coordinator has been told
+  bool joined_ = false;                     // the coordinator has been told that this rank gives nothing more
+  std::deque<Decided> queue_;               // heard, not yet executed
+  std::unique_ptr<Task> task_;              // of current_
   std::optional<Decided> current_;
   std::unordered_map<std::string, std::deque<std::exception_ptr>> doomed_;  // failed before they were submitted here
-  std::map<std::string, std::exception_ptr> abandoned_;  // given up without the coordinator's word
+  std::map<std::string, std::exception_ptr> abandoned_;                     // given up without the coordinator's word
   std::vector<PendingPtr> held_;  // submitted under such a name since; sent once the word has come
   std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();  // verdicts that every leaver has executed
   std::vector<int> leavers_;

@@ -16,10 +16,14 @@ void put(char (&field)[N], const std::string& text) {
 std::size_t agreed_count(const Named& request) {
   switch (request.call.collective) {
     case Collective::allgather:
-    case Collective::alltoall: return request.row;
-    case Collective::reducescatter: return request.rows * request.row;
-    case Collective::barrier: return 0;
-    default: return request.call.count;
+    case Collective::alltoall:
+      return request.row;
+    case Collective::reducescatter:
+      return request.rows * request.row;
+    case Collective::barrier:
+      return 0;
+    default:
+      return request.call.count;
   }
 }
 

@@ -1,5 +1,5 @@
-// Cache ids in a row that ranks have ready together: names submitted in the same order step after step, as those of a model
-// are, have such ids, for they were given in that order. So many of them cost the coordinator what one does.
+// Cache ids in a row that ranks have ready together: names submitted in the same order step after step, as those of a
+// model are, have such ids, for they were given in that order. So many of them cost the coordinator what one does.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ class Spans {
   };
 
   explicit Spans(std::size_t ranks) : ranks_(ranks) {}
-  // `rank` has these ready. What all ranks have now is taken out and appended to `complete`. Throws Error(internal) if it has told
-  // of one before.
+  // `rank` has these ready. What all ranks have now is taken out and appended to `complete`. Throws Error(internal) if
+  // it has told of one before.
   void tell(int rank, IdRange ids, std::int64_t now_ns, std::vector<IdRange>& complete);
   std::optional<Span> take(std::uint32_t id);          // out of the others it was with
   std::vector<Span> take_since(std::int64_t last_ns);  // those of which a rank told first by then

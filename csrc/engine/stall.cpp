@@ -44,7 +44,8 @@ void NamedSet::check_stall(std::int64_t now) {
 void NamedSet::warn(std::vector<PendingPtr> waiting, std::int64_t now) {
   std::vector<std::string> lines;
   if (coordinator_) {
-    for (const auto& [name, since_ns, here, missing] : coordinator_->waiting(now - nanoseconds(context_.config.stall_warn_seconds))) {
+    for (const auto& [name, since_ns, here, missing] :
+         coordinator_->waiting(now - nanoseconds(context_.config.stall_warn_seconds))) {
       const std::string who = missing.empty() ? "all ranks, but not others of its group"
                                               : rank_text(here) + ", not by " + rank_text(missing);
       lines.push_back("'" + name + "' since " + seconds_text(now - since_ns) + ": submitted by " + who);
@@ -63,7 +64,8 @@ void NamedSet::warn(std::vector<PendingPtr> waiting, std::int64_t now) {
   if (lines.size() > kMostNames) text += "\n  and " + std::to_string(lines.size() - kMostNames) + " more";
   const std::string first = std::to_string(ranks[0]);
   if (!coordinator_) {
-    text += "\n  rank " + first + " tells who has not submitted them; if it says nothing, then rank " + first + " itself has not";
+    text += "\n  rank " + first + " tells who has not submitted them; if it says nothing, then rank " + first +
+            " itself has not";
   }
   std::fprintf(stderr, "%s\n", text.c_str());
 }

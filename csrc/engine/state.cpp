@@ -78,7 +78,6 @@ bool Engine::State::still_busy() {
 }
 
 // ---- messages
-// --------------------------------------------------------------------------------------------------------
 
 NamedSet* Engine::State::live(std::uint32_t id) {
   const auto found = live_.find(static_cast<int>(id));
@@ -144,7 +143,6 @@ void Engine::State::welcome(NamedSet& set) {
 }
 
 // ---- the end
-// ---------------------------------------------------------------------------------------------------------
 
 // Fatal: everything fails with it, here, and on the peers by a message that may or may not reach them.
 void Engine::State::fail(const Error& error) noexcept {

@@ -18,18 +18,18 @@ namespace ringcomm {
 struct Engine::State final : public Source {
   State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config);
 
-  // ---- any thread ----
+  // ---- any thread
   int add_set(std::vector<int> ranks, std::shared_ptr<Node> node, int slot);
   void remove_set(int id);
-  std::shared_ptr<NamedSet> find(int id);  // the mutex is held. Throws Error(invalid)
+  std::shared_ptr<NamedSet> find(int id);      // the mutex is held. Throws Error(invalid)
   void check_open(const NamedSet& set) const;  // the mutex is held. Throws what submit() throws for any name
   // Throws as Engine::submit; after a fatal error the operations have failed. Several: all or none.
   void submit(int set, const PendingPtr& request);
   void submit(NamedSet& set, const std::vector<PendingPtr>& requests);
   void leave();
-  void close();                            // after the worker has let go of this
+  void close();  // after the worker has let go of this
 
-  // ---- the worker ----
+  // ---- the worker
   Progress turn() override;
   bool moving_data() override;
 
@@ -43,29 +43,29 @@ struct Engine::State final : public Source {
   enum class Leaving : std::uint8_t { no, asked, withdrawing, saying };
 
   Progress give_turn();
-  bool refresh();                          // false: nothing to do
+  bool refresh();  // false: nothing to do
   bool still_busy();
   void handle(int peer, Record&& record);
   void handle_leave(int peer, LeaveRecord&& record);
-  NamedSet* live(std::uint32_t id);        // null: removed
+  NamedSet* live(std::uint32_t id);  // null: removed
   bool not_yet(const Record& record) const;
-  void welcome(NamedSet& set);             // a set that is new to the worker
+  void welcome(NamedSet& set);  // a set that is new to the worker
   void fail(const Error& error) noexcept;
   bool leave_turn(bool moved_data);
   void say_goodbye();
 
   // Guarded.
   int next_set_ = 0, next_place_ = 0;
-  std::uint64_t version_ = 1;              // of `sets`
+  std::uint64_t version_ = 1;  // of `sets`
   bool leaving_ = false, left_ = false;
   std::condition_variable left_changed_;
   // The worker's.
   std::uint64_t seen_version_ = 0;
   std::map<int, std::shared_ptr<NamedSet>> live_;
-  int known_sets_ = 0;                     // sets with lower ids are live, or removed
+  int known_sets_ = 0;                         // sets with lower ids are live, or removed
   std::vector<std::pair<int, Record>> early_;  // of sets that this rank has not added yet
-  std::map<int, LeaveRecord> gone_;        // who has left the job
-  bool told_ = false;                      // of the fatal error, by a peer: it tells everybody
+  std::map<int, LeaveRecord> gone_;            // who has left the job
+  bool told_ = false;                          // of the fatal error, by a peer: it tells everybody
   std::int64_t stall_checked_ns_ = 0;
   Leaving stage_ = Leaving::no;
   std::int64_t deadline_ns_ = 0;

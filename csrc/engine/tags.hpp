@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "task/run_schedule.hpp"
+#include "messages/run_schedule.hpp"
 
 namespace ringcomm {
 

@@ -15,7 +15,7 @@ using Sleep = std::chrono::nanoseconds;
 using std::chrono::microseconds;
 
 // MPI cannot wake anybody, so waiting polls; these bound what it costs (one look takes a few microseconds).
-constexpr Sleep kMovingSleep = microseconds(100);    // bytes are in flight
+constexpr Sleep kMovingSleep = microseconds(100);     // bytes are in flight
 constexpr Sleep kAgreeingSleep = microseconds(1000);  // only agreement waits
 constexpr Sleep kLongSleep = microseconds(2000);      // and has waited for more than a second
 constexpr std::int64_t kLongWait = 1'000'000'000;
@@ -23,8 +23,8 @@ constexpr std::int64_t kLongWait = 1'000'000'000;
 // Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.
 constexpr Sleep kGather = microseconds(60), kLongestGather = microseconds(480);
 
-// To wake the thread costs whoever submits 50 us if they share a core. So for a while after small things were submitted it
-// looks by itself, so often.
+// To wake the thread costs whoever submits 50 us if they share a core. So for a while after small things were submitted
+// it looks by itself, so often.
 constexpr Sleep kDoze = microseconds(500);
 constexpr std::int64_t kDozing = 50'000'000;
 

@@ -1,7 +1,7 @@
 // The loop. Sleeps until something is pending; then gives every source its turns, and backs off while nothing moves.
 //
-// Who waits for an operation gives the turns meanwhile, instead of the thread: on the way to the thread and back two switches
-// would be lost, and a core where each rank has one.
+// Who waits for an operation gives the turns meanwhile, instead of the thread: on the way to the thread and back two
+// switches would be lost, and a core where each rank has one.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "task/task.hpp"
+#include "base/task.hpp"
 
 namespace ringcomm {
 
@@ -22,7 +22,7 @@ namespace ringcomm {
 class Source {
  public:
   virtual ~Source() = default;
-  virtual Progress turn() = 0;      // done: nothing pending (until the next wake). Must not throw
+  virtual Progress turn() = 0;     // done: nothing pending (until the next wake). Must not throw
   virtual bool moving_data() = 0;  // bytes in flight: look again within 100 us; else within 1 ms. Called after turn()
 };
 
@@ -35,13 +35,13 @@ class Worker {
   void add(std::shared_ptr<Source> source);
   void remove(
       const std::shared_ptr<Source>& source);  // returns when no turn of it is under way; not from inside a turn
-  void wake();  // something was submitted
-  // Something small was submitted, and more may follow at once, which is cheaper together: the thread looks a moment later,
-  // or as soon as somebody waits or is in a hurry.
+  void wake();                                 // something was submitted
+  // Something small was submitted, and more may follow at once, which is cheaper together: the thread looks a moment
+  // later, or as soon as somebody waits or is in a hurry.
   void wake_soon();
   void hurry();  // somebody asked whether something is done, and it is not
-  // Gives turns on the caller's thread, in place of the worker's, until `over`, or for so long. False, and nothing has been
-  // done, without the thread (then help() does it), or if another caller does so just now.
+  // Gives turns on the caller's thread, in place of the worker's, until `over`, or for so long. False, and nothing has
+  // been done, without the thread (then help() does it), or if another caller does so just now.
   bool assist(const std::function<bool()>& over, std::chrono::nanoseconds longest);
   bool threaded() const { return running_.load(); }  // false too after stop(): callers give the turns again
   bool help();  // one pass on the caller's thread, when not threaded; true if anything moved
@@ -59,12 +59,12 @@ class Worker {
   Pass pass();
 
   std::atomic<bool> running_;  // the thread
-  std::mutex mutex_;  // guards all below but thread_
-  std::mutex turn_;  // held during a pass
+  std::mutex mutex_;           // guards all below but thread_
+  std::mutex turn_;            // held during a pass
   std::condition_variable wake_, wake_assistant_;
   bool stop_ = false, woken_ = false, assisted_ = false;
-  bool gathering_ = false;  // all that was submitted can wait a moment
-  bool dozing_ = false;     // the thread looks by itself before long
+  bool gathering_ = false;                     // all that was submitted can wait a moment
+  bool dozing_ = false;                        // the thread looks by itself before long
   std::uint64_t submitted_ = 0, noticed_ = 0;  // small things
   std::int64_t noticed_ns_ = 0;                // when the thread saw that there were new ones
   std::vector<std::shared_ptr<Source>> sources_;

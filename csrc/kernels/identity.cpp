@@ -24,20 +24,32 @@ constexpr Identities without_sign(int bits) { return {0, 1, 0, ~std::uint64_t{0}
 
 // One row per DType, in its order.
 constexpr std::array<Identities, kDTypes.size()> kIdentities{{
-    floating(16, 0x3C00, 0x7C00), floating(16, 0x3F80, 0x7F80), floating(32, 0x3F800000, 0x7F800000),
+    floating(16, 0x3C00, 0x7C00),
+    floating(16, 0x3F80, 0x7F80),
+    floating(32, 0x3F800000, 0x7F800000),
     floating(64, 0x3FF0000000000000, 0x7FF0000000000000),
-    with_sign(8), with_sign(16), with_sign(32), with_sign(64),
-    without_sign(8), without_sign(16), without_sign(32), without_sign(64),
+    with_sign(8),
+    with_sign(16),
+    with_sign(32),
+    with_sign(64),
+    without_sign(8),
+    without_sign(16),
+    without_sign(32),
+    without_sign(64),
     {0, 1, 0, 1},
 }};
 
 std::uint64_t identity(DType dtype, Op op) {
   const Identities& of = kIdentities[static_cast<std::size_t>(dtype)];
   switch (op) {
-    case Op::min: return of.highest;
-    case Op::max: return of.lowest;
-    case Op::product: return of.product;
-    default: return of.sum;
+    case Op::min:
+      return of.highest;
+    case Op::max:
+      return of.lowest;
+    case Op::product:
+      return of.product;
+    default:
+      return of.sum;
   }
 }
 

@@ -67,8 +67,14 @@ void reduce(DType dtype, Op op, void* target, const void* first, const void* sec
   if (op == Op::adasum) return adasum(dtype, target, first, second, count);
   void* const targets[] = {target};
   const void* const sources[] = {first, second};
-  pass_for(dtype, op, false)({.targets = targets, .sources = sources, .target_count = 1, .source_count = 2, .first = 0,
-                              .count = count, .pre = {}, .post = {}});
+  pass_for(dtype, op, false)({.targets = targets,
+                              .sources = sources,
+                              .target_count = 1,
+                              .source_count = 2,
+                              .first = 0,
+                              .count = count,
+                              .pre = {},
+                              .post = {}});
 }
 
 void adasum(DType dtype, void* target, const void* first, const void* second, std::size_t count) {
@@ -94,13 +100,22 @@ void reduce_many(DType dtype, Op op, std::span<void* const> targets, std::span<c
   const RunPass run = pass_for(dtype, plain ? Op::min : op, scaled);
   const std::size_t size = size_of(dtype), block = kCarryBytes / accumulator_size(dtype);
   const bool grouped = sources.size() + targets.size() > kStreams && streams(targets, sources) > kStreams;
-  Pass pass{.targets = targets.data(), .sources = sources.data(), .target_count = targets.size(),
-            .source_count = sources.size(), .first = 0, .count = count, .pre = pre, .post = post};
+  Pass pass{.targets = targets.data(),
+            .sources = sources.data(),
+            .target_count = targets.size(),
+            .source_count = sources.size(),
+            .first = 0,
+            .count = count,
+            .pre = pre,
+            .post = post};
   const auto sweep = [&](std::size_t from, std::size_t to, bool streaming) {
     pass.first = from;
     pass.count = to - from;
     pass.stream = streaming;
-    if (grouped) run_in_groups(run, pass, block); else run(pass);
+    if (grouped)
+      run_in_groups(run, pass, block);
+    else
+      run(pass);
   };
   const auto fence = table().fence;
   const std::size_t head = stream && fence != nullptr ? elements_to_line(targets, size, count) : count;

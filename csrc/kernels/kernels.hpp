@@ -30,9 +30,9 @@ struct Scale {
 // target[i] = first[i] op second[i]; target may be either operand. Op::average counts as sum. Op::adasum: as below.
 void reduce(DType dtype, Op op, void* target, const void* first, const void* second, std::size_t count);
 
-// Floating dtypes: target = (1 - a.b / 2|a|²) a + (1 - a.b / 2|b|²) b for the vectors a, first, and b, second: their sum
-// if they are orthogonal, their mean if they are equal; a vector of zeros adds nothing. Products are summed in float64,
-// which is also what the result is rounded from. The same bits with the operands exchanged.
+// Floating dtypes: target = (1 - a.b / 2|a|²) a + (1 - a.b / 2|b|²) b for the vectors a, first, and b, second: their
+// sum if they are orthogonal, their mean if they are equal; a vector of zeros adds nothing. Products are summed in
+// float64, which is also what the result is rounded from. The same bits with the operands exchanged.
 // Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", arXiv:2006.02924.
 void adasum(DType dtype, void* target, const void* first, const void* second, std::size_t count);
 
@@ -53,14 +53,14 @@ void cast(DType to, void* target, DType from, const void* source, std::size_t co
 void copy(void* target, const void* source, std::size_t nbytes, bool stream = false);
 
 // memcpy from this thread's memory that another core has just written, and that this core will write next: takes the
-// source's cache lines over. A line that two cores share costs 7 to 25 ns to write again, one by one; one that is owned, by
-// whichever of them, 2 to 5. Nobody else may touch the source meanwhile.
+// source's cache lines over. A line that two cores share costs 7 to 25 ns to write again, one by one; one that is
+// owned, by whichever of them, 2 to 5. Nobody else may touch the source meanwhile.
 void copy_taking(void* target, void* source, std::size_t nbytes, bool stream = false);
 
 // target[i] = the value e with e op x = x, bit for bit, for every x (but a NaN's payload): of a sum, -0.
 void fill_identity(DType dtype, Op op, void* target, std::size_t count);
 
-std::string_view instruction_set();                 // "generic", "avx2", "avx512", "neon"
-bool use_instruction_set(std::string_view name);     // for tests; false if this machine lacks it
+std::string_view instruction_set();               // "generic", "avx2", "avx512", "neon"
+bool use_instruction_set(std::string_view name);  // for tests; false if this machine lacks it
 
 }  // namespace ringcomm::kernels

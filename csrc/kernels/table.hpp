@@ -21,14 +21,14 @@ struct Pass {
   const void* const* sources;
   std::size_t target_count, source_count;
   std::size_t first, count;
-  Scale pre, post;            // read by scaled passes only
-  bool stream = false;        // every target's element `first` lies at a multiple of 64 bytes
+  Scale pre, post;      // read by scaled passes only
+  bool stream = false;  // every target's element `first` lies at a multiple of 64 bytes
   const void* carry_in = nullptr;
   void* carry_out = nullptr;  // as wide as the accumulator, kCarryBytes long, 64-byte aligned
 };
 
-inline constexpr std::size_t kStreams = 8;         // an L1 cache has 8 ways; page-aligned arrays compete for one set
-inline constexpr std::size_t kCarryBytes = 8192;   // a quarter of the smallest L1 cache in use
+inline constexpr std::size_t kStreams = 8;        // an L1 cache has 8 ways; page-aligned arrays compete for one set
+inline constexpr std::size_t kCarryBytes = 8192;  // a quarter of the smallest L1 cache in use
 
 using RunPass = void (*)(const Pass&);
 using RunDots = void (*)(const void* first, const void* second, std::size_t count, double dots[3]);  // a.b, a.a, b.b
@@ -44,7 +44,7 @@ struct Table {
   RunBlend blend[4];
   void (*copy_stream)(void* target, const void* source, std::size_t nbytes);
   void (*copy_taking)(void* target, void* source, std::size_t nbytes, bool streaming);
-  void (*fence)();                     // after streaming stores; null if there are none
+  void (*fence)();  // after streaming stores; null if there are none
 };
 
 // Each exists on its architecture only.

@@ -56,13 +56,13 @@ std::uint64_t available_memory() {
 }
 
 void advise(void* base, std::size_t nbytes) {  // refusals change nothing that matters
-  ::madvise(base, nbytes, MADV_DONTFORK);   // a forked child has no business in here
+  ::madvise(base, nbytes, MADV_DONTFORK);      // a forked child has no business in here
   ::madvise(base, nbytes, MADV_HUGEPAGE);
-  ::madvise(base, nbytes, MADV_DONTDUMP);   // a core dump would walk the whole reserve
+  ::madvise(base, nbytes, MADV_DONTDUMP);  // a core dump would walk the whole reserve
 }
 
 void require_arena(int fd, std::size_t index) {
-  struct stat status {};
+  struct stat status{};
   const std::string which = "descriptor " + std::to_string(fd) + " of local rank " + std::to_string(index);
   if (::fstat(fd, &status) != 0) throw Error(ErrorKind::invalid, which + ": " + reason(errno));
   if (status.st_size < static_cast<off_t>(kHeapBegin)) throw Error(ErrorKind::invalid, which + " is not an arena");
@@ -151,7 +151,8 @@ bool Mappings::map_all(const std::vector<int>& fds, std::size_t nbytes) {
     if (room != MAP_FAILED) {
       rooms_.push_back(room);
       const auto begin = round_up(reinterpret_cast<std::uintptr_t>(room), kHashed) + i * kHugePage % kHashed;
-      base = ::mmap(reinterpret_cast<void*>(begin), nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fds[i], 0);
+      base = ::mmap(reinterpret_cast<void*>(begin), nbytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fds[i], 0);
     }
     if (base == MAP_FAILED) {
       const int error = errno;

@@ -118,11 +118,11 @@ Field algorithm_field() {
 
 Field shape_field(Collective collective) {
   const bool any_count = tells_rows(collective);
-  return {"shape",
-          any_count ? "Only the first dimension may differ between ranks."
-                    : "Give arrays of the same shape on every rank.",
-          [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
-          shape_name};
+  return {
+      "shape",
+      any_count ? "Only the first dimension may differ between ranks." : "Give arrays of the same shape on every rank.",
+      [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
+      shape_name};
 }
 
 std::string wire_name(const Descriptor& d) { return d.wire == kNoWire ? "no wire dtype" : dtype_name(d.wire); }

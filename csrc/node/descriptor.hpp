@@ -25,17 +25,17 @@ struct ScaleBits {
 inline constexpr std::uint8_t kNoWire = 255;  // data travels in its own dtype
 
 struct Descriptor {
-  std::uint64_t sequence = 0;   // of the call on its channel
+  std::uint64_t sequence = 0;  // of the call on its channel
   std::uint8_t collective = 0, dtype = 0, op = 0, wire = kNoWire;
   std::int32_t root = 0;
-  std::uint64_t count = 0;      // elements; allgather: of this rank's part; alltoall: of a row
-  std::uint64_t row = 1;        // elements of a row, where ranks exchange rows; the hash of the shape covers it
-  std::uint64_t shape = 0;      // hash of the dimensions that must agree
+  std::uint64_t count = 0;  // elements; allgather: of this rank's part; alltoall: of a row
+  std::uint64_t row = 1;    // elements of a row, where ranks exchange rows; the hash of the shape covers it
+  std::uint64_t shape = 0;  // hash of the dimensions that must agree
   ScaleBits pre, post;
   std::uint64_t offset = ~std::uint64_t{0};  // of a shared array in the owner's arena, or kPrivate
   char algorithm[24] = {};
-  char name[40] = {};           // cut; for messages and compared when given
-  char shape_text[32] = {};     // "(3, 4)", cut; for messages
+  char name[40] = {};        // cut; for messages and compared when given
+  char shape_text[32] = {};  // "(3, 4)", cut; for messages
 };
 static_assert(sizeof(Descriptor) <= 176);
 
@@ -43,8 +43,8 @@ static_assert(sizeof(Descriptor) <= 176);
 // name is given on some ranks only, and in alltoall's count.
 std::uint64_t digest_of(const Descriptor& call);
 
-// Empty if all agree; else one sentence that names the call, what each rank gave, and the fix. `ranks[i]` names entry i.
-// count and shape are compared except where the collective allows them to differ (allgather's count).
+// Empty if all agree; else one sentence that names the call, what each rank gave, and the fix. `ranks[i]` names entry
+// i. count and shape are compared except where the collective allows them to differ (allgather's count).
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks);
 
 }  // namespace ringcomm

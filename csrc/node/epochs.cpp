@@ -103,10 +103,12 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
   const auto state_of = [&](int rank) { return node_.mailbox(rank, slot_).state.load(std::memory_order_acquire); };
   std::vector<std::uint32_t> states;
   for (int rank = 0; rank < node_.size(); ++rank) states.push_back(state_of(rank));
-  const std::vector<int> ended = node_.dead();  // asked after the states: who failed because another died is not to blame
+  // asked after the states: who failed because another died is not to blame
+  const std::vector<int> ended = node_.dead();
   for (int rank = 0; rank < node_.size(); ++rank) {
     const bool dead = std::find(ended.begin(), ended.end(), rank) != ended.end();
-    const std::uint32_t state = dead ? state_of(rank) : states[static_cast<std::size_t>(rank)];  // it may have left before it ended
+    // it may have left before it ended
+    const std::uint32_t state = dead ? state_of(rank) : states[static_cast<std::size_t>(rank)];
     if ((state == 0 && !dead) || !lags(rank, epoch)) continue;  // asked again last: it may have arrived, and then gone
     (state == 1 ? left : state != 0 ? failed : died).push_back(rank);
   }

@@ -37,7 +37,8 @@ bool closed(int connection) {
   return got == 0 || errno != EAGAIN;
 }
 
-[[noreturn]] void guard(const std::vector<Guarded>& guarded, std::vector<pollfd>& asked, const std::vector<int>& kept, int to) {
+[[noreturn]] void guard(const std::vector<Guarded>& guarded, std::vector<pollfd>& asked, const std::vector<int>& kept,
+                        int to) {
   ::setsid();  // not of the process group that launchers end
   ::prctl(PR_SET_NAME, "ringcomm-guard");
   close_others(kept);

@@ -1,8 +1,8 @@
 // Memory that the ranks of a host share: every rank owns an arena, and maps everybody's.
 //
 // An arena is a memfd whose first pages hold this rank's mailboxes, one per slot; the rest is a heap that grows by
-// fallocate, so that a refusal is an error and never SIGBUS. An address in it is (rank, offset), for ranks map it anywhere.
-// The descriptors travel over Unix sockets in Python (ringcomm/bootstrap.py); here they are only mapped.
+// fallocate, so that a refusal is an error and never SIGBUS. An address in it is (rank, offset), for ranks map it
+// anywhere. The descriptors travel over Unix sockets in Python (ringcomm/bootstrap.py); here they are only mapped.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace ringcomm {
 
-inline constexpr int kSlots = 64;  // ordered streams (channels) that one arena serves
+inline constexpr int kSlots = 64;                             // ordered streams (channels) that one arena serves
 inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of memory outside the arena
 
 inline constexpr std::size_t kPayload = 2048;  // bytes of data that a mailbox takes beside a call's descriptor
@@ -29,9 +29,9 @@ struct Opening {
   std::uint64_t staging = kPrivate;  // of the slot's staging memory in the owner's arena
 };
 
-// What a rank shows its host in one slot. The epoch counts this rank's arrivals; it is also the futex on which peers sleep.
-// One cache line brings a peer the epoch and the opening. Openings, descriptors and payloads have two places, which
-// calls take in turns: a rank is never more than one call ahead of another.
+// What a rank shows its host in one slot. The epoch counts this rank's arrivals; it is also the futex on which peers
+// sleep. One cache line brings a peer the epoch and the opening. Openings, descriptors and payloads have two places,
+// which calls take in turns: a rank is never more than one call ahead of another.
 struct alignas(64) Mailbox {
   std::atomic<std::uint32_t> epoch{0};
   std::atomic<std::uint32_t> sleepers{0};
@@ -39,8 +39,9 @@ struct alignas(64) Mailbox {
   Opening opening[2];
   alignas(64) Descriptor descriptor[2];  // read by peers only if digests differ
   alignas(64) std::byte payload[2][kPayload];
-  std::uint64_t staging = kPrivate;      // the owner's note for its next call
-  std::uint64_t board = kPrivate;        // where its ranks meet who speak with other hosts (task/comparison.cpp); never replaced
+  std::uint64_t staging = kPrivate;  // the owner's note for its next call
+  // where its ranks meet who speak with other hosts (call/comparison.cpp); never replaced
+  std::uint64_t board = kPrivate;
 };
 static_assert(offsetof(Mailbox, opening) + sizeof(Mailbox::opening) <= 64);
 
@@ -48,7 +49,8 @@ class Node {
  public:
   // Makes this rank's arena: a memfd of `reserve` bytes of address space; returns the descriptor to give to peers.
   static int make_arena();
-  // Maps every rank's arena; fds[i] is local rank i's (duplicates are taken; the caller keeps its own). Throws Error(invalid).
+  // Maps every rank's arena; fds[i] is local rank i's (duplicates are taken; the caller keeps its own). Throws
+  // Error(invalid).
   Node(int rank, const std::vector<int>& fds, std::size_t reserve = std::size_t{64} << 30);
   // Ranks as threads: nodes of one process over the same memory (so that a race detector sees one address per byte).
   static std::vector<std::shared_ptr<Node>> for_threads(int size);
@@ -61,12 +63,14 @@ class Node {
   Mailbox& mailbox(int rank, int slot);
   std::byte* at(int rank, std::uint64_t offset) { return bases_[static_cast<std::size_t>(rank)] + offset; }
 
-  // This rank's heap: 4096-byte aligned. Thread-safe, local. Throws Error(invalid) naming the bytes if memory is refused.
+  // This rank's heap: 4096-byte aligned. Thread-safe, local. Throws Error(invalid) naming the bytes if memory is
+  // refused.
   std::uint64_t allocate(std::size_t nbytes);
   void free(std::uint64_t offset);
   std::uint64_t offset_of(const void* data, std::size_t nbytes) const;  // kPrivate if not (wholly) in this rank's arena
 
-  // Processes to watch: a pidfd per local rank (-1: none, or oneself). Throws Error(peer_lost) naming local ranks that died.
+  // Processes to watch: a pidfd per local rank (-1: none, or oneself). Throws Error(peer_lost) naming local ranks that
+  // died.
   void watch(std::vector<int> pidfds);
   std::vector<int> dead() const;  // local ranks whose process has ended
 
@@ -88,11 +92,12 @@ class Epochs {
   // A new call: until the next one, `place` is where its opening, descriptor and payload stand in every mailbox.
   std::size_t open_call() { return ++calls_ % 2; }
   std::size_t place() const { return calls_ % 2; }
-  std::uint32_t publish();            // this rank arrives: release store, wakes sleepers only if there are any
-  bool reached(std::uint32_t epoch);  // has everybody? acquire. Throws Error(left | peer_lost) if a lagging rank is gone
+  std::uint32_t publish();  // this rank arrives: release store, wakes sleepers only if there are any
+  // has everybody? acquire. Throws Error(left | peer_lost) if a lagging rank is gone
+  bool reached(std::uint32_t epoch);
   void sleep(std::uint32_t epoch, std::int64_t longest_ns);  // raw shared futex on a lagging rank's epoch
-  void wake();                        // after a change of this rank's mailbox.state: whoever sleeps on us looks again
-  std::vector<int> behind();          // ranks that have not arrived as often as this one
+  void wake();                // after a change of this rank's mailbox.state: whoever sleeps on us looks again
+  std::vector<int> behind();  // ranks that have not arrived as often as this one
   Node& node() { return node_; }
   int slot() const { return slot_; }
   Mailbox& mailbox(int rank) { return node_.mailbox(rank, slot_); }
@@ -108,9 +113,9 @@ class Epochs {
   int slot_;
   std::uint32_t epoch_ = 0;
   std::uint64_t calls_ = 0;
-  int behind_ = 0;  // the rank last seen lagging: looked at first
-  std::uint32_t awaited_ = 0;    // the epoch that was last waited for,
-  std::int64_t looked_ns_ = 0;   // and when its laggards' processes were last looked at
+  int behind_ = 0;              // the rank last seen lagging: looked at first
+  std::uint32_t awaited_ = 0;   // the epoch that was last waited for,
+  std::int64_t looked_ns_ = 0;  // and when its laggards' processes were last looked at
 };
 
 }  // namespace ringcomm

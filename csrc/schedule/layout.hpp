@@ -48,7 +48,8 @@ class Layout {
   }
 
   // Blocks that lie somewhere else in every segment: find(block, segment) says where.
-  static Layout found(std::size_t segments, int blocks, std::size_t item_size, std::function<Extent(std::size_t, std::size_t)> find) {
+  static Layout found(std::size_t segments, int blocks, std::size_t item_size,
+                      std::function<Extent(std::size_t, std::size_t)> find) {
     Layout layout(item_size, 1);
     layout.blocks_ = static_cast<std::size_t>(blocks);
     layout.segments_ = segments;

@@ -15,10 +15,10 @@ struct LinkModel {
 };
 
 struct Network {
-  LinkModel between;           // hosts; the ranks of a host share one link
+  LinkModel between;                    // hosts; the ranks of a host share one link
   LinkModel within{1e-6, 1e-10, 0, 0};  // a host, by messages
-  double gamma = 1e-10;        // s per byte reduced
-  double copy = 1e-10;         // s per byte copied between ranks of a host through memory that they share
+  double gamma = 1e-10;                 // s per byte reduced
+  double copy = 1e-10;                  // s per byte copied between ranks of a host through memory that they share
 };
 
 // Host of each rank. Empty: every rank has one of its own.

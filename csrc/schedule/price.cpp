@@ -1,6 +1,6 @@
-// A round takes alpha, the time of its bytes on the busiest link, beyond what of it alpha hides, and of handling its further
-// messages, which only in part happens while bytes are on their way; then gamma for what its rank reduces. Directions of a
-// link work side by side.
+// A round takes alpha, the time of its bytes on the busiest link, beyond what of it alpha hides, and of handling its
+// further messages, which only in part happens while bytes are on their way; then gamma for what its rank reduces.
+// Directions of a link work side by side.
 // One instance takes the sum of its rounds. Of several in flight one waits while others move, so the busiest resource
 // (a direction of a link, a rank's processor) sets the pace: it works through all segments without pause, from when an
 // instance first needs it to when the last instance is done after it.
@@ -57,7 +57,7 @@ class Pricer {
 
  private:
   struct Step {
-    std::size_t round;  // the first of a run
+    std::size_t round;            // the first of a run
     double begun, seconds, rest;  // rest: of a round's seconds, those in which its link is free
   };
   struct Work {
@@ -88,7 +88,8 @@ class Pricer {
   }
 
   const Step& step_at(std::size_t round) const {
-    const auto next = std::upper_bound(steps_.begin(), steps_.end(), round, [](std::size_t r, const Step& s) { return r < s.round; });
+    const auto next =
+        std::upper_bound(steps_.begin(), steps_.end(), round, [](std::size_t r, const Step& s) { return r < s.round; });
     return *std::prev(next);
   }
   double time_at(std::size_t round) const {  // when it begins
@@ -110,9 +111,9 @@ std::size_t segments_of(std::size_t nbytes, std::size_t segment) {
   return segment == 0 || nbytes <= segment ? 1 : (nbytes + segment - 1) / segment;
 }
 
-// The segments that may be worth running with; the usual one first. A block of 60 KB is long enough to be worth a message
-// on most networks; and up to 64 KB Open MPI sends at once over TCP, while the handshake of longer messages waits in the
-// link's queue behind the data.
+// The segments that may be worth running with; the usual one first. A block of 60 KB is long enough to be worth a
+// message on most networks; and up to 64 KB Open MPI sends at once over TCP, while the handshake of longer messages
+// waits in the link's queue behind the data.
 std::vector<std::size_t> segments_to_try(const Profile& profile, std::size_t nbytes, std::size_t given) {
   if (given > 0) return {given};
   if (profile.collective == Collective::alltoall || profile.collective == Collective::barrier) return {0};
@@ -159,7 +160,8 @@ Price tally(const Profile& profile, std::size_t nbytes, std::size_t segments) {
 }
 
 // What a rank of the fullest host does in memory, for each byte of the buffer. A lane leaves its own slice where it is;
-// without a lane all is copied. Of an all-gather only the host's own part goes in, of a reduce-scatter only it comes out.
+// without a lane all is copied. Of an all-gather only the host's own part goes in, of a reduce-scatter only it comes
+// out.
 double seconds_in_host(const Profile& profile, HostRanks on_host, const Network& network) {
   const double lanes = on_host.lanes, copied = on_host.most > on_host.lanes ? 1 : (lanes - 1) / lanes;
   const double reducing = (on_host.most - 1) / lanes * network.gamma;
@@ -182,7 +184,8 @@ Price price(const Profile& profile, std::size_t nbytes, const Cut& cut, const Ne
   Price it = tally(profile, nbytes, segments);
   const Pricer pricer(profile, static_cast<double>(nbytes) / static_cast<double>(segments * profile.parts), network);
   const std::size_t first = std::min(segments, window);  // in flight at once; then each begins when one is over
-  const double paced = pricer.together(static_cast<double>(first)) + static_cast<double>(segments - first) * pricer.pace();
+  const double paced =
+      pricer.together(static_cast<double>(first)) + static_cast<double>(segments - first) * pricer.pace();
   const auto waves = static_cast<double>((segments + window - 1) / window);
   it.seconds = profile.one_way ? paced : std::max(paced, waves * pricer.alone());
   return it;
@@ -200,16 +203,19 @@ Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::
   const std::size_t slice = nbytes / static_cast<std::size_t>(on_host.lanes);
   Priced best = best_cut(between_hosts, slice, given, [&](const Cut& cut) {
     const std::size_t segments = segments_of(slice, cut.segment);
-    const double in_host = 2 * network.within.alpha + static_cast<double>(nbytes) / static_cast<double>(segments) * in_memory;
+    const double in_host =
+        2 * network.within.alpha + static_cast<double>(nbytes) / static_cast<double>(segments) * in_memory;
     Price it = price(between_hosts, slice, cut, lane);
     const double alone = price(between_hosts, slice / segments, {0, 1}, lane).seconds;
     it.seconds = in_host + std::max(it.seconds, alone + static_cast<double>(segments - 1) * in_host);
     it.rounds += 2;
     return it;
   });
-  // With one segment on its way the network stands still whenever a rank of the host is late; the price knows no delays.
+  // With one segment on its way the network stands still whenever a rank of the host is late; the price knows no
+  // delays.
   constexpr std::size_t kLeastOnTheirWay = 2;
-  if (given.window == 0 && segments_of(slice, best.cut.segment) > 1) best.cut.window = std::max(best.cut.window, kLeastOnTheirWay);
+  if (given.window == 0 && segments_of(slice, best.cut.segment) > 1)
+    best.cut.window = std::max(best.cut.window, kLeastOnTheirWay);
   return best;
 }
 

@@ -32,8 +32,8 @@ struct Priced {
   Price price;
 };
 
-// The cut to run with, of those that the executor may use. A smaller window, and a segment near the usual one, are worth
-// a few percent: what is in flight beyond need only queues up in front of links.
+// The cut to run with, of those that the executor may use. A smaller window, and a segment near the usual one, are
+// worth a few percent: what is in flight beyond need only queues up in front of links.
 // `given`: a segment or window that is fixed already; 0 where it is not.
 Priced cheapest(const Profile& profile, std::size_t nbytes, const Network& network, const Cut& given = {0, 0});
 
@@ -41,9 +41,9 @@ struct HostRanks {
   int lanes = 1, most = 1;  // ranks of the hosts that have the fewest, and the most
 };
 
-// The same for a collective on two levels: the ranks of a host bring together what it sends, in the memory that they share; the
-// profile's schedule (of one rank of each host) takes each lane's slice across; and they take it out. These three as a
-// pipeline. The cut is a slice's.
+// The same for a collective on two levels: the ranks of a host bring together what it sends, in the memory that they
+// share; the profile's schedule (of one rank of each host) takes each lane's slice across; and they take it out. These
+// three as a pipeline. The cut is a slice's.
 Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::size_t nbytes, const Network& network,
                           const Cut& given = {0, 0});
 

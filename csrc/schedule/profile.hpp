@@ -13,12 +13,12 @@ namespace ringcomm {
 
 // Of one host: blocks over its link are its ranks' together; all else is its busiest rank's.
 struct Load {
-  std::uint64_t out = 0, in = 0;            // blocks over the host's link
-  std::uint64_t gives = 0, gets = 0;        // blocks to and from ranks of its own host
-  std::uint64_t sends = 0, takes = 0;       // messages
-  std::uint64_t reduced = 0;                // blocks
+  std::uint64_t out = 0, in = 0;       // blocks over the host's link
+  std::uint64_t gives = 0, gets = 0;   // blocks to and from ranks of its own host
+  std::uint64_t sends = 0, takes = 0;  // messages
+  std::uint64_t reduced = 0;           // blocks
   bool operator==(const Load&) const = default;
-  bool covers(const Load& other) const;     // at least as much of everything
+  bool covers(const Load& other) const;  // at least as much of everything
 };
 
 struct Span {
@@ -41,12 +41,12 @@ struct Profile {
 
   Collective collective = Collective::allreduce;
   int size = 1;
-  std::size_t blocks = 1;           // of the data
-  std::size_t parts = 1;            // blocks that make up the buffer (alltoall has each twice)
+  std::size_t blocks = 1;  // of the data
+  std::size_t parts = 1;   // blocks that make up the buffer (alltoall has each twice)
   std::size_t rounds = 0;
   std::vector<Run> runs;
-  std::vector<Usage> hosts;         // different ones
-  bool one_way = false;             // a rank only sends, or only takes: instances follow one another without waiting
+  std::vector<Usage> hosts;  // different ones
+  bool one_way = false;      // a rank only sends, or only takes: instances follow one another without waiting
   std::uint64_t messages = 0, sent = 0, reduced = 0;  // messages and blocks of the busiest rank
   std::uint64_t peers = 0;                            // different ones that a rank sends to, at most
 };

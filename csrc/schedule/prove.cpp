@@ -19,7 +19,7 @@ bool reduces(Collective c) {
 bool local(const Step& step) { return step.kind == StepKind::combine || step.kind == StepKind::copy; }
 bool joins(const Step& step) { return step.kind == StepKind::reduce || step.kind == StepKind::combine; }
 
-// ---- what a schedule says of itself ---------------------------------------------------------------------------------
+// ---- what a schedule says of itself
 
 std::string wrong_number_of_blocks(const Schedule& s) {
   int wanted = s.blocks < 1 ? 1 : s.blocks;
@@ -94,7 +94,7 @@ std::string malformed(const std::vector<Schedule>& schedules) {
   return {};
 }
 
-// ---- what a schedule promises ---------------------------------------------------------------------------------------
+// ---- what a schedule promises
 
 Values before(const std::vector<Schedule>& schedules, Symbols& symbols) {
   Values values(schedules.size());
@@ -156,15 +156,20 @@ class Judge {
  private:
   std::string wrong(const Schedule& s, int block, Symbols::Id value) {
     switch (s.collective) {
-      case Collective::broadcast: return unequal(value, s.root, block);
-      case Collective::allgather: return unequal(value, block, block);
+      case Collective::broadcast:
+        return unequal(value, s.root, block);
+      case Collective::allgather:
+        return unequal(value, block, block);
       case Collective::alltoall:  // a block from rank q is the one that q had for this rank
         return block < s.size ? unequal(value, s.rank, block) : unequal(value, block - s.size, s.rank);
-      case Collective::reduce: return s.rank == s.root ? not_the_sum(s, block, value) : "";
-      case Collective::reducescatter: return s.rank == block ? not_the_sum(s, block, value) : "";
+      case Collective::reduce:
+        return s.rank == s.root ? not_the_sum(s, block, value) : "";
+      case Collective::reducescatter:
+        return s.rank == block ? not_the_sum(s, block, value) : "";
       case Collective::barrier:
         return value == Symbols::undefined ? "is lost" : wrong_parts(symbols_, value, s.size, block, true);
-      case Collective::allreduce: break;
+      case Collective::allreduce:
+        break;
     }
     const Symbols::Id first = values_[0][static_cast<std::size_t>(block)];
     if (s.rank == 0 || value != first) {
@@ -192,7 +197,7 @@ class Judge {
   const Values& values_;
 };
 
-// ---- symmetry -------------------------------------------------------------------------------------------------------
+// ---- symmetry
 
 // What a round does, apart from which rank it is: per relative peer, how many blocks go and come; how many are reduced.
 using Shape = std::map<std::pair<int, bool>, int>;
@@ -224,7 +229,7 @@ std::string false_symmetry(const std::vector<Schedule>& schedules) {
   return {};
 }
 
-// ---- busiest ranks --------------------------------------------------------------------------------------------------
+// ---- busiest ranks
 
 struct Effort {
   std::size_t messages = 0, blocks = 0, reduced = 0;  // messages and blocks of the busier direction

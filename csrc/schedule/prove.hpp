@@ -16,7 +16,8 @@ struct Proof {
 // Checks, for schedules[r] of rank r: the k-th message a -> b pairs with the k-th taken, block for block and of equal
 // size; no deadlock even if every send waits for its receive; every block ends as the collective promises, every
 // contribution in it exactly once (barrier: at least once); where several ranks compute one value, one operand order;
-// and that a declared symmetry, or declared busiest ranks, are true. Only collectives with an operation may reduce; alltoall never writes its input.
+// and that a declared symmetry, or declared busiest ranks, are true. Only collectives with an operation may reduce;
+// alltoall never writes its input.
 Proof prove(const std::vector<Schedule>& schedules);
 
 }  // namespace ringcomm

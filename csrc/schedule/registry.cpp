@@ -141,7 +141,8 @@ std::vector<const Algorithm*> algorithms_named(Collective collective, std::strin
   std::vector<const Algorithm*> found;
   for (const Algorithm& a : algorithms()) {
     if (a.collective != collective) continue;
-    if (name.empty() || a.name == name || (butterfly && (a.name == kDoubling || a.name == kHalving))) found.push_back(&a);
+    if (name.empty() || a.name == name || (butterfly && (a.name == kDoubling || a.name == kHalving)))
+      found.push_back(&a);
   }
   return found;
 }

@@ -14,7 +14,7 @@ struct Algorithm {
   Collective collective;
   std::string_view name;
   Schedule (*make)(int rank, int size, int root);
-  bool equal_blocks;     // only for blocks of one size (Bruck): not for the v-forms
+  bool equal_blocks;         // only for blocks of one size (Bruck): not for the v-forms
   std::string_view summary;  // one line: what it does and its cost
 };
 
@@ -27,6 +27,7 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name);
 std::vector<const Algorithm*> algorithms_named(Collective collective, std::string_view name);
 
 // The schedule of a built-in, made once and kept. Throws Error(invalid) naming the known algorithms.
-std::shared_ptr<const Schedule> schedule_for(Collective collective, std::string_view name, int rank, int size, int root = 0);
+std::shared_ptr<const Schedule> schedule_for(Collective collective, std::string_view name, int rank, int size,
+                                             int root = 0);
 
 }  // namespace ringcomm

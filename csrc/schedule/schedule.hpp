@@ -1,4 +1,5 @@
-// An algorithm is data: what rank `rank` of `size` does, as rounds of steps on blocks. No buffers, dtypes, threads or MPI.
+// An algorithm is data: what rank `rank` of `size` does, as rounds of steps on blocks. No buffers, dtypes, threads or
+// MPI.
 //
 // Meaning (the executor, the prover, the pricer and the drawing share it):
 //   - Rounds are numbered alike on all ranks; a rank with nothing to do in a round has an empty one there.
@@ -28,10 +29,11 @@ enum class StepKind : std::uint8_t {
 
 struct Step {
   StepKind kind;
-  bool incoming_first = false;  // reduce, combine: the incoming part (source) is the first operand, because it holds the lowest rank
-  std::int32_t peer = -1;       // send, receive, reduce
+  // reduce, combine: the incoming part (source) is the first operand, because it holds the lowest rank
+  bool incoming_first = false;
+  std::int32_t peer = -1;  // send, receive, reduce
   std::int32_t block = 0;
-  std::int32_t source = -1;     // combine, copy
+  std::int32_t source = -1;  // combine, copy
   bool operator==(const Step&) const = default;
 };
 
@@ -40,7 +42,8 @@ using Round = std::vector<Step>;
 // How the ranks' schedules look alike, so that one rank prices all: peers by rotation (r+d mod p) or by r xor d.
 enum class Symmetry : std::uint8_t { none, rotation, exclusive_or };
 
-// Blocks 0 .. blocks-1 are the data. Blocks blocks, blocks+1, ... are scratch: temporary t has the size of block temps[t].
+// Blocks 0 .. blocks-1 are the data. Blocks blocks, blocks+1, ... are scratch: temporary t has the size of block
+// temps[t].
 //   allreduce, reduce, broadcast:  any number of blocks, an even split of the buffer (base/types.hpp: split)
 //   allgather, reducescatter:      `size` blocks, block i is rank i's
 //   alltoall:                      2*size blocks: block q goes to rank q, never written; block size+q comes from rank q
@@ -65,8 +68,12 @@ struct Schedule {
 
 inline Step send(int peer, int block) { return {StepKind::send, false, peer, block, -1}; }
 inline Step receive(int peer, int block) { return {StepKind::receive, false, peer, block, -1}; }
-inline Step reduce(int peer, int block, bool incoming_first) { return {StepKind::reduce, incoming_first, peer, block, -1}; }
-inline Step combine(int source, int block, bool source_first) { return {StepKind::combine, source_first, -1, block, source}; }
+inline Step reduce(int peer, int block, bool incoming_first) {
+  return {StepKind::reduce, incoming_first, peer, block, -1};
+}
+inline Step combine(int source, int block, bool source_first) {
+  return {StepKind::combine, source_first, -1, block, source};
+}
 inline Step copy_block(int source, int block) { return {StepKind::copy, false, -1, block, source}; }
 
 }  // namespace ringcomm

@@ -22,10 +22,10 @@ enum class State : std::uint8_t { active, complete, failed };
 struct Slot {
   State state = State::active;
   bool receiving = false;
-  bool orphan = false;    // cancelled, but MPI may still use the buffer: nobody asks for it any more
+  bool orphan = false;  // cancelled, but MPI may still use the buffer: nobody asks for it any more
   int peer = kAnyPeer;
-  int error = 0;          // MPI's code, when failed
-  std::size_t nbytes = 0; // received
+  int error = 0;             // MPI's code, when failed
+  std::size_t nbytes = 0;    // received
   std::size_t position = 0;  // in the array of requests, while active
 };
 
@@ -33,9 +33,9 @@ template <class Handle>
 class MpiTransport final : public Transport {
  public:
   MpiTransport(const MpiLibrary& library, std::uint64_t comm, int rank, int size, int tag_limit)
-      : mpi_(library.dl_handle), yields_(mpi::yields_when_idle(library.dl_handle)), library_(library), comm_(handle_from<Handle>(comm)),
-        byte_(handle_from<Handle>(library.byte_type)), null_(handle_from<Handle>(library.null_request)), rank_(rank),
-        size_(size), tag_limit_(tag_limit) {
+      : mpi_(library.dl_handle), yields_(mpi::yields_when_idle(library.dl_handle)), library_(library),
+        comm_(handle_from<Handle>(comm)), byte_(handle_from<Handle>(library.byte_type)),
+        null_(handle_from<Handle>(library.null_request)), rank_(rank), size_(size), tag_limit_(tag_limit) {
     one_status_.resize(library_.status_size);
   }
   ~MpiTransport() override { withdraw_all(); }

@@ -52,7 +52,10 @@ struct Functions {
   }
 };
 
-// Whether Open MPI yields in its progress (mpi_yield_when_idle, or more ranks than cores), which it decides by MPI_Init; null elsewhere.
-inline const bool* yields_when_idle(void* library) { return static_cast<const bool*>(dlsym(library, "opal_progress_yield_when_idle")); }
+// Whether Open MPI yields in its progress (mpi_yield_when_idle, or more ranks than cores), which it decides by
+// MPI_Init; null elsewhere.
+inline const bool* yields_when_idle(void* library) {
+  return static_cast<const bool*>(dlsym(library, "opal_progress_yield_when_idle"));
+}
 
 }  // namespace ringcomm::mpi

@@ -28,7 +28,7 @@ enum class Stage : int { offered, copying, copied, withdrawn };
 struct Message {
   int source = 0, tag = 0;
   std::size_t nbytes = 0;
-  const void* data = nullptr;        // the sender's buffer, or of `eager`
+  const void* data = nullptr;  // the sender's buffer, or of `eager`
   std::unique_ptr<std::byte[]> eager;
   std::atomic<Stage> stage{Stage::offered};
 };
@@ -148,8 +148,9 @@ class ThreadsTransport final : public Transport {
     const Arrival what{slot.peer, slot.nbytes};
     slots_.give(ticket);
     if (truncated) {
-      throw Error(ErrorKind::transport, "truncated: the message of rank " + std::to_string(what.peer) + ", " +
-                                            std::to_string(what.nbytes) + " bytes, is longer than its receive",
+      throw Error(ErrorKind::transport,
+                  "truncated: the message of rank " + std::to_string(what.peer) + ", " + std::to_string(what.nbytes) +
+                      " bytes, is longer than its receive",
                   {what.peer});
     }
     if (state == State::failed) throw lost(what.peer);
@@ -278,7 +279,7 @@ class ThreadsTransport final : public Transport {
   std::vector<std::shared_ptr<Message>> incoming_;
   std::uint64_t arrived_seen_ = 0, completed_seen_ = 0;
   int kills_seen_ = 0;
-  bool news_ = false;           // something completed since the last poll()
+  bool news_ = false;  // something completed since the last poll()
 };
 
 void require_member(const ThreadsHub& hub, int rank) {

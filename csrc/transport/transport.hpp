@@ -22,12 +22,12 @@ class Transport {
   virtual int size() const = 0;
   virtual int tag_limit() const = 0;  // tags are 0 .. tag_limit-1
 
-  // Messages of one (sender, tag) are matched in posting order. nbytes <= kLongestMessage. Buffers stay the caller's and
-  // must live until done() or cancel(). A receive may be longer than what comes.
+  // Messages of one (sender, tag) are matched in posting order. nbytes <= kLongestMessage. Buffers stay the caller's
+  // and must live until done() or cancel(). A receive may be longer than what comes.
   virtual Ticket send(int peer, int tag, const void* data, std::size_t nbytes) = 0;
   virtual Ticket receive(int peer, int tag, void* data, std::size_t nbytes) = 0;  // peer may be kAnyPeer
 
-  virtual bool poll() = 0;  // makes progress; true if anything completed
+  virtual bool poll() = 0;                       // makes progress; true if anything completed
   virtual bool yields() const { return false; }  // a poll() that finds nothing lets others have the core by itself
   // True once complete, and the ticket is then gone. Throws Error(transport | peer_lost) for a failed message.
   virtual bool done(Ticket ticket, Arrival* arrival = nullptr) = 0;

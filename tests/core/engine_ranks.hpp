@@ -27,9 +27,7 @@ struct Rank {
 
   Rank(const std::shared_ptr<ThreadsHub>& hub, int r, int s, EngineConfig config = {}, bool threaded = true,
        std::shared_ptr<Node> node = nullptr)
-      : rank(r),
-        size(s),
-        worker(std::make_shared<Worker>(threaded)),
+      : rank(r), size(s), worker(std::make_shared<Worker>(threaded)),
         engine(make_engine(make_threads_transport(hub, r), std::move(config))) {
     std::vector<int> everybody(static_cast<std::size_t>(s));
     std::iota(everybody.begin(), everybody.end(), 0);

@@ -49,7 +49,9 @@ class CountingTransport final : public Transport {
     links_.carry(rank(), peer, nbytes);
     return inner_->send(peer, tag, data, nbytes);
   }
-  Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override { return inner_->receive(peer, tag, data, nbytes); }
+  Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override {
+    return inner_->receive(peer, tag, data, nbytes);
+  }
   bool poll() override { return inner_->poll(); }
   bool done(Ticket ticket, Arrival* arrival) override { return inner_->done(ticket, arrival); }
   void cancel(Ticket ticket) override { inner_->cancel(ticket); }
@@ -91,8 +93,14 @@ void on_hosts(const std::vector<int>& host_of, ChannelConfig config, Body body) 
 }
 
 // Of 1 to 9 ranks: even and uneven, hosts one after another and mixed, a rank alone on its host.
-inline const std::vector<std::vector<int>> kHostLayouts{
-    {0, 1}, {0, 0, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}, {0, 0, 0, 1, 1}, {0, 0, 1, 2, 2, 2}, {0, 1, 2, 0, 1, 2, 0}, {0, 0, 0, 0, 1, 1, 1, 1},
-    {2, 2, 2, 0, 0, 0, 0, 1, 1}};
+inline const std::vector<std::vector<int>> kHostLayouts{{0, 1},
+                                                        {0, 0, 1},
+                                                        {0, 1, 0, 1},
+                                                        {0, 1, 1, 1},
+                                                        {0, 0, 0, 1, 1},
+                                                        {0, 0, 1, 2, 2, 2},
+                                                        {0, 1, 2, 0, 1, 2, 0},
+                                                        {0, 0, 0, 0, 1, 1, 1, 1},
+                                                        {2, 2, 2, 0, 0, 0, 0, 1, 1}};
 
 }  // namespace ringcomm::testing

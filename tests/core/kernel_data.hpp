@@ -31,11 +31,19 @@ inline std::uint64_t random_element(ringcomm::DType dtype, Random& random) {
   }
   const reference::Format f = reference::format_of(dtype);
   const std::uint64_t one = static_cast<std::uint64_t>(f.bias()) << f.mantissa;
-  const std::uint64_t values[] = {
-      0, 1, f.quiet(), (f.quiet() << 1) - 1, f.quiet() << 1,               // zero, subnormals, the least normal number
-      one, one + 1, f.infinity() - 1, f.infinity(),                        // 1, after 1, the largest, infinity
-      f.infinity() | 1, f.infinity() | (f.quiet() >> 1), f.canonical_nan(),  // signalling and quiet NaNs
-      f.canonical_nan() | (random() & (f.quiet() - 1))};
+  const std::uint64_t values[] = {0,
+                                  1,
+                                  f.quiet(),
+                                  (f.quiet() << 1) - 1,
+                                  f.quiet() << 1,  // zero, subnormals, the least normal number
+                                  one,
+                                  one + 1,
+                                  f.infinity() - 1,
+                                  f.infinity(),  // 1, after 1, the largest, infinity
+                                  f.infinity() | 1,
+                                  f.infinity() | (f.quiet() >> 1),
+                                  f.canonical_nan(),  // signalling and quiet NaNs
+                                  f.canonical_nan() | (random() & (f.quiet() - 1))};
   return values[(bits >> 8) % std::size(values)] | ((bits & 4) != 0 ? f.sign() : 0);
 }
 

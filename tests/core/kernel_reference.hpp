@@ -109,10 +109,12 @@ std::uint64_t reduce_floating(DType dtype, Op op, std::span<const std::uint64_t>
   for (std::size_t s = 0; s < sources.size(); ++s) {
     const F value = scaled(std::bit_cast<F>(static_cast<Bits>(cast(wide, dtype, sources[s]))), pre);
     const auto bits = [](F x) { return static_cast<std::uint64_t>(std::bit_cast<Bits>(x)); };
-    if (s == 0) sum = value;
+    if (s == 0)
+      sum = value;
     else if (op == Op::min || op == Op::max)
       sum = std::bit_cast<F>(static_cast<Bits>(extreme(wide, op == Op::min, bits(sum), bits(value))));
-    else sum = combine(op, sum, value);
+    else
+      sum = combine(op, sum, value);
   }
   const F result = scaled(sum, post);
   if (result != result) return format_of(dtype).canonical_nan();
@@ -125,10 +127,14 @@ inline std::uint64_t scale_integer(DType dtype, std::uint64_t bits, Scale by) {
   const __int128 least = is_signed(dtype) ? -largest - 1 : 0;
   if (by.factor != 1.0) {
     const double product = std::trunc(static_cast<double>(value) * by.factor);
-    if (std::isnan(product)) value = 0;
-    else if (product > static_cast<double>(largest)) value = largest;
-    else if (product < static_cast<double>(least)) value = least;
-    else value = std::min(static_cast<__int128>(product), largest);
+    if (std::isnan(product))
+      value = 0;
+    else if (product > static_cast<double>(largest))
+      value = largest;
+    else if (product < static_cast<double>(least))
+      value = least;
+    else
+      value = std::min(static_cast<__int128>(product), largest);
   }
   return static_cast<std::uint64_t>(value / by.divisor) & mask_of(dtype);
 }
@@ -153,8 +159,10 @@ inline std::uint64_t reduce(DType dtype, Op op, std::span<const std::uint64_t> s
   std::uint64_t sum = prepared(sources[0]);
   for (const std::uint64_t bits : sources.subspan(1)) {
     const std::uint64_t next = prepared(bits);
-    if (ordering) sum = extreme(dtype, op == Op::min, sum, next);
-    else sum = (op == Op::product ? sum * next : sum + next) & mask_of(dtype);
+    if (ordering)
+      sum = extreme(dtype, op == Op::min, sum, next);
+    else
+      sum = (op == Op::product ? sum * next : sum + next) & mask_of(dtype);
   }
   return integer ? scale_integer(dtype, sum, post) : sum;
 }

@@ -1,7 +1,7 @@
-// A second reading of what running a schedule costs, written apart from the pricer: event by event. Every rank has a link of
-// its own that carries a byte in beta each way, messages one after another in the order in which they are posted; a message
-// is there alpha after its last byte; a rank posts a message every gap, and reduces what has come in gamma per byte, one at a
-// time. Segments are run as RunSchedule runs them: `window` at a time, each in rounds.
+// A second reading of what running a schedule costs, written apart from the pricer: event by event. Every rank has a
+// link of its own that carries a byte in beta each way, messages one after another in the order in which they are
+// posted; a message is there alpha after its last byte; a rank posts a message every gap, and reduces what has come in
+// gamma per byte, one at a time. Segments are run as RunSchedule runs them: `window` at a time, each in rounds.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,10 @@ namespace simulation {
 
 class NetworkSimulator {
  public:
-  NetworkSimulator(const std::vector<ringcomm::Schedule>& schedules, double block_bytes, std::size_t segments, std::size_t window,
-                   const ringcomm::Network& network)
-      : schedules_(schedules), block_(block_bytes), segments_(segments), window_(window), net_(network), ranks_(schedules.size()) {}
+  NetworkSimulator(const std::vector<ringcomm::Schedule>& schedules, double block_bytes, std::size_t segments,
+                   std::size_t window, const ringcomm::Network& network)
+      : schedules_(schedules), block_(block_bytes), segments_(segments), window_(window), net_(network),
+        ranks_(schedules.size()) {}
 
   double seconds() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -73,10 +74,17 @@ class NetworkSimulator {
           found->second += 1;
           break;
         }
-        case ringcomm::StepKind::reduce: it.reduces[peer] += 1; [[fallthrough]];
-        case ringcomm::StepKind::receive: it.takes[peer] += 1; break;
-        case ringcomm::StepKind::combine: it.combined += 1; break;
-        case ringcomm::StepKind::copy: break;
+        case ringcomm::StepKind::reduce:
+          it.reduces[peer] += 1;
+          [[fallthrough]];
+        case ringcomm::StepKind::receive:
+          it.takes[peer] += 1;
+          break;
+        case ringcomm::StepKind::combine:
+          it.combined += 1;
+          break;
+        case ringcomm::StepKind::copy:
+          break;
       }
     }
     return it;
@@ -102,8 +110,9 @@ class NetworkSimulator {
       Rank& rank = ranks_[r];
       const double post = std::max(now_, rank.poster);
       rank.poster = post + net_.between.gap;
-      at(post,
-         [this, r, s, round = one.round, to = it.sends[k].first, blocks = it.sends[k].second] { transmit(r, s, round, to, blocks); });
+      at(post, [this, r, s, round = one.round, to = it.sends[k].first, blocks = it.sends[k].second] {
+        transmit(r, s, round, to, blocks);
+      });
     }
     const auto early = std::move(one.early[one.round]);
     for (const std::size_t from : early) take(r, s, from);

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "call/channel.hpp"
 #include "check.hpp"
 #include "node/node.hpp"
-#include "task/channel.hpp"
 #include "transport/threads.hpp"
 
 namespace ringcomm::testing {
@@ -44,7 +44,8 @@ struct RankContext {
 template <class Body>
 void with_channels(int size, bool arena, ChannelConfig config, Body body) {
   const auto hub = make_threads_hub(size);
-  const auto nodes = arena ? Node::for_threads(size) : std::vector<std::shared_ptr<Node>>(static_cast<std::size_t>(size));
+  const auto nodes =
+      arena ? Node::for_threads(size) : std::vector<std::shared_ptr<Node>>(static_cast<std::size_t>(size));
   std::barrier<> barrier(size);
   std::vector<const void*> shown(static_cast<std::size_t>(size));
   std::vector<std::string> said(static_cast<std::size_t>(size));
@@ -52,7 +53,8 @@ void with_channels(int size, bool arena, ChannelConfig config, Body body) {
   on_ranks(size, [&](int rank) {
     std::vector<int> peers;
     for (int i = 0; i < size; ++i) peers.push_back(i);
-    Channel channel(make_threads_transport(hub, rank), peers, rank, TagStream(1, 1000), nodes[static_cast<std::size_t>(rank)], 0, config);
+    Channel channel(make_threads_transport(hub, rank), peers, rank, TagStream(1, 1000),
+                    nodes[static_cast<std::size_t>(rank)], 0, config);
     RankContext context{rank, size, channel, nodes[static_cast<std::size_t>(rank)].get(), barrier, shown, said};
     body(context);
     barrier.arrive_and_wait();

@@ -159,8 +159,7 @@ class Simulator {
       if (!fitting_) return;
       if (step.kind == StepKind::receive || step.kind == StepKind::copy) {
         target = incoming;
-      }
-      else
+      } else
         target = step.incoming_first ? join(incoming, target) : join(target, incoming);
     }
   }

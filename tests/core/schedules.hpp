@@ -9,8 +9,8 @@
 
 #include "base/error.hpp"
 #include "check.hpp"
+#include "messages/run_schedule.hpp"
 #include "schedule/registry.hpp"
-#include "task/run_schedule.hpp"
 #include "transport/threads.hpp"
 
 namespace ringcomm::testing {

@@ -100,9 +100,8 @@ void properties() {
     };
     const auto even = [](std::size_t i) { return i % 2 ? 0.0 : 3.0; };
     const auto odd = [](std::size_t i) { return i % 2 ? 5.0 : 0.0; };
-    const Values orthogonal = result(even, odd), equal = result(even, even), opposite = result(even, [&](std::size_t i) {
-      return -even(i);
-    });
+    const Values orthogonal = result(even, odd), equal = result(even, even),
+                 opposite = result(even, [&](std::size_t i) { return -even(i); });
     for (std::size_t i = 0; i < kCount; ++i) {
       CHECK(orthogonal[i] == even(i) + odd(i));  // the sum
       CHECK(equal[i] == even(i));                // the mean
@@ -121,7 +120,8 @@ void identities() {
         Array values(dtype, count, 3, random), identity(dtype, count, 9), out(dtype, count, 1);
         for (std::size_t i = 0; i < count; ++i) {
           const auto f = info(dtype).floating ? reference::format_of(dtype) : reference::Format{1, 1};
-          if (info(dtype).floating && (values.get(i) & (f.sign() - 1)) >= f.infinity() && (op == Op::adasum || f.is_nan(values.get(i))))
+          if (info(dtype).floating && (values.get(i) & (f.sign() - 1)) >= f.infinity() &&
+              (op == Op::adasum || f.is_nan(values.get(i))))
             values.set(i, 1);
           if (dtype == DType::boolean) values.set(i, values.get(i) % 2);
         }

@@ -131,8 +131,9 @@ struct Group {
   }
 };
 
-// Every rank submits the same names, rounds times, in an order of its own, some of them in a row and told together, and reads
-// its mail when it likes. Signatures change now and then. All ranks must run every operation, in one order, whatever the cache forgets.
+// Every rank submits the same names, rounds times, in an order of its own, some of them in a row and told together, and
+// reads its mail when it likes. Signatures change now and then. All ranks must run every operation, in one order,
+// whatever the cache forgets.
 void random_orders(Random& random, int size, std::size_t names, std::size_t rounds, std::size_t cache) {
   Group group(size, below(random, 3) == 0 ? 0 : 64, cache);
   // The round in which each rank is with each name; a name's next round comes when the last has run.
@@ -144,7 +145,8 @@ void random_orders(Random& random, int size, std::size_t names, std::size_t roun
     const std::size_t r = below(random, group.ranks.size());
     Rank& rank = group.ranks[r];
     std::vector<Ready> entries;
-    for (std::size_t n = below(random, names), end = n + 1 + below(random, 2) * below(random, names); n < std::min(end, names); ++n) {
+    for (std::size_t n = below(random, names), end = n + 1 + below(random, 2) * below(random, names);
+         n < std::min(end, names); ++n) {
       const std::string name = "tensor." + std::to_string(n);
       if (round[r][n] == rounds || rank.pending.contains(name)) continue;
       append(entries, rank.submit(name, describe(name, count[n * rounds + round[r][n]])));
@@ -218,7 +220,8 @@ void one_of_many(Random& random) {
     Group group(3, 1 << 20, 1000);
     const auto submit = [&](std::size_t r, std::size_t first, std::size_t end) {
       std::vector<Ready> together;
-      for (std::size_t n = first; n < end; ++n) append(together, group.ranks[r].submit(name_of(n), describe(name_of(n), 4)));
+      for (std::size_t n = first; n < end; ++n)
+        append(together, group.ranks[r].submit(name_of(n), describe(name_of(n), 4)));
       group.submit(r, together);
     };
     for (std::size_t r = 0; r < 3; ++r) submit(r, 0, names);
@@ -385,10 +388,10 @@ void sizes_and_splits() {
   CHECK((after[1].mail[0].items[0].sizes == std::vector<std::uint64_t>{2}));
   group.read_all();
   const std::vector<std::vector<std::vector<std::uint64_t>>> wrong = {
-      {{3, 1, 1, 1}, {4, 1, 1, 1}, {0}},                      // the sum
-      {{3}, {4}, {0}},                                        // not a multiple
-      {{3}, {3, 1, 2}, {0}},                                  // their number
-      {{3}, {2, ~std::uint64_t{0}, 2, 1}, {0}},               // overflows to the right sum
+      {{3, 1, 1, 1}, {4, 1, 1, 1}, {0}},         // the sum
+      {{3}, {4}, {0}},                           // not a multiple
+      {{3}, {3, 1, 2}, {0}},                     // their number
+      {{3}, {2, ~std::uint64_t{0}, 2, 1}, {0}},  // overflows to the right sum
   };
   for (const auto& extras : wrong) {
     after = everyone(Collective::alltoall, extras);

@@ -71,10 +71,14 @@ void broadcast(RankContext& context, const std::string& path) {
 // Blocks of rank r: shape 0: all alike; 1: unequal, some empty; 2: everything on one rank; 3: nothing at all.
 std::size_t block(int shape, int size, int rank) {
   switch (shape) {
-    case 0: return 7;
-    case 1: return static_cast<std::size_t>((rank * 5) % 4) * 301;
-    case 2: return rank == size / 2 ? 70'001 : 0;
-    default: return 0;
+    case 0:
+      return 7;
+    case 1:
+      return static_cast<std::size_t>((rank * 5) % 4) * 301;
+    case 2:
+      return rank == size / 2 ? 70'001 : 0;
+    default:
+      return 0;
   }
 }
 
@@ -139,7 +143,8 @@ void alltoall(RankContext& context, const std::string& path) {
         call.receive_counts.push_back(pair_block(shape, peer, context.rank));
         for (std::size_t i = 0; i < call.counts.back(); ++i) input.push_back(value(context.rank * 16 + peer, i));
       }
-      std::vector<Value> output(std::accumulate(call.receive_counts.begin(), call.receive_counts.end(), std::size_t{0}), -1);
+      std::vector<Value> output(std::accumulate(call.receive_counts.begin(), call.receive_counts.end(), std::size_t{0}),
+                                -1);
       call.input = input.data();
       call.output = in_place ? input.data() : output.data();
       context.channel.run(call, nullptr);

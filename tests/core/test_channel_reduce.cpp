@@ -1,5 +1,5 @@
-// Every all-reduce algorithm x dtype x op x ranks x count, by messages and by shared memory: exact on integer-valued data,
-// close on random data, IEEE on special values, and the same bits on every rank.
+// Every all-reduce algorithm x dtype x op x ranks x count, by messages and by shared memory: exact on integer-valued
+// data, close on random data, IEEE on special values, and the same bits on every rank.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -42,8 +42,9 @@ void exact(RankContext& context, bool arena) {
           const auto values = load(dtype, result);
           for (std::size_t i = 0; i < count; ++i) {
             if (right(dtype, op, values[i], expected(dtype, op, context.size, i))) continue;
-            std::fprintf(stderr, "allreduce %s %s %s p=%d count=%zu i=%zu: %g, not %g\n", path.c_str(), info(dtype).name.data(),
-                         name_of(op).data(), context.size, count, i, values[i], expected(dtype, op, context.size, i));
+            std::fprintf(stderr, "allreduce %s %s %s p=%d count=%zu i=%zu: %g, not %g\n", path.c_str(),
+                         info(dtype).name.data(), name_of(op).data(), context.size, count, i, values[i],
+                         expected(dtype, op, context.size, i));
             std::abort();
           }
         }
@@ -81,7 +82,8 @@ void large(RankContext& context, bool arena) {
       context.channel.run(call, nullptr);
       CHECK(context.same_everywhere(buffer.data(), buffer.size()));
       const auto values = load(dtype, buffer);
-      for (std::size_t i = 0; i < kCount; ++i) CHECK(std::abs(values[i] - sum[i]) <= context.size * epsilon(dtype) * magnitude[i]);
+      for (std::size_t i = 0; i < kCount; ++i)
+        CHECK(std::abs(values[i] - sum[i]) <= context.size * epsilon(dtype) * magnitude[i]);
     }
   }
 }
@@ -95,7 +97,9 @@ void specials(RankContext& context, bool arena) {
       for (const Op op : {Op::sum, Op::min, Op::max, Op::product}) {
         // a NaN on the last rank; infinities of both signs; zeros of both signs; one infinity
         std::vector<std::byte> buffer;
-        store(dtype, buffer, {at(last, nan, 1.0), at(0, inf, at(last, -inf, 1.0)), at(0, -0.0, 0.0), at(last, -0.0, 0.0), at(0, inf, 1.0), -0.0});
+        store(dtype, buffer,
+              {at(last, nan, 1.0), at(0, inf, at(last, -inf, 1.0)), at(0, -0.0, 0.0), at(last, -0.0, 0.0),
+               at(0, inf, 1.0), -0.0});
         Call call;
         call.dtype = dtype;
         call.op = op;

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include "call/choose.hpp"
 #include "check.hpp"
-#include "task/choose.hpp"
 
 using namespace ringcomm;
 
@@ -23,9 +23,11 @@ void the_cheapest_runs() {
         for (const bool equal : {false, true}) {
           const Choice& choice = chooser.choose(collective, "", nbytes, equal);
           const auto options = menu.options("", nbytes, equal);
-          const auto chosen = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == choice.path; });
+          const auto chosen =
+              std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == choice.path; });
           CHECK(chosen != options.end() && chosen->cut == choice.cut);
-          CHECK(chosen->chosen && std::count_if(options.begin(), options.end(), [](const Option& o) { return o.chosen; }) == 1);
+          CHECK(chosen->chosen &&
+                std::count_if(options.begin(), options.end(), [](const Option& o) { return o.chosen; }) == 1);
           for (const Option& other : options) {
             CHECK(chosen->price.seconds <= 1.03 * other.price.seconds);
             const bool cheaper = other.price.seconds < chosen->price.seconds;
@@ -54,7 +56,8 @@ void rounds_count_for_short_buffers() {
     const auto ring = std::find_if(options.begin(), options.end(), [](const Option& o) { return o.name == "ring"; });
     CHECK(ring->price.seconds < 1.03 * chosen.price.seconds && ring->peers < chosen.peers);  // it would be within reach
   }
-  CHECK(chosen_of(menu.options("", 64 << 10, true)).peers == 1);  // the same prices, but what is long had better meet nobody
+  // the same prices, but what is long had better meet nobody
+  CHECK(chosen_of(menu.options("", 64 << 10, true)).peers == 1);
 }
 
 void names_and_memory() {
@@ -69,27 +72,35 @@ void names_and_memory() {
   CHECK(near.choose(Collective::broadcast, "chain", 4, true).path == "chain");
   CHECK(alone.choose(Collective::allreduce, "ring", 4, true).path == "local");
   std::set<std::string> chosen;
-  for (std::size_t nbytes = 1; nbytes <= std::size_t{1} << 30; nbytes *= 2) chosen.insert(far.choose(Collective::allreduce, "", nbytes, true).path);
+  for (std::size_t nbytes = 1; nbytes <= std::size_t{1} << 30; nbytes *= 2)
+    chosen.insert(far.choose(Collective::allreduce, "", nbytes, true).path);
   CHECK(chosen.size() > 1);
 }
 
 void rules_hold() {
   using enum Collective;
-  const std::vector<Rule> rules{{allreduce, 1000, 2000, 0, 100, "tree", 0}, {allreduce, 0, 5000, 0, 100, "ring", 512}, {alltoall, 0, 100, 0, 100, "bruck", 0},
-                                {alltoall, 0, 100, 0, 100, "pairwise", 0},  {allgather, 7, 7, 0, 100, "", 4096},      {allreduce, 6000, 6000, 0, 100, "shared", 0},
-                                {allreduce, 7000, 7000, 8, 8, "tree", 0},      {allreduce, 7001, 7001, 9, 99, "tree", 0}};
+  const std::vector<Rule> rules{
+      {allreduce, 1000, 2000, 0, 100, "tree", 0}, {allreduce, 0, 5000, 0, 100, "ring", 512},
+      {alltoall, 0, 100, 0, 100, "bruck", 0},     {alltoall, 0, 100, 0, 100, "pairwise", 0},
+      {allgather, 7, 7, 0, 100, "", 4096},        {allreduce, 6000, 6000, 0, 100, "shared", 0},
+      {allreduce, 7000, 7000, 8, 8, "tree", 0},   {allreduce, 7001, 7001, 9, 99, "tree", 0}};
   Chooser far(8, Memory::none, terms(rules)), near(8, Memory::everybodys, terms(rules));
   for (Chooser* chooser : {&far, &near}) {
-    CHECK(chooser->choose(allreduce, "", 1000, true).path == "tree" && chooser->choose(allreduce, "", 2000, true).path == "tree");
-    CHECK(chooser->choose(allreduce, "", 999, true).path == "ring" && chooser->choose(allreduce, "", 2001, true).path == "ring");
+    CHECK(chooser->choose(allreduce, "", 1000, true).path == "tree" &&
+          chooser->choose(allreduce, "", 2000, true).path == "tree");
+    CHECK(chooser->choose(allreduce, "", 999, true).path == "ring" &&
+          chooser->choose(allreduce, "", 2001, true).path == "ring");
     CHECK(chooser->choose(allreduce, "", 2001, true).cut.segment == 512);
     CHECK(chooser->choose(allreduce, "circulant", 2001, true).path == "circulant");  // a call's own word goes first
     CHECK(chooser->choose(alltoall, "", 50, true).path == "bruck");
-    CHECK(chooser->choose(alltoall, "", 50, false).path == "pairwise");              // the first that can run
+    CHECK(chooser->choose(alltoall, "", 50, false).path == "pairwise");  // the first that can run
   }
-  CHECK(far.choose(allgather, "", 7, true).cut.segment == 4096 && far.choose(allgather, "", 8, true).cut.segment != 4096);
-  CHECK(near.choose(allreduce, "", 5001, true).path == "shared" && far.choose(allreduce, "", 5001, true).path != "shared");
-  CHECK(far.choose(allreduce, "", 7000, true).path == "tree" && far.choose(allreduce, "", 7001, true).path != "tree");  // 8 ranks
+  CHECK(far.choose(allgather, "", 7, true).cut.segment == 4096 &&
+        far.choose(allgather, "", 8, true).cut.segment != 4096);
+  CHECK(near.choose(allreduce, "", 5001, true).path == "shared" &&
+        far.choose(allreduce, "", 5001, true).path != "shared");
+  // 8 ranks
+  CHECK(far.choose(allreduce, "", 7000, true).path == "tree" && far.choose(allreduce, "", 7001, true).path != "tree");
   CHECK(far.choose(allreduce, "", 6000, true).path == far.choose(allreduce, "", 6001, true).path);  // no memory here
 }
 
@@ -111,13 +122,16 @@ void two_levels_are_on_the_menu() {
     const auto one = menu.options("", 1 << 24, true), both = menu.options("", 1 << 24, true, true);
     CHECK(both.size() == 2 * one.size());
     for (const Option& option : one) {
-      CHECK(std::count_if(both.begin(), both.end(), [&](const Option& o) { return o.name == "two_level:" + option.name; }) == 1);
+      CHECK(std::count_if(both.begin(), both.end(),
+                          [&](const Option& o) { return o.name == "two_level:" + option.name; }) == 1);
     }
-    const auto cheapest = std::min_element(both.begin(), both.end(), [](const Option& a, const Option& b) { return a.price.seconds < b.price.seconds; });
+    const auto cheapest = std::min_element(
+        both.begin(), both.end(), [](const Option& a, const Option& b) { return a.price.seconds < b.price.seconds; });
     CHECK(cheapest->name.starts_with("two_level:"));
     const auto named = menu.options("two_level:" + one.front().name, 1 << 24, true, true);
     CHECK(named.size() == 1 && named[0].chosen && named[0].name == "two_level:" + one.front().name);
-    CHECK(menu.options("two_level:" + one.front().name, 1 << 24, true).empty() && menu.options("two_level:no", 1, true, true).empty());
+    CHECK(menu.options("two_level:" + one.front().name, 1 << 24, true).empty() &&
+          menu.options("two_level:no", 1, true, true).empty());
   }
   CHECK(Menu(allreduce, 24, {}, kNetwork).options("ring", 1 << 24, true, true).size() == 1);
   CHECK(Menu(broadcast, 24, hosts, kNetwork).options("chain", 1 << 24, true, true).size() == 2);
@@ -139,7 +153,8 @@ void channels_choose_two_levels() {
   CHECK(chooser.choose(broadcast, "two_level:chain", 16 << 20, true).path == "two_level:chain");
   CHECK(chooser.choose(broadcast, "", 10, true).path == "two_level:binomial");
   CHECK(!none.choose(broadcast, "", 10, true).path.starts_with("two_level:"));
-  CHECK(chooser.choose(allreduce, "butterfly_doubling", 16 << 20, true, true).path == "butterfly_doubling");  // whole vectors
+  // whole vectors
+  CHECK(chooser.choose(allreduce, "butterfly_doubling", 16 << 20, true, true).path == "butterfly_doubling");
 }
 
 }  // namespace

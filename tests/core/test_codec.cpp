@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "check.hpp"
 #include "kernel_data.hpp"
-#include "task/codec.hpp"
+#include "messages/codec.hpp"
 
 using namespace ringcomm;
 
@@ -16,8 +16,10 @@ constexpr std::size_t kCounts[] = {0, 1, 7, 511, 512, 513, 1024, 3001};
 struct Pair {
   DType data, wire;
 };
-constexpr Pair kPairs[] = {{DType::float32, DType::float16}, {DType::float32, DType::bfloat16},
-                           {DType::float64, DType::float16}, {DType::float64, DType::bfloat16},
+constexpr Pair kPairs[] = {{DType::float32, DType::float16},
+                           {DType::float32, DType::bfloat16},
+                           {DType::float64, DType::float16},
+                           {DType::float64, DType::bfloat16},
                            {DType::float64, DType::float32}};
 
 template <class Body>

@@ -22,7 +22,8 @@ ChannelConfig slow_network() {  // so that some bytes ride
 }
 
 template <class T>
-Call call_of(Collective collective, int size, DType dtype, std::size_t count, const std::vector<T>& input, std::vector<T>& output) {
+Call call_of(Collective collective, int size, DType dtype, std::size_t count, const std::vector<T>& input,
+             std::vector<T>& output) {
   Call call;
   call.collective = collective;
   call.dtype = dtype;
@@ -38,13 +39,14 @@ Call call_of(Collective collective, int size, DType dtype, std::size_t count, co
 
 template <class T>
 T small_number(DType dtype, std::size_t n) {  // 0 to 10
-  constexpr std::array<std::uint16_t, 11> kHalves{0, 0x3C00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800, 0x4880, 0x4900};
+  constexpr std::array<std::uint16_t, 11> kHalves{0,      0x3C00, 0x4000, 0x4200, 0x4400, 0x4500,
+                                                  0x4600, 0x4700, 0x4800, 0x4880, 0x4900};
   if (dtype == DType::boolean) return T(n % 2);
   return dtype == DType::float16 ? T(kHalves[n]) : T(n);
 }
 
-// Every collective but alltoall rides when it is small, and gives what it gives by a named algorithm: sums of small whole numbers,
-// whatever the order, and the same bits everywhere.
+// Every collective but alltoall rides when it is small, and gives what it gives by a named algorithm: sums of small
+// whole numbers, whatever the order, and the same bits everywhere.
 template <class T>
 void rides(RankContext& context, DType dtype, std::optional<DType> wire = {}) {
   const int size = context.size;
@@ -54,7 +56,8 @@ void rides(RankContext& context, DType dtype, std::optional<DType> wire = {}) {
       for (const Op op : {Op::sum, Op::max, Op::average}) {
         if (dtype == DType::boolean && op == Op::average) continue;
         std::vector<T> input(all), small(all, T(99)), named(all, T(99));
-        for (std::size_t i = 0; i < all; ++i) input[i] = small_number<T>(dtype, (i * 3 + static_cast<std::size_t>(context.rank) * 5) % 11);
+        for (std::size_t i = 0; i < all; ++i)
+          input[i] = small_number<T>(dtype, (i * 3 + static_cast<std::size_t>(context.rank) * 5) % 11);
         Call call = call_of(collective, size, dtype, count, input, small);
         call.op = op;
         call.wire = wire;
@@ -89,7 +92,8 @@ void mixed(RankContext& context) {
   }
 }
 
-// Calls that differ, in size, collective or dtype: an error on every rank, whether data rode or not, and the next call works.
+// Calls that differ, in size, collective or dtype: an error on every rank, whether data rode or not, and the next call
+// works.
 void disagreeing(RankContext& context) {
   const int size = context.size;
   for (int turn = 0; turn < 10 * size; ++turn) {
@@ -97,15 +101,33 @@ void disagreeing(RankContext& context) {
     std::vector<std::int32_t> input(1 << 16, 1), output(1 << 16);
     Call call = call_of(allreduce, size, DType::int32, 5, input, output);
     switch (turn % 10) {
-      case 0: call.count = odd ? 6 : 5; break;
-      case 1: call.count = odd ? input.size() : 5; break;
-      case 2: call.count = odd ? 5 : input.size(); break;
-      case 3: call.collective = odd ? broadcast : allreduce; break;
-      case 4: call.dtype = odd ? DType::float32 : DType::int32; break;
-      case 5: call.op = odd ? Op::max : Op::sum; break;
-      case 6: call.algorithm = odd ? "ring" : ""; break;
-      case 7: call.name = odd ? "a name that only this rank gives" : ""; break;
-      case 8: call.shape = static_cast<std::uint64_t>(context.rank % 2); break;  // on a host of its own, or on each
+      case 0:
+        call.count = odd ? 6 : 5;
+        break;
+      case 1:
+        call.count = odd ? input.size() : 5;
+        break;
+      case 2:
+        call.count = odd ? 5 : input.size();
+        break;
+      case 3:
+        call.collective = odd ? broadcast : allreduce;
+        break;
+      case 4:
+        call.dtype = odd ? DType::float32 : DType::int32;
+        break;
+      case 5:
+        call.op = odd ? Op::max : Op::sum;
+        break;
+      case 6:
+        call.algorithm = odd ? "ring" : "";
+        break;
+      case 7:
+        call.name = odd ? "a name that only this rank gives" : "";
+        break;
+      case 8:
+        call.shape = static_cast<std::uint64_t>(context.rank % 2);
+        break;  // on a host of its own, or on each
       default:
         call.collective = barrier;
         call.algorithm = odd ? "dissemination" : "";
@@ -151,8 +173,10 @@ void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
       context.channel.run(call, nullptr);
       CHECK(data[0] == static_cast<float>(context.size));
       context.barrier.arrive_and_wait();
-      const std::size_t pieces = std::has_single_bit(hosts) ? static_cast<std::size_t>(std::countr_zero(hosts)) : hosts - 1;
-      for (std::size_t host = 0; host < hosts; ++host) CHECK(links.into(static_cast<int>(host)) == pieces * (16 * sizeof(float) + 16));
+      const std::size_t pieces =
+          std::has_single_bit(hosts) ? static_cast<std::size_t>(std::countr_zero(hosts)) : hosts - 1;
+      for (std::size_t host = 0; host < hosts; ++host)
+        CHECK(links.into(static_cast<int>(host)) == pieces * (16 * sizeof(float) + 16));
       context.barrier.arrive_and_wait();
     }
   });
@@ -169,8 +193,8 @@ void run_as_worker(Channel& channel, const Call& call) {
   }
 }
 
-// A rank makes no more calls, and those that hear of it from it or of its consequences neither: everybody names the first, in
-// further calls too.
+// A rank makes no more calls, and those that hear of it from it or of its consequences neither: everybody names the
+// first, in further calls too.
 void departing(RankContext& context, int leaver, bool as_worker) {
   std::vector<float> data(1, 1);
   const Call call = call_of(allreduce, context.size, DType::float32, 1, data, data);
@@ -245,7 +269,8 @@ int main() {
   }
   for (int leaver = 0; leaver < 6; ++leaver) {
     for (const bool as_worker : {false, true}) {
-      on_hosts({0, 0, 1, 2, 2, 2}, slow_network(), [&](RankContext& context, Links&) { departing(context, leaver, as_worker); });
+      on_hosts({0, 0, 1, 2, 2, 2}, slow_network(),
+               [&](RankContext& context, Links&) { departing(context, leaver, as_worker); });
     }
   }
   for (const int who : {0, 1, 3, 5}) {

@@ -50,7 +50,10 @@ static const Change kWire = [](Descriptor& d) { d.wire = static_cast<std::uint8_
 static const Change kAlgorithm = [](Descriptor& d) { put(d.algorithm, "ring"); };
 static const Change kScale = [](Descriptor& d) { d.pre.factor = 5; };
 static const Change kCount = [](Descriptor& d) { d.count = 13; };
-static const Change kShape = [](Descriptor& d) { d.shape = 5; put(d.shape_text, "(4, 3)"); };
+static const Change kShape = [](Descriptor& d) {
+  d.shape = 5;
+  put(d.shape_text, "(4, 3)");
+};
 static const Change kName = [](Descriptor& d) { put(d.name, "bias"); };
 
 // What must agree for each collective, and what need not.
@@ -61,12 +64,17 @@ static void what_is_compared() {
     const C c = static_cast<C>(i);
     const bool data = c != C::barrier;
     const std::pair<const Change*, bool> expected[] = {
-        {&kNothing, false}, {&kDtype, data}, {&kOp, reduces(c)}, {&kRoot, c == C::broadcast || c == C::reduce},
-        {&kWire, data}, {&kAlgorithm, true}, {&kScale, reduces(c)},
-        {&kCount, data && c != C::allgather && c != C::alltoall}, {&kShape, data}, {&kName, true}};
+        {&kNothing, false},    {&kDtype, data},
+        {&kOp, reduces(c)},    {&kRoot, c == C::broadcast || c == C::reduce},
+        {&kWire, data},        {&kAlgorithm, true},
+        {&kScale, reduces(c)}, {&kCount, data && c != C::allgather && c != C::alltoall},
+        {&kShape, data},       {&kName, true}};
     for (const auto& [change, differs] : expected) CHECK(told(c, *change).empty() == !differs);
     // Where the call runs and which one it is are not compared.
-    CHECK(told(c, [](Descriptor& d) { d.sequence = 9; d.offset = 4096; }).empty());
+    CHECK(told(c, [](Descriptor& d) {
+            d.sequence = 9;
+            d.offset = 4096;
+          }).empty());
   }
 }
 
@@ -74,7 +82,11 @@ static void exact_words() {
   CHECK(told(Collective::allreduce, kDtype) ==
         "allreduce 'grad': ranks disagree on dtype: float32 on ranks 0, 2; float64 on rank 1. "
         "Give the same dtype on every rank.");
-  CHECK(told(Collective::broadcast, [](Descriptor& d) { d = usual(Collective::allreduce); put(d.name, ""); }) ==
+  CHECK(told(Collective::broadcast,
+             [](Descriptor& d) {
+               d = usual(Collective::allreduce);
+               put(d.name, "");
+             }) ==
         "ranks disagree on the collective: broadcast 'grad' on ranks 0, 2; allreduce on rank 1. "
         "Call the same collectives in the same order on every rank.");
   CHECK(has(told(Collective::allreduce, kShape), "shape: (3, 4) on ranks 0, 2; (4, 3) on rank 1."));
@@ -86,7 +98,11 @@ static void exact_words() {
   // The same text for different shapes says so.
   CHECK(has(told(Collective::allreduce, [](Descriptor& d) { d.shape = 1; }),
             "(3, 4) on ranks 0, 2; another (3, 4) on rank 1"));
-  CHECK(has(told(Collective::allreduce, [](Descriptor& d) { d.count = 1; put(d.shape_text, ""); }),
+  CHECK(has(told(Collective::allreduce,
+                 [](Descriptor& d) {
+                   d.count = 1;
+                   put(d.shape_text, "");
+                 }),
             "(3, 4) on ranks 0, 2; 1 element on rank 1"));
 }
 
@@ -113,7 +129,10 @@ static void many_ranks() {
   std::vector<Descriptor> all(100, usual(Collective::allreduce));
   std::vector<int> ranks;
   for (int i = 0; i < 100; ++i) ranks.push_back(1000 - i);  // entries need not be in order
-  for (std::size_t i = 0; i < all.size(); ++i) { all[i].count = i; put(all[i].shape_text, ""); }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].count = i;
+    put(all[i].shape_text, "");
+  }
   const std::string text = disagreement(all, ranks);
   CHECK(has(text, "0 elements on rank 1000; 1 element on rank 999"));
   CHECK(has(text, "; and 92 further values. ") && text.size() < 1000);

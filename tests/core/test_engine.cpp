@@ -7,7 +7,6 @@ using namespace ringcomm;
 namespace {
 
 // ---- a job: what every rank submits, in an order of its own
-// ------------------------------------------------------------
 
 enum class Kind { sum, fused, gather, exchange, scatter, root, barrier, wrong, group };
 constexpr std::size_t kKinds = 9;
@@ -62,7 +61,8 @@ std::unique_ptr<Flying> submit(Rank& r, const Item& item, const std::vector<int>
   Named request = named(item.name, flying->data);
   switch (item.kind) {
     case Kind::sum:
-    case Kind::fused: break;
+    case Kind::fused:
+      break;
     case Kind::gather:
       request.call.collective = Collective::allgather;
       request.row = 3;
@@ -150,17 +150,24 @@ void check(Rank& r, const Flying& flying, const std::vector<int>& set, std::size
       CHECK(op.counts[me] == split(item.n, p, me).count && op.output_bytes == op.counts[me] * 2 * 4);
       for (std::size_t i = 0; i < op.counts[me] * 2; ++i) CHECK(out[i] == sum);
       break;
-    case Kind::root: check_data(flying.data, value(item.n % p)); break;
-    case Kind::barrier: break;
-    case Kind::group: check_data(flying.more, members); [[fallthrough]];
-    default: check_data(flying.data, sum);
+    case Kind::root:
+      check_data(flying.data, value(item.n % p));
+      break;
+    case Kind::barrier:
+      break;
+    case Kind::group:
+      check_data(flying.more, members);
+      [[fallthrough]];
+    default:
+      check_data(flying.data, sum);
   }
 }
 
 void any_order(int size, std::size_t count, std::size_t rounds, EngineConfig config, bool threaded, std::uint64_t seed,
                bool on_host = false) {
   Random shared(seed);
-  // On a host, allreduce of the first set runs in shared memory; fused, where tensors lie if they are more than a few bytes.
+  // On a host, allreduce of the first set runs in shared memory; fused, where tensors lie if they are more than a few
+  // bytes.
   const Job job = make_job(shared, size, count, on_host ? 1000 : 40);
   const auto hub = make_threads_hub(size);
   const auto nodes =

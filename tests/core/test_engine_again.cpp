@@ -1,4 +1,5 @@
-// Requests that are prepared once and submitted again and again, with operations that are held, dropped, or failed before.
+// Requests that are prepared once and submitted again and again, with operations that are held, dropped, or failed
+// before.
 #include "engine_ranks.hpp"
 
 using namespace ringcomm;

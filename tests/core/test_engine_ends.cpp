@@ -141,7 +141,8 @@ void a_rank_dies(int size, bool idle_first) {
     }
     const auto later = r.outcome(r.engine->submit(0, named("later", data[0])));
     CHECK(later && later->kind() == ErrorKind::peer_lost);
-    auto plan = r.engine->make_plan(0, "p", {{DType::int32, 10, data[0].data()}}, Op::sum, {}, {}, std::nullopt, 1, nullptr, 0);
+    auto plan =
+        r.engine->make_plan(0, "p", {{DType::int32, 10, data[0].data()}}, Op::sum, {}, {}, std::nullopt, 1, nullptr, 0);
     plan->begin();
     CHECK(r.outcome(plan->finish({1})).value().fatal());
     plan.reset();

@@ -24,8 +24,8 @@ struct Item {
 
 struct Job {
   std::vector<std::vector<int>> sets;
-  std::vector<Item> items;                       // of every step
-  std::vector<std::vector<std::size_t>> steps;   // by epoch and rank: how many it has data for
+  std::vector<Item> items;                      // of every step
+  std::vector<std::vector<std::size_t>> steps;  // by epoch and rank: how many it has data for
 };
 
 Job make_job(Random& random, int size) {
@@ -154,11 +154,16 @@ struct Walker {  // one rank at the job
     double result = 0;
     for (std::size_t i = 0; i < f.active.size(); ++i) {
       const double x = value_of(f.active[i], f.step) * (scaled ? item.pre : 1);
-      if (i == 0) result = x;
-      else if (item.op == Op::min) result = std::min(result, x);
-      else if (item.op == Op::max) result = std::max(result, x);
-      else if (item.op == Op::product) result *= x;
-      else result += x;
+      if (i == 0)
+        result = x;
+      else if (item.op == Op::min)
+        result = std::min(result, x);
+      else if (item.op == Op::max)
+        result = std::max(result, x);
+      else if (item.op == Op::product)
+        result *= x;
+      else
+        result += x;
     }
     if (item.op == Op::average) result /= static_cast<double>(set_of(f).size());
     return static_cast<float>(result * (scaled ? item.post : 1));
@@ -206,7 +211,8 @@ struct Walker {  // one rank at the job
       case Kind::root:
         for (const float x : f.data) is(x, value_of(root(f), f.step));
         break;
-      case Kind::barrier: break;
+      case Kind::barrier:
+        break;
       case Kind::group:
         for (const float x : f.more) is(x, reduced(f, false));
         [[fallthrough]];
@@ -283,7 +289,8 @@ void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, En
   for (std::size_t epoch = 0; epoch < job.steps.size(); ++epoch) {
     const auto& steps = job.steps[epoch];
     const int who = last[epoch][0];
-    CHECK(who >= 0 && who < size && steps[static_cast<std::size_t>(who)] == *std::max_element(steps.begin(), steps.end()));
+    CHECK(who >= 0 && who < size &&
+          steps[static_cast<std::size_t>(who)] == *std::max_element(steps.begin(), steps.end()));
     for (const int said : last[epoch]) CHECK(said == who);
   }
 }
@@ -304,7 +311,8 @@ void no_bit_changes(Where where) {
     Rank r(hub, rank, 3, config, true, node);
     std::vector<float> private_data(count);
     std::span<float> data(private_data);
-    if (where == Where::shared) data = {reinterpret_cast<float*>(node->at(rank, node->allocate(count * sizeof(float)))), count};
+    if (where == Where::shared)
+      data = {reinterpret_cast<float*>(node->at(rank, node->allocate(count * sizeof(float)))), count};
     if (rank == 0) {
       for (const Op op : {Op::sum, Op::min, Op::max, Op::product}) {
         for (const double factor : {1.0, -1.0, 0.0}) {

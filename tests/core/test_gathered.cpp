@@ -4,8 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "call/gathered.hpp"
 #include "ranks.hpp"
-#include "task/gathered.hpp"
 
 using namespace ringcomm;
 using namespace ringcomm::testing;
@@ -34,7 +34,8 @@ void pieces(int size) {
       CHECK(task.alike() == (turn % 3 != 2 || size == 1));
       for (int of = 0; task.alike() && of < size; ++of) {
         const std::byte* const piece = task.pieces()[static_cast<std::size_t>(of)];
-        CHECK(std::all_of(piece, piece + length(of), [&](std::byte b) { return b == static_cast<std::byte>(of + turn); }));
+        CHECK(std::all_of(piece, piece + length(of),
+                          [&](std::byte b) { return b == static_cast<std::byte>(of + turn); }));
       }
     }
   });
@@ -60,9 +61,12 @@ void merged(int size) {
         std::memcpy(into, &a, sizeof a);
       };
       const bool odd = turn > 0 && rank == (size - 1) / turn;
-      if (odd && turn == 1) task.give_nothing();
-      else if (odd && turn == 2) task.give(6, 64);  // another call, whose pieces are not merged
-      else task.give(odd ? 6 : 5, sizeof mine, in_order);
+      if (odd && turn == 1)
+        task.give_nothing();
+      else if (odd && turn == 2)
+        task.give(6, 64);  // another call, whose pieces are not merged
+      else
+        task.give(odd ? 6 : 5, sizeof mine, in_order);
       run(task);
       CHECK(task.alike() == (turn == 0 || (size == 1 && turn != 1)));
       if (turn > 0) return;

@@ -202,8 +202,8 @@ void test_reduce_many() {
       for (std::size_t sources = 1; sources <= 20; ++sources)
         for (const std::size_t targets : {sources, std::size_t{1}, 1 + static_cast<std::size_t>(random() % 20)})
           check_reduce_many(dtype_at(d), static_cast<Op>(o),
-                            {sources, targets, kSizes[random() % 7], coin(), coin(), coin()},
-                            kScales[random() % 4], kScales[random() % 4], random);
+                            {sources, targets, kSizes[random() % 7], coin(), coin(), coin()}, kScales[random() % 4],
+                            kScales[random() % 4], random);
   // Longer than a block of the carry, in every dtype, for the shapes that take different ways.
   for (std::size_t d = 0; d < kDTypes.size(); ++d)
     for (const std::size_t ranks : std::initializer_list<std::size_t>{1, 2, 8, 9, 17})

@@ -60,10 +60,14 @@ Record any_record(Random& random) {
       }
       return r;
     }
-    case 2: return WithdrawRecord{set, text(random), text(random)};
-    case 3: return LeaveRecord{below(random, 2) == 0, {{set, random(), {{text(random), random()}}, {3, 4}}, {1, 2, {}, {}}}};
-    case 4: return JoinRecord{set};
-    default: return AbortRecord{ErrorKind::peer_lost, text(random), {3, 4, 5}};
+    case 2:
+      return WithdrawRecord{set, text(random), text(random)};
+    case 3:
+      return LeaveRecord{below(random, 2) == 0, {{set, random(), {{text(random), random()}}, {3, 4}}, {1, 2, {}, {}}}};
+    case 4:
+      return JoinRecord{set};
+    default:
+      return AbortRecord{ErrorKind::peer_lost, text(random), {3, 4, 5}};
   }
 }
 

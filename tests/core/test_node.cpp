@@ -40,7 +40,7 @@ static bool says(const Error& error, const std::string& text) {
 }
 
 static std::size_t resident(int fd) {
-  struct stat status {};
+  struct stat status{};
   CHECK(::fstat(fd, &status) == 0);
   return static_cast<std::size_t>(status.st_blocks) * 512;
 }
@@ -259,20 +259,22 @@ static void an_ordered_end_is_no_death() {
 // With little address space the arenas are mapped smaller, and what one rank cannot see no rank hands out.
 static void little_address_space() {
   Processes ranks(2);
-  ranks.start([&](Node& node) {
-    Epochs epochs(node, 0);
-    await(epochs, epochs.publish());
-    if (node.rank() == 1) {
-      const Error error = error_of([&] { node.allocate(std::size_t{2} << 30); });
-      CHECK(error.kind() == ErrorKind::invalid);
-    }
-    const std::uint64_t offset = node.allocate(1 << 20);
-    node.at(node.rank(), offset)[(1 << 20) - 1] = std::byte{1};
-    await(epochs, epochs.publish());
-  }, [](int rank) {
-    const rlimit limit{std::size_t{4} << 30, std::size_t{4} << 30};
-    if (rank == 0) CHECK(::setrlimit(RLIMIT_AS, &limit) == 0);
-  });
+  ranks.start(
+      [&](Node& node) {
+        Epochs epochs(node, 0);
+        await(epochs, epochs.publish());
+        if (node.rank() == 1) {
+          const Error error = error_of([&] { node.allocate(std::size_t{2} << 30); });
+          CHECK(error.kind() == ErrorKind::invalid);
+        }
+        const std::uint64_t offset = node.allocate(1 << 20);
+        node.at(node.rank(), offset)[(1 << 20) - 1] = std::byte{1};
+        await(epochs, epochs.publish());
+      },
+      [](int rank) {
+        const rlimit limit{std::size_t{4} << 30, std::size_t{4} << 30};
+        if (rank == 0) CHECK(::setrlimit(RLIMIT_AS, &limit) == 0);
+      });
   CHECK(ranks.end_of(0) == 0 && ranks.end_of(1) == 0);
 }
 #else

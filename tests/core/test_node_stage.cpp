@@ -1,6 +1,6 @@
 // All-reduce over arenas: every rank ends with the bits of one reduction in rank order, on both ways, whatever came
 // before in the slot. Ranks are processes, then threads (so that a race detector sees them).
-#include "task/node_stage.hpp"
+#include "memory/node_stage.hpp"
 
 #include <sys/resource.h>
 
@@ -31,7 +31,7 @@ struct Plan {
   std::size_t count = 0, segment_bytes = 4096;
   bool shared = false, in_place = false;
   kernels::Scale pre, post;
-  bool mixed = false;  // shared on the even ranks only
+  bool mixed = false;      // shared on the even ranks only
   bool scattered = false;  // what is not shared lies in pieces, other ones on every rank
 };
 
@@ -135,10 +135,12 @@ class Caller {
     const std::size_t item = size_of(call.dtype);
     std::deque<std::pair<Bytes, Bytes>> arrays;
     for (std::size_t done = 0; done < call.count || arrays.empty();) {
-      const std::size_t most = 1 + random() / 64 % 3000, count = random() / 64 % 8 == 0 ? 0 : std::min(call.count - done, most);
+      const std::size_t most = 1 + random() / 64 % 3000,
+                        count = random() / 64 % 8 == 0 ? 0 : std::min(call.count - done, most);
       const auto from = whole.begin() + static_cast<std::ptrdiff_t>(done * item);
       const bool in_place = random() / 64 % 2 == 0;
-      auto& [input, output] = arrays.emplace_back(Bytes(from, from + static_cast<std::ptrdiff_t>(count * item)), Bytes());
+      auto& [input, output] =
+          arrays.emplace_back(Bytes(from, from + static_cast<std::ptrdiff_t>(count * item)), Bytes());
       output.resize(in_place ? 0 : count * item);
       call.fragments.push_back({input.data(), in_place ? input.data() : output.data(), count});
       done += count;
@@ -299,29 +301,31 @@ static void a_death_in_mid_call(int size, int victim) {
 // One rank gets no memory for staging: all ranks hear it, no data has moved, and the next calls work.
 static void a_refusal_is_everybodys() {
   Processes ranks(3);
-  ranks.start([&](Node& node) {
-    node.watch(ranks.pidfds(node.rank()));
-    Caller caller(node, 0);
-    const Plan small{DType::int32, Op::sum, 100, 64 << 10, false, false, {}, {}};
-    const Plan large{DType::int32, Op::sum, 100'000, 64 << 10, false, false, {}, {}};
-    CHECK(caller.run(small, 1) == expected(small, 3, 1));
-    rlimit limit{};
-    CHECK(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
-    for (unsigned attempt = 0; attempt < 20; ++attempt) {
-      const rlimit little{64 << 10, limit.rlim_max};
-      if (node.rank() == 1) CHECK(::setrlimit(RLIMIT_FSIZE, &little) == 0);
-      try {
-        caller.run(large, attempt);
-        CHECK(!"one rank has no memory");
-      } catch (const Error& error) {
-        CHECK(error.kind() == ErrorKind::invalid && error.ranks() == std::vector<int>{1});
-        CHECK(std::string(error.what()).find("rank 1 ") != std::string::npos);
-      }
-      if (node.rank() == 1) CHECK(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-      CHECK(caller.run(small, attempt) == expected(small, 3, attempt));
-    }
-    CHECK(caller.run(large, 7) == expected(large, 3, 7));
-  }, [](int) { CHECK(::signal(SIGXFSZ, SIG_IGN) != SIG_ERR); });
+  ranks.start(
+      [&](Node& node) {
+        node.watch(ranks.pidfds(node.rank()));
+        Caller caller(node, 0);
+        const Plan small{DType::int32, Op::sum, 100, 64 << 10, false, false, {}, {}};
+        const Plan large{DType::int32, Op::sum, 100'000, 64 << 10, false, false, {}, {}};
+        CHECK(caller.run(small, 1) == expected(small, 3, 1));
+        rlimit limit{};
+        CHECK(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
+        for (unsigned attempt = 0; attempt < 20; ++attempt) {
+          const rlimit little{64 << 10, limit.rlim_max};
+          if (node.rank() == 1) CHECK(::setrlimit(RLIMIT_FSIZE, &little) == 0);
+          try {
+            caller.run(large, attempt);
+            CHECK(!"one rank has no memory");
+          } catch (const Error& error) {
+            CHECK(error.kind() == ErrorKind::invalid && error.ranks() == std::vector<int>{1});
+            CHECK(std::string(error.what()).find("rank 1 ") != std::string::npos);
+          }
+          if (node.rank() == 1) CHECK(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+          CHECK(caller.run(small, attempt) == expected(small, 3, attempt));
+        }
+        CHECK(caller.run(large, 7) == expected(large, 3, 7));
+      },
+      [](int) { CHECK(::signal(SIGXFSZ, SIG_IGN) != SIG_ERR); });
   for (int rank = 0; rank < 3; ++rank) CHECK(ranks.end_of(rank) == 0);
 }
 

@@ -2,8 +2,8 @@
 // input is copied only where stores to the result could hit what is yet to be read.
 #include <numeric>
 
+#include "memory/staged_kinds.hpp"
 #include "ranks.hpp"
-#include "task/staged_kinds.hpp"
 
 using namespace ringcomm;
 using namespace ringcomm::testing;
@@ -12,7 +12,9 @@ namespace {
 
 using Values = std::vector<std::int32_t>;
 
-std::int32_t given(int rank, std::size_t i) { return static_cast<std::int32_t>(1000 * rank + static_cast<int>(i % 997)); }
+std::int32_t given(int rank, std::size_t i) {
+  return static_cast<std::int32_t>(1000 * rank + static_cast<int>(i % 997));
+}
 
 // Blocks of unequal lengths, the first ones longer.
 std::vector<std::size_t> blocks(int size, std::size_t count) {
@@ -41,7 +43,8 @@ struct Memory {
 
 // Where a result of `own` elements may start, counted from the input.
 std::vector<std::ptrdiff_t> places(std::size_t count, std::size_t own, std::size_t block) {
-  const auto n = static_cast<std::ptrdiff_t>(count), m = static_cast<std::ptrdiff_t>(own), b = static_cast<std::ptrdiff_t>(block);
+  const auto n = static_cast<std::ptrdiff_t>(count), m = static_cast<std::ptrdiff_t>(own),
+             b = static_cast<std::ptrdiff_t>(block);
   return {-n, -m, -m + 1, -1, 0, 1, b - 1, b, b + 1, n - m, n - 1, n, n + 1};
 }
 
@@ -82,7 +85,8 @@ void all_to_all_anywhere(RankContext& context, std::size_t count) {
     call.output = result;
     context.channel.run(call, nullptr);
     for (int rank = 0; rank < context.size; ++rank) {
-      for (std::size_t i = 0; i < each; ++i) CHECK(result[static_cast<std::size_t>(rank) * each + i] == given(rank, own_first + i));
+      for (std::size_t i = 0; i < each; ++i)
+        CHECK(result[static_cast<std::size_t>(rank) * each + i] == given(rank, own_first + i));
     }
   }
 }
@@ -99,7 +103,9 @@ NodeCall reduce_scatter_at(std::ptrdiff_t place, std::vector<std::size_t> counts
 
 // 16 bytes of input in blocks of 6, 5 and 5.
 void copies_exactly_where_needed() {
-  const auto needs = [](std::ptrdiff_t place, int rank) { return overwrites_input(reduce_scatter_at(place, {6, 5, 5}), rank); };
+  const auto needs = [](std::ptrdiff_t place, int rank) {
+    return overwrites_input(reduce_scatter_at(place, {6, 5, 5}), rank);
+  };
   CHECK(!needs(-6, 0) && needs(-5, 0) && !needs(0, 0) && needs(1, 0) && needs(15, 0) && !needs(16, 0));
   CHECK(!needs(-5, 1) && needs(-4, 1) && needs(0, 1) && needs(5, 1) && !needs(6, 1) && needs(7, 1) && !needs(16, 1));
   CHECK(!needs(-16, 2) && needs(6, 2) && !needs(11, 2) && needs(12, 2) && !needs(17, 2));

@@ -45,8 +45,10 @@ Ratios compare(const Algorithm& algorithm, int size, const Network& network) {
 }  // namespace
 
 int main() {
-  const std::vector<Network> networks{
-      {{1e-4, 8e-8, 1e-5, 0}, {}, 1e-10, 0}, {{2e-5, 8e-10, 1e-6, 0}, {}, 1e-10, 0}, {{5e-6, 1e-10, 5e-7, 0}, {}, 3e-10, 0}, {{1e-6, 1e-9, 0, 0}, {}, 0, 0}};
+  const std::vector<Network> networks{{{1e-4, 8e-8, 1e-5, 0}, {}, 1e-10, 0},
+                                      {{2e-5, 8e-10, 1e-6, 0}, {}, 1e-10, 0},
+                                      {{5e-6, 1e-10, 5e-7, 0}, {}, 3e-10, 0},
+                                      {{1e-6, 1e-9, 0, 0}, {}, 0, 0}};
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective == Collective::barrier) continue;
     Ratios all;
@@ -63,7 +65,8 @@ int main() {
     const double mean = std::exp(all.logarithms / all.count);
     const std::string name = std::string(name_of(algorithm.collective)) + " " + std::string(algorithm.name);
     std::printf("%-32s price over simulation: %.2f to %.2f, mean %.3f\n", name.c_str(), all.least, all.most, mean);
-    // Rounds that do not wait for one another (a chain's blocks, trees of an odd number of ranks) are priced as if they did.
+    // Rounds that do not wait for one another (a chain's blocks, trees of an odd number of ranks) are priced as if they
+    // did.
     const bool chain = algorithm.name == "chain";
     if (kSanitized) continue;
     CHECK(mean > 0.8 && mean < (chain ? 2.0 : 1.25));

@@ -175,8 +175,10 @@ void every_algorithm(int size) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, p - 1, p, p + 1, std::size_t{10007}}) {
         run_one(place, algorithm, count, {1 << 20, 4, kLongestMessage});
         run_one(place, algorithm, count, {2 * p + 3 + count / 16, 3, kLongestMessage});
-        if (count < 100) run_one(place, algorithm, count, {1, 8, 8});
-        else run_one(place, algorithm, count, {4000, 2, 1001});
+        if (count < 100)
+          run_one(place, algorithm, count, {1, 8, 8});
+        else
+          run_one(place, algorithm, count, {4000, 2, 1001});
       }
     }
   });

@@ -118,7 +118,7 @@ void refused() {
   };
   const Layout layout = Layout::even(data.data(), 10, 1, sizeof(float), 10);
   const RunOptions options = options_of({10, 1, 8}, DType::float32);
-  const Step wrong[] = {send(1, 0),           send(-1, 0),      receive(0, 1),
+  const Step wrong[] = {send(1, 0),          send(-1, 0),      receive(0, 1),
                         reduce(0, -1, true), copy_block(2, 0), combine(-1, 0, true)};
   for (const Step& step : wrong) {
     CHECK(kind_of(with({step}), layout, options) == ErrorKind::invalid);

@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include "schedules.hpp"
 #include "kernels/kernels.hpp"
+#include "schedules.hpp"
 
 using namespace ringcomm;
 using namespace ringcomm::testing;
@@ -47,8 +47,10 @@ class UpperHalves : public Codec {
                      bool incoming_first) override {
     Block incoming(count);
     decode(wire, nbytes, incoming.data(), count);
-    if (incoming_first) kernels::reduce(DType::float32, op, block, incoming.data(), block, count);
-    else kernels::reduce(DType::float32, op, block, block, incoming.data(), count);
+    if (incoming_first)
+      kernels::reduce(DType::float32, op, block, incoming.data(), block, count);
+    else
+      kernels::reduce(DType::float32, op, block, block, incoming.data(), count);
   }
 };
 
@@ -210,8 +212,10 @@ void interpret_round(const Case& test, std::size_t round, std::vector<Blocks>& r
       } else {
         other = ranks[rank][static_cast<std::size_t>(step.source)];
       }
-      if (step.kind == StepKind::receive || step.kind == StepKind::copy) block = other;
-      else reduce_into(block, other, op, step.incoming_first);
+      if (step.kind == StepKind::receive || step.kind == StepKind::copy)
+        block = other;
+      else
+        reduce_into(block, other, op, step.incoming_first);
     }
   }
 }

@@ -73,13 +73,27 @@ bool as_promised(const std::vector<Schedule>& schedules, const std::vector<std::
       const Term& t = ends[at(s.rank)][at(b)];
       bool right = true;
       switch (s.collective) {
-        case Collective::allreduce: right = all_parts(t, b, true) && t.text == ends[0][at(b)].text; break;
-        case Collective::reduce: right = s.rank != s.root || all_parts(t, b, true); break;
-        case Collective::reducescatter: right = s.rank != b || all_parts(t, b, true); break;
-        case Collective::barrier: right = all_parts(t, b, false); break;
-        case Collective::broadcast: right = is_leaf(t, s.root, b); break;
-        case Collective::allgather: right = is_leaf(t, b, b); break;
-        case Collective::alltoall: right = b < s.size ? is_leaf(t, s.rank, b) : is_leaf(t, b - s.size, s.rank); break;
+        case Collective::allreduce:
+          right = all_parts(t, b, true) && t.text == ends[0][at(b)].text;
+          break;
+        case Collective::reduce:
+          right = s.rank != s.root || all_parts(t, b, true);
+          break;
+        case Collective::reducescatter:
+          right = s.rank != b || all_parts(t, b, true);
+          break;
+        case Collective::barrier:
+          right = all_parts(t, b, false);
+          break;
+        case Collective::broadcast:
+          right = is_leaf(t, s.root, b);
+          break;
+        case Collective::allgather:
+          right = is_leaf(t, b, b);
+          break;
+        case Collective::alltoall:
+          right = b < s.size ? is_leaf(t, s.rank, b) : is_leaf(t, b - s.size, s.rank);
+          break;
       }
       if (!right) return false;
     }
@@ -93,7 +107,7 @@ bool works(const std::vector<Schedule>& schedules, std::mt19937& random) {
   return simulation::Simulator<Term>::run(schedules, blocks, random, fits, added) && as_promised(schedules, blocks);
 }
 
-// ---- mutations ------------------------------------------------------------------------------------------------------
+// ---- mutations
 
 struct Tally {
   long rejected = 0, equivalent = 0;

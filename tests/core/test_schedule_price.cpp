@@ -1,4 +1,5 @@
-// Prices against the closed forms of the algorithms; few ranks against all; hosts that share links; sizes that no lab has.
+// Prices against the closed forms of the algorithms; few ranks against all; hosts that share links; sizes that no lab
+// has.
 #include <chrono>
 #include <cmath>
 
@@ -27,7 +28,9 @@ Profile profile_of(const Algorithm& a, int p, const Placement& hosts = {}) {
   return make_profile([&](int rank) { return a.make(rank, p, 0); }, p, hosts);
 }
 const Algorithm& allreduce(std::string_view name) { return *find_algorithm(Collective::allreduce, name); }
-Network simple(double alpha, double beta, double gamma) { return {{alpha, beta, 0, 0}, {alpha / 10, beta / 10, 0, 0}, gamma, beta / 20}; }
+Network simple(double alpha, double beta, double gamma) {
+  return {{alpha, beta, 0, 0}, {alpha / 10, beta / 10, 0, 0}, gamma, beta / 20};
+}
 
 void same(const Price& one, const Price& all) {
   CHECK(near(one.seconds, all.seconds) && one.messages == all.messages && near(one.bytes, all.bytes));
@@ -69,7 +72,9 @@ void prices_are_the_closed_forms() {
     for (const double S : {0.0, 4096.0, 1e6, 64e6}) {
       const double f = (p - 1.0) / p, L = ceil_log2(p), n = p - 1;
       const double shares = 2 * f * S * beta + f * S * gamma;
-      const auto seconds = [&](std::string_view name) { return price(profile_of(allreduce(name), p), static_cast<std::size_t>(S), {}, m).seconds; };
+      const auto seconds = [&](std::string_view name) {
+        return price(profile_of(allreduce(name), p), static_cast<std::size_t>(S), {}, m).seconds;
+      };
       CHECK(near(seconds("ring"), 2 * n * alpha + shares));
       CHECK(near(seconds("round_robin"), 2 * alpha + shares));
       CHECK(near(seconds("circulant"), 2 * L * alpha + shares));
@@ -88,8 +93,9 @@ void gaps_and_what_alpha_hides() {
   const Algorithm& a = allreduce("round_robin");
   const Network posting{{1e-5, 1e-12, 1e-4, 0}, {}, 0, 0}, hiding{{1e-3, 1e-8, 0, 4e-4}, {}, 0, 0};
   CHECK(near(price(profile_of(a, 9), 9000, {}, posting).seconds, 2 * (1e-5 + 8000 * 1e-12 + 7 * 1e-4)));
-  CHECK(near(price(profile_of(a, 9), 900'000'000, {}, posting).seconds, 2 * (1e-5 + 8e8 * 1e-12 + 7 * 1e-4)));  // as long as the gaps
-  CHECK(near(price(profile_of(a, 9), 9000, {}, hiding).seconds, 2 * 1e-3));                        // 8000 bytes: 80 µs
+  // as long as the gaps
+  CHECK(near(price(profile_of(a, 9), 900'000'000, {}, posting).seconds, 2 * (1e-5 + 8e8 * 1e-12 + 7 * 1e-4)));
+  CHECK(near(price(profile_of(a, 9), 9000, {}, hiding).seconds, 2 * 1e-3));  // 8000 bytes: 80 µs
   CHECK(near(price(profile_of(a, 9), 90'000'000, {}, hiding).seconds, 2 * (1e-3 + 0.8 - 4e-4)));
 }
 
@@ -98,14 +104,19 @@ void many_segments_take_the_links_time() {
   for (const int p : {2, 4, 8, 13}) {
     const double f = (p - 1.0) / p, S = 64e6, beta = 8e-10;
     const Network m{{1e-6, beta, 0, 0}, {}, 1e-12, 0};
-    for (const auto& [name, bytes] : {std::pair{"ring", 2 * f * S}, {"circulant", 2 * f * S}, {"round_robin", 2 * f * S}, {"master_worker", (p - 1) * S}}) {
-      const double seconds = price(profile_of(allreduce(name), p), static_cast<std::size_t>(S), {64'000, 16}, m).seconds;
+    for (const auto& [name, bytes] : {std::pair{"ring", 2 * f * S},
+                                      {"circulant", 2 * f * S},
+                                      {"round_robin", 2 * f * S},
+                                      {"master_worker", (p - 1) * S}}) {
+      const double seconds =
+          price(profile_of(allreduce(name), p), static_cast<std::size_t>(S), {64'000, 16}, m).seconds;
       CHECK(seconds > 0.999 * bytes * beta && seconds < 1.05 * bytes * beta);
     }
     // A window of one instance waits at every round, and many in flight never take longer than one after another.
     for (const Algorithm& a : algorithms()) {
       const Profile profile = profile_of(a, p);
-      const double alone = price(profile, 64'000, {64'000, 1}, m).seconds, one = price(profile, 64'000'000, {64'000, 1}, m).seconds;
+      const double alone = price(profile, 64'000, {64'000, 1}, m).seconds,
+                   one = price(profile, 64'000'000, {64'000, 1}, m).seconds;
       CHECK(profile.one_way || near(one, 1000 * alone));
       double before = one;
       for (const std::size_t window : {2, 4, 8, 1000}) {
@@ -124,22 +135,27 @@ void ranks_of_a_host_share_its_link() {
   const double S = 1e6;
   for (const int per_host : {1, 2, 4, 8}) {
     const int p = 32;
-    const auto seconds = [&](std::string_view name) { return price(profile_of(allreduce(name), p, blocks_of(per_host, p)), static_cast<std::size_t>(S), {}, m).seconds; };
+    const auto seconds = [&](std::string_view name) {
+      return price(profile_of(allreduce(name), p, blocks_of(per_host, p)), static_cast<std::size_t>(S), {}, m).seconds;
+    };
     const auto about = [](double a, double b) { return std::abs(a - b) < 1e-3 * b; };
-    CHECK(about(seconds("ring"), 2 * 31.0 / 32 * S * beta));                     // one rank of a host sends out of it
-    CHECK(about(seconds("all_to_all"), per_host * (p - per_host) * S * beta));   // each to each of the others
+    CHECK(about(seconds("ring"), 2 * 31.0 / 32 * S * beta));                    // one rank of a host sends out of it
+    CHECK(about(seconds("all_to_all"), per_host * (p - per_host) * S * beta));  // each to each of the others
     CHECK(about(seconds("round_robin"), 2.0 * per_host * (p - per_host) * S / p * beta));
-    CHECK(about(seconds("butterfly_halving"), 2.0 * (p - per_host) / p * S * beta));  // near ranks first, then their shares
+    // near ranks first, then their shares
+    CHECK(about(seconds("butterfly_halving"), 2.0 * (p - per_host) / p * S * beta));
     CHECK(about(seconds("butterfly_doubling"), per_host * (5 - std::log2(per_host)) * S * beta));
   }
   // All ranks on one host: no link is used at all.
-  CHECK(price(profile_of(allreduce("ring"), 8, blocks_of(8, 8)), 1 << 20, {}, simple(1, 1, 0)).seconds < 0.2 * (14 + 2 * kMB));
+  CHECK(price(profile_of(allreduce("ring"), 8, blocks_of(8, 8)), 1 << 20, {}, simple(1, 1, 0)).seconds <
+        0.2 * (14 + 2 * kMB));
   // Few hosts must give what all hosts give (exact where the hosts are alike).
   for (const Algorithm& a : algorithms()) {
     const Placement hosts = blocks_of(8, 512);
     Placement shuffled = hosts;  // the same hosts under other names
     for (int& host : shuffled) host = (host * 29 + 7) % 64;
-    same(price(profile_of(a, 512, hosts), kMB, {100'000, 2}, m), price(profile_of(a, 512, shuffled), kMB, {100'000, 2}, m));
+    same(price(profile_of(a, 512, hosts), kMB, {100'000, 2}, m),
+         price(profile_of(a, 512, shuffled), kMB, {100'000, 2}, m));
   }
 }
 
@@ -147,11 +163,13 @@ void ranks_of_a_host_share_its_link() {
 void doubling_wins_below_its_limit() {
   for (const Network& m : {simple(2e-5, 8e-10, 1e-10), simple(1e-6, 1e-10, 1e-10)}) {
     for (const int p : {2, 4, 8, 64, 1024}) {
-      const Profile doubling = profile_of(allreduce("butterfly_doubling"), p), halving = profile_of(allreduce("butterfly_halving"), p);
+      const Profile doubling = profile_of(allreduce("butterfly_doubling"), p),
+                    halving = profile_of(allreduce("butterfly_halving"), p);
       const double L = ceil_log2(p), f = (p - 1.0) / p, gain = (L - 2 * f) * m.between.beta + (L - f) * m.gamma;
       for (std::size_t S = 1; S < std::size_t{1} << 32; S *= 2) {
         if (std::abs(static_cast<double>(S) * gain - L * m.between.alpha) < 1e-9) continue;
-        CHECK((price(doubling, S, {}, m).seconds < price(halving, S, {}, m).seconds) == (static_cast<double>(S) < L * m.between.alpha / gain));
+        CHECK((price(doubling, S, {}, m).seconds < price(halving, S, {}, m).seconds) ==
+              (static_cast<double>(S) < L * m.between.alpha / gain));
       }
     }
   }
@@ -167,7 +185,9 @@ void the_cheapest_cut_is_cheap() {
           same(best.price, price(profile, S, best.cut, m));
           CHECK(best.cut.segment == 0 || best.cut.segment >= S || best.cut.segment >= profile.parts << 10);
           for (const std::size_t segment : {std::size_t{240} << 10, p * (std::size_t{60} << 10)}) {
-            if (segment < profile.parts << 10 || S > segment * 64 || a.collective == Collective::alltoall || a.collective == Collective::barrier) continue;
+            if (segment < profile.parts << 10 || S > segment * 64 || a.collective == Collective::alltoall ||
+                a.collective == Collective::barrier)
+              continue;
             for (const std::size_t window : {1, 4, 16}) {
               CHECK(best.price.seconds <= 1.15 * price(profile, S, {segment, window}, m).seconds);
             }
@@ -189,22 +209,30 @@ void two_levels_reach_their_bound() {
   const Network m{{1e-6, 1e-8, 0, 0}, {1e-7, 1e-10, 0, 0}, 1e-11, 1e-11};
   const double S = 64e6, bound = 2.0 * (hosts - 1) / hosts * S * m.between.beta;
   for (const char* name : {"ring", "circulant", "butterfly_halving", "round_robin"}) {
-    const double seconds = cheapest_two_level(profile_of(allreduce(name), hosts), {lanes, lanes}, static_cast<std::size_t>(S), m).price.seconds;
+    const double seconds =
+        cheapest_two_level(profile_of(allreduce(name), hosts), {lanes, lanes}, static_cast<std::size_t>(S), m)
+            .price.seconds;
     CHECK(seconds > bound && seconds < 1.05 * bound);
   }
-  // The others' bounds: an S goes down a chain of hosts; what a host has not got comes in, or what is not its own goes out.
+  // The others' bounds: an S goes down a chain of hosts; what a host has not got comes in, or what is not its own goes
+  // out.
   const double share = (hosts - 1.0) / hosts * S * m.between.beta;
-  for (const auto& [collective, name, least] : std::vector<std::tuple<Collective, const char*, double>>{
-           {Collective::broadcast, "chain", S * m.between.beta}, {Collective::allgather, "ring", share}, {Collective::reducescatter, "ring", share}}) {
+  for (const auto& [collective, name, least] :
+       std::vector<std::tuple<Collective, const char*, double>>{{Collective::broadcast, "chain", S * m.between.beta},
+                                                                {Collective::allgather, "ring", share},
+                                                                {Collective::reducescatter, "ring", share}}) {
     for (const int most : {lanes, lanes + 2}) {
-      const double seconds =
-          cheapest_two_level(profile_of(*find_algorithm(collective, name), hosts), {lanes, most}, static_cast<std::size_t>(S), m).price.seconds;
+      const double seconds = cheapest_two_level(profile_of(*find_algorithm(collective, name), hosts), {lanes, most},
+                                                static_cast<std::size_t>(S), m)
+                                 .price.seconds;
       CHECK(seconds > least && seconds < 1.1 * least);
     }
   }
   Network slow_memory = m;
   slow_memory.copy = 1e-7;
-  const double seconds = cheapest_two_level(profile_of(allreduce("ring"), hosts), {lanes, lanes}, static_cast<std::size_t>(S), slow_memory).price.seconds;
+  const double seconds =
+      cheapest_two_level(profile_of(allreduce("ring"), hosts), {lanes, lanes}, static_cast<std::size_t>(S), slow_memory)
+          .price.seconds;
   CHECK(seconds > 2 * 0.75 * S * slow_memory.copy && seconds < 1.2 * (2 * 0.75 * S * slow_memory.copy) + 0.1 * bound);
 }
 
@@ -224,8 +252,9 @@ void many_ranks_are_priced() {
       }
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
       CHECK(profile.runs.size() < 100 && profile.hosts.size() < 100);
-      std::printf("%s %s, %d ranks, %d on a host: priced in %.3f s: %.3f s\n", std::string(name_of(a.collective)).c_str(),
-                  std::string(a.name).c_str(), p, per_host, took.count(), seconds);
+      std::printf("%s %s, %d ranks, %d on a host: priced in %.3f s: %.3f s\n",
+                  std::string(name_of(a.collective)).c_str(), std::string(a.name).c_str(), p, per_host, took.count(),
+                  seconds);
     }
   }
 }

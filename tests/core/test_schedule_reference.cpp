@@ -146,9 +146,12 @@ void every_size(const Algorithm& algorithm, int p) {
       }
       return;
     case Collective::allgather:
-    case Collective::reducescatter: return parts(algorithm, p);
-    case Collective::alltoall: return exchange(algorithm, p);
-    case Collective::barrier: return barrier(algorithm, p);
+    case Collective::reducescatter:
+      return parts(algorithm, p);
+    case Collective::alltoall:
+      return exchange(algorithm, p);
+    case Collective::barrier:
+      return barrier(algorithm, p);
   }
 }
 

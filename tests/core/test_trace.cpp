@@ -85,15 +85,19 @@ static void text_of_events() {
   CHECK(writer.text({}).empty());
   const TraceEvent first[] = {event_of("run", "a\"\\\n", "ring"), event_of("cycle", "cycles", "2 decided")};
   const std::string one = writer.text(first);
-  CHECK(one ==
-        R"({"name":"thread_name","ph":"M","pid":3,"tid":1,"args":{"name":"a\"\\\u000a"}},)" "\n"
-        R"({"name":"thread_sort_index","ph":"M","pid":3,"tid":1,"args":{"sort_index":0}},)" "\n"
-        R"({"name":"ring","cat":"run","ph":"X","dur":0.503,"ts":1234.567,"pid":3,"tid":1,)"
-        R"("args":{"bytes":12,"thread":"worker","algorithm":"ring"}})");
-  const TraceEvent second[] = {event_of("ready", "b", "rank 1"), event_of("share-only", "b", "", 0), event_of("queue", "a\"\\\n", "")};
+  CHECK(one == R"({"name":"thread_name","ph":"M","pid":3,"tid":1,"args":{"name":"a\"\\\u000a"}},)"
+               "\n"
+               R"({"name":"thread_sort_index","ph":"M","pid":3,"tid":1,"args":{"sort_index":0}},)"
+               "\n"
+               R"({"name":"ring","cat":"run","ph":"X","dur":0.503,"ts":1234.567,"pid":3,"tid":1,)"
+               R"("args":{"bytes":12,"thread":"worker","algorithm":"ring"}})");
+  const TraceEvent second[] = {event_of("ready", "b", "rank 1"), event_of("share-only", "b", "", 0),
+                               event_of("queue", "a\"\\\n", "")};
   const std::string two = writer.text(second);
-  CHECK(has(two, R"("name":"ready: rank 1","cat":"ready","ph":"i","s":"t","ts")") && has(two, R"("name":"b · lane 0")"));
-  CHECK(has(two, R"("sort_index":1001)") && has(two, R"("name":"queued","cat":"queue","ph":"X")") && has(two, R"("tid":1,)"));
+  CHECK(has(two, R"("name":"ready: rank 1","cat":"ready","ph":"i","s":"t","ts")") &&
+        has(two, R"("name":"b · lane 0")"));
+  CHECK(has(two, R"("sort_index":1001)") && has(two, R"("name":"queued","cat":"queue","ph":"X")") &&
+        has(two, R"("tid":1,)"));
   CHECK(writer.row("b") == 2 && writer.row("c") == 4);
   CHECK(has(writer.text({}), R"("tid":4,"args":{"name":"c"}})"));
   TraceText cycles(0, true);

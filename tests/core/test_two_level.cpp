@@ -19,8 +19,8 @@ static std::vector<T> values(int rank, std::size_t count, unsigned seed) {
 }
 
 template <class T>
-static void agrees(int rank, int size, Channel& channel, DType dtype, const std::string& algorithm, std::size_t count, unsigned seed,
-                   const std::vector<int>& absent) {
+static void agrees(int rank, int size, Channel& channel, DType dtype, const std::string& algorithm, std::size_t count,
+                   unsigned seed, const std::vector<int>& absent) {
   std::vector<T> input = values<T>(rank, count, seed), output(count, T{9});
   Call call;
   call.dtype = dtype;
@@ -42,13 +42,15 @@ static void agrees(int rank, int size, Channel& channel, DType dtype, const std:
     if (std::find(absent.begin(), absent.end(), r) != absent.end()) continue;
     const std::vector<T> theirs = values<T>(r, count, seed);
     for (std::size_t i = 0; i < count; ++i) {
-      sums[i] = op == Op::max ? std::max(sums[i], static_cast<double>(theirs[i])) : sums[i] + static_cast<double>(theirs[i]);
+      sums[i] =
+          op == Op::max ? std::max(sums[i], static_cast<double>(theirs[i])) : sums[i] + static_cast<double>(theirs[i]);
     }
   }
   for (std::size_t i = 0; i < count; ++i) {
     const double exact = op == Op::average ? sums[i] / size : sums[i];
     const double error = std::abs(static_cast<double>(result[i]) - exact);
-    CHECK(dtype == DType::int32 ? static_cast<double>(result[i]) == std::trunc(exact) : error <= 1e-5 * (1 + std::abs(exact)));
+    CHECK(dtype == DType::int32 ? static_cast<double>(result[i]) == std::trunc(exact)
+                                : error <= 1e-5 * (1 + std::abs(exact)));
   }
 }
 
@@ -60,8 +62,10 @@ static void layout(const std::vector<int>& host_of) {
     const int rank = context.rank;
     Channel& channel = context.channel;
     unsigned seed = 1;
-    for (const char* algorithm : {"", "two_level:ring", "two_level:butterfly_halving", "two_level:tree", "ring", "two_level:round_robin"}) {
-      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{1000}, std::size_t{30'011}, std::size_t{200'003}}) {
+    for (const char* algorithm :
+         {"", "two_level:ring", "two_level:butterfly_halving", "two_level:tree", "ring", "two_level:round_robin"}) {
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{1000},
+                                      std::size_t{30'011}, std::size_t{200'003}}) {
         agrees<float>(rank, size, channel, DType::float32, algorithm, count, ++seed, {});
         agrees<std::int32_t>(rank, size, channel, DType::int32, algorithm, count, ++seed, {});
         if (count > 0) agrees<double>(rank, size, channel, DType::float64, algorithm, count, ++seed, {size - 1});
@@ -90,13 +94,19 @@ static void chosen(const std::vector<int>& host_of) {
   });
   trace().enable(false);
   std::size_t said = 0;
-  for (const TraceEvent& event : trace().drain()) said += std::string_view(event.category) == "run" && std::string_view(event.detail).starts_with("two_level:");
+  for (const TraceEvent& event : trace().drain())
+    said += std::string_view(event.category) == "run" && std::string_view(event.detail).starts_with("two_level:");
   CHECK(said == host_of.size());
 }
 
 int main() {
-  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{
-           {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 2, 2}, {0, 0, 0, 1, 1}, {0, 1, 1, 1}, {2, 2, 2, 0, 0, 0, 0, 1, 1}, {0, 0, 1}}) {
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 0, 1, 1},
+                                                                     {0, 1, 0, 1},
+                                                                     {0, 0, 1, 1, 2, 2},
+                                                                     {0, 0, 0, 1, 1},
+                                                                     {0, 1, 1, 1},
+                                                                     {2, 2, 2, 0, 0, 0, 0, 1, 1},
+                                                                     {0, 0, 1}}) {
     layout(hosts);
   }
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 1, 1}, {0, 0, 1, 2, 2, 2}, {0, 1, 2, 2}}) chosen(hosts);

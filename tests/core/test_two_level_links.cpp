@@ -1,4 +1,5 @@
-// What two levels promise beside right results: one operand order, each byte over a host's link once, and refusals on every rank.
+// What two levels promise beside right results: one operand order, each byte over a host's link once, and refusals on
+// every rank.
 #include "host_ranks.hpp"
 
 using namespace ringcomm;
@@ -46,7 +47,8 @@ void lowest_rank_first(const std::vector<int>& host_of) {
           call.output = takes ? output.data() : nullptr;
           context.channel.run(std::move(call), nullptr);
           const std::uint32_t want = nan_of(first_operand(host_of, without_first ? 0 : -1));
-          for (std::size_t i = 0; takes && i < (collective == reducescatter ? each : all); ++i) CHECK(output[i] == want);
+          for (std::size_t i = 0; takes && i < (collective == reducescatter ? each : all); ++i)
+            CHECK(output[i] == want);
         }
       }
     }
@@ -60,12 +62,19 @@ void links_carry_the_least(const std::vector<int>& host_of) {
   on_hosts(host_of, config, [&](RankContext& context, Links& links) {
     const Hosts hosts(host_of, context.rank);
     const auto others = static_cast<std::size_t>(hosts.number() - 1);
-    for (const auto& [collective, name] : std::vector<std::pair<Collective, std::string>>{
-             {broadcast, "chain"}, {broadcast, "binomial"}, {reduce, "binomial"}, {allgather, "ring"}, {allgather, "bruck"},
-             {reducescatter, "ring"}, {reducescatter, "circulant"}, {allreduce, "ring"}, {allreduce, "circulant"}}) {
+    for (const auto& [collective, name] : std::vector<std::pair<Collective, std::string>>{{broadcast, "chain"},
+                                                                                          {broadcast, "binomial"},
+                                                                                          {reduce, "binomial"},
+                                                                                          {allgather, "ring"},
+                                                                                          {allgather, "bruck"},
+                                                                                          {reducescatter, "ring"},
+                                                                                          {reducescatter, "circulant"},
+                                                                                          {allreduce, "ring"},
+                                                                                          {allreduce, "circulant"}}) {
       const bool per_rank = collective == allgather || collective == reducescatter;
       std::vector<std::size_t> counts;
-      for (int rank = 0; per_rank && rank < context.size; ++rank) counts.push_back(9'973 / static_cast<std::size_t>(rank + 1));
+      for (int rank = 0; per_rank && rank < context.size; ++rank)
+        counts.push_back(9'973 / static_cast<std::size_t>(rank + 1));
       context.barrier.arrive_and_wait();
       if (context.rank == 0) links.reset();
       context.barrier.arrive_and_wait();
@@ -83,7 +92,9 @@ void links_carry_the_least(const std::vector<int>& host_of) {
       context.barrier.arrive_and_wait();
       const std::size_t nbytes = input.size() * sizeof(float);
       CHECK(links.all() == (collective == allreduce ? 2 : 1) * others * nbytes);
-      if (collective == broadcast) CHECK(links.into(host_of[static_cast<std::size_t>(context.rank)]) == (hosts.mine() == hosts.host_of(context.size - 1) ? 0 : nbytes));
+      if (collective == broadcast)
+        CHECK(links.into(host_of[static_cast<std::size_t>(context.rank)]) ==
+              (hosts.mine() == hosts.host_of(context.size - 1) ? 0 : nbytes));
       if (collective == allgather) {
         std::size_t own = 0;
         for (const int rank : hosts.here()) own += counts[static_cast<std::size_t>(rank)];
@@ -95,16 +106,21 @@ void links_carry_the_least(const std::vector<int>& host_of) {
 
 void refusals() {
   on_hosts({0, 0, 1, 1}, {}, [](RankContext& context, Links&) {
-    for (const auto& [collective, name] : std::vector<std::pair<Collective, std::string>>{
-             {broadcast, "two_level:ring"}, {allreduce, "two_level:chain"}, {alltoall, "two_level:direct"}, {barrier, "two_level:dissemination"}}) {
+    for (const auto& [collective, name] :
+         std::vector<std::pair<Collective, std::string>>{{broadcast, "two_level:ring"},
+                                                         {allreduce, "two_level:chain"},
+                                                         {alltoall, "two_level:direct"},
+                                                         {barrier, "two_level:dissemination"}}) {
       float value = 1, result = 0;
       Call call;
       call.collective = collective;
       call.algorithm = name;
       call.input = &value;
       call.output = &result;
-      if (collective == alltoall) call.counts = call.receive_counts = {0, 0, 0, 0};
-      else call.count = 1;
+      if (collective == alltoall)
+        call.counts = call.receive_counts = {0, 0, 0, 0};
+      else
+        call.count = 1;
       bool refused = false;
       try {
         context.channel.run(call, nullptr);

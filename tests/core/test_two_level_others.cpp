@@ -1,5 +1,5 @@
-// Broadcast, reduce, all-gather and reduce-scatter on two levels: every root, dtype and algorithm between hosts; unequal counts,
-// segments smaller than the buffer, absent ranks.
+// Broadcast, reduce, all-gather and reduce-scatter on two levels: every root, dtype and algorithm between hosts;
+// unequal counts, segments smaller than the buffer, absent ranks.
 #include <numeric>
 
 #include "host_ranks.hpp"
@@ -17,12 +17,12 @@ struct Case {
   std::string algorithm;
   DType dtype = DType::float32;
   Op op = Op::sum;
-  std::size_t count = 0;             // of the buffer; of the longest block
+  std::size_t count = 0;  // of the buffer; of the longest block
   int root = 0;
   std::vector<int> absent;
   bool in_place = false;
   std::optional<DType> wire;
-  int shape = 0;                     // of unequal counts
+  int shape = 0;  // of unequal counts
 };
 
 std::size_t me(const RankContext& context) { return static_cast<std::size_t>(context.rank); }
@@ -32,7 +32,8 @@ bool moves(Collective c) { return c == allgather || c == broadcast; }
 std::vector<std::size_t> counts_of(const Case& one, int size) {
   std::vector<std::size_t> counts;
   for (int rank = 0; rank < size; ++rank) {
-    const bool none = one.shape == 2 && rank % 3 == 1, gone = one.collective == allgather && std::count(one.absent.begin(), one.absent.end(), rank);
+    const bool none = one.shape == 2 && rank % 3 == 1,
+               gone = one.collective == allgather && std::count(one.absent.begin(), one.absent.end(), rank);
     const std::size_t smaller = one.shape == 0 ? 0 : one.count / static_cast<std::size_t>(rank + 2);
     counts.push_back(none || gone ? 0 : one.count - smaller);
   }
@@ -104,7 +105,8 @@ class Run {
         break;
       default:
         if (call.output) call.input = call.output;
-        if (context_.rank == one_.root || one_.collective != broadcast) std::copy(input_.begin(), input_.end(), output_.begin());
+        if (context_.rank == one_.root || one_.collective != broadcast)
+          std::copy(input_.begin(), input_.end(), output_.begin());
     }
   }
 
@@ -137,9 +139,10 @@ class Run {
     for (std::size_t i = 0; i < out; ++i) {
       const double want = wanted(i + shift);
       if (moves(one_.collective) ? values[i] == want : right(one_.dtype, one_.op, values[i], want)) continue;
-      std::fprintf(stderr, "%s %s %s %s p=%d rank=%d count=%zu shape=%d root=%d absent=%zu i=%zu: %g, not %g\n", name_of(one_.collective).data(),
-                   one_.algorithm.c_str(), info(one_.dtype).name.data(), name_of(one_.op).data(), context_.size, context_.rank, one_.count,
-                   one_.shape, one_.root, one_.absent.size(), i, values[i], want);
+      std::fprintf(stderr, "%s %s %s %s p=%d rank=%d count=%zu shape=%d root=%d absent=%zu i=%zu: %g, not %g\n",
+                   name_of(one_.collective).data(), one_.algorithm.c_str(), info(one_.dtype).name.data(),
+                   name_of(one_.op).data(), context_.size, context_.rank, one_.count, one_.shape, one_.root,
+                   one_.absent.size(), i, values[i], want);
       std::abort();
     }
   }
@@ -175,7 +178,8 @@ void everything(const std::vector<int>& host_of, std::size_t segment) {
     int turn = 0;
     for (const Collective collective : kAll) {
       for (const std::string& way : ways(collective)) {
-        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{3'001}, std::size_t{20'011}}) {
+        for (const std::size_t count :
+             {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{3'001}, std::size_t{20'011}}) {
           for (int shape = 0; shape < (per_rank(collective) ? 3 : 1); ++shape) {
             const int root = ++turn % context.size;
             Case one{collective, way, DType::float32, Op::sum, count, root, {}, turn % 2 == 0, {}, shape};
@@ -204,13 +208,31 @@ void dtypes_and_ops(const std::vector<int>& host_of) {
       for (std::size_t d = 0; d < kDTypes.size(); ++d) {
         for (const Op op : kElementOps) {
           if (moves(collective) && op != Op::sum) continue;
-          Run(context, {collective, way, static_cast<DType>(d), op, 1'009, static_cast<int>(d) % context.size, {}, d % 2 == 0, {}, 1})();
+          Run(context, {collective,
+                        way,
+                        static_cast<DType>(d),
+                        op,
+                        1'009,
+                        static_cast<int>(d) % context.size,
+                        {},
+                        d % 2 == 0,
+                        {},
+                        1})();
         }
       }
     }
-    for (const Collective collective : {allreduce, allgather, broadcast, reduce, reducescatter}) {  // what halves hold comes back
-      Run(context, {collective, "two_level:" + std::string(algorithm_names(collective).front()), DType::float32, Op::sum, 5'003,
-                    context.size - 1, {}, false, DType::bfloat16, 1})();
+    // what halves hold comes back
+    for (const Collective collective : {allreduce, allgather, broadcast, reduce, reducescatter}) {
+      Run(context, {collective,
+                    "two_level:" + std::string(algorithm_names(collective).front()),
+                    DType::float32,
+                    Op::sum,
+                    5'003,
+                    context.size - 1,
+                    {},
+                    false,
+                    DType::bfloat16,
+                    1})();
     }
   });
 }

@@ -60,7 +60,8 @@ void run(RankContext& context, const Case& one, bool shared) {
   if (gives && !array.empty()) CHECK(std::memcmp(array.data(), first, array.size()) == 0);
   context.barrier.arrive_and_wait();
   const auto got = load(one.dtype, array);
-  for (std::size_t i = 0; gives && i < one.count; ++i) CHECK(right(one.dtype, one.op, got[i], expected(one.dtype, one.op, givers, context.size, i)));
+  for (std::size_t i = 0; gives && i < one.count; ++i)
+    CHECK(right(one.dtype, one.op, got[i], expected(one.dtype, one.op, givers, context.size, i)));
 }
 
 bool staged(RankContext& context) { return context.node->mailbox(context.node->rank(), 0).staging != kPrivate; }
@@ -73,7 +74,8 @@ void layout(const std::vector<int>& host_of) {
     const auto all = [&](auto shared, bool some_absent) {
       int turn = 0;
       for (const std::string_view name : algorithm_names(Collective::allreduce)) {
-        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{5'003}, std::size_t{60'013}}) {
+        for (const std::size_t count :
+             {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{5'003}, std::size_t{60'013}}) {
           Case one{"two_level:" + std::string(name), DType::float32, ++turn % 2 ? Op::sum : Op::average, count, {}, {}};
           run(context, one, shared);
           if (count == 0 || !some_absent) continue;
@@ -94,9 +96,9 @@ void layout(const std::vector<int>& host_of) {
     }
     run(context, {"two_level:circulant", DType::float32, Op::sum, 5'003, {}, DType::float16}, true);
     CHECK(!staged(context));
-    all(true, true);                                  // a host without any array has staging
-    all(host == host_of[0], true);                    // one host's are shared, others' are not
-    all(context.rank % 2 == 0, true);                 // some of a host's
+    all(true, true);                   // a host without any array has staging
+    all(host == host_of[0], true);     // one host's are shared, others' are not
+    all(context.rank % 2 == 0, true);  // some of a host's
     all(true, false);
   });
   std::printf("%zu ranks: ok\n", host_of.size());

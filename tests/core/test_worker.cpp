@@ -55,7 +55,8 @@ class Countdown final : public Source {
 };
 
 struct Set {
-  explicit Set(bool moving = false) : worker(std::make_shared<Worker>(true)), source(std::make_shared<Countdown>(moving)) {
+  explicit Set(bool moving = false)
+      : worker(std::make_shared<Worker>(true)), source(std::make_shared<Countdown>(moving)) {
     worker->add(source);
   }
   ~Set() { worker->remove(source); }

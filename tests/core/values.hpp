@@ -25,17 +25,41 @@ inline void store(DType dtype, std::vector<std::byte>& out, const std::vector<do
     }
   };
   switch (dtype) {
-    case DType::float16: case DType::bfloat16: kernels::cast(dtype, out.data(), DType::float64, values.data(), values.size()); break;
-    case DType::float32: fill(float{}); break;
-    case DType::float64: fill(double{}); break;
-    case DType::int8: fill(std::int8_t{}); break;
-    case DType::int16: fill(std::int16_t{}); break;
-    case DType::int32: fill(std::int32_t{}); break;
-    case DType::int64: fill(std::int64_t{}); break;
-    case DType::uint8: case DType::boolean: fill(std::uint8_t{}); break;
-    case DType::uint16: fill(std::uint16_t{}); break;
-    case DType::uint32: fill(std::uint32_t{}); break;
-    case DType::uint64: fill(std::uint64_t{}); break;
+    case DType::float16:
+    case DType::bfloat16:
+      kernels::cast(dtype, out.data(), DType::float64, values.data(), values.size());
+      break;
+    case DType::float32:
+      fill(float{});
+      break;
+    case DType::float64:
+      fill(double{});
+      break;
+    case DType::int8:
+      fill(std::int8_t{});
+      break;
+    case DType::int16:
+      fill(std::int16_t{});
+      break;
+    case DType::int32:
+      fill(std::int32_t{});
+      break;
+    case DType::int64:
+      fill(std::int64_t{});
+      break;
+    case DType::uint8:
+    case DType::boolean:
+      fill(std::uint8_t{});
+      break;
+    case DType::uint16:
+      fill(std::uint16_t{});
+      break;
+    case DType::uint32:
+      fill(std::uint32_t{});
+      break;
+    case DType::uint64:
+      fill(std::uint64_t{});
+      break;
   }
 }
 
@@ -49,17 +73,41 @@ inline std::vector<double> load(DType dtype, const std::vector<std::byte>& in) {
     }
   };
   switch (dtype) {
-    case DType::float16: case DType::bfloat16: kernels::cast(DType::float64, out.data(), dtype, in.data(), out.size()); break;
-    case DType::float32: read(float{}); break;
-    case DType::float64: read(double{}); break;
-    case DType::int8: read(std::int8_t{}); break;
-    case DType::int16: read(std::int16_t{}); break;
-    case DType::int32: read(std::int32_t{}); break;
-    case DType::int64: read(std::int64_t{}); break;
-    case DType::uint8: case DType::boolean: read(std::uint8_t{}); break;
-    case DType::uint16: read(std::uint16_t{}); break;
-    case DType::uint32: read(std::uint32_t{}); break;
-    case DType::uint64: read(std::uint64_t{}); break;
+    case DType::float16:
+    case DType::bfloat16:
+      kernels::cast(DType::float64, out.data(), dtype, in.data(), out.size());
+      break;
+    case DType::float32:
+      read(float{});
+      break;
+    case DType::float64:
+      read(double{});
+      break;
+    case DType::int8:
+      read(std::int8_t{});
+      break;
+    case DType::int16:
+      read(std::int16_t{});
+      break;
+    case DType::int32:
+      read(std::int32_t{});
+      break;
+    case DType::int64:
+      read(std::int64_t{});
+      break;
+    case DType::uint8:
+    case DType::boolean:
+      read(std::uint8_t{});
+      break;
+    case DType::uint16:
+      read(std::uint16_t{});
+      break;
+    case DType::uint32:
+      read(std::uint32_t{});
+      break;
+    case DType::uint64:
+      read(std::uint64_t{});
+      break;
   }
   return out;
 }
@@ -78,11 +126,21 @@ inline double expected(DType dtype, Op op, const std::vector<int>& givers, int s
   for (std::size_t k = 1; k < givers.size(); ++k) {
     const double next = given(dtype, op, givers[k], i);
     switch (op) {
-      case Op::sum: case Op::average: result += next; break;
-      case Op::min: result = std::min(result, next); break;
-      case Op::max: result = std::max(result, next); break;
-      case Op::product: result *= next; break;
-      case Op::adasum: break;
+      case Op::sum:
+      case Op::average:
+        result += next;
+        break;
+      case Op::min:
+        result = std::min(result, next);
+        break;
+      case Op::max:
+        result = std::max(result, next);
+        break;
+      case Op::product:
+        result *= next;
+        break;
+      case Op::adasum:
+        break;
     }
   }
   if (dtype == DType::boolean && (op == Op::sum || op == Op::average)) return result > 0;
@@ -101,16 +159,21 @@ inline double expected(DType dtype, Op op, int size, std::size_t i) {
 
 inline double epsilon(DType dtype) {
   switch (dtype) {
-    case DType::float16: return 0x1p-10;
-    case DType::bfloat16: return 0x1p-7;
-    case DType::float32: return 0x1p-23;
-    default: return 0x1p-52;
+    case DType::float16:
+      return 0x1p-10;
+    case DType::bfloat16:
+      return 0x1p-7;
+    case DType::float32:
+      return 0x1p-23;
+    default:
+      return 0x1p-52;
   }
 }
 
 inline bool right(DType dtype, Op op, double got, double want) {
   if (op == Op::average && info(dtype).floating) return std::abs(got - want) <= epsilon(dtype) * std::abs(want);
-  if (dtype == DType::boolean && op == Op::average) return true;  // checked for equal bits only: a mean of truths has no meaning
+  // checked for equal bits only: a mean of truths has no meaning
+  if (dtype == DType::boolean && op == Op::average) return true;
   return got == want;
 }
 

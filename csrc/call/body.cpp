@@ -1,0 +1,246 @@
+#include "call/body.hpp"
+
+#include <cstring>
+
+#include "base/error.hpp"
+#include "kernels/kernels.hpp"
+#include "messages/staging.hpp"
+
+namespace ringcomm {
+namespace {
+
+std::size_t elements_of(const Call& call) {
+  switch (call.collective) {
+    case Collective::allgather:
+    case Collective::reducescatter:
+    case Collective::alltoall:
+      return total(call.counts);
+    case Collective::barrier:
+      return 0;
+    default:
+      return call.count;
+  }
+}
+
+constexpr std::size_t kAll = ~std::size_t{0};  // one segment
+
+Op summing(Op op) { return op == Op::average ? Op::sum : op; }
+Op of_one(Op op) { return op == Op::adasum ? Op::sum : summing(op); }  // of one rank's elements, which are only scaled
+
+// A task with memory of its own, and something to do after its last advance.
+class Wrapped : public Task {
+ public:
+  explicit Wrapped(const Transport& transport) : transport_(transport) {}
+  Progress advance() override {
+    const Progress progress = inner->advance();
+    if (progress == Progress::done && after) after();
+    return progress;
+  }
+  void abandon() noexcept override {
+    inner->abandon();
+    if (transport_.in_flight() > 0) scratch.strand();
+  }
+  void nap(std::chrono::nanoseconds longest) override { inner->nap(longest); }
+
+  Staging scratch;
+  std::function<void()> after;
+  std::unique_ptr<Task> inner;  // goes first
+
+ private:
+  const Transport& transport_;
+};
+
+std::byte* place(void* base, std::size_t bytes) { return static_cast<std::byte*>(base) + bytes; }
+
+std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& counts, std::size_t item) {
+  std::vector<Extent> extents;
+  extents.reserve(counts.size());
+  std::size_t first = 0;
+  for (const std::size_t count : counts) {
+    extents.push_back({place(base, first * item), count});
+    first += count;
+  }
+  return extents;
+}
+
+// Builds the task of one call; one method per way that collectives use their buffers.
+class Builder {
+ public:
+  Builder(const BodyContext& context, const Call& call, std::shared_ptr<const Schedule> schedule)
+      : context_(context), call_(call), schedule_(std::move(schedule)), item_(size_of(call.dtype)),
+        absent_(call.is_absent(context.me)) {
+    options_.dtype = call.dtype;
+    options_.op = summing(call.op);
+    options_.window = context.cut.window;
+    if (call.op == Op::adasum) options_.parts = call.parts;
+    if (call.wire && *call.wire != call.dtype) options_.codec = make_cast_codec(call.dtype, *call.wire);
+  }
+
+  std::unique_ptr<Task> build() {
+    switch (call_.collective) {
+      case Collective::allreduce:
+        return allreduce();
+      case Collective::reduce:
+        return reduce();
+      case Collective::broadcast:
+        return broadcast();
+      case Collective::allgather:
+        return allgather();
+      case Collective::reducescatter:
+        return reducescatter();
+      case Collective::alltoall:
+        return alltoall();
+      case Collective::barrier:
+        return barrier();
+    }
+    throw Error(ErrorKind::internal, "unknown collective");
+  }
+
+ private:
+  std::size_t segment() const {  // elements
+    return context_.cut.segment == 0 ? kAll : std::max<std::size_t>(1, context_.cut.segment / item_);
+  }
+
+  std::unique_ptr<Task> run(Layout layout, const void* source) {
+    return make_run_schedule(context_.transport, schedule_, context_.peers, std::move(layout), source, context_.tags,
+                             options_);
+  }
+
+  std::unique_ptr<Task> even(void* data, const void* source) {
+    const std::size_t in_one = call_.op == Op::adasum ? std::max<std::size_t>(1, call_.count) : segment();
+    return run(Layout::even(data, call_.count, schedule_->blocks, item_, in_one), source == data ? nullptr : source);
+  }
+
+  // Memory of the task's own, for what the caller has none for.
+  std::byte* scratch(Wrapped& task, std::size_t count) const {
+    task.scratch.require(count * item_);
+    return task.scratch.data();
+  }
+
+  // Where an absent rank works: values that leave the others' result as it is, whatever they are scaled by.
+  std::byte* neutral(Wrapped& task, std::size_t count) const {
+    std::byte* const values = scratch(task, count);
+    kernels::fill_identity(call_.dtype, call_.op, values, count);
+    return values;
+  }
+
+  std::unique_ptr<Task> allreduce() {
+    if (absent_) {
+      auto task = std::make_unique<Wrapped>(context_.transport);
+      task->inner = even(neutral(*task, call_.count), nullptr);
+      return task;
+    }
+    options_.pre = call_.pre;
+    options_.post = call_.post;
+    return even(call_.output, call_.input);
+  }
+
+  std::unique_ptr<Task> broadcast() {
+    if (!absent_) return even(call_.output, context_.me == call_.root ? call_.input : nullptr);
+    auto task = std::make_unique<Wrapped>(context_.transport);
+    task->inner = even(scratch(*task, call_.count), nullptr);
+    return task;
+  }
+
+  std::unique_ptr<Task> reduce() {
+    auto task = std::make_unique<Wrapped>(context_.transport);
+    void* work = call_.output;
+    if (absent_) {
+      work = neutral(*task, call_.count);
+    } else {
+      options_.pre = call_.pre;
+      // Elsewhere than at the root the input is the caller's; partial sums need memory of their own.
+      if (context_.me != call_.root) work = scratch(*task, call_.count);
+    }
+    if (context_.me == call_.root && !call_.post.identity())
+      task->after = [call = call_] { kernels::scale(call.dtype, call.output, call.output, call.count, call.post); };
+    task->inner = even(work, absent_ ? nullptr : call_.input);
+    return task;
+  }
+
+  std::unique_ptr<Task> allgather() {
+    auto task = std::make_unique<Wrapped>(context_.transport);
+    void* const output = absent_ ? scratch(*task, total(call_.counts)) : call_.output;
+    std::vector<Extent> blocks = consecutive(output, call_.counts, item_);
+    const Extent mine = blocks[static_cast<std::size_t>(context_.me)];
+    if (mine.count > 0 && call_.input != mine.data) std::memmove(mine.data, call_.input, mine.count * item_);
+    task->inner = run(Layout::listed(std::move(blocks), item_, block_segment()), nullptr);
+    return task;
+  }
+
+  std::unique_ptr<Task> reducescatter() {
+    auto task = std::make_unique<Wrapped>(context_.transport);
+    const std::size_t count = total(call_.counts);
+    std::byte* const work = absent_ ? neutral(*task, count) : scratch(*task, count);
+    if (count > 0 && !absent_) kernels::scale(call_.dtype, work, call_.input, count, call_.pre);
+    std::vector<Extent> blocks = consecutive(work, call_.counts, item_);
+    const Extent mine = blocks[static_cast<std::size_t>(context_.me)];
+    if (mine.count > 0 && !absent_)
+      task->after = [call = call_, mine] { kernels::scale(call.dtype, call.output, mine.data, mine.count, call.post); };
+    task->inner = run(Layout::listed(std::move(blocks), item_, block_segment()), nullptr);
+    return task;
+  }
+
+  // Ranks know only their own row and column of the matrix of counts, so no number of segments but one is common
+  // knowledge.
+  std::unique_ptr<Task> alltoall() {
+    auto task = std::make_unique<Wrapped>(context_.transport);
+    const std::size_t sent = total(call_.counts);
+    void* input = const_cast<void*>(call_.input);  // only ever sent from
+    void* const output = absent_ ? scratch(*task, total(call_.receive_counts)) : call_.output;
+    if (call_.input == call_.output && sent > 0) {
+      input = scratch(*task, sent);
+      std::memcpy(input, call_.input, sent * item_);
+    }
+    std::vector<Extent> blocks = consecutive(input, call_.counts, item_);
+    for (const Extent& extent : consecutive(output, call_.receive_counts, item_)) blocks.push_back(extent);
+    task->inner = run(Layout::listed(std::move(blocks), item_, kAll), nullptr);
+    return task;
+  }
+
+  std::unique_ptr<Task> barrier() {
+    auto task = std::make_unique<Wrapped>(context_.transport);
+    options_.dtype = DType::uint8;
+    options_.op = Op::max;
+    options_.codec = nullptr;
+    task->inner = run(Layout::even(scratch(*task, 1), 1, 1, 1, 1), nullptr);
+    return task;
+  }
+
+  std::size_t block_segment() const {  // of each block
+    return context_.cut.segment == 0 ? kAll
+                                     : std::max<std::size_t>(1, segment() / static_cast<std::size_t>(schedule_->size));
+  }
+
+  const BodyContext& context_;
+  const Call& call_;
+  std::shared_ptr<const Schedule> schedule_;
+  std::size_t item_;
+  bool absent_;  // this rank takes part without data
+  RunOptions options_;
+};
+
+}  // namespace
+
+std::size_t bytes_of(const Call& call) { return elements_of(call) * size_of(call.dtype); }
+
+std::unique_ptr<Task> make_local_body(const Call& call) {
+  const std::size_t count = elements_of(call);
+  const bool reducing = call.collective == Collective::allreduce || call.collective == Collective::reduce ||
+                        call.collective == Collective::reducescatter;
+  if (count > 0 && reducing && !(call.pre.identity() && call.post.identity())) {
+    void* const target = call.output;
+    const void* const source = call.input;
+    kernels::reduce_many(call.dtype, of_one(call.op), {&target, 1}, {&source, 1}, count, call.pre, call.post);
+  } else if (count > 0 && call.input != call.output) {
+    std::memmove(call.output, call.input, count * size_of(call.dtype));
+  }
+  return std::make_unique<Finished>();
+}
+
+std::unique_ptr<Task> make_schedule_body(const BodyContext& context, const Call& call,
+                                         std::shared_ptr<const Schedule> schedule) {
+  return Builder(context, call, std::move(schedule)).build();
+}
+
+}  // namespace ringcomm

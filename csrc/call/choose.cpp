@@ -1,0 +1,139 @@
+#include "call/choose.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace ringcomm {
+namespace {
+
+constexpr std::string_view kShared = "shared";
+
+// Of options that cost nearly the same: those that the model knows too little to tell apart. What it does not know of
+// networks (connections that have to find their pace, senders that meet) is against many peers. Buffers so short that
+// they fit into any queue meet nobody there, and pay for rounds most: alpha is the number that changes most with how
+// busy hosts are.
+auto burden(const Option& option, std::size_t nbytes) {
+  constexpr std::size_t kShort = 64 << 10;
+  return std::tuple(nbytes < kShort ? option.price.rounds : 0, option.peers, option.price.seconds);
+}
+
+// The cheapest; but of those that cost nearly the same the least burden.
+void choose_one(std::vector<Option>& options, std::size_t nbytes) {
+  constexpr double kNearly = 1.03;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Option& option : options) least = std::min(least, option.price.seconds);
+  Option* best = nullptr;
+  for (Option& option : options) {
+    if (option.price.seconds > kNearly * least) continue;
+    if (!best || burden(option, nbytes) < burden(*best, nbytes)) best = &option;
+  }
+  if (best) best->chosen = true;
+}
+
+}  // namespace
+
+bool has_two_levels(Collective collective) {
+  return collective != Collective::alltoall && collective != Collective::barrier;
+}
+
+Menu::Menu(Collective collective, int size, Placement hosts, Network network)
+    : collective_(collective), size_(size), places_(std::move(hosts)), network_(network) {
+  std::map<int, int> ranks;  // on each host
+  for (const int host : places_) ++ranks[host];
+  hosts_ = places_.empty() ? size : static_cast<int>(ranks.size());
+  if (!places_.empty()) on_host_.lanes = size;
+  for (const auto& [host, count] : ranks) on_host_ = {std::min(on_host_.lanes, count), std::max(on_host_.most, count)};
+}
+
+const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts) {
+  const auto [place, is_new] = profiles_.try_emplace({&algorithm, between_hosts});
+  if (is_new) {
+    const int size = between_hosts ? hosts_ : size_;
+    place->second = make_profile([&](int rank) { return algorithm.make(rank, size, 0); }, size,
+                                 between_hosts ? Placement{} : places_);
+  }
+  return place->second;
+}
+
+std::vector<Option> Menu::options(std::string_view name, std::size_t nbytes, bool equal_blocks, bool memory,
+                                  const Cut& given) {
+  std::vector<Option> found;
+  memory &= has_two_levels(collective_) && on_host_.most > 1;
+  const bool only_two = name.starts_with(kTwoLevel);
+  if (only_two && (!memory || hosts_ == 1)) return found;
+  for (const Algorithm* algorithm : algorithms_named(collective_, only_two ? name.substr(kTwoLevel.size()) : name)) {
+    if (algorithm->equal_blocks && !equal_blocks) continue;
+    if (memory && hosts_ == 1 && found.empty() && name.empty()) {  // two levels, of which one has nothing to do
+      found.push_back({std::string(kShared),
+                       {0, 1},
+                       cheapest_two_level(profile(*algorithm, true), on_host_, nbytes, network_, {nbytes, 1}).price});
+    }
+    if (!only_two) {
+      const Priced one = cheapest(profile(*algorithm, false), nbytes, network_, given);
+      found.push_back({std::string(algorithm->name), one.cut, one.price, profile(*algorithm, false).peers});
+    }
+    if (!memory || hosts_ == 1) continue;
+    const Priced two = cheapest_two_level(profile(*algorithm, true), on_host_, nbytes, network_, given);
+    found.push_back(
+        {std::string(kTwoLevel) + std::string(algorithm->name), two.cut, two.price, profile(*algorithm, true).peers});
+  }
+  choose_one(found, nbytes);
+  return found;
+}
+
+Chooser::Chooser(int size, Memory memory, Terms terms)
+    : size_(size), in_memory_(memory == Memory::everybodys), on_hosts_(memory == Memory::on_hosts),
+      terms_(std::move(terms)) {}
+
+bool Chooser::can_run(const std::string& name, Collective collective, bool equal_blocks) const {
+  if (name.empty()) return true;
+  if (name == kShared) return in_memory_;
+  if (name.starts_with(kTwoLevel)) {
+    return on_hosts_ && has_two_levels(collective) &&
+           find_algorithm(collective, std::string_view(name).substr(kTwoLevel.size()));
+  }
+  const Algorithm* const algorithm = find_algorithm(collective, name);
+  return algorithm && (equal_blocks || !algorithm->equal_blocks);
+}
+
+const Choice& Chooser::choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
+                              bool whole) {
+  if (size_ == 1) return local_;
+  if (in_memory_ && name.empty() && terms_.rules.empty()) return memory_;
+  std::string wanted = name;
+  Cut given = terms_.given;
+  if (name.empty()) {
+    for (const Rule& rule : terms_.rules) {
+      if (rule.collective != collective || nbytes < rule.from_bytes || nbytes > rule.to_bytes) continue;
+      if (size_ < rule.from_ranks || size_ > rule.to_ranks) continue;
+      if (!can_run(rule.algorithm, collective, equal_blocks)) continue;
+      wanted = rule.algorithm;
+      if (rule.segment > 0) given.segment = rule.segment;
+      break;
+    }
+    if (in_memory_ && wanted.empty()) return memory_;
+  }
+  if (wanted == kShared) return memory_;
+  nbytes = std::bit_ceil(std::max<std::size_t>(1, nbytes));
+  const bool memory = on_hosts_ && !whole;
+  Key key{collective, std::bit_width(nbytes), equal_blocks, memory, wanted, given.segment};
+  if (const auto known = made_.find(key); known != made_.end()) return known->second;
+  Choice choice = make(collective, wanted, nbytes, equal_blocks, memory, given);
+  return made_.emplace(std::move(key), std::move(choice)).first->second;
+}
+
+Choice Chooser::make(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks, bool memory,
+                     const Cut& given) {
+  auto menu = menus_.find(collective);
+  if (menu == menus_.end())
+    menu = menus_.emplace(collective, Menu(collective, size_, terms_.hosts, terms_.network)).first;
+  const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, memory, given);
+  if (options.empty()) {  // an algorithm that this rank knows its own part of only
+    constexpr std::size_t kSegment = 240 << 10, kWindow = 4;
+    return {name, {given.segment > 0 ? given.segment : kSegment, given.window > 0 ? given.window : kWindow}};
+  }
+  const auto best = std::find_if(options.begin(), options.end(), [](const Option& option) { return option.chosen; });
+  return {best->name, best->cut};
+}
+
+}  // namespace ringcomm

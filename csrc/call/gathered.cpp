@@ -1,0 +1,121 @@
+#include "call/gathered.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ringcomm {
+namespace {
+constexpr std::size_t rounded(std::size_t nbytes) { return round_up(nbytes, kPieceAlign); }
+}  // namespace
+
+Gathering::Gathering(Transport& transport, std::span<const int> peers, int me, int tag, std::size_t most)
+    : transport_(transport), peers_(peers), me_(me), tag_(tag), doubles_(can_merge(peers.size())),
+      most_(rounded(sizeof(Head) + most)), pieces_(most_ * peers.size()) {}
+
+void Gathering::give(std::uint64_t digest, std::size_t nbytes, Merge merge) {
+  const Head head{digest, nbytes};
+  std::memcpy(pieces_.data(), &head, sizeof head);
+  end_ = rounded(sizeof head + nbytes);
+  held_ = 1;
+  merge_ = std::move(merge);
+}
+
+void Gathering::give_nothing() {
+  give(0, 0);
+  alike_ = false;
+}
+
+std::size_t Gathering::behind(std::size_t begin, std::size_t count) const {
+  for (; count > 0; --count) {
+    Head head;
+    if (begin + sizeof head > end_)
+      throw Error(ErrorKind::transport, "a message of the comparison of calls is too short");
+    std::memcpy(&head, pieces_.data() + begin, sizeof head);
+    if (head.nbytes > most_ - sizeof head)
+      throw Error(ErrorKind::transport, "a message of the comparison of calls is malformed");
+    begin += rounded(sizeof head + head.nbytes);
+  }
+  return begin;
+}
+
+// A message that is shorter than a head says that not all are alike.
+void Gathering::start_round() {
+  const std::size_t size = peers_.size(), distance = held_;
+  const auto at = static_cast<std::size_t>(me_);
+  const std::size_t from = doubles_ ? at ^ distance : (at + distance) % size,
+                    to = doubles_ ? from : (at + size - distance) % size;
+  receiving_ = transport_.receive(peers_[from], tag_, pieces_.data() + end_, coming() * most_);
+  sending_ = transport_.send(peers_[to], tag_, pieces_.data(), !alike_ ? 1 : merge_ ? end_ : behind(0, coming()));
+}
+
+Progress Gathering::advance() {
+  if (held_ == peers_.size()) {
+    if (alike_ && found_.empty()) find();
+    return Progress::done;
+  }
+  if (receiving_ == kNoTicket && sending_ == kNoTicket) start_round();
+  transport_.poll();
+  bool moved = false;
+  Arrival arrival;
+  if (receiving_ != kNoTicket && transport_.done(receiving_, &arrival)) {
+    receiving_ = kNoTicket;
+    arrived_ = arrival.nbytes;
+    moved = true;
+  }
+  if (sending_ != kNoTicket && transport_.done(sending_)) {
+    sending_ = kNoTicket;
+    moved = true;
+  }
+  if (!moved) return Progress::blocked;
+  if (receiving_ == kNoTicket && sending_ == kNoTicket) end_round();
+  return Progress::moved;
+}
+
+void Gathering::end_round() {
+  const std::size_t begin = end_, count = coming(), distance = held_;
+  held_ += count;
+  Head ours, theirs;
+  alike_ = alike_ && arrived_ >= sizeof theirs;
+  if (!alike_) return;
+  std::memcpy(&ours, pieces_.data(), sizeof ours);
+  std::memcpy(&theirs, pieces_.data() + begin, sizeof theirs);
+  alike_ = ours.digest == theirs.digest;
+  if (!alike_) return;
+  end_ += arrived_;
+  if (behind(begin, merge_ ? 1 : count) != end_ || (merge_ && ours.nbytes != theirs.nbytes)) {
+    throw Error(ErrorKind::transport, "a message of the comparison of calls has another length than was said");
+  }
+  if (!merge_) return;
+  end_ = begin;
+  const std::byte* const other = pieces_.data() + begin + sizeof theirs;
+  const bool lower = (static_cast<std::size_t>(me_) & distance) == 0;
+  if (ours.nbytes > 0) merge_(mine(), lower ? mine() : other, lower ? other : mine());
+}
+
+void Gathering::find() {
+  if (merge_) {
+    found_.push_back(mine());
+    return;
+  }
+  found_.resize(peers_.size());
+  for (std::size_t i = 0, begin = 0; i < found_.size(); begin = behind(begin, 1), ++i) {
+    const auto at = static_cast<std::size_t>(me_);
+    found_[doubles_ ? at ^ i : (at + i) % found_.size()] = pieces_.data() + begin + sizeof(Head);
+  }
+}
+
+void Gathering::abandon() noexcept {
+  if (receiving_ == kNoTicket && sending_ == kNoTicket) return;
+  for (Ticket* ticket : {&receiving_, &sending_}) {
+    if (*ticket == kNoTicket) continue;
+    try {
+      transport_.cancel(std::exchange(*ticket, kNoTicket));
+    } catch (const std::exception&) {  // it cannot be helped
+    }
+  }
+  if (transport_.in_flight() > 0) pieces_.strand();
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,43 @@
+// Collectives on two levels: the ranks of a host through their arenas, hosts by messages. A pipeline of segments: what
+// each host brings together (reduces, gathers) in its memory, lanes carry between hosts by a schedule whose ranks are
+// the hosts, each lane its slice, so that a host's link carries every byte once; then all ranks of the host take the
+// result. (Jain et al. call it hierarchical; NCCL's and Horovod's hierarchical all-reduce have one lane per GPU
+// likewise.)
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levels/hosts.hpp"
+#include "memory/staged_pass.hpp"
+#include "messages/run_schedule.hpp"
+
+namespace ringcomm {
+
+// What lies between hosts.
+struct LaneRun {
+  Transport& transport;
+  TagStream& tags;
+  std::string algorithm;
+  const Hosts& hosts;      // outlives the task
+  int root_host = 0;       // where the call has a root
+  std::vector<int> peers;  // the transport's ranks of this rank's lane, by host; empty if it has none
+  RunOptions options;
+
+  bool has() const { return !peers.empty(); }
+  // Of this rank's lane; only with one.
+  std::shared_ptr<const Schedule> schedule(Collective collective) const;
+  // Runs it over the lane's blocks; opens segments as `released` grows.
+  std::unique_ptr<Task> start(std::shared_ptr<const Schedule> plan, Layout layout, const std::size_t& released,
+                              std::size_t& finished) const;
+  // Without a lane: every rank draws the tags, so that they stay the same everywhere.
+  void skip(std::size_t segments) const;
+};
+
+// For a call that follows Epochs::open_call(), of which nothing is shown: all ranks know that they agree. Fields of
+// `call` are the group's, but root (-1: not on this host) and absent are local ranks. A segment is one of all lanes
+// together.
+std::unique_ptr<Task> make_two_level(Epochs& epochs, const NodeCall& call, LaneRun lane);
+
+}  // namespace ringcomm

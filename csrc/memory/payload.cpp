@@ -1,0 +1,105 @@
+#include "memory/payload.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "memory/staged_kinds.hpp"
+
+namespace ringcomm {
+namespace {
+
+std::size_t start_of(const std::vector<std::size_t>& counts, int rank) {
+  return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
+}
+
+}  // namespace
+
+bool rides(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts, int ranks,
+           std::size_t most) {
+  switch (collective) {
+    case Collective::barrier:
+      count = 0;
+      break;
+    case Collective::alltoall:
+      return false;  // a rank knows only its own row
+    case Collective::allgather:
+      count = *std::max_element(counts.begin(), counts.end());
+      break;
+    case Collective::reducescatter:
+      count = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+      break;
+    default:
+      break;
+  }
+  return count <= most / size_of(dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
+}
+
+std::size_t payload_bytes(const NodeCall& call, int rank) {
+  std::size_t count = call.collective == Collective::barrier ? 0 : call.count;
+  if (call.collective == Collective::broadcast && rank != call.root) count = 0;
+  if (call.collective == Collective::allgather) count = call.counts[static_cast<std::size_t>(rank)];
+  if (call.collective == Collective::reducescatter) count = total(call.counts);
+  return call.gives(rank) ? count * size_of(call.dtype) : 0;
+}
+
+std::size_t put_payload(const NodeCall& call, int me, std::byte* to) {
+  const std::size_t nbytes = payload_bytes(call, me);
+  if (nbytes > 0) std::memcpy(to, call.input, nbytes);
+  return nbytes;
+}
+
+namespace {
+
+// This rank's part of the reduction of whole payloads.
+void take_reduction(const NodeCall& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
+  Part part{0, call.count};
+  if (call.collective == Collective::reducescatter)
+    part = {start_of(call.counts, me), call.counts[static_cast<std::size_t>(me)]};
+  if (call.collective == Collective::reduce && me != call.root) return;
+  for (const void*& source : sources) source = at(source, part.first * size_of(call.dtype));
+  kernels::reduce_many(call.dtype, call.op, {&call.output, 1}, sources, part.count, pre, call.post);
+}
+
+}  // namespace
+
+void take_payloads(const NodeCall& call, int me, std::span<const std::byte* const> payloads) {
+  if (!call.gives(me)) return;
+  const int ranks = static_cast<int>(payloads.size());
+  if (computes(call.collective)) {
+    std::array<const void*, kMostPayloads> sources;
+    std::size_t givers = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (call.gives(rank)) sources[givers++] = payloads[static_cast<std::size_t>(rank)];
+    }
+    return take_reduction(call, me, std::span(sources.data(), givers), call.pre);
+  }
+  const auto copy = [&](int from, std::size_t to) {
+    if (const std::size_t nbytes = payload_bytes(call, from); nbytes > 0) {
+      std::memcpy(at(call.output, to * size_of(call.dtype)), payloads[static_cast<std::size_t>(from)], nbytes);
+    }
+  };
+  if (call.collective == Collective::broadcast) copy(call.root, 0);
+  for (int rank = 0; call.collective == Collective::allgather && rank < ranks; ++rank)
+    copy(rank, start_of(call.counts, rank));
+}
+
+std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
+                           std::byte* to) {
+  std::array<const void*, kMostPayloads> sources;
+  std::copy(payloads.begin(), payloads.end(), sources.begin());
+  const std::size_t nbytes = payload_bytes(call, 0);  // the same of all ranks
+  void* const target = to;
+  kernels::reduce_many(call.dtype, call.op, {&target, 1}, std::span(sources.data(), payloads.size()),
+                       nbytes / size_of(call.dtype), pre, {});
+  return nbytes;
+}
+
+void take_merged(const NodeCall& call, int me, std::span<const std::byte* const> merged) {
+  std::array<const void*, kMostPayloads> sources;
+  std::copy(merged.begin(), merged.end(), sources.begin());
+  take_reduction(call, me, std::span(sources.data(), merged.size()), {});
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,122 @@
+#include "memory/staged_pass.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "node/rank_text.hpp"
+#include "schedule/schedule.hpp"
+
+namespace ringcomm {
+
+StagedPass::StagedPass(Epochs& epochs, NodeCall call, bool reduces, std::size_t inputs, std::size_t depth)
+    : call_(std::move(call)), item_(size_of(call_.dtype)), epochs_(epochs), node_(epochs.node()),
+      place_(epochs.place()), reduces_(reduces), inputs_(inputs), first_(epochs.staged), depth_(depth) {}
+
+// A call that ranks disagree on ends before they meet; all have arrived, so nobody reads the old memory.
+StagedPass::~StagedPass() {
+  if (outgrown_) node_.free(*outgrown_);
+}
+
+void StagedPass::open() {
+  opened_ = true;
+  prepare();
+  if (!refused_) copy_in(0);
+}
+
+void StagedPass::begin(std::uint32_t epoch) { epoch_ = epoch; }
+
+void StagedPass::begin_late() {
+  if (!opened_) open();
+  arrive();
+}
+
+Progress StagedPass::advance() {
+  const Progress still = progress() ? Progress::moved : Progress::blocked;
+  if (owed_) {
+    finish(*owed_);
+    owed_.reset();
+    return Progress::moved;
+  }
+  if (!settling_) {
+    if (!arrived(epoch_)) return still;
+    if (failure_) throw *failure_;
+    if (step_ == 0 && !prepare_steps()) {
+      arrive();
+      return Progress::moved;
+    }
+    if (step_ < segments_) work(step_);
+    if (step_ + 1 < segments_) copy_in(step_ + 1);
+    if (step_ == last_) {
+      if (reduces_) finish(segments_ - 1);
+      epochs_.staged += segments_;
+      return Progress::done;
+    }
+    settling_ = true;
+    progress();
+  }
+  if (step_ >= depth_ && step_ - depth_ < segments_ && !settled(step_ - depth_)) return still;
+  settling_ = false;
+  arrive();
+  if (reduces_ && step_ > depth_) owed_ = step_ - 1 - depth_;
+  ++step_;
+  return Progress::moved;
+}
+
+// Arrivals wake the sleeper; what else settles a segment wakes nobody.
+void StagedPass::nap(std::chrono::nanoseconds longest) {
+  if (settling_)
+    Task::nap(longest);
+  else
+    epochs_.sleep(epoch_, longest.count());
+}
+
+bool StagedPass::prepare_steps() {
+  if (!meet()) return false;
+  segments_ = segments();
+  depth_ = std::min(depth_, segments_ - 1);
+  last_ = reduces_ ? segments_ + depth_ : segments_ - 1;
+  return true;
+}
+
+// Staging large enough for this call's segments. A refusal is told in the opening: then all ranks give up together.
+void StagedPass::prepare() {
+  Mailbox& box = epochs_.mine();
+  Opening& opening = box.opening[place_];
+  const bool have = box.staging != kPrivate;
+  if (have) mine_ = StagingArea(node_.at(me(), box.staging));
+  const std::size_t wanted = StagingArea::fitting(inputs_);
+  const std::size_t number = depth_ > 0 ? depth_ + 4 : 3;
+  if (!have || mine_.segment() < wanted || mine_.inputs() < number) {
+    if (have) outgrown_ = box.staging;
+    box.staging = kPrivate;
+    try {
+      const std::uint64_t offset = node_.allocate(StagingArea::nbytes(wanted, number));
+      mine_ = StagingArea::make(node_.at(me(), offset), wanted, number);
+      box.staging = offset;
+    } catch (const Error& error) {
+      refused_ = error.what();
+    }
+  }
+  opening.staging = box.staging;
+}
+
+// After the first wait: where everybody's staging is; false if somebody has none. Then one arrival more lets every
+// rank see that before an opening changes again, and all give up with the same error.
+bool StagedPass::meet() {
+  if (outgrown_) node_.free(*outgrown_);
+  outgrown_.reset();
+  std::vector<int> without;
+  areas_.reserve(static_cast<std::size_t>(ranks()));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::uint64_t offset = epochs_.mailbox(rank).opening[place_].staging;
+    if (offset == kPrivate) without.push_back(rank);
+    areas_.push_back(offset == kPrivate ? StagingArea() : StagingArea(node_.at(rank, offset)));
+  }
+  if (without.empty()) return true;
+  const std::string why = refused_ ? " (" + *refused_ + ")" : "";
+  const std::string who = std::string(name_of(call_.collective)) + ": " + rank_text(without) + " of this host";
+  failure_.emplace(refusal(), who + " could not get shared memory to work in" + why, without);
+  return false;
+}
+
+}  // namespace ringcomm

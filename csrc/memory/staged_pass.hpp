@@ -1,0 +1,110 @@
+// A collective on private arrays of a host: segment by segment through staging memory that the ranks share.
+//
+// Arrivals 0, 1, ... of a call; k is a segment. Each rank does, in this order:
+//
+//   copy in 0, arrive 0 | wait 0, work 0, copy in 1, arrive 1, finish -1 | wait 1, work 1, copy in 2, arrive 2, finish 0 | ...
+//
+// so arrival t says "segment t is copied in, t-1 is worked on". Collectives that only move data end with the last work;
+// those that reduce leave results in everybody's inputs, say so by one arrival more, and take them out in `finish`.
+//
+// With a depth d (two_level.cpp), arrival t says of segment t-1-d that it has its result, and `finish` follows as much
+// later.
+//
+// Why nothing is overwritten that is still needed (d = 0): an input is one of three that segments take in turns, over
+// all calls.
+//   "Copy in t" overwrites segment t-3. The peers were done with that in their "work t-3", before their arrival t-2, for
+//   which this rank has waited; this rank was in its "finish t-3", which comes before its "copy in t" (t-1 is finished at
+//   the latest with t+1 copied in). A first segment is copied in before its call's arrival, after the end of the call before.
+//   With a depth, peers read inputs in their "finish k" too, which they do before their arrival k+d+3: there are d+4 inputs.
+//   The places of inputs are fixed by the memory's header and never overlap, whatever the calls' counts.
+//   Memory that is outgrown is freed after wait 0 of the call that outgrew it: every peer is done with the call before.
+//   Where a rank's memory is stands in its opening of the call.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "memory/node_stage.hpp"
+#include "memory/node_staging.hpp"
+
+namespace ringcomm {
+
+class StagedPass : public Task {
+ public:
+  // `reduces`: work() leaves results that finish() takes out. `inputs`: bytes of staging that this rank's first segment
+  // needs. `depth`: segments that may be on their way between "work" and what the next arrival says of them (settled).
+  StagedPass(Epochs& epochs, NodeCall call, bool reduces, std::size_t inputs, std::size_t depth = 0);
+  ~StagedPass() override;
+  void open();                      // before the arrival at the call
+  void begin(std::uint32_t epoch);  // all have opened it, and arrived
+  void begin_late();                // all have arrived, and opened it only since: one arrival more
+  Progress advance() final;
+  void nap(std::chrono::nanoseconds longest) final;
+
+ protected:
+  virtual std::size_t segments() = 0;  // the same on all ranks; asked after they have met
+  virtual void copy_in(std::size_t k) = 0;
+  virtual void work(std::size_t k) = 0;
+  virtual void finish(std::size_t) {}
+  virtual ErrorKind refusal() const { return ErrorKind::invalid; }  // what it is that ranks of this host get no staging
+  virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
+  virtual bool progress() { return false; }           // asked at every turn; true if anything moved
+  virtual bool settled(std::size_t) { return true; }  // whether a segment that was worked on here has its result
+
+  int ranks() const { return node_.size(); }
+  int me() const { return node_.rank(); }
+  std::byte* input(std::size_t k) { return mine_.input(first_ + k); }
+  std::byte* input_of(int rank, std::size_t k) { return areas_[static_cast<std::size_t>(rank)].input(first_ + k); }
+  // Stores to memory that a peer has read take 25 ns a line, one by one, until its copy is invalid, whatever is asked
+  // for ahead; stores past the caches do not wait, and reading after them is no slower.
+  static void to_peers(void* target, const void* source, std::size_t nbytes) {
+    kernels::copy(target, source, nbytes, true);
+  }
+  void from_peer(void* target, const void* source, std::size_t nbytes) const {
+    kernels::copy(target, source, nbytes, past_caches());
+  }
+  // Whether the caller's result is more than caches hold; where it takes the input's place, it is in them anyway.
+  bool past_caches() const { return segments_ >= kManySegments; }
+  Epochs& epochs() { return epochs_; }
+  std::size_t place() const { return place_; }
+
+  const NodeCall call_;
+  const std::size_t item_;
+
+ private:
+  static constexpr std::size_t kManySegments = 16;
+  void arrive() { epoch_ = epochs_.publish(); }
+  void prepare();
+  bool prepare_steps();
+  bool meet();
+
+  Epochs& epochs_;
+  Node& node_;
+  const std::size_t place_;
+  const bool reduces_;
+  const std::size_t inputs_;
+  const std::uint64_t first_;  // segments of earlier calls
+  bool opened_ = false;
+  std::uint32_t epoch_ = 0;
+  std::size_t depth_;
+  std::size_t step_ = 0, segments_ = 0, last_ = 0;  // the arrival that is waited for; number; the last arrival
+  bool settling_ = false;                           // all of step_ is done but the next arrival
+  std::optional<std::size_t> owed_;  // a segment that every rank has worked on, and that is not finished here
+  StagingArea mine_;
+  std::vector<StagingArea> areas_;
+  std::optional<std::uint64_t> outgrown_;
+  std::optional<std::string> refused_;  // why this rank has no staging
+  std::optional<Error> failure_;        // what all ranks throw
+};
+
+// Of any collective but barrier.
+std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const NodeCall& call);
+
+// All-reduce in place on shared arrays, between the call's arrival and one more; offsets[i]: of local rank i's array.
+// Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
+std::unique_ptr<Task> make_shared_pass(Epochs& epochs, const NodeCall& call, std::vector<std::uint64_t> offsets);
+
+}  // namespace ringcomm

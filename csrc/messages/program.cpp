@@ -1,0 +1,185 @@
+#include "messages/program.hpp"
+
+#include <string>
+
+#include "base/error.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+bool incoming(StepKind kind) { return kind == StepKind::receive || kind == StepKind::reduce; }
+bool local(StepKind kind) { return kind == StepKind::combine || kind == StepKind::copy; }
+
+// What the rounds so far did with a block. Rounds count from 1 here: the round before the first is 0, none is kNone.
+struct BlockUse {
+  std::uint32_t touched = kNone, touched_before = kNone, sent = kNone;  // the last rounds that did
+  std::uint32_t touches = 0;                                            // in round `touched`
+  std::uint32_t sent_piece = 0;
+};
+
+struct PeerUse {
+  std::uint32_t send = kNone, receive = kNone;  // message of this round
+};
+
+class Compiler {
+ public:
+  Compiler(const Schedule& schedule, bool blocks_change_first, Program& out)
+      : schedule_(schedule), out_(out), blocks_(static_cast<std::size_t>(schedule.blocks) + schedule.temps.size()),
+        peers_(static_cast<std::size_t>(schedule.size)) {
+    if (blocks_change_first) {
+      for (BlockUse& use : blocks_) use.touched = 0;
+    }
+    std::size_t steps = 0;
+    for (const Round& round : schedule.rounds) steps += round.size();
+    out_.rounds.reserve(schedule.rounds.size());
+    out_.messages.reserve(steps);
+    out_.pieces.reserve(steps);
+    out_.writes.reserve(steps);
+  }
+
+  void add(const Round& round) {
+    ++number_;
+    now_ = {};
+    for (const Step& step : round) look_at(step);
+    now_.first_send = static_cast<std::uint32_t>(out_.messages.size());
+    now_.first_sent_piece = static_cast<std::uint32_t>(out_.pieces.size());
+    now_.first_write = static_cast<std::uint32_t>(out_.writes.size());
+    group(round, true);
+    now_.first_receive = static_cast<std::uint32_t>(out_.messages.size());
+    now_.first_received_piece = static_cast<std::uint32_t>(out_.pieces.size());
+    group(round, false);
+    now_.end = static_cast<std::uint32_t>(out_.messages.size());
+    now_.end_piece = static_cast<std::uint32_t>(out_.pieces.size());
+    for (const Step& step : round) place(step);
+    now_.end_write = static_cast<std::uint32_t>(out_.writes.size());
+    for (std::uint32_t m = now_.first_send; m < now_.end; ++m) peer(out_.messages[m].peer) = {};
+    out_.rounds.push_back(now_);
+  }
+
+ private:
+  BlockUse& block(std::int32_t index) { return blocks_[static_cast<std::size_t>(index)]; }
+  PeerUse& peer(std::int32_t index) { return peers_[static_cast<std::size_t>(index)]; }
+
+  void touch(std::int32_t index) {
+    BlockUse& use = block(index);
+    if (use.touched != number_) {
+      use.touched_before = use.touched;
+      use.touched = number_;
+      use.touches = 0;
+    }
+    ++use.touches;
+  }
+
+  void look_at(const Step& step) {
+    const auto blocks = static_cast<std::int32_t>(blocks_.size());
+    const auto known_block = [blocks](std::int32_t index) { return index >= 0 && index < blocks; };
+    const bool known_peer = local(step.kind) || (step.peer >= 0 && step.peer < schedule_.size);
+    if (!known_peer || !known_block(step.block) || (local(step.kind) && !known_block(step.source))) {
+      throw Error(ErrorKind::invalid, "algorithm '" + schedule_.algorithm + "', rank " +
+                                          std::to_string(schedule_.rank) + ", round " + std::to_string(number_ - 1) +
+                                          ": a step names a peer or block that there is not");
+    }
+    touch(step.block);
+    if (local(step.kind)) touch(step.source);
+    if (step.kind == StepKind::send) block(step.block).sent = number_;
+  }
+
+  // Makes the round's messages in one direction, one for each peer, and makes room for their pieces.
+  void group(const Round& round, bool sending) {
+    const std::size_t first = out_.messages.size();
+    for (const Step& step : round) {
+      if (local(step.kind) || (step.kind == StepKind::send) != sending) continue;
+      std::uint32_t& message = sending ? peer(step.peer).send : peer(step.peer).receive;
+      if (message == kNone) {
+        message = static_cast<std::uint32_t>(out_.messages.size());
+        out_.messages.push_back({step.peer, 0, 0});
+      }
+      ++out_.messages[message].last;  // counts, for now
+    }
+    auto next = static_cast<std::uint32_t>(out_.pieces.size());
+    for (std::size_t m = first; m < out_.messages.size(); ++m) {
+      const std::uint32_t count = out_.messages[m].last;
+      out_.messages[m].first = out_.messages[m].last = next;  // last moves up as pieces are placed
+      next += count;
+    }
+    out_.pieces.resize(next);
+  }
+
+  void place(const Step& step) {
+    if (step.kind == StepKind::send) {
+      Message& message = out_.messages[peer(step.peer).send];
+      out_.pieces[message.last++].block = step.block;
+    } else if (incoming(step.kind)) {
+      const std::uint32_t index = peer(step.peer).receive;
+      Message& message = out_.messages[index];
+      const BlockUse& use = block(step.block);
+      message.plain &= step.kind == StepKind::receive && use.touches == 1;
+      message.untouched &= use.touched_before != number_ - 1;
+      const std::uint32_t piece = message.last++;
+      out_.pieces[piece] = {step.block, piece};
+      write(step, index - now_.first_receive, piece - now_.first_received_piece);
+    } else {
+      write(step, 0, 0);
+    }
+  }
+
+  void write(const Step& step, std::uint32_t message, std::uint32_t piece) {
+    const bool guarded = block(step.block).sent == number_;
+    const std::int32_t source = local(step.kind) ? step.source : -1;
+    out_.writes.push_back({step.kind, step.incoming_first, guarded, step.block, source, message, piece});
+  }
+
+  const Schedule& schedule_;
+  Program& out_;
+  std::vector<BlockUse> blocks_;
+  std::vector<PeerUse> peers_;
+  std::uint32_t number_ = 0;
+  RoundProgram now_{};
+};
+
+// Blocks that go to several peers in one round are encoded once.
+void find_twins(Program& program, std::size_t blocks) {
+  std::vector<std::uint32_t> seen(blocks, kNone);
+  for (const RoundProgram& round : program.rounds) {
+    for (std::uint32_t p = round.first_sent_piece; p < round.first_received_piece; ++p) {
+      std::uint32_t& first = seen[static_cast<std::size_t>(program.pieces[p].block)];
+      if (first == kNone || first < round.first_sent_piece) first = p;
+      program.pieces[p].twin = first;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::int32_t> unsettled_blocks(const Schedule& schedule) {
+  std::vector<char> settled(static_cast<std::size_t>(schedule.blocks) + schedule.temps.size());
+  const auto of = [&](std::int32_t block) -> char& { return settled[static_cast<std::size_t>(block)]; };
+  for (const Round& round : schedule.rounds) {
+    for (const Step& step : round) {
+      if (step.kind == StepKind::send) of(step.block) = true;
+    }
+    for (const Step& step : round) {
+      if (step.kind == StepKind::send) continue;
+      of(step.block) = step.kind == StepKind::receive || (step.kind == StepKind::copy && of(step.source));
+    }
+  }
+  std::vector<std::int32_t> blocks;
+  for (std::int32_t b = 0; b < schedule.blocks; ++b) {
+    if (!of(b)) blocks.push_back(b);
+  }
+  return blocks;
+}
+
+Program::Program(const Schedule& schedule, bool blocks_change_first) {
+  if (schedule.size < 1 || schedule.blocks < 0) throw Error(ErrorKind::invalid, "a schedule of no ranks");
+  for (const int temp : schedule.temps) {
+    if (temp < 0 || temp >= schedule.blocks) throw Error(ErrorKind::invalid, "a temporary mirrors no block");
+  }
+  Compiler compiler(schedule, blocks_change_first, *this);
+  for (const Round& round : schedule.rounds) compiler.add(round);
+  find_twins(*this, static_cast<std::size_t>(schedule.blocks) + schedule.temps.size());
+}
+
+}  // namespace ringcomm

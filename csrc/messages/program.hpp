@@ -1,0 +1,56 @@
+// A schedule, arranged for running: per round its messages and writes. Says nothing of sizes: it serves every segment.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/schedule.hpp"
+
+namespace ringcomm {
+
+// All that one peer sends us, or gets from us, in one round. Its pieces are pieces[first] .. pieces[last-1].
+struct Message {
+  std::int32_t peer;  // in the schedule's numbering
+  std::uint32_t first, last;
+  bool plain = true;      // receives: each piece replaces a block that the round touches only once: may land there
+  bool untouched = true;  // receives: nor does the round before touch them: they may land while it still runs
+};
+
+struct Piece {
+  std::int32_t block;
+  std::uint32_t twin;  // sends: the first piece of the round with the same block (itself, if it is the first)
+};
+
+struct Write {
+  StepKind kind;
+  bool incoming_first;
+  bool guarded;  // its block is sent in the same round, so the sends must have read it
+  std::int32_t block, source;
+  std::uint32_t message;  // receive, reduce: what it waits for, counted from the round's first receive
+  std::uint32_t piece;    // receive, reduce: counted from the round's first received piece
+};
+
+struct RoundProgram {
+  std::uint32_t first_send, first_receive, end;  // messages: sends, then receives
+  std::uint32_t first_sent_piece, first_received_piece, end_piece;
+  std::uint32_t first_write, end_write;
+};
+
+class Program {
+ public:
+  Program() = default;
+  // `blocks_change_first`: the data is written (copied, scaled) just before the first round.
+  // Throws Error(invalid) for a step that names a peer or block that there is not.
+  Program(const Schedule& schedule, bool blocks_change_first);
+
+  std::vector<RoundProgram> rounds;
+  std::vector<Message> messages;
+  std::vector<Piece> pieces;
+  std::vector<Write> writes;
+};
+
+// Data blocks that this rank last computed and did not send or receive since: with a lossy codec other ranks, which got
+// the value by message, may hold a coarser one.
+std::vector<std::int32_t> unsettled_blocks(const Schedule& schedule);
+
+}  // namespace ringcomm

@@ -1,0 +1,54 @@
+// Runs a schedule over a transport: segmented, several instances in flight, receives posted early.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/task.hpp"
+#include "kernels/kernels.hpp"
+#include "messages/codec.hpp"
+#include "schedule/layout.hpp"
+#include "schedule/schedule.hpp"
+#include "transport/transport.hpp"
+
+namespace ringcomm {
+
+// Tags of one ordered stream of instances. All ranks draw in one order: an instance has one tag everywhere.
+class TagStream {
+ public:
+  TagStream(int first, int count) : first_(first), count_(count) {}
+  int next() { return first_ + static_cast<int>(drawn_++ % static_cast<std::uint64_t>(count_)); }
+  int count() const { return count_; }
+
+ private:
+  int first_, count_;
+  std::uint64_t drawn_ = 0;
+};
+
+struct RunOptions {
+  DType dtype = DType::uint8;
+  Op op = Op::sum;
+  kernels::Scale pre, post;  // applied to each segment (even layouts): before its first round, after its last
+  std::size_t window = 4;    // instances in flight
+  // Null: blocks travel as they are. What decode(encode(x)) gives must encode to the same bytes again.
+  std::shared_ptr<Codec> codec;
+  // Op::adasum: elements of the vectors that a block holds one behind the other; empty: it is one. Needs one block and
+  // one segment.
+  std::vector<std::size_t> parts;
+  // For a stage of a pipeline, null elsewhere: how many segments the stage before has made, which may be opened; and
+  // where to say how many are finished.
+  const std::size_t* released = nullptr;
+  std::size_t* finished = nullptr;
+  std::size_t longest_message = kLongestMessage;  // longer ones are cut; all ranks give the same
+};
+
+// `peers[i]` is the transport's rank of the schedule's rank i. Draws one tag per segment at construction.
+// With a codec every rank ends with what the codec keeps of the result: equal bits, whatever the schedule.
+// `source` (even layouts, may be null): the input buffer, copied (and scaled) segment by segment into the layout.
+std::unique_ptr<Task> make_run_schedule(Transport& transport, std::shared_ptr<const Schedule> schedule,
+                                        std::span<const int> peers, Layout layout, const void* source, TagStream& tags,
+                                        RunOptions options);
+
+}  // namespace ringcomm

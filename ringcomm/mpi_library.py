@@ -5,11 +5,35 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _LARGEST_TAG_LIMIT = 2**31 - 1
+_BTL = "OMPI_MCA_btl"
+_PARAMETER_FILES = ("~/.openmpi/mca-params.conf", "/etc/openmpi/openmpi-mca-params.conf")
+
+
+def quick_start(environment: Mapping[str, str], *parameter_files: str) -> dict[str, str]:
+    """What to add to the environment of a process that may load Open MPI.
+
+    Its component btl/ofi, which only one-sided communication uses, sleeps for a second in MPI_Init when it finds
+    nothing to do and closes itself. Nothing is added where the user has said, in the environment or in a file of Open
+    MPI's parameters, which of these components there should be. Other MPIs do not read the variable.
+    """
+    if _BTL in environment:
+        return {}
+    for name in (*_PARAMETER_FILES, *parameter_files):
+        try:
+            if re.search(r"^\s*btl\s*=", Path(name).expanduser().read_text(errors="replace"), re.MULTILINE):
+                return {}
+        except (OSError, RuntimeError):  # there is none, or no home
+            continue
+    return {_BTL: "^ofi"}
 
 
 def load() -> ModuleType:
@@ -18,6 +42,8 @@ def load() -> ModuleType:
     Raises:
         ImportError: no MPI library can be loaded; the message says how to get one.
     """
+    if "mpi4py.MPI" not in sys.modules:
+        os.environ.update(quick_start(os.environ))
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:

@@ -182,7 +182,7 @@ def job(**changes):
 
 
 def words(mpi, one, environment=None):
-    return lines.line(one, MPIS[mpi], "LAUNCHER", environment or {})
+    return lines.line(one, MPIS[mpi], "LAUNCHER", environment or {"OMPI_MCA_btl": "^ofi"})
 
 
 def ordinary(mpi, one, environment=None):
@@ -238,12 +238,29 @@ def test_interfaces_tcp_and_ssh():
 
 
 def test_open_mpi_hands_variables_to_other_hosts():
-    here = {"PATH": "/bin", "HOME": "/h", "SSH_TTY": "x", "PWD": "/", "OMPI_MCA_a": "1", "SLURM_JOB_ID": "3"}
+    here = {"PATH": "/bin", "HOME": "/h", "SSH_TTY": "x", "PWD": "/", "OMPI_MCA_btl": "1", "SLURM_JOB_ID": "3"}
     far = job(hosts=(Host("192.0.2.1", 4),), variables={"A": "1"})
     found = words("openmpi5", far, here).arguments
     assert [found[at + 1] for at, word in enumerate(found) if word == "-x"] == ["A", "HOME", "PATH"]
     assert "-x" not in words("openmpi5", job(variables={"A": "1"}), here).arguments
     assert exportable(here) == ["HOME", "PATH"]
+
+
+def test_open_mpi_starts_without_a_second_of_sleep_unless_told_otherwise(tmp_path):
+    def btl(one=None, environment=None, mpi=MPIS["openmpi5"]):
+        return lines.open_mpi(one or job(), mpi, "LAUNCHER", environment or {}).variables.get("OMPI_MCA_btl")
+
+    assert btl() == btl(environment={"HOME": "/h"}) == "^ofi"
+    assert btl(environment={"OMPI_MCA_btl": "tcp,self"}) is None
+    assert btl(job(variables={"OMPI_MCA_btl": "sm,self"})) == "sm,self"
+    (tmp_path / "etc").mkdir()
+    site = MPIS["openmpi5"]._replace(library=str(tmp_path / "lib" / "libmpi.so"))
+    (tmp_path / "etc" / "openmpi-mca-params.conf").write_text("# btl = none\nmpi_yield_when_idle = 1\n")
+    assert btl(mpi=site) == "^ofi"
+    (tmp_path / "etc" / "openmpi-mca-params.conf").write_text("pml = ob1\n btl=tcp,self\n")
+    assert btl(mpi=site) is None
+    assert lines.srun(job(), MPIS["openmpi5"], "srun", {}).variables == {"OMPI_MCA_btl": "^ofi"}
+    assert not lines.srun(job(), MPIS["mpich"], "srun", {}).variables
 
 
 def test_more_ranks_than_cores():

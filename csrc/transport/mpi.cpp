@@ -103,7 +103,7 @@ class MpiTransport final : public Transport {
       return;
     }
     slot.orphan = true;
-    if (slot.receiving) withdraw(slot.position);
+    if (slot.receiving && !finalized()) withdraw(slot.position);
   }
 
  private:
@@ -232,10 +232,15 @@ class MpiTransport final : public Transport {
     compact(1);
   }
 
-  void withdraw_all() noexcept {
+  // Objects of Python may outlive MPI: then there is nothing left to withdraw.
+  bool finalized() const {
     int over = 0;
     mpi_.finalized(&over);
-    if (over) return;
+    return over != 0;
+  }
+
+  void withdraw_all() noexcept {
+    if (finalized()) return;
     for (std::size_t i = requests_.size(); i-- > 0;) {
       if (slots_[active_[i]].receiving) withdraw(i);
     }

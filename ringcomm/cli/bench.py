@@ -25,6 +25,7 @@ from ringcomm.cli import bench_report
 from ringcomm.cli.bench_cases import PERIOD, Case, numpy_dtype
 from ringcomm.cli.sizes import parse_sizes
 from ringcomm.events import Listener
+from ringcomm.mpi_library import load
 
 DEFAULT_SIZES = "4,1K,32K,1M,16M"
 
@@ -78,10 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mpi4py import MPI
-
     import ringcomm
 
+    MPI = load()
     world = MPI.COMM_WORLD
     if options.file:
         runpy.run_path(options.file, run_name="ringcomm_bench")

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from ringcomm.mpi_library import library_path
+from ringcomm.mpi_library import library_path, load
 
 FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras", "cupy": "cupy", "numpy": "numpy"}
 BINDINGS = {"torch": "ringcomm.torch", "tensorflow": "ringcomm.tensorflow", "keras": "ringcomm.keras"}
@@ -96,8 +96,8 @@ def gpu_names() -> list[str]:
 def mpi_facts() -> dict[str, Any]:
     """The MPI that mpi4py loads, or why it does not."""
     try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
+        MPI = load()
+    except ImportError as error:
         return {"available": False, "why": " ".join(str(error).split())}
     vendor, version = MPI.get_vendor()
     return {
@@ -105,7 +105,7 @@ def mpi_facts() -> dict[str, Any]:
         "vendor": vendor,
         "version": ".".join(map(str, version)),
         "library": " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split()),
-        "path": library_path(MPI.__file__),
+        "path": library_path(str(MPI.__file__)),
         "standard": ".".join(map(str, MPI.Get_version())),
         "thread_level": THREAD_LEVELS[
             [MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE].index(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from ringcomm.launch.hosts import Host
 from ringcomm.launch.job import Job, Line, exportable
 from ringcomm.launch.mpi import INTEL, MPICH, OPEN_MPI, Mpi
+from ringcomm.mpi_library import quick_start
 
 
 def line(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
@@ -21,7 +23,7 @@ def _host_list(hosts: tuple[Host, ...]) -> str:
 
 def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
     """Version 4 (ORTE) and 5 (PRRTE). Ranks are not bound to cores: a rank of training has many threads."""
-    new = mpi.version >= (5,)
+    new, variables = mpi.version >= (5,), _open_mpi_variables(job, mpi, environment)
     words = [launcher, "-np", str(job.size)]
     if os.geteuid() == 0:
         words.append("--allow-run-as-root")
@@ -45,9 +47,14 @@ def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] =
         words += ["--prtemca", "plm_ssh_args"] if new else ["--mca", "plm_rsh_args"]
         words.append(" ".join(job.ssh_arguments))
     # Ranks of this host inherit the launcher's environment; those elsewhere get what is named.
-    names = sorted({*exportable(environment), *job.variables}) if job.remote else []
+    names = sorted({*exportable(environment), *variables}) if job.remote else []
     words += [word for name in names for word in ("-x", name)]
-    return Line([*words, *job.extra, *job.command], dict(job.variables))
+    return Line([*words, *job.extra, *job.command], variables)
+
+
+def _open_mpi_variables(job: Job, mpi: Mpi, environment: Mapping[str, str]) -> dict[str, str]:
+    beside = [str(folder / "etc/openmpi-mca-params.conf") for folder in Path(mpi.library or "/x/x").parents[1:4]]
+    return quick_start(environment, *beside) | dict(job.variables)
 
 
 def mpich(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
@@ -91,7 +98,7 @@ def intel_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] 
 def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, str] = os.environ) -> Line:
     """One step of the allocation that this process runs in."""
     words = [launcher, f"--ntasks={job.size}", f"--mpi={srun_plugin(mpi)}", "--kill-on-bad-exit=1", "--export=ALL"]
-    variables = dict(job.variables)
+    variables = _open_mpi_variables(job, mpi, environment) if mpi.family == OPEN_MPI else dict(job.variables)
     if "SLURM_CPUS_PER_TASK" in environment and "SRUN_CPUS_PER_TASK" not in environment:
         variables["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]  # srun asks for it anew since 22.05
     tasks = environment.get("SLURM_NTASKS", "")

@@ -165,6 +165,20 @@ def test_ranks_that_do_not_start_in_time(tmp_path):
     assert time.monotonic() - begun < 30
 
 
+def test_a_good_end_is_one_that_every_rank_has_reported(tmp_path):
+    """Open MPI 5's launcher ends with 0 when the connection to a host is lost."""
+    launcher = tmp_path / "mpirun"
+    said = ["rank 0 started on a", "rank 1 started on b", "rank 0 on a ended with exit status 0"]
+    for last, status in (("rank 1 on b ended with exit status 0", 0), ("", 1)):
+        launcher.write_text(
+            "#!/bin/sh\n" + "".join(f"echo 'ringrun: {words}' >&2\n" for words in (*said, last) if words)
+        )
+        launcher.chmod(0o755)
+        done = run([*RINGRUN, "-np", 2, "--mpirun", launcher, "true"], tmp_path)
+        assert done.returncode == status, done.stderr
+        assert ("ranks' ends: 1 on b." in done.stderr) == bool(status)
+
+
 def test_slurm_is_used_inside_an_allocation(script, tmp_path, monkeypatch):
     """A stand-in for srun that starts the ranks by the MPI's own launcher."""
     from ringcomm.launch.mpi import launcher

@@ -202,7 +202,7 @@ def main() -> int:
         rank.say(ENDED, how=f"exit status 127: {error.strerror}: {error.filename}")
         status = 127
     else:
-        if status and not rank.told_to_end:
+        if not status or not rank.told_to_end:  # also a good end: a launcher that loses a host may say that all is well
             rank.say(ENDED, how=describe(status))
     if status:
         time.sleep(BEFORE_EXIT)

@@ -55,6 +55,7 @@ class Report:
 
     size: int
     hosts: dict[int, str] = field(default_factory=dict)  # of the ranks that have started
+    finished: set[int] = field(default_factory=set)  # ranks that ended well
     failures: list[Failure] = field(default_factory=list)  # in the order heard
     _said: dict[int, deque[str]] = field(default_factory=dict)
     _aside: list[str] = field(default_factory=list)  # what the launcher said of a failure that we know of
@@ -71,7 +72,11 @@ class Report:
             self.hosts[int(started["rank"])] = started["host"]
             return False
         if ended := _ENDED.fullmatch(text):
-            self._failed(Failure(int(ended["rank"]), ended["host"], ended["how"]))
+            failure = Failure(int(ended["rank"]), ended["host"], ended["how"])
+            if failure.status == 0:
+                self.finished.add(failure.rank)
+            else:
+                self._failed(failure)
             return False
         if self.failures:
             self._aside.append(line)
@@ -92,6 +97,12 @@ class Report:
         """The rank that all the rest follows from, as far as can be told."""
         causes = [failure for failure in self.failures if not failure.consequence]
         return (causes or self.failures or [None])[0]  # type: ignore[list-item]
+
+    @property
+    def lost(self) -> list[str]:
+        """Ranks of whose end nobody has said anything, with their hosts."""
+        unknown = "a host that is not known"
+        return [f"{r} on {self.hosts.get(r, unknown)}" for r in range(self.size) if r not in self.finished]
 
     @property
     def aside(self) -> list[str]:

@@ -165,7 +165,7 @@ class Start:
                 "or give a longer --start-timeout"
             )
             return 124
-        if not status and not self.report.first:
+        if not status and not self.report.first and not self.report.lost:
             return 0
         if self._interrupted:
             self._say(f"ringrun: ended by {signal.Signals(self._interrupted).name}")
@@ -173,6 +173,11 @@ class Start:
         summary = self.report.summary()
         if summary:
             self._say("-" * 80, *summary)
+        elif not status:
+            self._say(
+                f"ringrun: the launcher ended as if all were well, but nothing was heard of ranks' ends: "
+                f"{', '.join(self.report.lost)}. A host, or the connection to it, was lost"
+            )
         else:
             self._say(*(text.rstrip("\n") for text in self.report.aside))
             self._say(f"ringrun: {shlex.quote(self.line.arguments[0])} ended with exit status {status}")

@@ -78,8 +78,9 @@ from ringcomm.runtime import (
     rank,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
-from ringcomm.timeline import start_timeline, stop_timeline
 from ringcomm.version import __version__
 
 __all__ = [

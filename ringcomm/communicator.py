@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, algorithms, deaths, exits, shared, tuning
+from ringcomm import _core, algorithms, deaths, exits, process, shared, tuning
 from ringcomm import config as configuration
 from ringcomm.background import BackgroundCalls
 from ringcomm.calls import ALLREDUCE, Call
-from ringcomm.errors import HorovodInternalError, MismatchError, RingcommError
+from ringcomm.errors import HorovodInternalError, MismatchError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
 from ringcomm.links import Link, MpiLink
+from ringcomm.mpi_library import initialized
 from ringcomm.ordered import OrderedCalls
 from ringcomm.version import __version__
 
@@ -46,10 +47,8 @@ class Communicator(OrderedCalls, BackgroundCalls):
     """
 
     def __init__(self, comm: Any = None, config: configuration.Config | None = None) -> None:
-        exits.check_process()
+        process.check_process()
         if comm is None:
-            from ringcomm.mpi_library import initialized
-
             comm = initialized().COMM_WORLD
         mine = configuration.from_environment() if config is None else config
         link = comm if isinstance(comm, Link) else MpiLink(comm, threads=mine.mpi_threads)
@@ -161,15 +160,15 @@ class Communicator(OrderedCalls, BackgroundCalls):
             self._leave("this communicator is closed")
             raise
         self._queue.close()
-        self._disable(exits.shut_down("this communicator is closed"))
+        self._disable(ShutDownError("this communicator is closed"))
         del self._channel, self._queued, self._queue
         self._link.free()
-        exits.forget(self)
+        exits.unwatch(self)
 
     def _leave(self, why: str) -> None:
         """Tells the peers that this rank makes no more calls. Not collective; MPI's resources stay until MPI ends."""
         if self._unusable is None:
-            self._disable(exits.shut_down(why))
+            self._disable(ShutDownError(why))
             self._queue.close()
             self._channel.leave()
             self._queued.leave()
@@ -177,7 +176,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
     def _abandon(self, why: str) -> None:
         """After a failure of this rank, when the others will not come to close(): frees what needs no peer."""
         self._leave(why)
-        exits.forget(self)
+        exits.unwatch(self)
 
     def _disable(self, error: Exception) -> None:
         self._unusable = error

@@ -97,10 +97,10 @@ def stop() -> None:
         pid, _guardian = _guardian, None
         with contextlib.suppress(OSError):  # the program has waited for all its children
             os.waitpid(pid, 0)
-    forget()
+    disconnect()
 
 
-def forget() -> None:
+def disconnect() -> None:
     """Also in a forked child, whose copy would keep the connection open when its parent dies."""
     global _connection, _guardian
     if _connection is not None:

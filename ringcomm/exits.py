@@ -24,10 +24,10 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from ringcomm import _core, deaths, timeline
-from ringcomm.errors import RingcommError, ShutDownError
+from ringcomm import _core, deaths, process, timeline
+from ringcomm.errors import RingcommError
+from ringcomm.links import await_ends, live_workers
 
-_RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # in the environment of what a rank starts: the rank
 INTERRUPTED = 130  # what shells report for Ctrl-C
 
 
@@ -42,12 +42,6 @@ class Watched(Protocol):
 
 
 _watched: dict[int, Watched] = {}
-_installed_in: int | None = None  # the process that has the hooks
-in_child = False  # of a fork
-
-
-def shut_down(why: str) -> ShutDownError:
-    return ShutDownError(why)
 
 
 def watch(it: Watched) -> None:
@@ -56,16 +50,15 @@ def watch(it: Watched) -> None:
     _install()
 
 
-def forget(it: Watched) -> None:
+def unwatch(it: Watched) -> None:
+    """Its peers have no more to be told."""
     _watched.pop(id(it), None)
 
 
 def _install() -> None:
-    global _installed_in
-    if _installed_in is not None:
+    if process.rank_process is not None:
         return
-    _installed_in = os.getpid()
-    os.environ[_RANK_PROCESS] = str(_installed_in)
+    process.become_rank()
     atexit.register(_at_exit)
     os.register_at_fork(after_in_child=_in_child)
     _wrap_excepthook()
@@ -85,7 +78,13 @@ def _exit(status: Any = None, /) -> None:
 def _world() -> Any:
     """MPI's communicator of all ranks if there are several and peers may be waiting, else None."""
     mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
-    if mpi is None or not _watched or os.getpid() != _installed_in or not mpi.Is_initialized() or mpi.Is_finalized():
+    if (
+        mpi is None
+        or not _watched
+        or os.getpid() != process.rank_process
+        or not mpi.Is_initialized()
+        or mpi.Is_finalized()
+    ):
         return None
     world = mpi.COMM_WORLD
     return world if world.Get_size() > 1 else None
@@ -156,7 +155,7 @@ def _passes_through_ringcomm(trace: TracebackType | None) -> bool:
 # ---- the end of the process ------------------------------------------------------------------------------------------
 def _at_exit() -> None:
     """Runs before mpi4py finalises MPI."""
-    if os.getpid() != _installed_in:
+    if os.getpid() != process.rank_process:
         return
     if status := _core.exit_status():
         end_job(f"sys.exit({status})", status)
@@ -164,8 +163,6 @@ def _at_exit() -> None:
     for it in reversed(list(_watched.values())):
         it._leave("this process is ending")
     _watched.clear()
-    from ringcomm.links import await_ends, live_workers
-
     for worker in live_workers().values():
         worker.stop()
     # Not in MPI_Finalize: if others abort while a rank is in there, Open MPI's launcher may crash or hang.
@@ -176,36 +173,12 @@ def _at_exit() -> None:
 def _in_child() -> None:
     """The child has no worker thread, shares MPI's connections with its parent, and may hold its locks: it touches
     nothing."""
-    global in_child
-    in_child = True
-    _core.enter_child(forked)
-    deaths.forget()
-    timeline.forget()
-    from ringcomm.links import live_workers
-
-    error = forked()
+    process.enter_child()
+    _core.enter_child(process.forked)
+    deaths.disconnect()
+    timeline.abandon()
+    error = process.forked()
     for it in (*_watched.values(), *live_workers().values()):
         if hasattr(it, "_disable"):
             it._disable(error)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(it))  # never destroyed here: destructors would wait for the worker
-
-
-def check_process() -> None:
-    """Raises RingcommError in a process that a rank started to help it: it must not take the rank's place in MPI."""
-    if in_child:
-        raise forked()
-    rank = os.environ.get(_RANK_PROCESS, "")
-    helper = sys.modules.get("multiprocessing.process")
-    parent = helper.parent_process() if helper else None
-    if parent is not None and rank not in ("", str(os.getpid())):
-        raise RingcommError(
-            f"process {os.getpid()} is a child of a rank, process {rank}, started by multiprocessing: it cannot be a "
-            "rank itself. Keep ringcomm out of such helpers, or start jobs with ringcomm.run"
-        )
-
-
-def forked() -> RingcommError:
-    return RingcommError(
-        f"ringcomm was initialised in process {_installed_in}; its forked child {os.getpid()} cannot use it. "
-        "Start children with the 'spawn' or 'forkserver' method, or keep ringcomm out of them"
-    )

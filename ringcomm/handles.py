@@ -6,7 +6,7 @@ from abc import ABCMeta
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from ringcomm import _core, exits
+from ringcomm import _core, process
 
 Result = TypeVar("Result")
 
@@ -43,8 +43,8 @@ class Handle(Generic[Result], metaclass=ABCMeta):
             call).
         """
         if self._finish is not None:
-            if exits.in_child:
-                raise exits.forked()
+            if process.in_child:
+                raise process.forked()
             self._error = self._first_error(timeout)
             finish, self._finish = self._finish, None
             operations, self._operations = self._operations, []
@@ -80,7 +80,7 @@ class Handle(Generic[Result], metaclass=ABCMeta):
 
     def __del__(self) -> None:
         finish = getattr(self, "_finish", None)
-        if finish is None or exits.in_child:
+        if finish is None or process.in_child:
             return
         if not all(operation.done() for operation in self._operations):
             _core.keep_until_done(self._operations, finish)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringcomm import arrays, exits, named
+from ringcomm import arrays, named, process
 from ringcomm.errors import MismatchError, RankJoinedError
 from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet, global_process_set
@@ -40,8 +40,7 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     """
     session = process_set.session()
     process_set.set_id()
-    if exits.in_child:
-        raise exits.forked()
+    process.check_not_forked()
     everywhere = process_set is global_process_set
     sets = [one for one in (session.sets if everywhere else [process_set]) if one.included()]
     operations = session.engine.join([one.set_id() for one in sets])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ringcomm import _core, arrays, calls, exits
+from ringcomm import _core, arrays, calls, process
 from ringcomm.arrays import Buffer
 from ringcomm.handles import Handle
 from ringcomm.ops import Adasum, Op, Sum, wire_index
@@ -255,8 +255,7 @@ def _when_free(process_set: ProcessSet, items: Sequence[Item]) -> list[_core.Ope
     flight, this waits for it (it was submitted long before on every rank, so its end needs nothing that comes
     later)."""
     session = process_set.session()
-    if exits.in_child:
-        raise exits.forked()
+    process.check_not_forked()
     requests = [item.request for item in items]
     names = {item.request.name for item in items if item.nameless}
     while True:

@@ -6,13 +6,12 @@ import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ringcomm import _core
+from ringcomm.config import Config
 from ringcomm.errors import NotInitializedError
-
-if TYPE_CHECKING:
-    from ringcomm.runtime import Session
+from ringcomm.links import Link
 
 # Names of nameless operations repeat after so many, so that the engine's memory of names holds them all.
 NAMELESS = 1024
@@ -26,6 +25,27 @@ def as_ranks(given: Any, what: str) -> list[int]:
         return [operator.index(rank) for rank in given]
     except TypeError:
         raise ValueError(f"{what} takes a list of ranks or an mpi4py communicator, not {given!r}") from None
+
+
+class Session(Protocol):
+    """What a process set in use needs of what `init` has made (ringcomm/runtime.py)."""
+
+    rank: int
+    link: Link
+    worker: _core.Worker
+    engine: _core.Engine
+    engine_algorithm: str
+    config: Config
+    sets: list[ProcessSet]  # in use; the global one is the first
+
+    def add_set(self, process_set: ProcessSet) -> ProcessSet:
+        """Collective over all ranks of the world."""
+
+    def remove_set(self, process_set: ProcessSet) -> None:
+        """Collective over all ranks of the world."""
+
+    def translate(self, comm: Any) -> list[int]:
+        """The world's ranks that an mpi4py communicator holds."""
 
 
 class ProcessSet:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ringcomm import _core
+from ringcomm.algorithms import builtin_names
 
 FIELDS = ("collective", "bytes", "ranks", "algorithm", "segment")
 LARGEST = (1 << 63) - 1
@@ -43,8 +44,6 @@ def _rule(given: Any, index: int) -> _core.Rule:
     collective, algorithm = given.get("collective", "allreduce"), given.get("algorithm", "")
     if collective not in _core.COLLECTIVES:
         raise ValueError(f"{where}: no collective {collective!r}; there are {', '.join(_core.COLLECTIVES)}")
-    from ringcomm.algorithms import builtin_names
-
     known = builtin_names(collective) | {"", "shared"}
     if algorithm not in known:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, affinity, algorithms, exits, horovod_options, timeline
+from ringcomm import _core, affinity, algorithms, exits, horovod_options, process, timeline
 from ringcomm import config as configuration
 from ringcomm.communicator import Communicator
 from ringcomm.errors import NotInitializedError
@@ -107,8 +107,8 @@ class Session:
 
     def end(self) -> None:
         self._leave("ringcomm has been shut down")
-        exits.forget(self)
-        exits.forget(self.comm)
+        exits.unwatch(self)
+        exits.unwatch(self.comm)
         if isinstance(self.link, MpiLink):
             _ended.append(self.link)
 
@@ -121,7 +121,7 @@ class Session:
         self.sets = []
 
     def _disable(self, error: Exception) -> None:
-        """After a fork. Named operations look at exits.in_child themselves, but not those that are remembered."""
+        """After a fork. Named operations look at process.in_child themselves, but not those that are remembered."""
         for process_set in self.sets:
             process_set.known = _core.NamedCalls(None, 0)
 
@@ -134,8 +134,7 @@ def session() -> Session:
     """Raises ValueError before ``init``."""
     if _session is None:
         raise NotInitializedError("ringcomm has not been initialized; use ringcomm.init().")
-    if exits.in_child:
-        raise exits.forked()
+    process.check_not_forked()
     return _session
 
 
@@ -153,7 +152,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
         sense.
     """
     global _session
-    exits.check_process()
+    process.check_process()
     if _session is not None:
         return
     sets = _listed(process_sets)
@@ -210,7 +209,7 @@ def shutdown() -> None:
     operations in flight here with ShutDownError. ``init`` may be called again, by the same ranks. Before ``init`` it
     does nothing."""
     global _session
-    if _session is not None and not exits.in_child:
+    if _session is not None and not process.in_child:
         ending, _session = _session, None
         ending.end()
 
@@ -269,3 +268,22 @@ def is_homogeneous() -> bool:
 def mpi_threads_supported() -> bool:
     """Whether MPI lets several threads call it, so that the worker can drive it in the background."""
     return session().worker.threaded
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Starts to write a timeline.
+
+    Args:
+        file_path: rank 0 writes it; with ``{rank}`` in it every rank writes one of its own.
+        mark_cycles: mark each round of agreement on named operations.
+
+    Raises:
+        ValueError: not initialised, or a timeline is being written already. OSError: the file cannot be written.
+    """
+    timeline.start(file_path, rank(), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Ends the timeline and closes its file; without one it does nothing. ValueError if not initialised."""
+    session()
+    timeline.stop()

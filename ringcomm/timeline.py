@@ -104,7 +104,7 @@ _members: dict[str, Sequence[str]] = {}  # of plans' buckets, for timelines to c
 
 
 def start(path: str, rank: int, mark_cycles: bool = False) -> None:
-    """As `start_timeline`, for a rank that is known."""
+    """Starts to write: rank 0, or every rank if there is ``{rank}`` in the path. ValueError if one is being written."""
     global _writer
     if _writer is not None:
         raise ValueError("a timeline is being written already; stop_timeline() first")
@@ -113,31 +113,8 @@ def start(path: str, rank: int, mark_cycles: bool = False) -> None:
         _writer.describe(_members)
 
 
-def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Starts to write a timeline.
-
-    Args:
-        file_path: rank 0 writes it; with ``{rank}`` in it every rank writes one of its own.
-        mark_cycles: mark each round of agreement on named operations.
-
-    Raises:
-        ValueError: not initialised, or a timeline is being written already. OSError: the file cannot be written.
-    """
-    from ringcomm.runtime import rank
-
-    start(file_path, rank(), mark_cycles)
-
-
-def stop_timeline() -> None:
-    """Ends the timeline and closes its file; without one it does nothing. ValueError if not initialised."""
-    from ringcomm.runtime import session
-
-    session()
-    stop()
-
-
 def stop() -> None:
-    """As `stop_timeline`, whenever."""
+    """Ends the timeline and closes its file; without one it does nothing."""
     global _writer
     if _writer is not None:
         ending, _writer = _writer, None
@@ -158,7 +135,7 @@ def describe(members: Mapping[str, Sequence[str]]) -> None:
         _writer.describe(members)
 
 
-def forget() -> None:
+def abandon() -> None:
     """In a forked child: the file is its parent's."""
     global _writer
     _writer = None

@@ -7,11 +7,13 @@ import json
 import logging
 import math
 import os
+import platform
 import re
 import time
 from pathlib import Path
 from typing import Any
 
+from ringcomm import mpi_library
 from ringcomm.bootstrap import Topology
 from ringcomm.config import NETWORK
 from ringcomm.version import __version__
@@ -21,10 +23,7 @@ logger = logging.getLogger("ringcomm")
 
 def key(topology: Topology) -> dict[str, Any]:
     """What two jobs have in common if one's network is the other's: kind of machine, its MPI, and how ranks lie."""
-    from ringcomm.cli.info import cpu_name
-    from ringcomm.mpi_library import load
-
-    vendor, version = load().get_vendor()
+    vendor, version = mpi_library.load().get_vendor()
     per_host = [len(ranks) for ranks in topology.hosts]
     return {
         "hosts": len(topology.hosts),
@@ -33,6 +32,17 @@ def key(topology: Topology) -> dict[str, Any]:
         "cpu": cpu_name(),
         "mpi": f"{vendor} {'.'.join(map(str, version))}",
     }
+
+
+def cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as table:
+            for line in table:
+                if line.lower().startswith(("model name", "hardware")):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def directory() -> Path:

@@ -102,7 +102,7 @@ def machine() -> dict[str, Any]:
     from mpi4py import MPI
 
     from ringcomm import __version__, _core
-    from ringcomm.cli.info import cpu_name
+    from ringcomm.tuning_cache import cpu_name
 
     return {
         "ringcomm": __version__,

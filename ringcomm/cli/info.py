@@ -15,6 +15,7 @@ from collections import Counter
 from typing import Any
 
 from ringcomm.mpi_library import library_path, load
+from ringcomm.tuning_cache import cpu_name
 
 FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras", "cupy": "cupy", "numpy": "numpy"}
 BINDINGS = {"torch": "ringcomm.torch", "tensorflow": "ringcomm.tensorflow", "keras": "ringcomm.keras"}
@@ -54,17 +55,6 @@ def gather() -> dict[str, Any]:
 
 
 # ---- one fact each ---------------------------------------------------------------------------------------------------
-
-
-def cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as table:
-            for line in table:
-                if line.lower().startswith(("model name", "hardware")):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def framework_version(name: str) -> str | None:

@@ -19,8 +19,9 @@ from ringcomm.runtime import (
     rank,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
-from ringcomm.timeline import start_timeline, stop_timeline
 from ringcomm.torch.asynchronous import (
     allgather_async,
     allreduce_async,

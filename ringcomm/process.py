@@ -1,0 +1,51 @@
+"""What process this is: a rank, a fork of one that may use nothing of ringcomm, or a helper that a rank started."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ringcomm.errors import RingcommError
+
+_RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # in the environment of what a rank starts: the rank
+
+rank_process: int | None = None  # the process that is a rank, once it has opened something that peers may wait for
+in_child = False  # of a fork
+
+
+def become_rank() -> None:
+    """This process is a rank from now on; those that it starts can tell."""
+    global rank_process
+    rank_process = os.getpid()
+    os.environ[_RANK_PROCESS] = str(rank_process)
+
+
+def enter_child() -> None:
+    """This process is a fork of a rank from now on."""
+    global in_child
+    in_child = True
+
+
+def check_process() -> None:
+    """Raises RingcommError in a process that a rank started to help it: it must not take the rank's place in MPI."""
+    check_not_forked()
+    rank = os.environ.get(_RANK_PROCESS, "")
+    helper = sys.modules.get("multiprocessing.process")
+    parent = helper.parent_process() if helper else None
+    if parent is not None and rank not in ("", str(os.getpid())):
+        raise RingcommError(
+            f"process {os.getpid()} is a child of a rank, process {rank}, started by multiprocessing: it cannot be a "
+            "rank itself. Keep ringcomm out of such helpers, or start jobs with ringcomm.run"
+        )
+
+
+def check_not_forked() -> None:
+    if in_child:
+        raise forked()
+
+
+def forked() -> RingcommError:
+    return RingcommError(
+        f"ringcomm was initialised in process {rank_process}; its forked child {os.getpid()} cannot use it. "
+        "Start children with the 'spawn' or 'forkserver' method, or keep ringcomm out of them"
+    )

@@ -6,12 +6,12 @@
 #include <set>
 
 #include "base/clock.hpp"
+#include "base/rank_text.hpp"
 #include "base/short_sleeps.hpp"
 #include "call/body.hpp"
 #include "call/call_task.hpp"
 #include "call/gathered.hpp"
 #include "memory/payload.hpp"
-#include "node/rank_text.hpp"
 
 namespace ringcomm {
 namespace {

@@ -106,7 +106,7 @@ class Coordinator {
   std::uint64_t issued() const { return issued_; }
   const std::string& name_under(std::uint32_t id) {
     return known_by(id).name;
-  }                                                   // that a rank may still use. Throws Error(internal)
+  }  // that a rank may still use. Throws Error(internal)
   std::vector<int> missing(const std::string& name);  // who is yet to submit it, as called in texts
   struct Waiting {
     std::string name;

@@ -9,6 +9,7 @@
 #include "base/task.hpp"
 #include "call/channel.hpp"
 #include "engine/context.hpp"
+#include "engine/pending.hpp"
 
 namespace ringcomm {
 

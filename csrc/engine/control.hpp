@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/messages.hpp"
+#include "engine/records.hpp"
 #include "transport/transport.hpp"
 
 namespace ringcomm {

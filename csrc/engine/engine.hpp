@@ -3,37 +3,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "call/channel.hpp"
+#include "engine/config.hpp"
 #include "engine/operation.hpp"
+#include "engine/request.hpp"
 #include "engine/worker.hpp"
 
 namespace ringcomm {
-
-struct EngineConfig {
-  std::size_t fusion_bytes = 64 << 20;  // largest fused bucket
-  std::size_t cache_capacity = 4096;    // names remembered per set
-  double stall_warn_seconds = 60;       // 0: never
-  double stall_fail_seconds = 0;        // 0: never
-  ChannelConfig channel;
-};
-
-// A request by name. For allgather, reducescatter and alltoall on dimension 0: `rows` of `row` elements.
-struct Named {
-  Call call;                        // name, dtype, op, root, scales, wire, algorithm, input, output, count, shape
-  std::size_t row = 1;              // elements of one row (allgather, reducescatter, alltoall)
-  std::size_t rows = 0;             // this rank's first dimension
-  std::vector<std::size_t> splits;  // alltoall: rows to each rank; empty: even
-  // Output of a size known here may be given (call.output); else the core allocates it: Operation::output, counts.
-};
-
-struct PlanBucket {
-  DType dtype = DType::float32;
-  std::size_t count = 0;
-  void* data = nullptr;  // reduced in place
-};
 
 struct Pending;  // a request and what has become of it
 class Plan;      // the buckets of a training step
@@ -94,8 +73,7 @@ class Plan {
   Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set, std::shared_ptr<PlanRun> run);
   ~Plan();
   void begin();  // the step starts here; agreement goes out. Throws Error(invalid) while a step is under way
-  // filled; runs when everything before it in the plan has run. Begins the step if need be
-  void ready(std::size_t bucket);
+  void ready(std::size_t bucket);  // filled: runs after all before it in the plan. Begins the step if need be
   // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had it.
   // Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
   std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);

@@ -12,6 +12,7 @@
 
 #include "call/channel.hpp"
 #include "engine/context.hpp"
+#include "engine/pending.hpp"
 #include "engine/set.hpp"
 
 namespace ringcomm {

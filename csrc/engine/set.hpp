@@ -15,6 +15,8 @@
 #include "engine/agree.hpp"
 #include "engine/bucket.hpp"
 #include "engine/context.hpp"
+#include "engine/pending.hpp"
+#include "engine/signature.hpp"
 
 namespace ringcomm {
 

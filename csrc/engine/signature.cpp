@@ -1,8 +1,7 @@
-// What ranks must give alike of a named operation, and the operation again from it.
+#include "engine/signature.hpp"
+
 #include <algorithm>
 #include <cstring>
-
-#include "engine/context.hpp"
 
 namespace ringcomm {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/rank_text.hpp"
 #include "engine/plan_run.hpp"
 #include "engine/set.hpp"
-#include "node/rank_text.hpp"
 
 namespace ringcomm {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/context.hpp"
+#include "engine/engine.hpp"
 #include "engine/set.hpp"
 
 namespace ringcomm {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "node/rank_text.hpp"
+#include "base/rank_text.hpp"
 #include "schedule/schedule.hpp"
 
 namespace ringcomm {

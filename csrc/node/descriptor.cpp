@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "node/rank_text.hpp"
+#include "base/rank_text.hpp"
 
 namespace ringcomm {
 

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/rank_text.hpp"
 #include "base/trace.hpp"
 #include "node/node.hpp"
-#include "node/rank_text.hpp"
 
 namespace ringcomm {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/rank_text.hpp"
 #include "node/arena.hpp"
 #include "node/heap.hpp"
-#include "node/rank_text.hpp"
 
 namespace ringcomm {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "check.hpp"
 #include "engine/agree.hpp"
-#include "engine/messages.hpp"
+#include "engine/records.hpp"
 #include "random.hpp"
 
 using namespace ringcomm;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_text.hpp"
 #include "check.hpp"
-#include "node/rank_text.hpp"
 
 using namespace ringcomm;
 

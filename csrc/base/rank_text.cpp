@@ -1,4 +1,4 @@
-#include "node/rank_text.hpp"
+#include "base/rank_text.hpp"
 
 #include <algorithm>
 

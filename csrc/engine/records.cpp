@@ -1,4 +1,4 @@
-#include "engine/messages.hpp"
+#include "engine/records.hpp"
 
 #include <cstring>
 #include <type_traits>

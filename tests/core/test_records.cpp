@@ -3,7 +3,7 @@
 #include <string>
 
 #include "check.hpp"
-#include "engine/messages.hpp"
+#include "engine/records.hpp"
 #include "engine/tags.hpp"
 #include "random.hpp"
 

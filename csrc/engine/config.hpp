@@ -1,0 +1,18 @@
+// What an engine is made with: the same on every rank.
+#pragma once
+
+#include <cstddef>
+
+#include "call/channel.hpp"
+
+namespace ringcomm {
+
+struct EngineConfig {
+  std::size_t fusion_bytes = 64 << 20;  // largest fused bucket
+  std::size_t cache_capacity = 4096;    // names remembered per set
+  double stall_warn_seconds = 60;       // 0: never
+  double stall_fail_seconds = 0;        // 0: never
+  ChannelConfig channel;
+};
+
+}  // namespace ringcomm

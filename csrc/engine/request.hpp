@@ -1,0 +1,27 @@
+// What users of the engine ask for: an operation by name, a bucket of a plan.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/types.hpp"
+#include "call/call.hpp"
+
+namespace ringcomm {
+
+// A request by name. For allgather, reducescatter and alltoall on dimension 0: `rows` of `row` elements.
+struct Named {
+  Call call;                        // name, dtype, op, root, scales, wire, algorithm, input, output, count, shape
+  std::size_t row = 1;              // elements of one row (allgather, reducescatter, alltoall)
+  std::size_t rows = 0;             // this rank's first dimension
+  std::vector<std::size_t> splits;  // alltoall: rows to each rank; empty: even
+  // Output of a size known here may be given (call.output); else the core allocates it: Operation::output, counts.
+};
+
+struct PlanBucket {
+  DType dtype = DType::float32;
+  std::size_t count = 0;
+  void* data = nullptr;  // reduced in place
+};
+
+}  // namespace ringcomm

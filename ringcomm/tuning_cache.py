@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import os
-import platform
 import re
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from ringcomm import mpi_library
 from ringcomm.bootstrap import Topology
 from ringcomm.config import NETWORK
+from ringcomm.installed import cpu_name
 from ringcomm.version import __version__
 
 logger = logging.getLogger("ringcomm")
@@ -32,17 +32,6 @@ def key(topology: Topology) -> dict[str, Any]:
         "cpu": cpu_name(),
         "mpi": f"{vendor} {'.'.join(map(str, version))}",
     }
-
-
-def cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as table:
-            for line in table:
-                if line.lower().startswith(("model name", "hardware")):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def directory() -> Path:

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import runpy
+import sys
 import types
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launching import ROOT, output_of, run
 
+import ringcomm
 from ringcomm import _core
 from ringcomm.cli import bench_cases, main, show
 from ringcomm.cli.contributions import follow
@@ -163,12 +165,64 @@ def test_a_picture_is_drawn(tmp_path):
     assert heights == sorted(set(heights))  # more rounds, more rows
 
 
+@pytest.mark.parametrize(("collective", "name"), ALGORITHMS)
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+def test_phases_part_the_rounds_where_reducing_ends(collective, name, size):
+    from ringcomm.cli.picture import phases
+
+    schedules = ranks_of(collective, name, size)
+    kinds = [
+        {step.kind for schedule in schedules for step in (*schedule.rounds, *[()] * rounds)[index]}
+        for rounds in [max(len(schedule.rounds) for schedule in schedules)]
+        for index in range(rounds)
+    ]
+    reduces = [bool(found & {"reduce", "combine"}) for found in kinds]
+    found = phases(schedules)
+    assert bool(found) == any(reduces)
+    if found:
+        assert [index for _, first, last in found for index in range(first, last + 1)] == list(range(len(kinds)))
+        (what, _, last), *rest = found
+        assert what == "share-reduce" and reduces[last] and not any(reduces[last + 1 :])
+        assert [name for name, *_ in rest] == ["share-only"] * (last + 1 < len(kinds))
+
+
+def test_a_wide_schedule_fits_the_terminal_or_says_what_is_left_out():
+    schedules = ranks_of("allreduce", "ring", 9)
+    whole = show.describe(schedules)
+    assert show.describe(schedules, 10_000) == whole
+    for width in range(12, max(map(len, whole.splitlines()[2:-2])), 7):
+        lines = show.describe(schedules, width).splitlines()
+        table = [line for line in lines if " | " in line or "-+-" in line]
+        assert max(map(len, table)) <= width and (lines[0], lines[-1]) == (
+            whole.splitlines()[0],
+            whole.splitlines()[-1],
+        )
+        (note,) = [line for line in lines if "not shown" in line]
+        if first := re.search(r"ranks? (\d)", note):
+            assert table[0].endswith(f"rank {int(first[1]) - 1}")
+        assert all(any(full.startswith(line.rstrip()) for full in whole.splitlines()) for line in table)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["show ring --ranks 3 --output x.png", "simulate allreduce --ranks 4 --plot x.png", "bench barrier --plot x.png"],
+)
+def test_a_missing_extra_is_one_line_before_anything_else(command, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(command.split()) == 2
+    said = capsys.readouterr()
+    assert not said.out and said.err.count("\n") == 1 and 'pip install "ringcomm[bench]"' in said.err
+
+
 def test_show_command(tmp_path, capsys):
     assert main(["show"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for _, name in ALGORITHMS)
     assert main(["show", "ring", "--ranks", "4", "--output", str(tmp_path / "ring.svg")]) == 0
     assert "6 rounds" in capsys.readouterr().out and (tmp_path / "ring.svg").stat().st_size > 1000
+    assert main(["show", "ring", "--ranks", "64", "--cost"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and lines[1].startswith("proved: ") and lines[2].startswith("cost: 126 rounds")
     assert main(["show", "no_such_algorithm"]) == 2
     assert "ring" in capsys.readouterr().err  # names what there is
     assert main(["show", "ring", "--ranks", "0"]) == 2
@@ -305,6 +359,12 @@ def test_bench_of_a_dtype_that_mpi_has_not(tmp_path):
 def test_bench_refuses_what_it_does_not_know(tmp_path):
     done = run(["-m", "ringcomm", "bench", "allreduce", "--algorithms", "rign"], tmp_path, ranks=2)
     assert done.returncode != 0 and done.stderr.count("no algorithm rign for allreduce") == 1 and "ring" in done.stderr
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.strip() == ringcomm.__version__
 
 
 # ---- info ------------------------------------------------------------------------------------------------------------

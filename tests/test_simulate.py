@@ -79,6 +79,9 @@ def test_clusters_that_no_lab_has(tmp_path, capsys):
         assert chosen["time"] <= 1.03 * min(row["time"] for row in rows)
     assert len([line for line in text.splitlines() if line.startswith("*")]) == 12
     assert "16384 ranks, 8 on each host" in text
+    assert set(document["guessed"]) == set(NETWORK) - {"alpha", "beta", "hidden"}
+    (guesses,) = [line for line in text.splitlines() if line.startswith("# guesses")]
+    assert "between hosts" not in guesses and all(word in guesses for word in ("inside", "reducing", "copying"))
 
 
 @pytest.mark.parametrize("collective", _core.COLLECTIVES)

@@ -16,8 +16,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return launch.main(arguments[1:])
     from ringcomm.cli import bench, info, show, simulate, tune
+    from ringcomm.version import __version__
 
     parser = argparse.ArgumentParser(prog="ringcomm", description="MPI-based collective communication for training.")
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module, text in (
         ("info", info, "what is installed here, what ringcomm uses of it, and why not the rest"),

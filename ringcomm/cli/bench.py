@@ -14,7 +14,6 @@ import runpy
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,31 +22,13 @@ from ringcomm import _core
 from ringcomm.algorithms import builtin_names, registered
 from ringcomm.cli import bench_report
 from ringcomm.cli.bench_cases import PERIOD, Case, numpy_dtype
+from ringcomm.cli.bench_report import Row
 from ringcomm.cli.sizes import parse_sizes
 from ringcomm.events import Listener
+from ringcomm.installed import lacks
 from ringcomm.mpi_library import load
 
 DEFAULT_SIZES = "4,1K,32K,1M,16M"
-
-
-@dataclass
-class Row:
-    """One line of the table. Times in seconds, bandwidths in bytes per second."""
-
-    size: int
-    count: int
-    dtype: str
-    algorithm: str
-    ran: str
-    time: float
-    algbw: float
-    busbw: float
-    wrong: int
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    loss: float | None = None  # of "auto": its time over that of the best of ours, less one
-    times: list[float] = field(default_factory=list)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +102,7 @@ def check(options: argparse.Namespace, size: int) -> str | None:
         numpy_dtype(options.dtype)
     except ValueError as error:
         return str(error)
-    return None
+    return lacks("matplotlib", "--plot") if options.plot else None
 
 
 def algorithm_names(options: argparse.Namespace) -> list[str]:

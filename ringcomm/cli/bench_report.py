@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import math
 import os
@@ -11,17 +10,36 @@ import platform
 import statistics
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ringcomm.cli.sizes import human_size
-
-if TYPE_CHECKING:
-    from ringcomm.cli.bench import Row
+from ringcomm.installed import cpu_name
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
 UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
 TIME_LABEL = "time (µs), median of the slowest rank's"
 WIDTHS = (12, 12, 9, 24, 12, 9, 9, 7, 11, 13, 6)
+
+
+@dataclass
+class Row:
+    """One line of the table. Times in seconds, bandwidths in bytes per second."""
+
+    size: int
+    count: int
+    dtype: str
+    algorithm: str
+    ran: str
+    time: float
+    algbw: float
+    busbw: float
+    wrong: int
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    loss: float | None = None  # of "auto": its time over that of the best of ours, less one
+    times: list[float] = field(default_factory=list)
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -102,7 +120,6 @@ def machine() -> dict[str, Any]:
     from mpi4py import MPI
 
     from ringcomm import __version__, _core
-    from ringcomm.tuning_cache import cpu_name
 
     return {
         "ringcomm": __version__,
@@ -125,7 +142,7 @@ def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> 
         "options": asked,
         "machine": machine(),
         "units": {"time": "s", "algbw": "B/s", "busbw": "B/s", "size": "B"},
-        "rows": [dataclasses.asdict(row) for row in rows],
+        "rows": [asdict(row) for row in rows],
     }
     with open(options.json, "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
@@ -14,11 +13,9 @@ import sys
 from collections import Counter
 from typing import Any
 
+from ringcomm.installed import BINDINGS, FRAMEWORKS, cpu_name, exists, framework_version
 from ringcomm.mpi_library import library_path, load
-from ringcomm.tuning_cache import cpu_name
 
-FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras", "cupy": "cupy", "numpy": "numpy"}
-BINDINGS = {"torch": "ringcomm.torch", "tensorflow": "ringcomm.tensorflow", "keras": "ringcomm.keras"}
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -55,18 +52,6 @@ def gather() -> dict[str, Any]:
 
 
 # ---- one fact each ---------------------------------------------------------------------------------------------------
-
-
-def framework_version(name: str) -> str | None:
-    """The installed version, without importing the framework; None if it is absent."""
-    if importlib.util.find_spec(FRAMEWORKS[name]) is None:
-        return None
-    for distribution in importlib.metadata.packages_distributions().get(FRAMEWORKS[name], [name]):
-        try:
-            return importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return "unknown"
 
 
 def gpu_names() -> list[str]:
@@ -152,14 +137,6 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "no NVIDIA driver on this host" if not facts["gpus"] else "this version moves CPU buffers only",
     )
     return {name: {"on": on, "why": why} for name, (on, why) in table.items()}
-
-
-def exists(module: str) -> bool:
-    try:
-        spec = importlib.util.find_spec(module)
-    except ImportError:
-        return False
-    return spec is not None and spec.origin is not None
 
 
 def lines(facts: dict[str, Any]) -> list[str]:

@@ -45,7 +45,7 @@ def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
     from matplotlib.figure import Figure
 
     grid = _Grid(follow(schedules))
-    left, right, top, bottom = 0.85, 0.15, 0.95, 0.62
+    left, right, top, bottom = 1.05, 0.15, 0.95, 0.62
     legend = _Legend(grid, schedules[0])
     width, height = max(grid.width + left + right, legend.width + 0.9), grid.height + top + bottom
     figure = Figure(figsize=(width, height), facecolor="white")
@@ -86,9 +86,38 @@ def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
     for index in range(grid.history.rounds):
         y = -index * grid.pitch - HEIGHT - (grid.pitch - HEIGHT) / 2
         axes.text(-0.18, y, f"round {index}", ha="right", va="center", fontsize=8.5, color="#6b746b")
+    for name, first, last in phases(grid.history.schedules):
+        high, low = (-index * grid.pitch - HEIGHT - 0.1 for index in (first, last))
+        axes.plot([-0.86, -0.86], [high, low - grid.pitch + HEIGHT + 0.2], color=EDGE, linewidth=1.2)
+        axes.text(
+            -0.96,
+            (high + low - grid.pitch + HEIGHT) / 2,
+            name,
+            rotation=90,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=INK,
+        )
     axes.text(-0.18, -HEIGHT / 2, "start", ha="right", va="center", fontsize=8.5, color=INK)
     if grid.history.rounds:
         axes.text(-0.18, -grid.height + HEIGHT / 2, "end", ha="right", va="center", fontsize=8.5, color=INK)
+
+
+def phases(schedules: Sequence[Schedule]) -> list[tuple[str, int, int]]:
+    """The names of phases, each with its first and last round: share-reduce lasts until nobody reduces any more, then
+    comes share-only. A collective that reduces nothing has none."""
+    rounds = max(len(schedule.rounds) for schedule in schedules)
+    reducing = [
+        index
+        for schedule in schedules
+        for index, steps in enumerate(schedule.rounds)
+        if any(step.kind in ("reduce", "combine") for step in steps)
+    ]
+    if not reducing:
+        return []
+    end = max(reducing)
+    return [("share-reduce", 0, end)] + ([("share-only", end + 1, rounds - 1)] if end + 1 < rounds else [])
 
 
 def colour(share: float) -> tuple[float, float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import runpy
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from ringcomm._core import Network, Schedule, Step
 from ringcomm.algorithms import registered
 from ringcomm.cli.sizes import human_size, human_time, parse_size
 from ringcomm.config import NETWORK
+from ringcomm.installed import lacks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, default=8, help="number of ranks (default 8)")
     parser.add_argument("--root", type=int, default=0, help="of broadcast, reduce and rooted algorithms")
     parser.add_argument("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
+    parser.add_argument("--cost", action="store_true", help="only what it costs and whether it is proved, no table")
     parser.add_argument("--output", metavar="FILE.png", help="also draw it (png, svg or pdf; needs matplotlib)")
     parser.add_argument("--size", type=parse_size, default=16 << 20, help="bytes to price it for (default 16M)")
     for name, what in (
@@ -40,12 +43,16 @@ def run(options: argparse.Namespace) -> int:
     if not 1 <= options.ranks <= 1024 or not 0 <= options.root < options.ranks:
         print("ringcomm show: --ranks is 1 to 1024, and --root one of the ranks", file=sys.stderr)
         return 2
+    if options.output and (trouble := lacks("matplotlib", "--output")):
+        print(f"ringcomm show: {trouble}", file=sys.stderr)
+        return 2
     try:
         schedules = schedules_of(options.algorithm, options.collective, options.ranks, options.root, options.file)
     except (ValueError, RuntimeError, OSError) as error:
         print(f"ringcomm show: {error}", file=sys.stderr)
         return 2
-    print(describe(schedules))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print(summary(schedules) if options.cost else describe(schedules, width))
     print(cost(schedules, options.size, network(options)))
     if options.output:
         from ringcomm.cli.picture import draw
@@ -78,12 +85,19 @@ def schedules_of(name: str, collective: str, size: int, root: int, file: str | N
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-def describe(schedules: Sequence[Schedule]) -> str:
+def describe(schedules: Sequence[Schedule], width: int | None = None) -> str:
     """The schedules of all ranks as a table, ranks across and rounds down, with the prover's verdict.
 
     `schedules[r]` is rank r's. In a cell, ``→3 [0-2]`` sends blocks 0 to 2 to rank 3, ``←5 [1]`` receives block 1
-    from rank 5, ``←5 +[1]`` reduces what comes into block 1. Scratch blocks are written t0, t1 ...
+    from rank 5, ``←5 +[1]`` reduces what comes into block 1. Scratch blocks are written t0, t1 ... With a `width`, the
+    ranks that do not fit into so many columns are left out, and a line says so.
     """
+    head, verdict = summary(schedules).split("\n")
+    return "\n".join([head, "", *_fitting(_table(schedules), width), "", verdict])
+
+
+def summary(schedules: Sequence[Schedule]) -> str:
+    """Two lines: what the schedule is, and the prover's verdict."""
     first = schedules[0]
     scratch = f" and {len(first.temps)} scratch" if first.temps else ""
     head = (
@@ -97,7 +111,19 @@ def describe(schedules: Sequence[Schedule]) -> str:
         if why is None
         else f"NOT PROVED: {why}"
     )
-    return "\n".join([head, "", *_table(schedules), "", verdict])
+    return f"{head}\n{verdict}"
+
+
+def _fitting(table: list[str], width: int | None) -> list[str]:
+    """The columns that fit, and a line about the others."""
+    ranks = table[0].count("rank ")
+    if width is None or max(map(len, table)) <= width:
+        return table
+    ends = [at for at, letter in enumerate(table[1]) if letter == "+"]  # the rule's crossings: where columns end
+    fit = sum(end <= width for end in ends[1:])
+    cut = [line[: ends[fit] if fit else width].rstrip() for line in table]
+    what = f"ranks {fit} to {ranks - 1} are" if 0 < fit < ranks - 1 else f"rank {ranks - 1} is" if fit else "much is"
+    return [*cut, f"      {what} not shown, for this terminal has {width} columns: '| less -S' shows everything"]
 
 
 def _rooted(schedule: Schedule) -> bool:
@@ -159,9 +185,9 @@ def cost(schedules: Sequence[Schedule], nbytes: int, network: Network) -> str:
     """Two lines: what the busiest rank sends and reduces, in parts of the buffer S; the time, in one segment, each rank
     on a host of its own."""
     price = _core.price(schedules, nbytes, network)
-    whole = nbytes or 1
+    whole, plural = nbytes or 1, "s" * (price.rounds != 1)
     return (
-        f"cost: {price.rounds} rounds; at most {price.messages} messages and {price.bytes / whole:.4g} S sent, "
+        f"cost: {price.rounds} round{plural}; at most {price.messages} messages and {price.bytes / whole:.4g} S sent, "
         f"{price.reduced / whole:.4g} S reduced by one rank\n"
         f"      S = {human_size(nbytes)}: {human_time(price.seconds)} at α = {network.alpha:g} s, "
         f"β = {network.beta:g} s/B, γ = {network.gamma:g} s/B, {network.gap:g} s a further message"

@@ -15,9 +15,19 @@ from ringcomm import _core
 from ringcomm.cli.bench_cases import bus_factor
 from ringcomm.cli.sizes import human_size, human_time, parse_link, parse_seconds, parse_sizes
 from ringcomm.config import NETWORK
+from ringcomm.installed import lacks
 
 DEFAULT_RANKS, DEFAULT_SIZES = "8,64,1024,16384", "4K,1M,64M"
 COLUMNS = ("", "algorithm", "segment", "in flight", "time", "busbw", "of the best")
+SHOWN = {  # what the head of the table says of the network
+    "alpha": "latency between hosts",
+    "beta": "rate between hosts",
+    "host_alpha": "latency inside",
+    "host_beta": "rate inside",
+    "gap": "a further message",
+    "gamma": "reducing",
+    "copy": "copying",
+}
 WIDTHS = (1, 28, 10, 9, 10, 12, 11)
 
 
@@ -67,24 +77,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.plot and (trouble := lacks("matplotlib", "--plot")):
+        print(f"ringcomm simulate: {trouble}", file=sys.stderr)
+        return 2
     try:
-        network = network_of(options)
+        network, guessed = network_of(options)
         rows = simulate(
             options.collective, options.ranks, options.sizes, options.ranks_per_host, network, options.algorithms
         )
     except (ValueError, OSError, KeyError) as error:
         print(f"ringcomm simulate: {error}", file=sys.stderr)
         return 2
+    print("\n".join(table(options.collective, rows, options.ranks_per_host, network, guessed)), flush=True)
     if options.json:
-        write_json(options, rows, network)
+        write_json(options, rows, network, guessed)
     if options.plot:
         plot(options, rows)
-    print("\n".join(table(options.collective, rows, options.ranks_per_host, network)))
     return 0
 
 
-def network_of(options: argparse.Namespace) -> _core.Network:
-    """What is given on the command line, what the file says, and guesses (ringcomm.config.NETWORK) for the rest."""
+def network_of(options: argparse.Namespace) -> tuple[_core.Network, list[str]]:
+    """What is given on the command line, what the file says, and guesses (ringcomm.config.NETWORK) for the rest, whose
+    names come second."""
     given: dict[str, float] = {}
     if options.network:
         with open(options.network, encoding="utf-8") as file:
@@ -96,7 +110,7 @@ def network_of(options: argparse.Namespace) -> _core.Network:
     if options.host_link:
         given["host_beta"], given["host_alpha"] = options.host_link
     given |= {name: value for name in ("gap", "gamma", "copy") if (value := getattr(options, name)) is not None}
-    return _core.Network(**(NETWORK | given))
+    return _core.Network(**(NETWORK | given)), [name for name in NETWORK if name not in given]
 
 
 def simulate(
@@ -149,13 +163,17 @@ def _counts(text: str) -> list[int]:
 # ---- for people ------------------------------------------------------------------------------------------------------
 
 
-def table(collective: str, rows: Sequence[Row], ranks_per_host: int, network: _core.Network) -> list[str]:
+def table(
+    collective: str, rows: Sequence[Row], ranks_per_host: int, network: _core.Network, guessed: Sequence[str]
+) -> list[str]:
     shared = f", {ranks_per_host} on each host" if ranks_per_host > 1 else ""
     lines = [
         f"# between hosts {human_time(network.alpha)}, {_rate(network.beta)} each way; "
         f"inside {human_time(network.host_alpha)}, {_rate(network.host_beta)}; "
         f"{human_time(network.gap)} a further message; reducing {_rate(network.gamma)}, copying {_rate(network.copy)}"
     ]
+    if guesses := ", ".join(meaning for name, meaning in SHOWN.items() if name in guessed):
+        lines.append(f"# guesses, neither measured nor given: {guesses}")
     heads = dict.fromkeys((row.ranks, row.size) for row in rows)
     for ranks, size in heads:
         here = [row for row in rows if (row.ranks, row.size) == (ranks, size)]
@@ -187,11 +205,14 @@ def _rate(seconds_per_byte: float) -> str:
     return f"{1e-9 / seconds_per_byte:.3g} GB/s" if seconds_per_byte > 0 else "at once"
 
 
-def write_json(options: argparse.Namespace, rows: Sequence[Row], network: _core.Network) -> None:
+def write_json(
+    options: argparse.Namespace, rows: Sequence[Row], network: _core.Network, guessed: Sequence[str]
+) -> None:
     document: dict[str, Any] = {
         "collective": options.collective,
         "ranks_per_host": options.ranks_per_host,
         "network": network._asdict(),
+        "guessed": guessed,
         "units": {"time": "s", "busbw": "B/s", "size": "B", "segment": "B, 0: one for all", "network": "s, s/B"},
         "rows": [dataclasses.asdict(row) for row in rows],
     }

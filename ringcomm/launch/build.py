@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def report() -> list[str]:
-    from ringcomm.cli.info import BINDINGS, exists, framework_version
+    from ringcomm.installed import BINDINGS, exists, framework_version
     from ringcomm.launch.mpi import find
     from ringcomm.version import __version__
 

@@ -15,6 +15,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import IO, Any
 
+from ringcomm.installed import lacks
 from ringcomm.launch.hosts import Host, is_local
 
 ADDRESS, KEY = "RINGCOMM_RUN_ADDRESS", "RINGCOMM_RUN_KEY"  # in the environment of the ranks
@@ -57,7 +58,7 @@ def dumps(it: Any) -> bytes:
         import cloudpickle as pickler
     except ImportError:
         pickler = pickle
-        advice = "; lambdas, closures and what the main script defines need 'pip install cloudpickle'"
+        advice = f"; {lacks('cloudpickle', 'sending lambdas, closures and what the main script defines')}"
         for part in it if isinstance(it, tuple) else (it,):
             if callable(part) and getattr(part, "__module__", None) == "__main__":
                 raise ValueError(f"ranks cannot import {part!r}{advice}") from None

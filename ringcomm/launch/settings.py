@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ringcomm.installed import lacks
 from ringcomm.launch.options import ACCEPTED
 
 
@@ -109,7 +110,7 @@ def read_config_file(path: str, known: set[str]) -> dict[str, Any]:
         try:
             document = json.loads(text)
         except ValueError:
-            raise ValueError(f"{path} is not JSON; to read YAML, install PyYAML") from None
+            raise ValueError(f"{path} is not JSON; {lacks('yaml', 'reading YAML')}") from None
     else:
         try:
             document = yaml.safe_load(text)

@@ -1,0 +1,51 @@
+"""What is installed on this machine: facts that the command line, the launcher and the cache of measured networks ask
+for. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+
+FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras", "cupy": "cupy", "numpy": "numpy"}
+BINDINGS = {"torch": "ringcomm.torch", "tensorflow": "ringcomm.tensorflow", "keras": "ringcomm.keras"}
+EXTRAS = {"matplotlib": ("matplotlib", "bench"), "yaml": ("PyYAML", "run"), "cloudpickle": ("cloudpickle", "run")}
+
+
+def cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as table:
+            for line in table:
+                if line.lower().startswith(("model name", "hardware")):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def framework_version(name: str) -> str | None:
+    """The installed version, without importing the framework; None if it is absent."""
+    if importlib.util.find_spec(FRAMEWORKS[name]) is None:
+        return None
+    for distribution in importlib.metadata.packages_distributions().get(FRAMEWORKS[name], [name]):
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def exists(module: str) -> bool:
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        return False
+    return spec is not None and spec.origin is not None
+
+
+def lacks(module: str, purpose: str) -> str | None:
+    """One line that says what needs an optional module and how to get it; None if it is installed."""
+    if importlib.util.find_spec(module) is not None:
+        return None
+    package, extra = EXTRAS[module]
+    return f'{purpose} needs {package}: pip install "ringcomm[{extra}]"'

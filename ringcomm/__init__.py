@@ -44,6 +44,7 @@ from ringcomm.errors import (
     RingcommError,
     ShutDownError,
     TransportError,
+    UnsupportedError,
 )
 from ringcomm.handles import Handle
 from ringcomm.joining import join
@@ -105,6 +106,7 @@ __all__ = [
     "ShutDownError",
     "Sum",
     "TransportError",
+    "UnsupportedError",
     "__version__",
     "add_process_set",
     "algorithms",

@@ -12,7 +12,7 @@ from ringcomm.handles import Handle
 
 DTYPES: tuple[str, ...]  # "float16", "bfloat16", "float32", ... in the core's order
 ITEM_SIZES: tuple[int, ...]
-OPS: tuple[str, ...]  # "average", "sum", "min", "max", "product", "adasum"
+OPS: tuple[str, ...]  # "average", "sum", "adasum", "min", "max", "product"
 COLLECTIVES: tuple[str, ...]  # "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier"
 SYMMETRIES: tuple[str, ...]  # "none", "rotation", "exclusive_or"
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ringcomm import _core
+from ringcomm.errors import UnsupportedError
 
 _core.know_heads(np.empty(3, np.float32), np.empty)
 BYTES = _core.DTYPES.index("uint8")
@@ -162,7 +163,7 @@ def _foreign(x: Any) -> np.ndarray[Any, Any]:
     if hasattr(x, "__cuda_array_interface__") or (
         hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] not in (1, 3)
     ):
-        raise TypeError(f"{type(x).__name__} lies in device memory; copy it to the host first")
+        raise UnsupportedError(f"{type(x).__name__} lies in device memory; copy it to the host first")
     if isinstance(x, bytes | bytearray):
         return np.frombuffer(x, np.uint8)
     if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
@@ -229,9 +230,9 @@ def _of_torch(tensor: Any, given: Any = None, copied: bool = False) -> Buffer:
 
 def _check_torch(tensor: Any) -> None:
     if tensor.device.type != "cpu":
-        raise TypeError(f"the tensor lies on {tensor.device}; ringcomm moves CPU memory: pass tensor.cpu()")
+        raise UnsupportedError(f"the tensor lies on {tensor.device}; ringcomm moves CPU memory: pass tensor.cpu()")
     if tensor.is_sparse or tensor.is_quantized:
-        raise TypeError("sparse and quantized tensors cannot be sent; pass a dense one")
+        raise UnsupportedError("sparse and quantized tensors cannot be sent; pass a dense one")
 
 
 # ---- entry points ----------------------------------------------------------------------------------------------------

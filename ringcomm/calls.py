@@ -14,6 +14,7 @@ import numpy as np
 
 from ringcomm import _core, arrays
 from ringcomm.arrays import Buffer
+from ringcomm.errors import UnsupportedError
 from ringcomm.ops import FLOATING, Adasum, Op, Sum, as_op, wire_index
 
 ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER = (
@@ -74,11 +75,11 @@ def _arguments(
 
 def require_reducible(collective: str, buffer: Buffer, op: Op) -> None:
     if op == Adasum and collective != "allreduce":
-        raise ValueError(f"{collective}: Adasum is for allreduce only")
+        raise UnsupportedError(f"{collective}: Adasum is for allreduce only")
     if op == Adasum and buffer.reducible and buffer.dtype not in FLOATING:
-        raise TypeError(f"{collective}: there is no Adasum of {buffer.label}; it is for floating dtypes")
+        raise UnsupportedError(f"{collective}: there is no Adasum of {buffer.label}; it is for floating dtypes")
     if not buffer.reducible:
-        raise TypeError(
+        raise UnsupportedError(
             f"{collective}: there is no {op.name} of {buffer.label}; arithmetic exists for {', '.join(_core.DTYPES)}"
         )
 

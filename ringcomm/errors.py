@@ -57,6 +57,15 @@ class InternalError(RingcommError):
     """A bug in ringcomm."""
 
 
+class UnsupportedError(NotImplementedError, ValueError, TypeError):
+    """There is no such operation for this op or dtype, on any rank: a dtype without arithmetic, an Adasum of integers,
+    a reducescatter by Adasum.
+
+    Horovod refuses with RuntimeError (NotImplementedError), ValueError or TypeError, by the place that notices; this
+    is all of them.
+    """
+
+
 # In the order of ErrorKind in csrc/base/error.hpp. Bad arguments are ValueError, as in Horovod.
 _core.set_error_types(
     (

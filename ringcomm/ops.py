@@ -15,15 +15,16 @@ class Op(enum.IntEnum):
     """How values of several ranks become one. Booleans are logical: sum and max are *or*, product and min are *and*.
 
     ``Adasum`` is for gradients, and for allreduce of floating arrays only: an array is one vector; orthogonal vectors
-    are added and parallel ones averaged, two ranks at a time (Maleki et al., arXiv:2006.02924).
+    are added and parallel ones averaged, two ranks at a time (Maleki et al., arXiv:2006.02924). The numbers are
+    Horovod's.
     """
 
-    Average = _core.OPS.index("average")
+    Average = _core.OPS.index("average")  # 0
     Sum = _core.OPS.index("sum")
+    Adasum = _core.OPS.index("adasum")
     Min = _core.OPS.index("min")
     Max = _core.OPS.index("max")
-    Product = _core.OPS.index("product")
-    Adasum = _core.OPS.index("adasum")
+    Product = _core.OPS.index("product")  # 5
 
 
 Average = Op.Average

@@ -261,8 +261,8 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
-    return session().comm.is_homogeneous
+    """Whether every host has the same number of ranks. Before ``init`` this process stands alone: True, as in Horovod."""
+    return session().comm.is_homogeneous if is_initialized() else True
 
 
 def mpi_threads_supported() -> bool:

@@ -54,8 +54,9 @@ inline constexpr std::size_t size_of(DType d) { return info(d).size; }
 
 // `average` is a sum whose result is divided by the number of ranks. `adasum` (kernels.hpp) is no reduction of elements
 // but of whole floating vectors, two at a time: of an all-reduce only.
-enum class Op : std::uint8_t { average, sum, min, max, product, adasum };
-inline constexpr std::array<std::string_view, 6> kOpNames{"average", "sum", "min", "max", "product", "adasum"};
+// The numbers are Horovod's, for scripts and option files that write them as numbers.
+enum class Op : std::uint8_t { average, sum, adasum, min, max, product };
+inline constexpr std::array<std::string_view, 6> kOpNames{"average", "sum", "adasum", "min", "max", "product"};
 inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, Op::product};
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 

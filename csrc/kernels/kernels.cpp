@@ -10,7 +10,7 @@ namespace ringcomm::kernels {
 namespace {
 
 RunPass pass_for(DType dtype, Op op, bool scaled) {
-  const int row = op == Op::average ? 0 : static_cast<int>(op) - static_cast<int>(Op::sum);
+  const int row = op == Op::average || op == Op::sum ? 0 : static_cast<int>(op) - static_cast<int>(Op::min) + 1;
   return table().pass[static_cast<std::size_t>(dtype)][row][scaled ? 1 : 0];
 }
 

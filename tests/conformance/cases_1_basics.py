@@ -41,7 +41,7 @@ def case_init_twice_does_nothing():
 def case_before_init():
     hvd.shutdown()
     hvd.shutdown()  # does nothing
-    assert not hvd.is_initialized() and not hvd.mpi_enabled()
+    assert not hvd.is_initialized() and not hvd.mpi_enabled() and hvd.is_homogeneous() is True
     questions = (hvd.size, hvd.rank, hvd.local_size, hvd.local_rank, hvd.cross_size, hvd.cross_rank)
     net = torch.nn.Linear(2, 2)
     operations = (

@@ -3,6 +3,7 @@
 import torch
 from expected import alive, raises
 
+import ringcomm
 import ringcomm.torch as hvd
 from ringcomm.errors import MismatchError
 
@@ -96,6 +97,10 @@ def case_arguments():
         (ValueError, lambda: hvd.allreduce(x, op="sum")),
         (ValueError, lambda: hvd.reducescatter(torch.tensor(1.0))),
         (ValueError, lambda: hvd.reducescatter(x, op=None)),
+        (RuntimeError, lambda: hvd.reducescatter(x, op=hvd.Adasum)),
+        (ValueError, lambda: hvd.reducescatter_async(x, op=2)),
+        (RuntimeError, lambda: ringcomm.reducescatter(x.numpy(), op=ringcomm.Adasum)),
+        (ValueError, lambda: ringcomm.allreduce(x.numpy() * 1j)),
         (ValueError, lambda: hvd.broadcast(x, n)),
         (ValueError, lambda: hvd.broadcast_(x, -1)),
         (ValueError, lambda: hvd.alltoall(torch.ones(n + 1))),

@@ -90,9 +90,9 @@ int main() {
     for (const Pair pair : kPairs)
       for (const std::size_t count : kCounts) {
         test_round_trip(pair, count, random);
-        for (std::size_t op = 0; op < kElementOps.size(); ++op)
+        for (const Op op : kElementOps)
           for (const bool incoming_first : {false, true})
-            test_decode_reduce(pair, static_cast<Op>(op), count, incoming_first, random);
+            test_decode_reduce(pair, op, count, incoming_first, random);
       }
   }
   test_refusals();

@@ -39,7 +39,7 @@ Job make_job(Random& random, int size) {
   job.sets = {everybody, even, high};
   for (std::size_t i = 0; i < 12; ++i) {
     const auto kind = static_cast<Kind>(below(random, kKinds));
-    const auto op = static_cast<Op>(below(random, 5));
+    const Op op = kElementOps[below(random, 5)];
     const double factors[] = {1, 1, -2, 0.5};
     const std::size_t scale = below(random, 3) ? 1 : 500;  // small ones ride in mailboxes where ranks share a host
     job.items.push_back({kind, below(random, 3), below(random, 40) * scale, op, factors[below(random, 4)],

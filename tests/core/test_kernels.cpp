@@ -109,10 +109,10 @@ void test_reduce() {
   for (std::size_t d = 0; d < kDTypes.size(); ++d)
     for (std::size_t o = 0; o < kElementOps.size(); ++o) {
       for (const std::size_t count : kCounts)
-        check_reduce(dtype_at(d), static_cast<Op>(o), count, static_cast<std::size_t>(random() % 64), random);
+        check_reduce(dtype_at(d), kElementOps[o], count, static_cast<std::size_t>(random() % 64), random);
       for (std::size_t offset = 0; offset < 64; offset += 7)
-        check_reduce(dtype_at(d), static_cast<Op>(o), 77, offset, random);
-      check_reduce(dtype_at(d), static_cast<Op>(o), size_of(dtype_at(d)) == 2 ? 65536 : 4099, 1, random);
+        check_reduce(dtype_at(d), kElementOps[o], 77, offset, random);
+      check_reduce(dtype_at(d), kElementOps[o], size_of(dtype_at(d)) == 2 ? 65536 : 4099, 1, random);
     }
 }
 
@@ -201,7 +201,7 @@ void test_reduce_many() {
     for (std::size_t o = 0; o < kElementOps.size(); ++o)
       for (std::size_t sources = 1; sources <= 20; ++sources)
         for (const std::size_t targets : {sources, std::size_t{1}, 1 + static_cast<std::size_t>(random() % 20)})
-          check_reduce_many(dtype_at(d), static_cast<Op>(o),
+          check_reduce_many(dtype_at(d), kElementOps[o],
                             {sources, targets, kSizes[random() % 7], coin(), coin(), coin()}, kScales[random() % 4],
                             kScales[random() % 4], random);
   // Longer than a block of the carry, in every dtype, for the shapes that take different ways.

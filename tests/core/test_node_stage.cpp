@@ -165,7 +165,7 @@ static Plan random_plan(std::mt19937& random, int size) {
   const std::size_t segments[] = {0, 64, 1000, 4096, 65536, 512 << 10};
   Plan plan;
   plan.dtype = static_cast<DType>(random() % kDTypes.size());
-  plan.op = static_cast<Op>(1 + random() % 4);
+  plan.op = kElementOps[1 + random() % 4];
   plan.count = counts[random() % std::size(counts)];
   plan.segment_bytes = segments[random() % std::size(segments)];
   if (plan.segment_bytes <= 64) plan.count = std::min<std::size_t>(plan.count, 1009);

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reference import BFLOAT16, DTYPES, EPSILON, FLOATING, check_reduced, integers, same_bits
+from reference import BFLOAT16, DTYPES, EPSILON, FLOATING, check_reduced, integers, reduced, same_bits
 
 import ringcomm
 from ringcomm import _core, threads
@@ -153,6 +153,38 @@ def test_special_values(size, dtype, op, algorithm, table):
             expected = np.prod(wide, axis=0) if op == Op.Product else np.sum(wide, axis=0)
             expected = expected / size if op == Op.Average else expected
             np.testing.assert_allclose(result, expected, rtol=4 * EPSILON[dtype.name])
+
+
+@pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "memory"])
+@given(sizes, st.sampled_from(FLOATING), st.sampled_from([1, 7, 3000]), st.integers(0, 99))
+@example(3, np.dtype(np.float32), 1, 0)
+@settings(max_examples=40)
+def test_averages_are_quotients(config, size, dtype, count, seed):
+    """Of every collective and by every path: the sum divided by the number of ranks, as NumPy divides, bit for bit; a
+    postscale factor multiplies before. Sums are whole numbers that every dtype holds, 150 / 3 among them."""
+    rng = np.random.default_rng(seed)
+    inputs = [rng.integers(0, 26, (size, count)).astype(dtype) for _ in range(size)]
+    for rank, one in enumerate(inputs):
+        one[:, 0] = 150 // size + (rank < 150 % size)
+
+    def program(comm):
+        x, op = inputs[comm.rank], Op.Average
+        background = comm.iallreduce(x, op), comm.iallreduce(x, op, postscale_factor=4.0)
+        return [
+            comm.allreduce(x, op),
+            *(one.wait() for one in background),
+            comm.reduce(x, 0, op),
+            comm.reducescatter(x, op),
+        ]
+
+    results = threads.run(size, program, config=config if size > 1 else MESSAGES)  # one rank shares no memory
+    mean = reduced(Op.Average, inputs)
+    scaled = reduced(Op.Average, [4 * one.astype(np.float64) for one in inputs]).astype(dtype)
+    for rank, (ordered, background, by_four, rooted, rows) in enumerate(results):
+        for result in (ordered, background) + ((rooted,) if rank == 0 else ()):
+            np.testing.assert_array_equal(result, mean)
+        np.testing.assert_array_equal(by_four, scaled)
+        np.testing.assert_array_equal(rows, mean[rank : rank + 1])
 
 
 @given(

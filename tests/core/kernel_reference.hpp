@@ -95,9 +95,13 @@ F combine(Op op, F a, F b) {
   return result;
 }
 
+// By the factor, then by the divisor; at once where their quotient is a number of F.
 template <class F>
 F scaled(F value, Scale by) {
-  volatile F result = value * static_cast<F>(by.factor / static_cast<double>(by.divisor));
+  const F ratio = static_cast<F>(by.factor / static_cast<double>(by.divisor));
+  const bool exact = std::fma(static_cast<double>(ratio), static_cast<double>(by.divisor), -by.factor) == 0;
+  volatile F product = value * (exact ? ratio : static_cast<F>(by.factor));
+  volatile F result = exact ? product : product / static_cast<F>(by.divisor);
   return result;
 }
 

@@ -66,6 +66,21 @@ def case_allreduce_dtypes_and_ops():
         assert torch.equal(x, before)
 
 
+def case_averages_are_quotients():
+    """The sum divided by the number of ranks, bit for bit: alone, small and large, fused, in place."""
+    size = hvd.size()
+    for dtype, count in itertools.product(FLOATING, (5, 70_000)):
+        inputs = [torch.arange(count).remainder(20).add(rank).to(dtype) for rank in range(size)]
+        mean = (torch.stack(inputs).double().sum(0) / size).to(dtype)
+        x = inputs[hvd.rank()]
+        assert torch.equal(hvd.allreduce(x), mean)
+        for one in hvd.grouped_allreduce([x, x.clone()]):
+            assert torch.equal(one, mean)
+        assert torch.equal(hvd.allreduce_(x.clone(), name=f"quotient {dtype} {count}"), mean)
+        rows = hvd.reducescatter(x.repeat(size, 1), op=hvd.Average)
+        assert torch.equal(rows, mean[None])
+
+
 def case_allreduce_shapes():
     for dtype, shape in itertools.product([torch.float32, torch.int64], SHAPES):
         same(hvd.allreduce(value(hvd.rank(), shape, dtype), op=hvd.Sum), reduced(hvd.Sum, shape, dtype))

@@ -196,6 +196,18 @@ def case_predivide_sum_and_compression():
         same_bits_everywhere(net)
 
 
+def case_averages_are_quotients():
+    """A plan's steps divide the sum by the number of ranks, whatever dtype it travels in."""
+    size = hvd.size()
+    for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
+        weight = nn.Parameter(torch.zeros(40))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), compression=compression)
+        (weight * torch.arange(40.0).add(hvd.rank())).sum().backward()
+        optimizer.step()
+        total = sum(torch.arange(40.0).add(rank) for rank in range(size))
+        assert torch.equal(-weight.detach(), total / size), (compression, weight)
+
+
 class Halving(hvd.Compression.none):
     """A user's compressor: sends half the gradient, as float32."""
 

@@ -51,10 +51,19 @@ struct FloatLane {
     return value == value ? value : bits_as<Wide>(BitVector{} + FloatTraits<F>::kNan);
   }
 
+  // Where factor / divisor is itself a number of F (a divisor that is a power of two, a factor that is a multiple of the
+  // divisor), one product is exact before it is rounded. Elsewhere the division is one, for the product with a rounded
+  // 1 / divisor may miss the quotient's last bit. Passes over memory hide a vector's division.
   struct Scaler {
-    F factor;
-    explicit Scaler(const Scale& by) : factor(static_cast<F>(by.factor / static_cast<double>(by.divisor))) {}
-    INLINE Wide operator()(Wide value) const { return value * factor; }
+    F factor, divisor;
+    bool divides;
+    explicit Scaler(const Scale& by) : divisor(static_cast<F>(by.divisor)) {
+      const auto whole = static_cast<double>(by.divisor);
+      const F ratio = static_cast<F>(by.factor / whole);
+      divides = by.divisor != 1 && __builtin_fma(static_cast<double>(ratio), whole, -by.factor) != 0.0;
+      factor = divides ? static_cast<F>(by.factor) : ratio;
+    }
+    INLINE Wide operator()(Wide value) const { return divides ? value * factor / divisor : value * factor; }
   };
 };
 
@@ -76,7 +85,7 @@ struct HalfLane {
 
   struct Scaler : Single::Scaler {
     using Single::Scaler::Scaler;
-    INLINE Wide operator()(Wide x) const { return {x.a * this->factor, x.b * this->factor}; }
+    INLINE Wide operator()(Wide x) const { return {Single::Scaler::operator()(x.a), Single::Scaler::operator()(x.b)}; }
   };
 };
 

@@ -95,7 +95,7 @@ cdef class NamedCalls:
         handle.array = array
         return handle
 
-    def remember(self, name, array, op, double pre, double post, request, tensor=False):
+    def remember(self, name, array, op, double pre, double post, Request request not None, tensor=False):
         cdef _Remembered it
         cdef vector[Py_ssize_t] dimensions
         if self.engine is None or type(name) is not str:
@@ -111,7 +111,7 @@ cdef class NamedCalls:
         else:
             dimensions = array.shape
             it.kind.learn(<PyObject*>array, dimensions)
-        it.request = CEngine.prepare(named_request(request))
+        it.request = CEngine.prepare(request.it)
         self.known[name] = it
 
 

@@ -247,6 +247,41 @@ class ChannelConfig(NamedTuple):
     spin_ns: int = 0
     stall_warn_seconds: float = 0
 
+class Request:
+    """What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
+
+    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
+    """
+
+    finish: Any
+    name: str
+    nameless: bool  # its name was made here, and comes up again
+    def __init__(
+        self,
+        collective: int,
+        dtype: int,
+        finish: Callable[..., Any] | None = None,
+        *,
+        op: int = ...,  # sum
+        root: int = 0,  # rank of the group
+        algorithm: str = "",  # chosen
+        input: int = 0,
+        output: int = 0,  # 0, of an operation by name: the core allocates it (Operation.output)
+        count: int = 0,  # core elements of the buffer; alltoall: of one row
+        counts: Sequence[int] | None = None,  # core elements by rank: allgather, reducescatter; alltoall: sent
+        receive_counts: Sequence[int] | None = None,  # alltoall
+        row: int = 1,  # by name: core elements of one row of allgather, reducescatter, alltoall
+        rows: int = 0,  # by name: this rank's first dimension
+        splits: Sequence[int] | None = None,  # by name: rows to each rank of an alltoall; None: even
+        pre: float = 1.0,
+        post: float = 1.0,
+        wire: int = -1,  # a dtype; -1: as it is
+        name: str = "",
+        shape: Any = None,  # what ranks compare: .hash and .text (arrays.Signature)
+    ) -> None: ...
+    @property
+    def collective(self) -> int: ...
+
 class Channel:
     """One ordered stream of collective calls (csrc/call/channel.hpp)."""
     def __init__(
@@ -261,7 +296,7 @@ class Channel:
         config: ChannelConfig,
     ) -> None: ...
     def add_algorithm(self, schedule: Schedule) -> None: ...
-    def choose(self, collective: int, dtype: int, op: int, count: int) -> str: ...
+    def choose(self, request: Request) -> str: ...  # by its collective, dtype, op and count
     def plain(
         self,
         collective: int,
@@ -279,32 +314,13 @@ class Channel:
         self,
         array: Any,
         shape: tuple[int, ...] | None,
-        arguments: tuple[Any, ...],
-        exchange: tuple[tuple[Any, ...], Sequence[int], Sequence[int]] | None = None,
+        request: Request,
+        exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None,
         told: Sequence[int] | None = None,
     ) -> None:
         """Calls like this one may be plain from now on. shape: of the result. exchange: (arguments, sent, received)."""
-    def run(
-        self,
-        collective: int,
-        dtype: int,
-        op: int,
-        root: int,
-        algorithm: str,
-        input: int,
-        output: int,
-        count: int,
-        counts: Sequence[int] | None,
-        receive_counts: Sequence[int] | None,
-        pre: float,
-        post: float,
-        divisor: int,
-        wire: int,
-        name: str,
-        shape: int,
-        shape_text: str,
-    ) -> None:
-        """wire: a dtype's index, or -1. Ctrl-C raises KeyboardInterrupt and breaks the channel."""
+    def run(self, request: Request) -> None:
+        """Ctrl-C raises KeyboardInterrupt and breaks the channel."""
     broken: str | None
     def leave(self) -> None: ...
 
@@ -338,26 +354,7 @@ class Worker:
 class Queue:
     """Non-blocking calls of a channel, run by the worker in the order submitted."""
     def __init__(self, worker: Worker, channel: Channel) -> None: ...
-    def submit(
-        self,
-        collective: int,
-        dtype: int,
-        op: int,
-        root: int,
-        algorithm: str,
-        input: int,
-        output: int,
-        count: int,
-        counts: Sequence[int] | None,
-        receive_counts: Sequence[int] | None,
-        pre: float,
-        post: float,
-        divisor: int,
-        wire: int,
-        name: str,
-        shape: int,
-        shape_text: str,
-    ) -> Operation: ...
+    def submit(self, request: Request) -> Operation: ...
     def close(self) -> None: ...
 
 class EngineConfig(NamedTuple):
@@ -367,32 +364,12 @@ class EngineConfig(NamedTuple):
     stall_fail_seconds: float
     channel: ChannelConfig
 
-class NamedRequest(NamedTuple):
-    collective: int
-    dtype: int
-    op: int
-    root: int  # rank within the set
-    algorithm: str
-    input: int
-    output: int  # 0: of a size known only after agreement; the core allocates it (Operation.output)
-    count: int  # type: ignore[assignment]
-    row: int  # elements of one row: allgather, reducescatter, alltoall
-    rows: int  # this rank's first dimension
-    splits: Sequence[int] | None  # alltoall: rows to each rank; None: even
-    pre: float
-    post: float
-    divisor: int
-    wire: int
-    name: str
-    shape: int
-    shape_text: str
-
 class Engine:
     def __init__(self, worker: Worker, transport: Transport, config: EngineConfig) -> None: ...
     def add_set(self, ranks: Sequence[int], node: Node | None, slot: int) -> int: ...
     def remove_set(self, set_id: int) -> None: ...
-    def submit(self, set_id: int, request: NamedRequest) -> Operation: ...
-    def submit_group(self, set_id: int, requests: Sequence[NamedRequest]) -> list[Operation]: ...
+    def submit(self, set_id: int, request: Request) -> Operation: ...
+    def submit_group(self, set_id: int, requests: Sequence[Request]) -> list[Operation]: ...
     def join(self, set_ids: Sequence[int]) -> list[Operation]: ...  # each done when all ranks of its set have joined
     def make_plan(
         self,
@@ -402,7 +379,6 @@ class Engine:
         op: int,
         pre: float,
         post: float,
-        divisor: int,
         wire: int,
         items: int,
         node: Node | None,
@@ -426,7 +402,7 @@ class NamedCalls:
         op: object,
         pre: float,
         post: float,
-        request: NamedRequest,
+        request: Request,
         tensor: bool = False,
     ) -> None:
         """op: compared by identity. tensor: `array` is a plain torch tensor, in whose memory the request works."""

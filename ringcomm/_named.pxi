@@ -1,41 +1,11 @@
 # The worker, and what it runs: queues of non-blocking calls, named operations, plans.
-cdef extern from *:
-    """
-    #include "engine/engine.hpp"
-    #include "engine/queue.hpp"
-    #include "engine/worker.hpp"
-    namespace ringcomm_border {
-    inline bool failed(const Operation& operation) { return operation.error() != nullptr; }
-    inline void check(const Operation& operation) { rethrow(operation.error()); }
-    inline std::uintptr_t output_of(const Operation& operation) { return reinterpret_cast<std::uintptr_t>(operation.output.get()); }
-    inline Named make_named(Call call, std::size_t row, std::size_t rows, std::vector<std::size_t> splits) {
-      Named named;
-      named.call = std::move(call);
-      named.row = row;
-      named.rows = rows;
-      named.splits = std::move(splits);
-      return named;
-    }
-    inline PlanBucket bucket(int dtype, std::size_t count, std::uintptr_t data) {
-      return {static_cast<DType>(dtype), count, reinterpret_cast<void*>(data)};
-    }
-    inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name, std::vector<PlanBucket> buckets, int op, double pre,
-                                           double post, std::int64_t divisor, int wire, std::size_t items, std::shared_ptr<Node> node,
-                                           int slot) {
-      std::optional<DType> on_wire;
-      if (wire >= 0) on_wire = static_cast<DType>(wire);
-      return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, divisor}, on_wire, items,
-                              std::move(node), slot);
-    }
-    }
-    """
+cdef extern from "border/named.hpp":
     cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
     void c_check "ringcomm_border::check"(const COperation&) except +translate
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
-    CNamed make_named "ringcomm_border::make_named"(CCall, size_t, size_t, vector[size_t]) except +translate
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, size_t, uintptr_t)
-    shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, int64_t,
-                                                               int, size_t, shared_ptr[CNode], int) except +translate nogil
+    shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, int,
+                                                               size_t, shared_ptr[CNode], int) except +translate nogil
 
 cdef extern from "engine/operation.hpp" namespace "ringcomm" nogil:
     cdef cppclass COperation "ringcomm::Operation":
@@ -72,8 +42,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         size_t fusion_bytes, cache_capacity
         double stall_warn_seconds, stall_fail_seconds
         CChannelConfig channel
-    cdef cppclass CNamed "ringcomm::Named":
-        pass
     cdef cppclass CPending "ringcomm::Pending":
         pass
     cdef cppclass CPlanBucket "ringcomm::PlanBucket":
@@ -98,8 +66,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         vector[string] pending()
 
 EngineConfig = namedtuple("EngineConfig", "fusion_bytes cache_capacity stall_warn_seconds stall_fail_seconds channel")
-NamedRequest = namedtuple("NamedRequest", "collective dtype op root algorithm input output count row rows splits pre post divisor "
-                                          "wire name shape shape_text")
 
 
 cdef class Worker:
@@ -185,18 +151,12 @@ cdef class Queue:
         self.worker = worker.it
         self.it = CCallQueue.make(worker.it, channel.it)
 
-    def submit(self, *arguments):
-        return Operation.wrap(self.it.get().submit(call_of(arguments)), self.worker)
+    def submit(self, Request request not None):
+        return Operation.wrap(self.it.get().submit(request.it.call), self.worker)
 
     def close(self):
         with nogil:
             self.it.get().close()
-
-
-cdef CNamed named_request(it) except *:
-    return make_named(make_call(it.collective, it.dtype, it.op, it.root, it.algorithm.encode(), it.input, it.output, it.count, sizes(None),
-                                sizes(None), it.pre, it.post, it.divisor, it.wire, it.name.encode(), it.shape, it.shape_text.encode()),
-                      it.row, it.rows, sizes(it.splits))
 
 
 cdef class Engine:
@@ -218,14 +178,14 @@ cdef class Engine:
         with nogil:
             self.it.get().remove_set(set_id)
 
-    def submit(self, int set_id, request):
-        return Operation.wrap(self.it.get().submit(set_id, named_request(request)), self.worker)
+    def submit(self, int set_id, Request request not None):
+        return Operation.wrap(self.it.get().submit(set_id, request.it), self.worker)
 
     def submit_group(self, int set_id, requests):
         cdef vector[CNamed] all_requests
         cdef vector[shared_ptr[COperation]] out
         for one in requests:
-            all_requests.push_back(named_request(one))
+            all_requests.push_back((<Request?>one).it)
         out = self.it.get().submit_group(set_id, all_requests)
         return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
 
@@ -233,7 +193,7 @@ cdef class Engine:
         cdef vector[shared_ptr[COperation]] out = self.it.get().join(set_ids)
         return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
 
-    def make_plan(self, int set_id, str name, buckets, int op, double pre, double post, int64_t divisor, int wire, size_t items,
+    def make_plan(self, int set_id, str name, buckets, int op, double pre, double post, int wire, size_t items,
                   node, int slot):
         cdef vector[CPlanBucket] all_buckets
         cdef string c_name = name.encode()
@@ -243,7 +203,7 @@ cdef class Engine:
             all_buckets.push_back(c_bucket(dtype, count, address))
         made.worker = self.worker
         with nogil:
-            made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, divisor, wire, items, on_host, slot)
+            made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, wire, items, on_host, slot)
         return made
 
     def leave(self):

@@ -1,73 +1,11 @@
 # Ranks: transports, the arenas of a host, and channels that run ordered calls.
-cdef extern from *:
-    """
-    #include <dlfcn.h>
-    #include "node/node.hpp"
-    #include "call/channel.hpp"
-    #include "transport/mpi.hpp"
-    #include "transport/threads.hpp"
-    namespace ringcomm_border {
-    using namespace ringcomm;
-    inline std::shared_ptr<Transport> mpi_transport(const std::string& extension, std::uint64_t comm, int rank, int size, int tag_limit,
-                                                    MpiLibrary library) {
-      library.dl_handle = dlopen(extension.c_str(), RTLD_NOW | RTLD_NOLOAD);
-      if (!library.dl_handle) throw Error(ErrorKind::invalid, "mpi4py's extension " + extension + " is not loaded");
-      return make_mpi_transport(library, comm, rank, size, tag_limit);
-    }
-    inline std::shared_ptr<Transport> threads_transport(std::shared_ptr<ThreadsHub> hub, int rank) {
-      return make_threads_transport(std::move(hub), rank);
-    }
-    inline std::shared_ptr<Channel> make_channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, int first_tag,
-                                                 int tags, std::shared_ptr<Node> node, int slot, ChannelConfig config) {
-      config.goodbye_tag = first_tag;
-      return std::make_shared<Channel>(std::move(transport), std::move(peers), me, TagStream(first_tag + 1, tags - 1), std::move(node),
-                                       slot, config);
-    }
-    inline Call make_call(int collective, int dtype, int op, int root, std::string algorithm, std::uintptr_t input, std::uintptr_t output,
-                          std::size_t count, std::vector<std::size_t> counts, std::vector<std::size_t> receive_counts, double pre,
-                          double post, std::int64_t divisor, int wire, std::string name, std::uint64_t shape, std::string shape_text) {
-      Call call;
-      call.collective = static_cast<Collective>(collective);
-      call.dtype = static_cast<DType>(dtype);
-      call.op = static_cast<Op>(op);
-      call.root = root;
-      call.algorithm = std::move(algorithm);
-      call.input = reinterpret_cast<const void*>(input);
-      call.output = reinterpret_cast<void*>(output);
-      call.count = count;
-      call.counts = std::move(counts);
-      call.receive_counts = std::move(receive_counts);
-      call.pre.factor = pre;
-      call.post = {post, divisor};
-      if (wire >= 0) call.wire = static_cast<DType>(wire);
-      call.name = std::move(name);
-      call.shape = shape;
-      call.shape_text = std::move(shape_text);
-      return call;
-    }
-    inline std::string why_broken(const Channel& channel) { return channel.broken() ? channel.broken()->what() : std::string(); }
-    inline std::string choose(Channel& channel, int collective, int dtype, int op, std::size_t count) {
-      Call call = make_call(collective, dtype, op, 0, {}, 0, 0, count, {}, {}, 1, 1, 1, -1, {}, 0, {});
-      if (call.collective != Collective::allreduce && call.collective != Collective::reduce && call.collective != Collective::broadcast) {
-        for (int i = 0; i < channel.size(); ++i) {
-          call.counts.push_back(split(count, static_cast<std::size_t>(channel.size()), static_cast<std::size_t>(i)).count);
-        }
-        call.even = count % static_cast<std::size_t>(channel.size()) == 0;
-      }
-      return channel.choose(call);
-    }
-    inline void kill(const std::shared_ptr<ThreadsHub>& hub, int rank) { threads_kill(*hub, rank); }
-    inline int slots() { return kSlots; }
-    }
-    """
+cdef extern from "border/ranks.hpp":
     shared_ptr[CTransport] c_mpi_transport "ringcomm_border::mpi_transport"(const string&, uint64_t, int, int, int, MpiLibrary) except +translate
     shared_ptr[CTransport] c_threads_transport "ringcomm_border::threads_transport"(shared_ptr[CThreadsHub], int) except +translate
     shared_ptr[CChannel] c_make_channel "ringcomm_border::make_channel"(shared_ptr[CTransport], vector[int], int, int, int,
                                                                         shared_ptr[CNode], int, CChannelConfig) except +translate
-    CCall make_call "ringcomm_border::make_call"(int, int, int, int, string, uintptr_t, uintptr_t, size_t, vector[size_t], vector[size_t],
-                                                 double, double, int64_t, int, string, uint64_t, string) except +translate
     string c_why_broken "ringcomm_border::why_broken"(const CChannel&)
-    string c_choose "ringcomm_border::choose"(CChannel&, int, int, int, size_t) except +translate
+    string c_choose "ringcomm_border::choose"(CChannel&, CCall) except +translate
     void c_kill "ringcomm_border::kill"(const shared_ptr[CThreadsHub]&, int) except +translate
     int c_slots "ringcomm_border::slots"()
 
@@ -104,8 +42,6 @@ cdef extern from "node/node.hpp" namespace "ringcomm" nogil:
     uint64_t kPrivate
 
 cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CCall "ringcomm::Call":
-        pass
     cdef cppclass CRule "ringcomm::Rule":
         Collective collective
         size_t from_bytes, to_bytes, segment
@@ -261,26 +197,6 @@ cdef shared_ptr[CNode] node_of(node) except *:
     return none if node is None else (<Node?>node).it
 
 
-cdef vector[size_t] sizes(counts) except *:
-    cdef vector[size_t] out
-    if counts is not None:
-        out = counts
-    return out
-
-
-cdef CCall call_of(arguments) except *:
-    cdef int collective, dtype, op, root, wire
-    cdef uintptr_t input, output
-    cdef size_t count
-    cdef double pre, post
-    cdef int64_t divisor
-    cdef uint64_t shape
-    (collective, dtype, op, root, algorithm, input, output, count, counts, receive_counts, pre, post, divisor, wire, name, shape,
-     shape_text) = arguments
-    return make_call(collective, dtype, op, root, algorithm.encode(), input, output, count, sizes(counts), sizes(receive_counts),
-                     pre, post, divisor, wire, name.encode(), shape, shape_text.encode())
-
-
 cdef class Channel:
     cdef shared_ptr[CChannel] it
     cdef bint busy  # a thread is in a call
@@ -293,11 +209,11 @@ cdef class Channel:
         self.it.get().add_algorithm(schedule.it.collective, schedule.it.algorithm,
                                     <shared_ptr[const CSchedule]>make_shared[CSchedule](schedule.it))
 
-    def choose(self, int collective, int dtype, int op, size_t count):
-        return c_choose(self.it.get()[0], collective, dtype, op, count).decode()
+    def choose(self, Request request not None):
+        return c_choose(self.it.get()[0], request.it.call).decode()
 
-    def run(self, *arguments):
-        cdef CCall call = call_of(arguments)
+    def run(self, Request request not None):
+        cdef CCall call = request.it.call
         self.enter()
         cdef CChannel* channel = self.it.get()
         try:
@@ -354,25 +270,25 @@ cdef class Channel:
             self.busy = False
         return out if here else None
 
-    def remember(self, array, shape, arguments, exchange=None, told=None):
+    def remember(self, array, shape, Request request not None, exchange=None, told=None):
         """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
-        result's, None if there is none; `arguments` are run()'s; `exchange`: (arguments, numbers sent, numbers received) of
-        the call that comes first; `told`: numbers from the caller that the call depends on."""
+        result's, None if there is none; `exchange`: (request, numbers sent, numbers received) of the
+        call that comes first; `told`: numbers from the caller that the call depends on."""
         if not heads_are_known or self.busy:
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
             return
-        cdef CallSite* site = self.known.take(arguments[0])
+        cdef CallSite* site = self.known.take(request.collective)
         cdef vector[Py_ssize_t] dimensions
-        site.call = call_of(arguments)
+        site.call = request.it.call
         site.told.clear()
         if told is not None:
             site.told = told
         site.exchanges = exchange is not None
         if site.exchanges:
-            arguments, site.sent, site.expected = exchange
+            first, site.sent, site.expected = exchange
             site.received.resize(site.expected.size())
-            site.exchange = call_of(arguments)
+            site.exchange = (<Request?>first).it.call
         if shape is not None:
             dimensions = shape
             site.result.learn(<PyObject*>array, dimensions)

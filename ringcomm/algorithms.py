@@ -171,6 +171,14 @@ def builtin_names(collective: str) -> set[str]:
     return names | {"butterfly", "shared"} if collective == "allreduce" else names
 
 
+def require_known(collective: str, name: str) -> str:
+    """The name of a built-in, or "" (chosen). Raises ValueError that names them all."""
+    known = builtin_names(collective)
+    if name and name not in known:
+        raise ValueError(f"unknown {collective} algorithm {name!r}; built in: {', '.join(sorted(known))}")
+    return name
+
+
 def digest(schedules: Sequence[_core.Schedule]) -> bytes:
     """16 bytes, equal only for equal schedules of all ranks."""
     text = repr(

@@ -286,13 +286,19 @@ def like_kind(array: np.ndarray[Any, Any], like: Buffer) -> Any:
     return sys.modules["torch"].from_numpy(array) if like.kind is TorchKind else array
 
 
-def in_place(tensor: Any) -> tuple[Buffer, Buffer]:
-    """(source, target) of an operation on it, which are one."""
-    buffer = target(tensor)
-    return buffer, buffer
+def pair(x: Any, out: Any = None, writes: bool = True) -> tuple[Buffer, Buffer]:
+    """(source, target) of a call whose result has x's shape: `out`, which may be `x` (in place), or None: a new array.
+    Not `writes`: nothing comes of the call here, and the target is the source."""
+    if not writes:
+        given = source(x)
+        return given, given
+    if out is x and out is not None:
+        buffer = target(x)
+        return buffer, buffer
+    given = source(x)
+    return given, result(out, given, given.shape)
 
 
-def out_of_place(tensor: Any) -> tuple[Buffer, Buffer]:
-    """(source, target), a new one."""
-    given = source(tensor)
-    return given, given.empty()
+def result(out: Any, like: Buffer, shape: Shape) -> Buffer:
+    """For a result of like's dtype: `out`, checked, or a new array if it is None."""
+    return like.empty(shape) if out is None else target(out, like, shape)

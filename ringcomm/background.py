@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ringcomm import calls
-from ringcomm.calls import ALLREDUCE, Call
+from ringcomm import arrays, calls
+from ringcomm._core import Request
 from ringcomm.handles import Handle
 from ringcomm.ops import Op, Sum, algorithm_for
 
@@ -19,7 +19,7 @@ class BackgroundCalls:
 
     if TYPE_CHECKING:
 
-        def _submit(self, call: Call) -> Handle[Any]:
+        def _submit(self, request: Request) -> Handle[Any]:
             """Hands one call to the worker."""
 
         def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
@@ -40,8 +40,10 @@ class BackgroundCalls:
 
         The first use of a registered algorithm on this communicator waits for all ranks.
         """
-        algorithm = self._algorithm(ALLREDUCE, "allreduce", algorithm_for(op, algorithm))
-        return self._submit(calls.allreduce(x, op, out, algorithm, prescale_factor, postscale_factor, wire, name))
+        algorithm = self._algorithm(calls.ALLREDUCE, "allreduce", algorithm_for(op, algorithm))
+        pair = arrays.pair(x, out)
+        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
+        return self._submit(calls.allreduce(*pair, op, wire, algorithm=algorithm, name=name, **factors))
 
     def ireduce(
         self,
@@ -57,24 +59,22 @@ class BackgroundCalls:
     ) -> Handle[Any]:
         """:meth:`reduce` in the background."""
         algorithm = self._algorithm(calls.REDUCE, "reduce", algorithm)
-        return self._submit(
-            calls.reduce(x, root, op, out, algorithm, prescale_factor, postscale_factor, wire, name, self.rank)
-        )
+        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
+        return self._submit(calls.reduce(x, out, root, op, self.rank, wire, algorithm=algorithm, name=name, **factors))
 
     def ibroadcast(
         self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Handle[Any]:
         """:meth:`broadcast` in the background."""
-        return self._submit(
-            calls.broadcast(x, root, out, self._algorithm(calls.BROADCAST, "broadcast", algorithm), name)
-        )
+        algorithm = self._algorithm(calls.BROADCAST, "broadcast", algorithm)
+        return self._submit(calls.broadcast(*arrays.pair(x, out), root, algorithm=algorithm, name=name))
 
     def iallgather(
         self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Handle[Any]:
         """:meth:`allgather` in the background. Without ``rows`` the arrays must have one shape on all ranks."""
         algorithm = self._algorithm(calls.ALLGATHER, "allgather", algorithm)
-        return self._submit(calls.allgather(x, rows, out, algorithm, name, self.rank, self.size))
+        return self._submit(calls.allgather(x, out, rows, self.rank, self.size, algorithm=algorithm, name=name))
 
     def ireducescatter(
         self,
@@ -89,11 +89,9 @@ class BackgroundCalls:
     ) -> Handle[Any]:
         """:meth:`reducescatter` in the background."""
         algorithm = self._algorithm(calls.REDUCESCATTER, "reducescatter", algorithm)
-        return self._submit(
-            calls.reducescatter(
-                x, op, out, algorithm, prescale_factor, postscale_factor, wire, name, self.rank, self.size
-            )
-        )
+        where = arrays.source(x), out, op, self.rank, self.size
+        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
+        return self._submit(calls.reducescatter(*where, wire, algorithm=algorithm, name=name, **factors))
 
     def ialltoall(
         self,
@@ -112,8 +110,8 @@ class BackgroundCalls:
         if (splits is None) != (received_splits is None):
             raise ValueError("ialltoall needs both splits and received_splits, or neither")
         algorithm = self._algorithm(calls.ALLTOALL, "alltoall", algorithm)
-        return self._submit(calls.alltoall(x, splits, received_splits, out, algorithm, name, self.size))
+        return self._submit(calls.alltoall(x, out, splits, received_splits, self.size, algorithm=algorithm, name=name))
 
     def ibarrier(self, algorithm: str | None = None, name: str = "") -> Handle[None]:
         """:meth:`barrier` in the background."""
-        return self._submit(calls.barrier(self._algorithm(calls.BARRIER, "barrier", algorithm), name))
+        return self._submit(calls.barrier(algorithm=self._algorithm(calls.BARRIER, "barrier", algorithm), name=name))

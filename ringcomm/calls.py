@@ -1,21 +1,22 @@
-"""Ordered collectives, from arrays to the arguments of the core: one function each, for the blocking and the
-non-blocking forms.
+"""Collectives, from buffers to what the core runs: one request each, for blocking, non-blocking and named calls alike.
 
-No function here communicates. `rank` and `size` are the communicator's.
+No function here communicates. `rank` and `size` are the communicator's, or the process set's. Every function takes
+`name` and `algorithm` (fields of :class:`ringcomm._core.Request`); those that reduce also `pre`, `post` and `wire`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ringcomm import _core, arrays
+from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.errors import UnsupportedError
-from ringcomm.ops import FLOATING, Adasum, Op, Sum, as_op, wire_index
+from ringcomm.ops import FLOATING, Adasum, Op, as_op, wire_index
 
 ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER = (
     _core.COLLECTIVES.index(name)
@@ -23,54 +24,38 @@ ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER = (
 )
 
 
-class Call(NamedTuple):
-    """`arguments` of _core.Channel.run, and what makes the result (and keeps the buffers alive)."""
+# ---- what a request is made of ---------------------------------------------------------------------------------------
+class Written:
+    """Makes the result of a request that writes to `target`, and keeps its buffers alive."""
 
-    arguments: tuple[Any, ...]
-    finish: Callable[[], Any]
+    def __init__(self, source: Buffer, target: Buffer, here: bool = True) -> None:
+        self.source, self.target, self.here = source, target, here
 
-    @property
-    def shape(self) -> arrays.Shape | None:
-        """Of the result; None if there is none."""
-        return self.finish.target.shape if isinstance(self.finish, _Finish) else None
+    def __call__(self, operation: Any = None) -> Any:
+        """Writes the result back if need be, and gives the caller's array; None where there is no result."""
+        return self.target.write_back() if self.here else None
 
 
-def _arguments(
-    collective: int,
-    source: Buffer,
-    target: Buffer,
-    sign: arrays.Signature,
-    *,
-    op: int = int(Sum),
-    root: int = 0,
-    algorithm: str = "",
-    count: int | None = None,
-    counts: Sequence[int] | None = None,
-    receive_counts: Sequence[int] | None = None,
-    pre: float = 1.0,
-    post: float = 1.0,
-    wire: int = -1,
-    name: str = "",
-) -> tuple[Any, ...]:
-    return (
-        collective,
-        source.dtype,
-        op,
-        root,
-        algorithm,
-        source.address,
-        target.address,
-        source.count if count is None else count,
-        counts,
-        receive_counts,
-        pre,
-        post,
-        1,
-        wire,
-        name,
-        sign.hash,
-        sign.text,
-    )
+def request(
+    collective: int, source: Buffer, finish: Callable[..., Any], sign: arrays.Signature | None = None, **fields: Any
+) -> Request:
+    """`finish` makes the result. `sign`: what ranks compare of the shape; None: all dimensions."""
+    sign = arrays.signature_of(source) if sign is None else sign
+    fields.setdefault("count", source.count)
+    return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
+
+
+def _into(
+    collective: int, source: Buffer, target: Buffer, sign: arrays.Signature | None = None, **fields: Any
+) -> Request:
+    return request(collective, source, Written(source, target), sign, output=target.address, **fields)
+
+
+def _reduction(collective: int, source: Buffer, op: Any, wire: Any) -> dict[str, Any]:
+    """The fields that say how to reduce, checked."""
+    op = as_op(op)
+    require_reducible(_core.COLLECTIVES[collective], source, op)
+    return {"op": int(op), "wire": wire_index(wire, source.dtype)}
 
 
 def require_reducible(collective: str, buffer: Buffer, op: Op) -> None:
@@ -104,128 +89,6 @@ def with_rows(buffer: Buffer) -> Buffer:
     return buffer if buffer.shape else buffer._replace(shape=(1,))
 
 
-def allreduce(x: Any, op: Any, out: Any, algorithm: str, pre: float, post: float, wire: Any, name: str) -> Call:
-    op = as_op(op)
-    if out is x and out is not None:
-        target = source = arrays.target(x)
-    else:
-        source = arrays.source(x)
-        target = source.empty() if out is None else arrays.target(out, source)
-    require_reducible("allreduce", source, op)
-    sign = arrays.signature_of(source)
-    arguments = _arguments(
-        ALLREDUCE,
-        source,
-        target,
-        sign,
-        op=int(op),
-        algorithm=algorithm,
-        pre=pre,
-        post=post,
-        wire=wire_index(wire, source.dtype),
-        name=name,
-    )
-    return Call(arguments, _Finish(source, target))
-
-
-class _Finish:
-    """Writes the result back if need be, and gives the caller's array."""
-
-    def __init__(self, source: Buffer, target: Buffer, here: bool = True) -> None:
-        self.source, self.target, self.here = source, target, here
-
-    def __call__(self) -> Any:
-        return self.target.write_back() if self.here else None
-
-
-def reduce(
-    x: Any, root: int, op: Any, out: Any, algorithm: str, pre: float, post: float, wire: Any, name: str, rank: int
-) -> Call:
-    op = as_op(op)
-    here = rank == root
-    if here and out is x and out is not None:
-        target = source = arrays.target(x)
-    else:
-        source = arrays.source(x)
-        target = source if not here else source.empty() if out is None else arrays.target(out, source)
-    require_reducible("reduce", source, op)
-    arguments = _arguments(
-        REDUCE,
-        source,
-        target,
-        arrays.signature_of(source),
-        op=int(op),
-        root=root,
-        algorithm=algorithm,
-        pre=pre,
-        post=post,
-        wire=wire_index(wire, source.dtype),
-        name=name,
-    )
-    return Call(arguments, _Finish(source, target, here))
-
-
-def broadcast(x: Any, root: int, out: Any, algorithm: str, name: str) -> Call:
-    if out is x and out is not None:
-        target = source = arrays.target(x)
-    else:
-        source = arrays.source(x)
-        target = source.empty() if out is None else arrays.target(out, source)
-    return Call(
-        _arguments(BROADCAST, source, target, arrays.signature_of(source), root=root, algorithm=algorithm, name=name),
-        _Finish(source, target),
-    )
-
-
-def allgather(x: Any, rows: Sequence[int] | None, out: Any, algorithm: str, name: str, rank: int, size: int) -> Call:
-    """`rows`: the first dimension on every rank; None: the same everywhere, which is then compared too."""
-    source = with_rows(arrays.source(x))
-    mine = source.shape[0]
-    rows = [mine] * size if rows is None else [int(n) for n in rows]
-    if len(rows) != size or rows[rank] != mine:
-        raise ValueError(
-            f"rows must give the first dimension on each of the {size} ranks, {mine} at place {rank}; got {rows}"
-        )
-    uneven = any(n != mine for n in rows)
-    sign = arrays.signature_of(source, 1 if uneven else 0)
-    if uneven:  # a wrong number would make a rank read what nobody gave
-        sign = arrays.Signature(arrays.signature((sign.hash, *rows)).hash, f"{sign.text}, rows {rows}")
-    row = row_of(source)
-    shape = (sum(rows), *source.shape[1:])
-    target = source.empty(shape) if out is None else arrays.target(out, source, shape)
-    arguments = _arguments(
-        ALLGATHER, source, target, sign, algorithm=algorithm, counts=[n * row for n in rows], name=name
-    )
-    return Call(arguments, _Finish(source, target))
-
-
-def reducescatter(
-    x: Any, op: Any, out: Any, algorithm: str, pre: float, post: float, wire: Any, name: str, rank: int, size: int
-) -> Call:
-    op = as_op(op)
-    source = arrays.source(x)
-    require_rows("reducescatter", source)
-    require_reducible("reducescatter", source, op)
-    row = row_of(source)
-    counts = [part(source.shape[0], size, r) * row for r in range(size)]
-    shape = (part(source.shape[0], size, rank), *source.shape[1:])
-    target = source.empty(shape) if out is None else arrays.target(out, source, shape)
-    arguments = _arguments(
-        REDUCESCATTER,
-        source,
-        target,
-        arrays.signature_of(source),
-        op=int(op),
-        algorithm=algorithm,
-        counts=counts,
-        pre=pre,
-        post=post,
-        wire=wire_index(wire, source.dtype),
-        name=name,
-    )
-    return Call(arguments, _Finish(source, target))
-
-
 def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int]:
     """Rows to each rank: as given, checked, or the first dimension in even parts. `some`: rows may be left over."""
     require_rows("alltoall", x)
@@ -247,34 +110,80 @@ def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int
     return listed
 
 
+# ---- requests --------------------------------------------------------------------------------------------------------
+def allreduce(source: Buffer, target: Buffer, op: Any, wire: Any = None, **fields: Any) -> Request:
+    """`target` may be `source`."""
+    return _into(ALLREDUCE, source, target, **_reduction(ALLREDUCE, source, op, wire), **fields)
+
+
+def reduce(x: Any, out: Any, root: int, op: Any, rank: int, wire: Any = None, **fields: Any) -> Request:
+    here = rank == root
+    source, target = arrays.pair(x, out) if here else arrays.pair(x, x, writes=False)
+    fields |= _reduction(REDUCE, source, op, wire)
+    return request(REDUCE, source, Written(source, target, here), output=target.address, root=root, **fields)
+
+
+def broadcast(source: Buffer, target: Buffer, root: int, **fields: Any) -> Request:
+    """`target` may be `source`."""
+    return _into(BROADCAST, source, target, root=root, **fields)
+
+
+def reducescatter(source: Buffer, out: Any, op: Any, rank: int, size: int, wire: Any = None, **fields: Any) -> Request:
+    """`out`: an array for the result, or None."""
+    require_rows("reducescatter", source)
+    fields |= _reduction(REDUCESCATTER, source, op, wire)
+    rows, row = source.shape[0], row_of(source)
+    counts = [part(rows, size, r) * row for r in range(size)]
+    target = arrays.result(out, source, (part(rows, size, rank), *source.shape[1:]))
+    return _into(REDUCESCATTER, source, target, counts=counts, row=row, rows=rows, **fields)
+
+
+def allgather(
+    x: Any,
+    out: Any,
+    rows: Sequence[int] | None,
+    rank: int,
+    size: int,
+    sign: arrays.Signature | None = None,
+    **fields: Any,
+) -> Request:
+    """`rows`: the first dimension on every rank; None: the same everywhere, which is then compared too."""
+    source = with_rows(arrays.source(x))
+    mine = source.shape[0]
+    rows = [mine] * size if rows is None else [int(n) for n in rows]
+    if len(rows) != size or rows[rank] != mine:
+        raise ValueError(
+            f"rows must give the first dimension on each of the {size} ranks, {mine} at place {rank}; got {rows}"
+        )
+    if sign is None and any(n != mine for n in rows):  # a wrong number would make a rank read what nobody gave
+        shape = arrays.signature_of(source, 1)
+        sign = arrays.Signature(arrays.signature((shape.hash, *rows)).hash, f"{shape.text}, rows {rows}")
+    row = row_of(source)
+    target = arrays.result(out, source, (sum(rows), *source.shape[1:]))
+    return _into(ALLGATHER, source, target, sign, counts=[n * row for n in rows], **fields)
+
+
 def alltoall(
-    x: Any, splits: Any, received: Sequence[int] | None, out: Any, algorithm: str, name: str, size: int
-) -> Call:
+    x: Any,
+    out: Any,
+    splits: Any,
+    received: Sequence[int] | None,
+    size: int,
+    sign: arrays.Signature | None = None,
+    **fields: Any,
+) -> Request:
     """`received`: rows from each rank; None: every rank sends the same even splits, which is then compared too."""
     source = arrays.source(x)
     rows = splits_of(source, splits, size)
-    sign = arrays.signature_of(source, 0 if received is None else 1)
+    sign = arrays.signature_of(source, 0 if received is None else 1) if sign is None else sign
     received = rows if received is None else [int(n) for n in received]
     if len(received) != size:
         raise ValueError(f"received_splits must be {size} row counts; got {received}")
     row = row_of(source)
-    shape = (sum(received), *source.shape[1:])
-    target = source.empty(shape) if out is None else arrays.target(out, source, shape)
-    arguments = _arguments(
-        ALLTOALL,
-        source,
-        target,
-        sign,
-        algorithm=algorithm,
-        count=row,
-        counts=[n * row for n in rows],
-        receive_counts=[n * row for n in received],
-        name=name,
-    )
-    return Call(arguments, _Finish(source, target))
+    fields |= {"counts": [n * row for n in rows], "receive_counts": [n * row for n in received], "count": row}
+    target = arrays.result(out, source, (sum(received), *source.shape[1:]))
+    return _into(ALLTOALL, source, target, sign, **fields)
 
 
-def barrier(algorithm: str, name: str) -> Call:
-    return Call(
-        (BARRIER, arrays.BYTES, int(Sum), 0, algorithm, 0, 0, 0, None, None, 1.0, 1.0, 1, -1, name, 0, ""), lambda: None
-    )
+def barrier(**fields: Any) -> Request:
+    return Request(BARRIER, arrays.BYTES, lambda operation=None: None, **fields)

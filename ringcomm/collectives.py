@@ -54,7 +54,7 @@ def broadcast_async(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Any]:
     """:func:`broadcast` in the background."""
-    return named.submit(process_set, named.broadcast(process_set, *arrays.out_of_place(tensor), root_rank, name))
+    return named.submit(process_set, named.broadcast(process_set, *arrays.pair(tensor), root_rank, name))
 
 
 def broadcast(
@@ -69,7 +69,7 @@ def broadcast_async_(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Any]:
     """:func:`broadcast` in place and in the background."""
-    return named.submit(process_set, named.broadcast(process_set, *arrays.in_place(tensor), root_rank, name))
+    return named.submit(process_set, named.broadcast(process_set, *arrays.pair(tensor, tensor), root_rank, name))
 
 
 def broadcast_(

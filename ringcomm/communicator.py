@@ -11,8 +11,9 @@ import numpy as np
 
 from ringcomm import _core, algorithms, deaths, exits, process, shared, tuning
 from ringcomm import config as configuration
+from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
-from ringcomm.calls import ALLREDUCE, Call
+from ringcomm.calls import ALLREDUCE
 from ringcomm.errors import HorovodInternalError, MismatchError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
 from ringcomm.links import Link, MpiLink
@@ -199,15 +200,15 @@ class Communicator(OrderedCalls, BackgroundCalls):
         if self._unusable is not None:
             raise self._unusable
 
-    def _run(self, arguments: tuple[Any, ...]) -> None:
+    def _run(self, request: Request) -> None:
         if self._unusable is not None:
             raise self._unusable
-        self._channel.run(*arguments)
+        self._channel.run(request)
 
-    def _submit(self, call: Call) -> Handle[Any]:
+    def _submit(self, request: Request) -> Handle[Any]:
         self._require_usable()
-        self._last = self._queue.submit(*call.arguments)
-        return Handle([self._last], call.finish, call.arguments[-3] or _core.COLLECTIVES[call.arguments[0]])
+        self._last = self._queue.submit(request)
+        return Handle([self._last], request.finish, request.name or _core.COLLECTIVES[request.collective])
 
     def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
         if name is None:
@@ -237,8 +238,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
         if error is not None:
             raise error
         if algorithm is None:
-            known = sorted(algorithms.builtin_names(collective))
-            raise ValueError(f"unknown {collective} algorithm {name!r}; built in: {', '.join(known)}")
+            algorithms.require_known(collective, name)
         self._channel.add_algorithm(schedules[self.rank])
         if self._last is not None:
             self._last.wait()  # the worker reads the queue's algorithms while it runs a call

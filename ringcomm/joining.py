@@ -64,8 +64,8 @@ def exchange_sets(what: str, values: Sequence[int]) -> dict[int, list[int]]:
     if global_process_set.size() == 1:
         return {0: list(values)}
     mine = np.array([global_process_set.rank(), len(values), _CALLS.index(what), *values], np.int64)
-    item = named.allgather(global_process_set, arrays.source(mine), "process_sets")
-    everybody = named.submit(global_process_set, item).wait().tolist()
+    request = named.allgather(global_process_set, arrays.source(mine), "process_sets")
+    everybody = named.submit(global_process_set, request).wait().tolist()
     rows: dict[int, list[int]] = {}
     while everybody:
         end = 3 + everybody[1]

@@ -10,67 +10,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, arrays, calls, process
+from ringcomm import _core, algorithms, arrays, calls, process
+from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.handles import Handle
-from ringcomm.ops import Adasum, Op, Sum, wire_index
+from ringcomm.ops import Adasum, Op, algorithm_for
 from ringcomm.process_sets import ProcessSet
 
 
-class Item(NamedTuple):
-    """A request, and what makes the result of its operation (and keeps the buffers alive)."""
+def _named(process_set: ProcessSet, request: Request, name: str | None) -> Request:
+    """Its name comes last: a request that was refused has not counted."""
+    kind = _core.COLLECTIVES[request.collective]
+    request.nameless = name is None
+    request.name = process_set.next_name(kind) if name is None else f"{kind}.{name}"
+    return request
 
-    request: _core.NamedRequest
-    finish: Callable[[_core.Operation], Any]
-    nameless: bool
 
-
-def _item(
-    finish: Callable[[_core.Operation], Any],
-    process_set: ProcessSet,
-    collective: int,
-    source: Buffer,
-    output: int,
-    name: str | None,
-    sign: arrays.Signature,
-    *,
-    op: int = int(Sum),
-    root: int = 0,
-    algorithm: str = "",
-    row: int = 1,
-    rows: int = 0,
-    splits: Sequence[int] | None = None,
-    pre: float = 1.0,
-    post: float = 1.0,
-    wire: int = -1,
-) -> Item:
-    kind = _core.COLLECTIVES[collective]
-    full = process_set.next_name(kind) if name is None else f"{kind}.{name}"
-    request = _core.NamedRequest(
-        collective,
-        source.dtype,
-        op,
-        root,
-        algorithm,
-        source.address,
-        output,
-        source.count,
-        row,
-        rows,
-        splits,
-        pre,
-        post,
-        1,
-        wire,
-        full,
-        sign.hash,
-        sign.text,
-    )
-    return Item(request, finish, name is None)
+def _algorithm(process_set: ProcessSet, collective: int, op: Any, name: str | None) -> str:
+    """ValueError for an unknown one."""
+    name = algorithm_for(op, name)
+    if name is None:
+        return process_set.session().engine_algorithm if collective == calls.ALLREDUCE else ""
+    return algorithms.require_known(_core.COLLECTIVES[collective], name)
 
 
 def allreduce(
@@ -82,69 +47,42 @@ def allreduce(
     pre: float = 1.0,
     post: float = 1.0,
     wire: Any = None,
-) -> Item:
+    algorithm: str | None = None,
+) -> Request:
     """`target` may be `source`. The result is the target's array."""
-    calls.require_reducible("allreduce", source, op)
-
-    def finish(operation: _core.Operation, keep: Buffer = source) -> Any:
-        return target.write_back()
-
-    session = process_set.session()
-    return _item(
-        finish,
-        process_set,
-        calls.ALLREDUCE,
-        source,
-        target.address,
-        name,
-        arrays.signature_of(source),
-        op=int(op),
-        algorithm="" if op == Adasum else session.engine_algorithm,
-        pre=pre,
-        post=post,
-        wire=wire_index(wire, source.dtype),
-    )
+    algorithm = _algorithm(process_set, calls.ALLREDUCE, op, algorithm)
+    request = calls.allreduce(source, target, op, wire, pre=pre, post=post, algorithm=algorithm)
+    return _named(process_set, request, name)
 
 
-def broadcast(process_set: ProcessSet, source: Buffer, target: Buffer, root_rank: int, name: str | None) -> Item:
+def broadcast(
+    process_set: ProcessSet,
+    source: Buffer,
+    target: Buffer,
+    root_rank: int,
+    name: str | None,
+    algorithm: str | None = None,
+) -> Request:
     """`root_rank` is a rank of the world, as in Horovod. ValueError if it is not in the set."""
     process_set.set_id()
     if root_rank not in process_set.ranks:
         raise ValueError(f"broadcast: root rank {root_rank} is not in the process set of ranks {process_set.ranks}")
-
-    def finish(operation: _core.Operation, keep: Buffer = source) -> Any:
-        return target.write_back()
-
-    return _item(
-        finish,
-        process_set,
-        calls.BROADCAST,
-        source,
-        target.address,
-        name,
-        arrays.signature_of(source),
-        root=process_set.ranks.index(root_rank),
-    )
+    algorithm = _algorithm(process_set, calls.BROADCAST, None, algorithm)
+    root = process_set.ranks.index(root_rank)
+    return _named(process_set, calls.broadcast(source, target, root, algorithm=algorithm), name)
 
 
-def allgather(process_set: ProcessSet, source: Buffer, name: str | None) -> Item:
+def allgather(process_set: ProcessSet, source: Buffer, name: str | None, algorithm: str | None = None) -> Request:
     """First dimensions may differ between ranks; the result lies in the core's memory."""
     source = calls.with_rows(source)
 
     def finish(operation: _core.Operation) -> Any:
-        return _adopt(operation, source, (sum(operation.counts), *source.shape[1:]))
+        return _adopt(operation, source)
 
-    return _item(
-        finish,
-        process_set,
-        calls.ALLGATHER,
-        source,
-        0,
-        name,
-        arrays.signature_of(source, 1),
-        row=calls.row_of(source),
-        rows=source.shape[0],
-    )
+    algorithm = _algorithm(process_set, calls.ALLGATHER, None, algorithm)
+    fields = {"row": calls.row_of(source), "rows": source.shape[0], "algorithm": algorithm}
+    request = calls.request(calls.ALLGATHER, source, finish, arrays.signature_of(source, 1), **fields)
+    return _named(process_set, request, name)
 
 
 def reducescatter(
@@ -155,35 +93,18 @@ def reducescatter(
     pre: float = 1.0,
     post: float = 1.0,
     wire: Any = None,
-) -> Item:
+    algorithm: str | None = None,
+) -> Request:
     """Rank r of the set gets part r along the first dimension."""
-    me = process_set.require_rank()
-    calls.require_rows("reducescatter", source)
-    calls.require_reducible("reducescatter", source, op)
-    rows = calls.part(source.shape[0], process_set.size(), me)
-    target = source.empty((rows, *source.shape[1:]))
-
-    def finish(operation: _core.Operation, keep: Buffer = source) -> Any:
-        return target.array
-
-    return _item(
-        finish,
-        process_set,
-        calls.REDUCESCATTER,
-        source,
-        target.address,
-        name,
-        arrays.signature_of(source),
-        op=int(op),
-        row=calls.row_of(source),
-        rows=source.shape[0],
-        pre=pre,
-        post=post,
-        wire=wire_index(wire, source.dtype),
-    )
+    me, size = process_set.require_rank(), process_set.size()
+    algorithm = _algorithm(process_set, calls.REDUCESCATTER, None, algorithm)
+    request = calls.reducescatter(source, None, op, me, size, wire, pre=pre, post=post, algorithm=algorithm)
+    return _named(process_set, request, name)
 
 
-def alltoall(process_set: ProcessSet, source: Buffer, splits: Any, name: str | None) -> Item:
+def alltoall(
+    process_set: ProcessSet, source: Buffer, splits: Any, name: str | None, algorithm: str | None = None
+) -> Request:
     """The result is (array, rows received from each rank: int32, of the same kind). Rows past the splits stay here."""
     process_set.set_id()
     listed = calls.splits_of(source, splits, process_set.size(), some=True)
@@ -191,73 +112,71 @@ def alltoall(process_set: ProcessSet, source: Buffer, splits: Any, name: str | N
     source = source._replace(count=sum(listed) * row, shape=(sum(listed), *source.shape[1:]))
 
     def finish(operation: _core.Operation) -> tuple[Any, Any]:
-        received = operation.counts
-        output = _adopt(operation, source, (sum(received), *source.shape[1:]))
-        return output, arrays.like_kind(np.array(received, np.int32), source)
+        return _adopt(operation, source), arrays.like_kind(np.array(operation.counts, np.int32), source)
 
-    return _item(
-        finish,
-        process_set,
-        calls.ALLTOALL,
-        source,
-        0,
-        name,
-        arrays.signature_of(source, 1),
-        row=row,
-        rows=source.shape[0],
-        splits=None if splits is None else listed,
+    algorithm = _algorithm(process_set, calls.ALLTOALL, None, algorithm)
+    fields = {"row": row, "rows": source.shape[0], "splits": listed if splits is not None else None}
+    request = calls.request(
+        calls.ALLTOALL, source, finish, arrays.signature_of(source, 1), algorithm=algorithm, **fields
     )
+    return _named(process_set, request, name)
 
 
-def barrier(process_set: ProcessSet) -> Item:
-    nothing = arrays.source(np.empty(0, np.uint8))
-    return _item(lambda operation: None, process_set, calls.BARRIER, nothing, 0, None, arrays.signature(()))
+def barrier(process_set: ProcessSet) -> Request:
+    return _named(process_set, calls.barrier(), None)
 
 
-def _adopt(operation: _core.Operation, like: Buffer, shape: arrays.Shape) -> Any:
+def _adopt(operation: _core.Operation, like: Buffer) -> Any:
+    """The rows that came, which lie in the core's memory."""
     address, nbytes = operation.output() or (0, 0)
-    return like.kind.adopt(like.array, shape, address, nbytes, operation)
+    return like.kind.adopt(like.array, (sum(operation.counts), *like.shape[1:]), address, nbytes, operation)
 
 
 # ---- submission ------------------------------------------------------------------------------------------------------
-def submit(process_set: ProcessSet, item: Item) -> Handle[Any]:
+def submit(process_set: ProcessSet, request: Request) -> Handle[Any]:
     """Raises ValueError if an operation of this name is in flight, or this rank is not in the set."""
-    operation = _when_free(process_set, [item])[0]
-    return Handle([operation], lambda: item.finish(operation), operation.name)
+    operation = _when_free(process_set, [request])[0]
+    return Handle([operation], lambda: request.finish(operation), operation.name)
 
 
 def submit_first(
-    process_set: ProcessSet, item: Item, array: Any, op: Any, average: bool | None, pre: float, post: float, name: Any
+    process_set: ProcessSet,
+    request: Request,
+    array: Any,
+    op: Any,
+    average: bool | None,
+    pre: float,
+    post: float,
+    name: Any,
 ) -> Handle[Any]:
     """As `submit`, of an all-reduce in place; the next one like it may go the short way (`ProcessSet.known`)."""
-    handle = submit(process_set, item)
+    handle = submit(process_set, request)
     if average is None and (op is None or type(op) is Op) and op is not Adasum:
         tensor = arrays.is_plain_tensor(array)
         if tensor or isinstance(array, np.ndarray):
-            process_set.known.remember(name, array, op, pre, post, item.request, tensor)
+            process_set.known.remember(name, array, op, pre, post, request, tensor)
     return handle
 
 
-def submit_group(process_set: ProcessSet, items: Sequence[Item]) -> Handle[list[Any]]:
+def submit_group(process_set: ProcessSet, requests: Sequence[Request]) -> Handle[list[Any]]:
     """Operations that run together, once all of them are ready on every rank. The result is the list of theirs."""
-    if not items:
+    if not requests:
         return Handle([], list, "empty group")
-    operations = _when_free(process_set, items)
+    operations = _when_free(process_set, requests)
 
     def finish() -> list[Any]:
-        return [item.finish(operation) for item, operation in zip(items, operations, strict=True)]
+        return [request.finish(operation) for request, operation in zip(requests, operations, strict=True)]
 
     return Handle(operations, finish, f"group of {operations[0].name}")
 
 
-def _when_free(process_set: ProcessSet, items: Sequence[Item]) -> list[_core.Operation]:
+def _when_free(process_set: ProcessSet, requests: Sequence[Request]) -> list[_core.Operation]:
     """Submits. The name of a nameless operation comes up again after many others: should the earlier one still be in
     flight, this waits for it (it was submitted long before on every rank, so its end needs nothing that comes
     later)."""
     session = process_set.session()
     process.check_not_forked()
-    requests = [item.request for item in items]
-    names = {item.request.name for item in items if item.nameless}
+    names = {request.name for request in requests if request.nameless}
     while True:
         try:
             if len(requests) == 1:
@@ -276,7 +195,7 @@ def group_names(name: str | None, count: int) -> list[str | None]:
 
 
 def grouped(
-    tensors: Sequence[Any], name: str | None, process_set: ProcessSet, make: Callable[[Any, str | None], Item]
+    tensors: Sequence[Any], name: str | None, process_set: ProcessSet, make: Callable[[Any, str | None], Request]
 ) -> Handle[list[Any]]:
     """Submits what `make` makes of each tensor and its name, as a group."""
     process_set.set_id()  # before anything is made

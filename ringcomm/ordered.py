@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ringcomm import _core, arrays, calls
-from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER, Call
+from ringcomm._core import Request
+from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
 from ringcomm.ops import Adasum, Op, Sum, algorithm_for
 
-Exchange = tuple[tuple[Any, ...], Sequence[int], Sequence[int]]  # the core's arguments, numbers sent, numbers received
+Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbers sent, numbers received
 NOT_PLAIN = NotImplemented
 
 
@@ -30,7 +31,7 @@ class OrderedCalls:
 
     if TYPE_CHECKING:
 
-        def _run(self, arguments: tuple[Any, ...]) -> None:
+        def _run(self, request: Request) -> None:
             """Runs one call of the core to its end."""
 
         def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
@@ -75,8 +76,9 @@ class OrderedCalls:
             if result is not NOT_PLAIN:
                 return result
         algorithm = self._algorithm(ALLREDUCE, "allreduce", algorithm_for(op, algorithm))
-        call = calls.allreduce(x, op, out, algorithm, prescale_factor, postscale_factor, wire, name)
-        return self._call(call, x, plain)
+        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
+        request = calls.allreduce(*arrays.pair(x, out), op, wire, algorithm=algorithm, name=name, **factors)
+        return self._call(request, x, plain)
 
     def reduce(
         self,
@@ -99,8 +101,9 @@ class OrderedCalls:
             if result is not NOT_PLAIN:
                 return result
         algorithm = self._algorithm(REDUCE, "reduce", algorithm)
-        call = calls.reduce(x, root, op, out, algorithm, prescale_factor, postscale_factor, wire, name, self.rank)
-        return self._call(call, x, plain)
+        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
+        request = calls.reduce(x, out, root, op, self.rank, wire, algorithm=algorithm, name=name, **factors)
+        return self._call(request, x, plain)
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """The values of ``root``'s ``x`` on every rank. Every rank gives an array of the same dtype and shape;
@@ -111,7 +114,8 @@ class OrderedCalls:
             if result is not NOT_PLAIN:
                 return result
         algorithm = self._algorithm(BROADCAST, "broadcast", algorithm)
-        return self._call(calls.broadcast(x, root, out, algorithm, name), x, plain)
+        request = calls.broadcast(*arrays.pair(x, out), root, algorithm=algorithm, name=name)
+        return self._call(request, x, plain)
 
     def allgather(
         self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
@@ -135,8 +139,8 @@ class OrderedCalls:
         if received is None:
             exchange = self._exchange_rows(x, name)
             received = exchange[2]
-        call = calls.allgather(x, received, out, algorithm, name, self.rank, self.size)
-        return self._call(call, x, plain, exchange, None if rows is None else [int(n) for n in rows])
+        request = calls.allgather(x, out, received, self.rank, self.size, algorithm=algorithm, name=name)
+        return self._call(request, x, plain, exchange, None if rows is None else [int(n) for n in rows])
 
     def reducescatter(
         self,
@@ -160,10 +164,10 @@ class OrderedCalls:
             if result is not NOT_PLAIN:
                 return result
         algorithm = self._algorithm(REDUCESCATTER, "reducescatter", algorithm)
-        call = calls.reducescatter(
-            x, op, out, algorithm, prescale_factor, postscale_factor, wire, name, self.rank, self.size
-        )
-        return self._call(call, x, plain)
+        where = arrays.source(x), out, op, self.rank, self.size
+        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
+        request = calls.reducescatter(*where, wire, algorithm=algorithm, name=name, **factors)
+        return self._call(request, x, plain)
 
     def alltoall(
         self, x: Any, splits: Any = None, out: Any = None, algorithm: str | None = None, name: str = ""
@@ -191,8 +195,8 @@ class OrderedCalls:
         if received is None:
             exchange = self._exchange_splits(mine, sent, name)
             received = exchange[2]
-        call = calls.alltoall(x, sent, received, out, algorithm, name, self.size)
-        result = self._call(call, x, plain, exchange)
+        request = calls.alltoall(x, out, sent, received, self.size, algorithm=algorithm, name=name)
+        result = self._call(request, x, plain, exchange)
         return result if splits is None else (result, np.array(received, np.int32))
 
     def barrier(self, algorithm: str | None = None, name: str = "") -> None:
@@ -200,11 +204,12 @@ class OrderedCalls:
         plain = self._plain and algorithm is None and not name
         if plain and self._channel.plain(BARRIER, None, None, Sum, 0, 1.0, 1.0) is not NOT_PLAIN:
             return
-        self._call(calls.barrier(self._algorithm(BARRIER, "barrier", algorithm), name), None, plain)
+        algorithm = self._algorithm(BARRIER, "barrier", algorithm)
+        self._call(calls.barrier(algorithm=algorithm, name=name), None, plain)
 
     def _call(
         self,
-        call: Call,
+        request: Request,
         x: Any,
         plain: bool,
         exchange: Exchange | None = None,
@@ -212,25 +217,30 @@ class OrderedCalls:
     ) -> Any:
         """`plain`: calls like it may go the short way from now on, if the caller tells the same numbers."""
         if plain:
-            self._channel.remember(x, call.shape, call.arguments, exchange, told)
-        self._run(call.arguments)
-        return call.finish()
+            shape = request.finish.target.shape if isinstance(request.finish, calls.Written) else None
+            self._channel.remember(x, shape, request, exchange, told)
+        self._run(request)
+        return request.finish()
 
     def _exchange_rows(self, x: Any, name: str) -> Exchange:
         """Of every rank's first dimension. The shape's other dimensions are compared here, before anything of size
         moves."""
         mine = calls.with_rows(arrays.source(x))
-        sent, received = np.array([mine.shape[0]], np.int64), np.empty(self.size, np.int64)
-        call = calls.allgather(sent, [1] * self.size, received, "", name, self.rank, self.size)
-        return self._exchange(call, mine, sent, received)
+        sent, received, sign = self._numbers(mine, [mine.shape[0]])
+        ones = [1] * self.size
+        request = calls.allgather(sent, received, ones, self.rank, self.size, sign, name=name)
+        return self._exchange(request, sent, received)
 
     def _exchange_splits(self, mine: arrays.Buffer, splits: Sequence[int], name: str) -> Exchange:
-        sent, received = np.array(splits, np.int64), np.empty(self.size, np.int64)
+        sent, received, sign = self._numbers(mine, splits)
         ones = [1] * self.size
-        return self._exchange(calls.alltoall(sent, ones, ones, received, "", name, self.size), mine, sent, received)
+        request = calls.alltoall(sent, received, ones, ones, self.size, sign, name=name)
+        return self._exchange(request, sent, received)
 
-    def _exchange(self, call: Call, mine: arrays.Buffer, sent: Any, received: Any) -> Exchange:
-        signature = arrays.signature(mine.shape[1:], f"rows of {mine.label}")
-        arguments = (*call.arguments[:-2], *signature)
-        self._run(arguments)
-        return arguments, sent.tolist(), received.tolist()
+    def _numbers(self, mine: arrays.Buffer, sent: Sequence[int]) -> tuple[Any, Any, arrays.Signature]:
+        sign = arrays.signature(mine.shape[1:], f"rows of {mine.label}")
+        return np.array(sent, np.int64), np.empty(self.size, np.int64), sign
+
+    def _exchange(self, request: Request, sent: Any, received: Any) -> Exchange:
+        self._run(request)
+        return request, sent.tolist(), received.tolist()

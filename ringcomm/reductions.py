@@ -5,11 +5,10 @@ What all named collectives have in common: :mod:`ringcomm.collectives`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ringcomm import arrays, named
-from ringcomm.arrays import Buffer
 from ringcomm.handles import Handle
 from ringcomm.ops import Average, as_op, chosen_op
 from ringcomm.process_sets import ProcessSet, global_process_set
@@ -26,10 +25,10 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[Any]:
     """:func:`allreduce` in the background."""
-    item = named.allreduce(
-        process_set, *arrays.out_of_place(tensor), chosen_op(op, average), name, prescale_factor, postscale_factor
+    request = named.allreduce(
+        process_set, *arrays.pair(tensor), chosen_op(op, average), name, prescale_factor, postscale_factor
     )
-    return named.submit(process_set, item)
+    return named.submit(process_set, request)
 
 
 def allreduce(
@@ -56,16 +55,16 @@ def allreduce(
     Returns:
         A new array of the same dtype and shape.
     """
-    item = named.allreduce(
+    request = named.allreduce(
         process_set,
-        *arrays.out_of_place(tensor),
+        *arrays.pair(tensor),
         chosen_op(op, average),
         name,
         prescale_factor,
         postscale_factor,
         compression,
     )
-    return named.submit(process_set, item).wait()
+    return named.submit(process_set, request).wait()
 
 
 def allreduce_async_(
@@ -81,10 +80,10 @@ def allreduce_async_(
     handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
     if handle is not None:
         return handle
-    item = named.allreduce(
-        process_set, *arrays.in_place(tensor), chosen_op(op, average), name, prescale_factor, postscale_factor
+    request = named.allreduce(
+        process_set, *arrays.pair(tensor, tensor), chosen_op(op, average), name, prescale_factor, postscale_factor
     )
-    return named.submit_first(process_set, item, tensor, op, average, prescale_factor, postscale_factor, name)
+    return named.submit_first(process_set, request, tensor, op, average, prescale_factor, postscale_factor, name)
 
 
 def allreduce_(
@@ -101,7 +100,7 @@ def allreduce_(
 
 
 def _grouped_allreduce(
-    buffers: Callable[[Any], tuple[Buffer, Buffer]],
+    in_place: bool,
     tensors: Sequence[Any],
     average: bool | None,
     name: str | None,
@@ -116,7 +115,9 @@ def _grouped_allreduce(
         tensors,
         name,
         process_set,
-        lambda tensor, one: named.allreduce(process_set, *buffers(tensor), op, one, pre, post, wire),
+        lambda tensor, one: named.allreduce(
+            process_set, *arrays.pair(tensor, tensor if in_place else None), op, one, pre, post, wire
+        ),
     )
 
 
@@ -130,9 +131,7 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[Any]]:
     """:func:`grouped_allreduce` in the background."""
-    return _grouped_allreduce(
-        arrays.out_of_place, tensors, average, name, op, prescale_factor, postscale_factor, process_set
-    )
+    return _grouped_allreduce(False, tensors, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce(
@@ -147,7 +146,7 @@ def grouped_allreduce(
 ) -> list[Any]:
     """:func:`allreduce` of several arrays that run together, once all of them are there on every rank."""
     return _grouped_allreduce(
-        arrays.out_of_place, tensors, average, name, op, prescale_factor, postscale_factor, process_set, compression
+        False, tensors, average, name, op, prescale_factor, postscale_factor, process_set, compression
     ).wait()
 
 
@@ -161,9 +160,7 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[Any]]:
     """:func:`grouped_allreduce` in place and in the background."""
-    return _grouped_allreduce(
-        arrays.in_place, tensors, average, name, op, prescale_factor, postscale_factor, process_set
-    )
+    return _grouped_allreduce(True, tensors, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_(
@@ -189,8 +186,10 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Handle[Any]:
     """:func:`reducescatter` in the background."""
-    item = named.reducescatter(process_set, arrays.source(tensor), as_op(op), name, prescale_factor, postscale_factor)
-    return named.submit(process_set, item)
+    request = named.reducescatter(
+        process_set, arrays.source(tensor), as_op(op), name, prescale_factor, postscale_factor
+    )
+    return named.submit(process_set, request)
 
 
 def reducescatter(
@@ -207,10 +206,10 @@ def reducescatter(
     The first ``tensor.shape[0] % size`` ranks get one row more than the others. Other arguments as for
     :func:`allreduce`.
     """
-    item = named.reducescatter(
+    request = named.reducescatter(
         process_set, arrays.source(tensor), as_op(op), name, prescale_factor, postscale_factor, compression
     )
-    return named.submit(process_set, item).wait()
+    return named.submit(process_set, request).wait()
 
 
 def grouped_reducescatter_async(

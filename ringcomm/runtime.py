@@ -261,7 +261,7 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks. Before ``init`` this process stands alone: True, as in Horovod."""
+    """Whether every host has the same number of ranks. Before ``init``: True, as in Horovod."""
     return session().comm.is_homogeneous if is_initialized() else True
 
 

@@ -170,10 +170,11 @@ def _channel(link: Link, peers: Sequence[int], me: int, segment: int = 1 << 40, 
 
 
 def _run(channel: _core.Channel, collective: int, memory: npt.NDArray[np.uint8], algorithm: str = "") -> None:
-    place = memory.ctypes.data
-    channel.run(
-        collective, _BYTES, _MOVED, 0, algorithm, place, place, len(memory), None, None, 1.0, 1.0, 1, -1, "", 0, ""
+    data = memory.ctypes.data
+    request = _core.Request(
+        collective, _BYTES, None, op=_MOVED, input=data, output=data, count=len(memory), algorithm=algorithm
     )
+    channel.run(request)
 
 
 def _from_rank_0(link: Link, numbers: dict[str, float]) -> dict[str, float]:

@@ -47,9 +47,9 @@ def long_ways(monkeypatch):
     counts = collections.Counter()
 
     def counted(name, make):
-        def call(*arguments):
+        def call(*arguments, **options):
             counts[name] += 1
-            return make(*arguments)
+            return make(*arguments, **options)
 
         return call
 

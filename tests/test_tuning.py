@@ -258,10 +258,10 @@ def test_a_rule_decides_what_runs(count, size):
             {"bytes": f"4097-{1 << 19}", "algorithm": "circulant"},
         ]
     )
-    dtype, op = _core.DTYPES.index("uint8"), _core.OPS.index("sum")
+    request = _core.Request(0, _core.DTYPES.index("uint8"), count=count)
     for shared in ("off", "on"):
         config = Config(tuning_file=text, shared_memory=shared)
-        chosen = threads.run(size, lambda comm: comm._channel.choose(0, dtype, op, count), config=config)
+        chosen = threads.run(size, lambda comm: comm._channel.choose(request), config=config)
         assert len(set(chosen)) == 1
         if count <= 4096:
             assert chosen[0] == "tree"

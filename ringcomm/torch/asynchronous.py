@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ringcomm import arrays, named
+from ringcomm._core import Request
 from ringcomm.handles import Handle, InPlaceHandle
 from ringcomm.ops import Average, Sum, as_op, chosen_op
 from ringcomm.process_sets import global_process_set
@@ -25,32 +26,30 @@ Tensor = torch.Tensor
 # ---- requests --------------------------------------------------------------------------------------------------------
 def _to_reduce(
     tensor: Tensor, in_place: bool, op: Any, name: str | None, pre: float, post: float, process_set: Any
-) -> named.Item:
+) -> Request:
     require_arithmetic(tensor, op)
-    source = arrays.target(tensor) if in_place else arrays.source(tensor)
-    return named.allreduce(process_set, source, source if in_place else source.empty(), op, name, pre, post)
+    pair = arrays.pair(tensor, tensor if in_place else None)
+    return named.allreduce(process_set, *pair, op, name, pre, post)
 
 
-def _to_gather(tensor: Tensor, name: str | None, process_set: Any) -> named.Item:
+def _to_gather(tensor: Tensor, name: str | None, process_set: Any) -> Request:
     require_cpu(tensor)
     return named.allgather(process_set, arrays.source(tensor), name)
 
 
-def _to_broadcast(tensor: Tensor, in_place: bool, root_rank: int, name: str | None, process_set: Any) -> named.Item:
+def _to_broadcast(tensor: Tensor, in_place: bool, root_rank: int, name: str | None, process_set: Any) -> Request:
     require_cpu(tensor)
-    source = arrays.target(tensor) if in_place else arrays.source(tensor)
-    return named.broadcast(process_set, source, source if in_place else source.empty(), root_rank, name)
+    pair = arrays.pair(tensor, tensor if in_place else None)
+    return named.broadcast(process_set, *pair, root_rank, name)
 
 
-def _to_reducescatter(
-    tensor: Tensor, op: Any, name: str | None, pre: float, post: float, process_set: Any
-) -> named.Item:
+def _to_reducescatter(tensor: Tensor, op: Any, name: str | None, pre: float, post: float, process_set: Any) -> Request:
     require_arithmetic(tensor)
     return named.reducescatter(process_set, arrays.source(tensor), as_op(op), name, pre, post)
 
 
 def _group(
-    make: Callable[[Tensor, str | None], named.Item], tensors: Iterable[Tensor], name: str | None, process_set: Any
+    make: Callable[[Tensor, str | None], Request], tensors: Iterable[Tensor], name: str | None, process_set: Any
 ) -> Handle[list[Tensor]]:
     tensors = list(tensors)
     names = named.group_names(name, len(tensors))
@@ -68,8 +67,8 @@ def allreduce_async(
     process_set: Any = global_process_set,
 ) -> Handle[Tensor]:
     """Reduction of every rank's tensor, as a new tensor; see `allreduce`."""
-    item = _to_reduce(tensor, False, chosen_op(op, average), name, prescale_factor, postscale_factor, process_set)
-    return named.submit(process_set, item)
+    request = _to_reduce(tensor, False, chosen_op(op, average), name, prescale_factor, postscale_factor, process_set)
+    return named.submit(process_set, request)
 
 
 def allreduce_async_(
@@ -85,8 +84,8 @@ def allreduce_async_(
     handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
     if handle is not None:
         return handle
-    item = _to_reduce(tensor, True, chosen_op(op, average), name, prescale_factor, postscale_factor, process_set)
-    return named.submit_first(process_set, item, tensor, op, average, prescale_factor, postscale_factor, name)
+    request = _to_reduce(tensor, True, chosen_op(op, average), name, prescale_factor, postscale_factor, process_set)
+    return named.submit_first(process_set, request, tensor, op, average, prescale_factor, postscale_factor, name)
 
 
 def grouped_allreduce_async(
@@ -199,15 +198,18 @@ def alltoall_async(
     """Rows of the first dimension to each rank; the result is (rows received, how many from each rank)."""
     require_cpu(tensor)
     rows = splits.tolist() if isinstance(splits, torch.Tensor) else splits
-    item = named.alltoall(process_set, arrays.source(tensor), rows, name)
+    request = named.alltoall(process_set, arrays.source(tensor), rows, name)
     if not isinstance(splits, torch.Tensor):
-        return named.submit(process_set, item)
+        return named.submit(process_set, request)
 
-    def finish(operation: Any) -> tuple[Tensor, Tensor]:
-        output, received = item.finish(operation)
+    finish = request.finish
+
+    def cast(operation: Any) -> tuple[Tensor, Tensor]:
+        output, received = finish(operation)
         return output, received.to(splits.dtype)
 
-    return named.submit(process_set, item._replace(finish=finish))
+    request.finish = cast
+    return named.submit(process_set, request)
 
 
 def reducescatter_async(

@@ -54,7 +54,7 @@ class StepPlan:
         wire_index = -1 if wire is None else DTYPES[wire]
         node, self._slot = process_set.take_slot()
         self._plan: _core.Plan = self._session.engine.make_plan(
-            process_set.set_id(), name, buckets, int(op), *scales, 1, wire_index, items, node, self._slot
+            process_set.set_id(), name, buckets, int(op), *scales, wire_index, items, node, self._slot
         )
         self.begin = self._plan.begin
         self.ready = self._plan.ready

@@ -1,0 +1,57 @@
+# What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
+cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CCall "ringcomm::Call":
+        Collective collective
+        DType dtype
+        Op op
+        int root
+        string algorithm
+        const void* input
+        void* output
+        size_t count
+        vector[size_t] counts, receive_counts
+        Scale pre, post
+        optional[DType] wire
+        string name
+        uint64_t shape
+        string shape_text
+    cdef cppclass CNamed "ringcomm::Named":
+        CCall call
+        size_t row, rows
+        vector[size_t] splits
+
+
+cdef class Request:
+    cdef CNamed it
+    cdef public object finish
+    cdef public bint nameless
+
+    def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
+                 uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
+                 double pre=1, double post=1, int wire=-1, str name="", shape=None):
+        cdef CCall* call = &self.it.call
+        call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
+        call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
+        call.input, call.output, call.count = <const void*>input, <void*>output, count
+        call.pre.factor, call.post.factor = pre, post
+        if counts is not None:
+            call.counts = counts
+        if receive_counts is not None:
+            call.receive_counts = receive_counts
+        if wire >= 0:
+            call.wire = <DType>wire
+        if shape is not None:
+            call.shape, call.shape_text = shape.hash, shape.text.encode()
+        self.it.row, self.it.rows = row, rows
+        if splits is not None:
+            self.it.splits = splits
+        self.finish = finish
+
+    @property
+    def collective(self): return <int>self.it.call.collective
+
+    @property
+    def name(self): return self.it.call.name.decode()
+
+    @name.setter
+    def name(self, str name not None): self.it.call.name = name.encode()

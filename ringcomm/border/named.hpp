@@ -1,0 +1,27 @@
+// Named operations and plans (_named.pxi), in types that Cython passes.
+#pragma once
+
+#include "border/errors.hpp"
+#include "engine/engine.hpp"
+#include "engine/queue.hpp"
+#include "engine/worker.hpp"
+
+namespace ringcomm_border {
+using namespace ringcomm;
+inline bool failed(const Operation& operation) { return operation.error() != nullptr; }
+inline void check(const Operation& operation) { rethrow(operation.error()); }
+inline std::uintptr_t output_of(const Operation& operation) {
+  return reinterpret_cast<std::uintptr_t>(operation.output.get());
+}
+inline PlanBucket bucket(int dtype, std::size_t count, std::uintptr_t data) {
+  return {static_cast<DType>(dtype), count, reinterpret_cast<void*>(data)};
+}
+inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name, std::vector<PlanBucket> buckets,
+                                       int op, double pre, double post, int wire, std::size_t items,
+                                       std::shared_ptr<Node> node, int slot) {
+  std::optional<DType> on_wire;
+  if (wire >= 0) on_wire = static_cast<DType>(wire);
+  return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1}, on_wire,
+                          items, std::move(node), slot);
+}
+}  // namespace ringcomm_border

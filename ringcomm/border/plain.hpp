@@ -1,0 +1,129 @@
+// Plain calls (_plain.pxi): NumPy arrays read by their heads, and what is remembered of calls on them.
+#pragma once
+
+#include <Python.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "call/channel.hpp"
+
+namespace ringcomm_border {
+using namespace ringcomm;
+// The part of NumPy's ABI that every extension compiled against it relies on.
+struct ArrayHead {
+  PyObject_HEAD char* data;
+  int dimensions;
+  Py_ssize_t *shape, *strides;
+  PyObject *base, *descr;
+  int flags;
+};
+inline const ArrayHead* head_of(PyObject* array) { return reinterpret_cast<ArrayHead*>(array); }
+inline char* data_of(PyObject* array) { return array == Py_None ? nullptr : head_of(array)->data; }
+
+constexpr int kMostDimensions = 8, kPlain = 0x1 | 0x100, kWritable = 0x400;  // contiguous and aligned
+
+// What plain arrays of one kind have in common; or no array at all (a barrier's).
+class ArrayKind {
+ public:
+  ArrayKind() = default;
+  ArrayKind(const ArrayKind&) = delete;
+  ~ArrayKind() { Py_XDECREF(descr_); }
+  bool fits(PyObject* object, bool written) const {
+    if (Py_TYPE(object) != type_) return false;
+    if (object == Py_None) return true;
+    const ArrayHead* const array = head_of(object);
+    const int needed = written ? kPlain | kWritable : kPlain;
+    return (array->flags & needed) == needed && array->descr == descr_ && array->dimensions == dimensions_ &&
+           std::equal(shape_, shape_ + dimensions_, array->shape);
+  }
+  void forget() { type_ = nullptr; }
+  // `array` is one, or None; but of this shape.
+  void learn(PyObject* array, const std::vector<Py_ssize_t>& shape) {
+    Py_XDECREF(descr_);
+    descr_ = array == Py_None ? nullptr : head_of(array)->descr;
+    Py_XINCREF(descr_);  // so that no other can come to lie at its address
+    dimensions_ = static_cast<int>(shape.size());
+    std::copy(shape.begin(), shape.end(), shape_);
+    type_ = Py_TYPE(array);
+  }
+
+ private:
+  PyTypeObject* type_ = nullptr;
+  PyObject* descr_ = nullptr;
+  int dimensions_ = 0;
+  Py_ssize_t shape_[kMostDimensions];
+};
+
+// One kind of call. Some collectives exchange numbers first, one or as many as ranks; the call follows from what comes.
+struct CallSite {
+  ArrayKind given, result;
+  PyObject *shape = nullptr, *dtype = nullptr;  // of a new result
+  Call call, exchange;
+  bool exchanges = false;
+  std::vector<std::int64_t> told;  // by the caller: numbers that the call depends on
+  std::vector<std::int64_t> sent, expected, received;
+
+  ~CallSite() {
+    Py_XDECREF(shape);
+    Py_XDECREF(dtype);
+  }
+  void make_results(PyObject* its_shape, PyObject* its_dtype) {
+    Py_INCREF(its_shape);
+    Py_INCREF(its_dtype);
+    Py_XDECREF(std::exchange(shape, its_shape));
+    Py_XDECREF(std::exchange(dtype, its_dtype));
+  }
+  Call exchange_call() {
+    Call made = exchange;
+    made.input = sent.data();
+    made.output = received.data();
+    return made;
+  }
+  Call plain_call(PyObject* input, PyObject* output, int op, int root, double pre, double post) const {
+    Call made = call;
+    made.input = data_of(input);
+    made.output = data_of(output);
+    made.op = static_cast<Op>(op);
+    made.root = root;
+    made.pre.factor = pre;
+    made.post.factor = post;
+    return made;
+  }
+};
+
+class PlainCalls {
+ public:
+  CallSite* find(int collective, PyObject* given, const std::vector<std::int64_t>& told) {
+    for (CallSite& site : of(collective).sites) {
+      if (site.given.fits(given, false) && site.told == told) return &site;
+    }
+    return nullptr;
+  }
+  CallSite* take(int collective) {  // to be learned anew
+    Kept& kept = of(collective);
+    CallSite* const site = &kept.sites[kept.next++ % kept.sites.size()];
+    site->given.forget();
+    return site;
+  }
+
+ private:
+  struct Kept {
+    std::array<CallSite, 4> sites;
+    std::size_t next = 0;
+  };
+  Kept& of(int collective) { return kept_[static_cast<std::size_t>(collective)]; }
+  std::array<Kept, kCollectiveNames.size()> kept_;
+};
+
+inline bool plain_array(PyObject* object, PyTypeObject* type) {
+  return Py_TYPE(object) == type && (head_of(object)->flags & kPlain) == kPlain &&
+         head_of(object)->dimensions <= kMostDimensions;
+}
+inline bool head_is(PyObject* object, std::uintptr_t data, int dimensions, PyObject* descr, int flags) {
+  const ArrayHead* const array = head_of(object);
+  return reinterpret_cast<std::uintptr_t>(array->data) == data && array->dimensions == dimensions &&
+         array->descr == descr && ((array->flags ^ flags) & (kPlain | kWritable)) == 0;
+}
+}  // namespace ringcomm_border

@@ -42,6 +42,11 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         metavar="NAME[=VALUE]",
         help="set an environment variable on all ranks, or hand on this one's",
     )
+    parser.add_argument(
+        "--as-horovod",
+        action="store_true",
+        help="what the program imports as horovod is ringcomm: a script written for Horovod runs unchanged",
+    )
     parser.add_argument("-cb", "--check-build", action="store_true", help="say what this installation can do, and end")
     parser.add_argument("--verbose", action="store_true", help="say what is run, and where")
     parser.add_argument("--dry-run", action="store_true", help="only print the command line that would start the ranks")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ringcomm import shims
 from ringcomm.installed import lacks
 from ringcomm.launch.options import ACCEPTED
 
@@ -57,7 +58,8 @@ def variables(options: argparse.Namespace) -> dict[str, str]:
         found |= dict.fromkeys(INTERFACE_VARIABLES, ",".join(interfaces))
     if options.tcp:
         found |= {"FI_PROVIDER": "tcp", "UCX_TLS": "tcp,self,sm", "NCCL_IB_DISABLE": "1"}
-    return found | named_variables(options.variables)
+    found |= named_variables(options.variables)
+    return found | shims.variables({**os.environ, **found}) if options.as_horovod else found
 
 
 def interface_names(options: argparse.Namespace) -> list[str]:

@@ -1,0 +1,106 @@
+"""Programs and libraries written for Horovod, unchanged: `horovod` is ringcomm.
+
+Three ways, of which the first two change no file::
+
+    ringrun -np 2 --as-horovod python train.py
+    mpirun -n 2 python -m ringcomm.as_horovod train.py        # or: -m ringcomm.as_horovod -m package.module
+    import ringcomm.as_horovod                                # before anything imports horovod
+
+From then on ``horovod.torch``, ``horovod.common`` and ``horovod.data``, with all that is below them, are the modules of
+``ringcomm`` themselves, not copies, so ``is`` and ``isinstance`` hold between the two names. Of ``horovod`` and
+``horovod.runner`` there is ``run``. Other modules of Horovod's raise ImportError. A Horovod that is installed too is
+not used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from types import ModuleType
+
+from ringcomm import shims
+from ringcomm.run_function import run
+
+VERSION = "0.28.1"  # the Horovod whose interface this is
+_SERVED = ("torch", "common", "data")  # horovod.NAME is ringcomm.NAME, and so is what is below it
+
+logger = logging.getLogger("ringcomm")
+
+
+class _Alias(Loader):
+    """Gives a module that exists under another name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """An empty one, which `exec_module` replaces: the real one keeps its own name and spec."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(self._name)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        top, _, rest = fullname.partition(".")
+        if top != "horovod" or not rest:
+            return None
+        ours = f"ringcomm.{rest}"
+        if rest.partition(".")[0] not in _SERVED or find_spec(ours) is None:
+            names = ", ".join(f"horovod.{name}" for name in _SERVED if find_spec(f"ringcomm.{name}"))
+            raise ModuleNotFoundError(
+                f"{fullname} has no counterpart in ringcomm, which stands in for Horovod here and serves {names} and "
+                "horovod.run",
+                name=fullname,
+            )
+        return ModuleSpec(fullname, _Alias(ours), is_package=True)
+
+
+def _package(name: str) -> ModuleType:
+    """What is not in ringcomm in this form: a package with `run` and nothing else."""
+    module = ModuleType(name, "Horovod's interface, by ringcomm.")
+    module.__path__ = []
+    module.__dict__.update({"run": run, "__version__": VERSION, "__file__": __file__})
+    return module
+
+
+def _install() -> None:
+    present = sys.modules.get("horovod")
+    if present is not None and not str(getattr(present, "__file__", "")).startswith(shims.FOLDER):
+        raise ImportError(f"horovod is imported already ({present!r}): import ringcomm.as_horovod before that")
+    other = PathFinder.find_spec("horovod", [place for place in sys.path if place != shims.FOLDER])
+    if other is not None and other.origin and _first():
+        logger.warning("horovod is ringcomm in this program, and not what is installed in %s", other.origin)
+    sys.meta_path.insert(0, _Finder())
+    sys.modules["horovod"] = _package("horovod")
+    runner = _package("horovod.runner")
+    sys.modules["horovod.runner"] = sys.modules["horovod"].__dict__["runner"] = runner
+
+
+def _first() -> bool:
+    """Whether this is rank 0, so far as the launcher's variables tell."""
+    from ringcomm.launch.rank import RANK_VARIABLES, first_number
+
+    return first_number(RANK_VARIABLES) == 0
+
+
+def main() -> None:
+    """Becomes this interpreter with the same arguments, and `horovod` in front of its path."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.exit("usage: python -m ringcomm.as_horovod train.py ..., or python -m ringcomm.as_horovod -m module ...")
+    os.execve(sys.executable, [sys.executable, *arguments], {**os.environ, **shims.variables(os.environ)})
+
+
+if __name__ == "__main__":
+    main()
+else:
+    _install()

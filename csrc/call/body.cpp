@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "kernels/cast_codec.hpp"
 #include "kernels/kernels.hpp"
 #include "messages/staging.hpp"
 

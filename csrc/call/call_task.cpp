@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "base/trace.hpp"
 #include "call/body.hpp"
+#include "kernels/cast_codec.hpp"
 #include "memory/node_stage.hpp"
 
 namespace ringcomm {

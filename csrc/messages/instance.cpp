@@ -43,6 +43,23 @@ void Instance::find_extents() {
     extents_[blocks + t] = {free, count};
     free += aligned(count * context_.layout.item_size());
   }
+  make_room_for_encodings();
+}
+
+void Instance::make_room_for_encodings() {
+  const std::vector<char>& kept = context_.encodings.kept;
+  const auto capacity = [&](std::size_t b) {
+    return kept[b] && extents_[b].count > 0 ? aligned(context_.options.codec->capacity(extents_[b].count)) : 0;
+  };
+  kept_.assign(kept.size(), {});
+  std::size_t room = 0;
+  for (std::size_t b = 0; b < kept.size(); ++b) room += capacity(b);
+  encodings_.require(room);
+  std::byte* free = encodings_.data();
+  for (std::size_t b = 0; b < kept.size(); ++b) {
+    kept_[b].data = free;
+    free += capacity(b);
+  }
 }
 
 void Instance::fill() {
@@ -61,19 +78,17 @@ void Instance::fill() {
 
 void Instance::finish() {
   const RunOptions& options = context_.options;
-  for (const std::int32_t block : context_.unsettled) settle(extent(block));
+  for (const std::int32_t block : context_.encodings.unsettled) settle(block);
   if (options.post.identity()) return;
   const Extent whole = context_.layout.segment(segment_);
   if (whole.count > 0) kernels::scale(options.dtype, whole.data, whole.data, whole.count, options.post);
 }
 
-void Instance::settle(const Extent& block) {
-  if (block.count == 0) return;
-  Codec& codec = *context_.options.codec;
+void Instance::settle(std::int32_t block) {
+  if (extent(block).count == 0) return;
   Staging& staging = stages_[0].memory;  // nothing is under way any more
-  staging.require(codec.capacity(block.count));
-  const std::size_t nbytes = codec.encode(block.data, block.count, staging.data());
-  codec.decode(staging.data(), nbytes, block.data, block.count);
+  staging.require(context_.options.codec->capacity(extent(block).count));
+  encode_block(block, staging.data());
 }
 
 // Finds where the messages of a round will lie, and has memory for those that do not lie in blocks.

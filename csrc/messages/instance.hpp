@@ -22,7 +22,7 @@ struct RunContext {
   const std::byte* source;  // null: the layout holds the input already
   RunOptions options;
   Program program;
-  std::vector<std::int32_t> unsettled;  // blocks to bring to what the codec keeps of them, at the end
+  Encodings encodings;  // with a codec
 
   bool fills() const { return source || !options.pre.identity(); }  // the layout is written before the first round
 };
@@ -69,9 +69,10 @@ class Instance {
   const Extent& extent_of(std::uint32_t piece) const { return extent(context_.program.pieces[piece].block); }
 
   void find_extents();
+  void make_room_for_encodings();
   void fill();    // copies and scales the input
   void finish();  // settles and scales the result
-  void settle(const Extent& block);
+  void settle(std::int32_t block);
   void prepare(std::size_t round);
   void prepare_receive(Stage& stage, const Message& message, Incoming& incoming, std::size_t& room) const;
   void point_pieces(std::size_t round);
@@ -98,6 +99,8 @@ class Instance {
   Bytes pack(const Message& message, std::byte* to) const;
   Bytes encode(const Message& message, std::byte* to);
   Bytes encode_piece(std::uint32_t piece, std::byte* to, bool copy_twin);
+  std::size_t encode_block(std::int32_t block, std::byte* to);  // which then holds what that decodes to
+  void keep(std::int32_t block, Bytes encoded);
   void find_pieces(Stage& stage, std::uint32_t message) const;  // in an encoded message that has come
 
   const RunContext& context_;
@@ -108,11 +111,12 @@ class Instance {
   std::size_t round_ = 0;
   std::uint32_t write_ = 0;      // the next one
   std::vector<Extent> extents_;  // of all blocks and temporaries
-  Staging temporaries_, decoded_;
+  Staging temporaries_, decoded_, encodings_;
   std::array<Stage, 2> stages_;
   std::vector<Flight> sends_;
   std::size_t reading_blocks_ = 0;  // sends under way that read blocks in place
   std::vector<Bytes> encoded_;      // by sent piece of the round
+  std::vector<Bytes> kept_;         // by block, in encodings_: the last encoding of those that are sent again
 };
 
 }  // namespace ringcomm

@@ -1,6 +1,5 @@
 // A segment's phases on the timeline: rounds in which this rank reduces, and rounds in which it only sends and
 // receives.
-#include <algorithm>
 #include <string>
 
 #include "base/clock.hpp"
@@ -12,10 +11,7 @@ namespace ringcomm {
 void Instance::trace_begin() { phase_begun_ns_ = trace().enabled() ? now_ns() : 0; }
 
 bool Instance::reduces(std::size_t round) const {
-  const auto writes = context_.program.writes.begin();
-  return std::any_of(writes + program(round).first_write, writes + program(round).end_write, [](const Write& write) {
-    return write.kind == StepKind::reduce || write.kind == StepKind::combine;
-  });
+  return context_.program.computes(program(round).first_write, program(round).end_write);
 }
 
 void Instance::trace_round() {

@@ -58,8 +58,7 @@ Instance::Bytes Instance::pack(const Message& message, std::byte* to) const {
   return packed;
 }
 
-// The sender keeps what the receivers will see, decode(encode(block)), so that all ranks hold equal bits. A block that
-// goes to several peers in a round is encoded once.
+// A block that goes to several peers is encoded once.
 Instance::Bytes Instance::encode_piece(std::uint32_t piece, std::byte* to, bool copy_twin) {
   const std::uint32_t first = program(round_).first_sent_piece;
   const std::uint32_t twin = context_.program.pieces[piece].twin;
@@ -72,12 +71,31 @@ Instance::Bytes Instance::encode_piece(std::uint32_t piece, std::byte* to, bool 
     }
     return result;
   }
-  Codec& codec = *context_.options.codec;
-  const Extent& block = extent_of(piece);
-  result = {to, codec.encode(block.data, block.count, to)};
-  if (result.nbytes > codec.capacity(block.count)) throw Error(ErrorKind::internal, "a codec wrote past its capacity");
-  codec.decode(to, result.nbytes, block.data, block.count);
+  const std::int32_t block = context_.program.pieces[piece].block;
+  if (context_.encodings.again[piece]) {
+    const Bytes& kept = kept_[static_cast<std::size_t>(block)];
+    std::memcpy(to, kept.data, kept.nbytes);
+    return result = {to, kept.nbytes};
+  }
+  result = {to, encode_block(block, to)};
+  keep(block, result);
   return result;
+}
+
+std::size_t Instance::encode_block(std::int32_t block, std::byte* to) {
+  Codec& codec = *context_.options.codec;
+  const Extent& its = extent(block);
+  const std::size_t nbytes = codec.encode({context_.options.tensor, segment_, block}, its.data, its.count, to);
+  if (nbytes > codec.capacity(its.count)) throw Error(ErrorKind::internal, "a codec wrote past its capacity");
+  codec.decode(to, nbytes, its.data, its.count);
+  return nbytes;
+}
+
+void Instance::keep(std::int32_t block, Bytes encoded) {
+  const auto index = static_cast<std::size_t>(block);
+  if (!context_.encodings.kept[index]) return;
+  std::memcpy(kept_[index].data, encoded.data, encoded.nbytes);
+  kept_[index].nbytes = encoded.nbytes;
 }
 
 Instance::Bytes Instance::encode(const Message& message, std::byte* to) {

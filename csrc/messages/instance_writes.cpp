@@ -11,8 +11,7 @@ bool Instance::run_writes() {
   bool moved = false;
   for (; write_ < program(round_).end_write; ++write_) {
     const Write& write = context_.program.writes[write_];
-    const bool incoming = write.kind == StepKind::receive || write.kind == StepKind::reduce;
-    if (incoming && stage(round_).incoming[write.message].pending > 0) break;
+    if (receives(write.kind) && stage(round_).incoming[write.message].pending > 0) break;
     if (write.guarded && reading_blocks_ > 0) break;
     apply(write);
     moved = true;
@@ -34,13 +33,15 @@ void Instance::apply(const Write& write) {
     case StepKind::send:
       return;
     case StepKind::copy:
+      if (options.codec) keep(write.block, kept_[static_cast<std::size_t>(write.source)]);
       return kernels::copy(block.data, source.data, bytes_of(block));
     case StepKind::combine:
       return reduce(write, block, source.data);
     case StepKind::receive:
       if (!arrived.data) return;  // it is there already
-      if (options.codec) return options.codec->decode(arrived.data, arrived.nbytes, block.data, block.count);
-      return kernels::copy(block.data, arrived.data, arrived.nbytes);
+      if (!options.codec) return kernels::copy(block.data, arrived.data, arrived.nbytes);
+      options.codec->decode(arrived.data, arrived.nbytes, block.data, block.count);
+      return keep(write.block, arrived);
     case StepKind::reduce:
       if (!options.codec) return reduce(write, block, arrived.data);
       if (options.op != Op::adasum) {

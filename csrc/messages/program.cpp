@@ -1,5 +1,6 @@
 #include "messages/program.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "base/error.hpp"
@@ -8,9 +9,6 @@ namespace ringcomm {
 namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
-
-bool incoming(StepKind kind) { return kind == StepKind::receive || kind == StepKind::reduce; }
-bool local(StepKind kind) { return kind == StepKind::combine || kind == StepKind::copy; }
 
 // What the rounds so far did with a block. Rounds count from 1 here: the round before the first is 0, none is kNone.
 struct BlockUse {
@@ -75,14 +73,14 @@ class Compiler {
   void look_at(const Step& step) {
     const auto blocks = static_cast<std::int32_t>(blocks_.size());
     const auto known_block = [blocks](std::int32_t index) { return index >= 0 && index < blocks; };
-    const bool known_peer = local(step.kind) || (step.peer >= 0 && step.peer < schedule_.size);
-    if (!known_peer || !known_block(step.block) || (local(step.kind) && !known_block(step.source))) {
+    const bool known_peer = is_local(step.kind) || (step.peer >= 0 && step.peer < schedule_.size);
+    if (!known_peer || !known_block(step.block) || (is_local(step.kind) && !known_block(step.source))) {
       throw Error(ErrorKind::invalid, "algorithm '" + schedule_.algorithm + "', rank " +
                                           std::to_string(schedule_.rank) + ", round " + std::to_string(number_ - 1) +
                                           ": a step names a peer or block that there is not");
     }
     touch(step.block);
-    if (local(step.kind)) touch(step.source);
+    if (is_local(step.kind)) touch(step.source);
     if (step.kind == StepKind::send) block(step.block).sent = number_;
   }
 
@@ -90,7 +88,7 @@ class Compiler {
   void group(const Round& round, bool sending) {
     const std::size_t first = out_.messages.size();
     for (const Step& step : round) {
-      if (local(step.kind) || (step.kind == StepKind::send) != sending) continue;
+      if (is_local(step.kind) || (step.kind == StepKind::send) != sending) continue;
       std::uint32_t& message = sending ? peer(step.peer).send : peer(step.peer).receive;
       if (message == kNone) {
         message = static_cast<std::uint32_t>(out_.messages.size());
@@ -111,7 +109,7 @@ class Compiler {
     if (step.kind == StepKind::send) {
       Message& message = out_.messages[peer(step.peer).send];
       out_.pieces[message.last++].block = step.block;
-    } else if (incoming(step.kind)) {
+    } else if (receives(step.kind)) {
       const std::uint32_t index = peer(step.peer).receive;
       Message& message = out_.messages[index];
       const BlockUse& use = block(step.block);
@@ -127,7 +125,7 @@ class Compiler {
 
   void write(const Step& step, std::uint32_t message, std::uint32_t piece) {
     const bool guarded = block(step.block).sent == number_;
-    const std::int32_t source = local(step.kind) ? step.source : -1;
+    const std::int32_t source = is_local(step.kind) ? step.source : -1;
     out_.writes.push_back({step.kind, step.incoming_first, guarded, step.block, source, message, piece});
   }
 
@@ -153,23 +151,38 @@ void find_twins(Program& program, std::size_t blocks) {
 
 }  // namespace
 
-std::vector<std::int32_t> unsettled_blocks(const Schedule& schedule) {
-  std::vector<char> settled(static_cast<std::size_t>(schedule.blocks) + schedule.temps.size());
-  const auto of = [&](std::int32_t block) -> char& { return settled[static_cast<std::size_t>(block)]; };
-  for (const Round& round : schedule.rounds) {
-    for (const Step& step : round) {
-      if (step.kind == StepKind::send) of(step.block) = true;
+Encodings encodings_of(const Schedule& schedule, const Program& program) {
+  const std::size_t blocks = static_cast<std::size_t>(schedule.blocks) + schedule.temps.size();
+  Encodings found{std::vector<char>(program.pieces.size()), std::vector<char>(blocks), {}};
+  std::vector<char> encoded(blocks);
+  const auto index = [](std::int32_t block) { return static_cast<std::size_t>(block); };
+  for (const RoundProgram& round : program.rounds) {
+    for (std::uint32_t p = round.first_sent_piece; p < round.first_received_piece; ++p) {
+      const std::size_t block = index(program.pieces[p].block);
+      found.again[p] = encoded[block];
+      found.kept[block] |= encoded[block];
     }
-    for (const Step& step : round) {
-      if (step.kind == StepKind::send) continue;
-      of(step.block) = step.kind == StepKind::receive || (step.kind == StepKind::copy && of(step.source));
+    for (std::uint32_t p = round.first_sent_piece; p < round.first_received_piece; ++p)
+      encoded[index(program.pieces[p].block)] = true;
+    for (std::uint32_t w = round.first_write; w < round.end_write; ++w) {
+      const Write& write = program.writes[w];
+      encoded[index(write.block)] =
+          write.kind == StepKind::receive || (write.kind == StepKind::copy && encoded[index(write.source)]);
     }
   }
-  std::vector<std::int32_t> blocks;
+  for (auto write = program.writes.rbegin(); write != program.writes.rend(); ++write) {  // a copy's encoding is copied
+    if (write->kind == StepKind::copy) found.kept[index(write->source)] |= found.kept[index(write->block)];
+  }
   for (std::int32_t b = 0; b < schedule.blocks; ++b) {
-    if (!of(b)) blocks.push_back(b);
+    if (!encoded[index(b)]) found.unsettled.push_back(b);
   }
-  return blocks;
+  return found;
+}
+
+bool Program::computes(std::size_t first, std::size_t end) const {
+  return std::any_of(writes.begin() + static_cast<std::ptrdiff_t>(first),
+                     writes.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](const Write& write) { return ringcomm::computes(write.kind); });
 }
 
 Program::Program(const Schedule& schedule, bool blocks_change_first) {

@@ -47,10 +47,20 @@ class Program {
   std::vector<Message> messages;
   std::vector<Piece> pieces;
   std::vector<Write> writes;
+
+  bool computes(std::size_t first, std::size_t end) const;  // whether any of these writes does
 };
 
-// Data blocks that this rank last computed and did not send or receive since: with a lossy codec other ranks, which got
-// the value by message, may hold a coarser one.
-std::vector<std::int32_t> unsettled_blocks(const Schedule& schedule);
+// What a codec makes of a schedule. From when a block is encoded, or comes encoded, until it is computed anew, it holds
+// what its encoding decodes to, and that same encoding is what is sent of it again: all ranks that have the value then
+// have equal bits, whatever the codec would make of it a second time.
+struct Encodings {
+  std::vector<char> again;  // by piece: sent as it is encoded already
+  std::vector<char> kept;   // by block: its encoding is sent again
+  // Data blocks that this rank computed last, and did not send since: others, who got the value by message, may hold a
+  // coarser one.
+  std::vector<std::int32_t> unsettled;
+};
+Encodings encodings_of(const Schedule& schedule, const Program& program);
 
 }  // namespace ringcomm

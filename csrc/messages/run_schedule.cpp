@@ -13,12 +13,6 @@ void require(bool holds, const Schedule& schedule, const char* what) {
   if (!holds) throw Error(ErrorKind::internal, "algorithm '" + schedule.algorithm + "' cannot run: " + what);
 }
 
-bool computes(const Program& program) {
-  return std::any_of(program.writes.begin(), program.writes.end(), [](const Write& write) {
-    return write.kind == StepKind::reduce || write.kind == StepKind::combine;
-  });
-}
-
 // Whether all ranks end with the same data, which then must have the same bits.
 bool alike(Collective collective) {
   return collective == Collective::allreduce || collective == Collective::allgather ||
@@ -114,9 +108,13 @@ std::unique_ptr<Task> make_run_schedule(Transport& transport, std::shared_ptr<co
           "listed blocks are neither filled nor scaled");
   if (context.layout.even() && context.source == context.layout.segment(0).data) context.source = nullptr;
   context.program = Program(plan, context.fills());
-  if (chosen.codec && plan.size > 1 && alike(plan.collective)) context.unsettled = unsettled_blocks(plan);
-  require(size_of(chosen.dtype) == context.layout.item_size() || !(chosen.codec || computes(context.program)), plan,
-          "the layout's elements are not of the data type");
+  if (chosen.codec) {
+    context.encodings = encodings_of(plan, context.program);
+    if (plan.size == 1 || !chosen.settles || !alike(plan.collective)) context.encodings.unsettled.clear();
+  }
+  require(size_of(chosen.dtype) == context.layout.item_size() ||
+              !(chosen.codec || context.program.computes(0, context.program.writes.size())),
+          plan, "the layout's elements are not of the data type");
   return std::make_unique<RunSchedule>(std::move(context), tags, std::move(tokens));
 }
 

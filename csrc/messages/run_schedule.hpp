@@ -8,7 +8,7 @@
 
 #include "base/task.hpp"
 #include "kernels/kernels.hpp"
-#include "messages/codec.hpp"
+#include "kernels/wire_format.hpp"
 #include "schedule/layout.hpp"
 #include "schedule/schedule.hpp"
 #include "transport/transport.hpp"
@@ -30,10 +30,13 @@ class TagStream {
 struct RunOptions {
   DType dtype = DType::uint8;
   Op op = Op::sum;
-  kernels::Scale pre, post;  // applied to each segment (even layouts): before its first round, after its last
-  std::size_t window = 4;    // instances in flight
-  // Null: blocks travel as they are. What decode(encode(x)) gives must encode to the same bytes again.
-  std::shared_ptr<Codec> codec;
+  kernels::Scale pre, post;      // applied to each segment (even layouts): before its first round, after its last
+  std::size_t window = 4;        // instances in flight
+  std::shared_ptr<Codec> codec;  // null: blocks travel as they are
+  std::uint64_t tensor = 0;      // for the codec's keys
+  // Whether ranks that computed a block themselves, and sent it to nobody, keep of it what the codec would. Not where
+  // ranks encode differently; their schedule has one encoder for each value (schedule/prove.hpp).
+  bool settles = true;
   // Op::adasum: elements of the vectors that a block holds one behind the other; empty: it is one. Needs one block and
   // one segment.
   std::vector<std::size_t> parts;

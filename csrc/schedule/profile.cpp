@@ -145,8 +145,8 @@ class Builder {
     from_.next_round();
     Load load;
     for (const Step& step : round) {
-      if (step.kind == StepKind::reduce || step.kind == StepKind::combine) ++load.reduced;
-      if (step.kind == StepKind::combine || step.kind == StepKind::copy) continue;
+      if (computes(step.kind)) ++load.reduced;
+      if (is_local(step.kind)) continue;
       const int peer = peer_of(step, by);
       const bool near = host_of(peer) == host_of(rank), sends = step.kind == StepKind::send;
       ++(sends ? (near ? load.gives : load.out) : (near ? load.gets : load.in));

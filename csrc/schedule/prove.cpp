@@ -16,8 +16,6 @@ bool reduces(Collective c) {
   return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter ||
          c == Collective::barrier;
 }
-bool local(const Step& step) { return step.kind == StepKind::combine || step.kind == StepKind::copy; }
-bool joins(const Step& step) { return step.kind == StepKind::reduce || step.kind == StepKind::combine; }
 
 // ---- what a schedule says of itself
 
@@ -62,17 +60,17 @@ std::string wrong_step(const Schedule& s, const Step& step) {
   const auto missing = [&](int block) { return block < 0 || block >= all; };
   if (missing(step.block)) return "block " + to_string(step.block) + " is not one of " + to_string(all);
   const std::string block = "block " + to_string(step.block);
-  if (local(step) && missing(step.source)) {
+  if (is_local(step.kind) && missing(step.source)) {
     return block + " is made from block " + to_string(step.source) + ", not one of " + to_string(all);
   }
-  if (!local(step) && (step.peer < 0 || step.peer >= s.size)) {
+  if (!is_local(step.kind) && (step.peer < 0 || step.peer >= s.size)) {
     return block + " has peer " + to_string(step.peer) + ", not a rank";
   }
-  if (!local(step) && step.peer == s.rank) return block + " has the rank itself for a peer";
-  if (joins(step) && !reduces(s.collective)) {
+  if (!is_local(step.kind) && step.peer == s.rank) return block + " has the rank itself for a peer";
+  if (computes(step.kind) && !reduces(s.collective)) {
     return block + " is reduced, but " + std::string(name_of(s.collective)) + " has no operation";
   }
-  if (local(step) && size_class(s, step.block) != size_class(s, step.source)) {
+  if (is_local(step.kind) && size_class(s, step.block) != size_class(s, step.source)) {
     return block + " is made from block " + to_string(step.source) + ", of another size";
   }
   if (s.collective == Collective::alltoall && step.kind != StepKind::send && step.block < s.size) {
@@ -207,9 +205,9 @@ Shape shape_of(const Schedule& s, std::size_t k) {
   if (k >= s.rounds.size()) return shape;
   for (const Step& step : s.rounds[k]) {
     const bool rotation = s.symmetry == Symmetry::rotation;
-    if (joins(step)) ++shape[{-1, true}];
-    if (local(step)) continue;
-    ++shape[{rotation ? (step.peer - s.rank + s.size) % s.size : step.peer ^ s.rank, takes(step)}];
+    if (computes(step.kind)) ++shape[{-1, true}];
+    if (is_local(step.kind)) continue;
+    ++shape[{rotation ? (step.peer - s.rank + s.size) % s.size : step.peer ^ s.rank, receives(step.kind)}];
   }
   return shape;
 }
@@ -240,8 +238,8 @@ Effort effort_of(const Schedule& s, std::size_t k) {
   if (k >= s.rounds.size()) return effort;
   std::map<int, int> to, from;
   for (const Step& step : s.rounds[k]) {
-    effort.reduced += joins(step);
-    if (!local(step)) ++(takes(step) ? from : to)[step.peer];
+    effort.reduced += computes(step.kind);
+    if (!is_local(step.kind)) ++(receives(step.kind) ? from : to)[step.peer];
   }
   const auto blocks = [](const std::map<int, int>& peers) {
     std::size_t all = 0;

@@ -27,6 +27,10 @@ enum class StepKind : std::uint8_t {
   copy,     // block = source, local
 };
 
+inline bool receives(StepKind kind) { return kind == StepKind::receive || kind == StepKind::reduce; }
+inline bool computes(StepKind kind) { return kind == StepKind::reduce || kind == StepKind::combine; }
+inline bool is_local(StepKind kind) { return kind == StepKind::combine || kind == StepKind::copy; }
+
 struct Step {
   StepKind kind;
   // reduce, combine: the incoming part (source) is the first operand, because it holds the lowest rank

@@ -63,7 +63,7 @@ class Machine {
   std::vector<Message> gather(std::size_t rank, bool taken) const {
     std::vector<const Step*> steps;
     for (const Step& step : round_of(rank)) {
-      if (taken ? takes(step) : step.kind == StepKind::send) steps.push_back(&step);
+      if (taken ? receives(step.kind) : step.kind == StepKind::send) steps.push_back(&step);
     }
     std::stable_sort(steps.begin(), steps.end(), [](const Step* a, const Step* b) { return a->peer < b->peer; });
     std::vector<Message> messages;
@@ -127,7 +127,7 @@ class Machine {
       if (step.kind == StepKind::send) continue;
       auto& target = blocks[static_cast<std::size_t>(step.block)];
       Symbols::Id incoming;
-      if (takes(step)) {
+      if (receives(step.kind)) {
         Message& message = *find(ranks_[rank].in, static_cast<std::size_t>(step.peer));
         incoming = message.carried[message.used++];
       } else {

@@ -20,7 +20,6 @@ inline int size_class(const Schedule& s, int block) {
   if (s.collective == Collective::alltoall) return 0;
   return block < s.blocks ? block : s.temps[static_cast<std::size_t>(block - s.blocks)];
 }
-inline bool takes(const Step& step) { return step.kind == StepKind::receive || step.kind == StepKind::reduce; }
 
 // "rank 2, round 3": the beginning of every sentence about a place in a schedule.
 std::string place_of(std::size_t rank, std::size_t round);

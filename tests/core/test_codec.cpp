@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "check.hpp"
 #include "kernel_data.hpp"
-#include "messages/codec.hpp"
+#include "kernels/cast_codec.hpp"
 
 using namespace ringcomm;
 
@@ -36,7 +36,7 @@ void test_round_trip(Pair pair, std::size_t count, Random& random) {
   const auto codec = make_cast_codec(pair.data, pair.wire);
   Array block(pair.data, count, 3, random), wire(pair.wire, count, 1), back(pair.data, count, 5);
   CHECK(codec->capacity(count) == count * size_of(pair.wire));
-  CHECK(codec->encode(block.data(), count, wire.data()) == codec->capacity(count));
+  CHECK(codec->encode({}, block.data(), count, wire.data()) == codec->capacity(count));
   std::vector<std::uint64_t> encoded(count), decoded(count);
   for (std::size_t i = 0; i < count; ++i) {
     encoded[i] = reference::cast(pair.wire, pair.data, block.get(i));
@@ -47,7 +47,7 @@ void test_round_trip(Pair pair, std::size_t count, Random& random) {
   check_equal("decode", pair.data, back, decoded);
   // What was decoded once survives the wire unchanged: every rank can hold the owner's bits.
   Array again(pair.wire, count, 0);
-  codec->encode(back.data(), count, again.data());
+  codec->encode({}, back.data(), count, again.data());
   check_equal("encode again", pair.wire, again, encoded);
 }
 
@@ -91,8 +91,7 @@ int main() {
       for (const std::size_t count : kCounts) {
         test_round_trip(pair, count, random);
         for (const Op op : kElementOps)
-          for (const bool incoming_first : {false, true})
-            test_decode_reduce(pair, op, count, incoming_first, random);
+          for (const bool incoming_first : {false, true}) test_decode_reduce(pair, op, count, incoming_first, random);
       }
   }
   test_refusals();

@@ -1,0 +1,12 @@
+// Floating data cast to a narrower dtype on the wire: float32 or float64 as bfloat16 or float16 (or float32).
+#pragma once
+
+#include <memory>
+
+#include "kernels/wire_format.hpp"
+
+namespace ringcomm {
+
+std::unique_ptr<Codec> make_cast_codec(DType data, DType wire);
+
+}  // namespace ringcomm

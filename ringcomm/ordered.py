@@ -66,8 +66,8 @@ class OrderedCalls:
             ``out``, or a new array of x's shape and dtype.
 
         Raises:
-            TypeError: the dtype has no arithmetic. ValueError: an unknown op or algorithm, or an ``out`` that does not
-                fit.
+            TypeError: the dtype has no arithmetic.
+            ValueError: an unknown op or algorithm, or an ``out`` that does not fit.
         """
         plain = self._plain and algorithm is None and wire is None and not name
         plain = plain and type(op) is Op and op is not Adasum

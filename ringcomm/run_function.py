@@ -41,17 +41,22 @@ def run(
 
     Args:
         num_proc, np: number of ranks; np wins.
-        hosts: 'a:2,b:2'; by default all ranks run on this host. hostfile: the same from a file.
-        start_timeout: seconds in which all ranks must have started. ssh_port, ssh_identity_file: to reach other hosts.
+        hosts: 'a:2,b:2'; by default all ranks run on this host.
+        hostfile: the same from a file.
+        start_timeout: seconds in which all ranks must have started.
+        ssh_port, ssh_identity_file: to reach other hosts.
         output_filename: a folder; each rank's output is also written to rank.N/stdout and rank.N/stderr in it.
-        verbose: say what is started, and how. mpi_args: further arguments for the launcher, in one string.
-        network_interface: names that ranks may use. executable: the ranks' Python; by default this one.
+        verbose: say what is started, and how.
+        mpi_args: further arguments for the launcher, in one string.
+        network_interface: names that ranks may use.
+        executable: the ranks' Python; by default this one.
         min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, min_np, max_np, disable_cache, use_gloo,
             use_mpi: accepted; without effect.
 
     Raises:
         The exception that a rank raised, with its traceback there as ``__cause__``; of several, the first that is not
-        the consequence of another's. RuntimeError: the job failed otherwise, or the exception cannot be pickled.
+        the consequence of another's.
+        RuntimeError: the job failed otherwise, or the exception cannot be pickled.
         ValueError: arguments that contradict each other, or what cannot be pickled.
     """
     # Not needed by ranks, which should start fast.

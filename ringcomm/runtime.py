@@ -148,8 +148,8 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
             rank's own; "dynamic" is accepted (sets can always be added later).
 
     Raises:
-        ringcomm.RingcommError: ranks run different versions. ValueError: an option, a rank or a process set makes no
-        sense.
+        ringcomm.RingcommError: ranks run different versions.
+        ValueError: an option, a rank or a process set makes no sense.
     """
     global _session
     process.check_process()
@@ -278,7 +278,8 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         mark_cycles: mark each round of agreement on named operations.
 
     Raises:
-        ValueError: not initialised, or a timeline is being written already. OSError: the file cannot be written.
+        ValueError: not initialised, or a timeline is being written already.
+        OSError: the file cannot be written.
     """
     timeline.start(file_path, rank(), mark_cycles)
 

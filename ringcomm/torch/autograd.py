@@ -10,14 +10,16 @@ gradient is zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from ringcomm import arrays, named
 from ringcomm.calls import part
-from ringcomm.ops import Average, Sum
+from ringcomm.ops import Average, Sum, as_op, chosen_op
 from ringcomm.torch import asynchronous
 from ringcomm.torch.asynchronous import allgather_async, grouped_allgather_async, grouped_allreduce_async
+from ringcomm.torch.tensors import require_arithmetic
 
 Tensor = torch.Tensor
 
@@ -28,6 +30,43 @@ def _run(
     if grouped:
         return tuple(group(tensors, *arguments).wait())
     return single(tensors[0], *arguments).wait()
+
+
+class Reduction(NamedTuple):
+    """How tensors are reduced; their gradients are reduced likewise."""
+
+    op: Any
+    prescale: float
+    postscale: float
+    process_set: Any
+    wire: torch.dtype | None = None  # what they travel as
+
+    def allreduce(self, tensor: Tensor, name: str | None) -> named.Item:
+        require_arithmetic(tensor, self.op)
+        source = arrays.source(tensor)
+        return named.allreduce(
+            self.process_set, source, source.empty(), self.op, name, self.prescale, self.postscale, self.wire
+        )
+
+    def reducescatter(self, tensor: Tensor, name: str | None) -> named.Item:
+        require_arithmetic(tensor)
+        source = arrays.source(tensor)
+        return named.reducescatter(
+            self.process_set, source, as_op(self.op), name, self.prescale, self.postscale, self.wire
+        )
+
+    def run(
+        self,
+        request: Callable[[Reduction, Tensor, str | None], named.Item],
+        grouped: bool,
+        name: str | None,
+        tensors: Sequence[Tensor],
+    ) -> Any:
+        if not grouped:
+            return named.submit(self.process_set, request(self, tensors[0], name)).wait()
+        names = named.group_names(name, len(tensors))
+        items = [request(self, tensor, one) for tensor, one in zip(tensors, names, strict=True)]
+        return tuple(named.submit_group(self.process_set, items).wait())
 
 
 def _mean(gradients: Sequence[Tensor], process_set: Any) -> Any:
@@ -50,22 +89,13 @@ class Allreduce(torch.autograd.Function):
     """The gradient is reduced as the tensor was."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        grouped: bool,
-        name: str | None,
-        op: Any,
-        prescale: float,
-        postscale: float,
-        process_set: Any,
-        *tensors: Tensor,
-    ) -> Any:
-        ctx.reduction = (op, prescale, postscale, process_set)
-        return _run(grouped, asynchronous.allreduce_async, grouped_allreduce_async, tensors, None, name, *ctx.reduction)
+    def forward(ctx: Any, grouped: bool, name: str | None, reduction: Reduction, *tensors: Tensor) -> Any:
+        ctx.reduction = reduction
+        return reduction.run(Reduction.allreduce, grouped, name, tensors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return (*(None,) * 6, *grouped_allreduce_async(gradients, None, None, *ctx.reduction).wait())
+        return None, None, None, *ctx.reduction.run(Reduction.allreduce, True, None, gradients)
 
 
 class Allgather(torch.autograd.Function):
@@ -135,29 +165,11 @@ class Reducescatter(torch.autograd.Function):
     """The gradients are gathered, and scaled: by the factors given, and for a sum by the number of ranks."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        grouped: bool,
-        name: str | None,
-        op: Any,
-        process_set: Any,
-        prescale: float,
-        postscale: float,
-        *tensors: Tensor,
-    ) -> Any:
-        ctx.process_set = process_set
-        ctx.factor = prescale * postscale * (process_set.size() if op == Sum else 1)
-        result = _run(
-            grouped,
-            asynchronous.reducescatter_async,
-            asynchronous.grouped_reducescatter_async,
-            tensors,
-            name,
-            op,
-            process_set,
-            prescale,
-            postscale,
-        )
+    def forward(ctx: Any, grouped: bool, name: str | None, reduction: Reduction, *tensors: Tensor) -> Any:
+        ctx.process_set = reduction.process_set
+        size = reduction.process_set.size() if reduction.op == Sum else 1
+        ctx.factor = reduction.prescale * reduction.postscale * size
+        result = reduction.run(Reduction.reducescatter, grouped, name, tensors)
         ctx.rows = [tensor.shape[0] for tensor in tensors]
         return result
 
@@ -169,4 +181,49 @@ class Reducescatter(torch.autograd.Function):
             here = allgather_async(torch.tensor([ctx.process_set.rank()]), process_set=ctx.process_set).wait().tolist()
             size = ctx.process_set.size()
             whole = [_spread(one, rows, here, size) for one, rows in zip(whole, ctx.rows, strict=True)]
-        return (*(None,) * 6, *whole)
+        return None, None, None, *whole
+
+
+# ---- Horovod's names, with the arguments of its `apply` --------------------------------------------------------------
+def _named_as_in_horovod(name: str, function: Any, arranged: Callable[..., tuple[Any, ...]]) -> Any:
+    def apply(*arguments: Any) -> Any:
+        return function.apply(*arranged(*arguments))
+
+    return type(name, (function,), {"apply": staticmethod(apply), "__doc__": function.__doc__, "__module__": __name__})
+
+
+HorovodAllreduce = _named_as_in_horovod(
+    "HorovodAllreduce",
+    Allreduce,
+    lambda tensor, average, name, op, *how: (False, name, Reduction(chosen_op(op, average), *how), tensor),
+)
+HorovodGroupedAllreduce = _named_as_in_horovod(
+    "HorovodGroupedAllreduce",
+    Allreduce,
+    lambda average, name, op, pre, post, process_set, *tensors: (
+        *(True, name, Reduction(chosen_op(op, average), pre, post, process_set)),
+        *tensors,
+    ),
+)
+HorovodAllgather = _named_as_in_horovod(
+    "HorovodAllgather", Allgather, lambda tensor, name, process_set: (False, name, process_set, tensor)
+)
+HorovodGroupedAllgather = _named_as_in_horovod(
+    "HorovodGroupedAllgather", Allgather, lambda name, process_set, *tensors: (True, name, process_set, *tensors)
+)
+HorovodBroadcast = _named_as_in_horovod(
+    "HorovodBroadcast", Broadcast, lambda tensor, root, name, process_set: (root, name, process_set, tensor)
+)
+HorovodAlltoall = _named_as_in_horovod(
+    "HorovodAlltoall", Alltoall, lambda tensor, splits, name, process_set: (splits, name, process_set, tensor)
+)
+HorovodReducescatter = _named_as_in_horovod(
+    "HorovodReducescatter",
+    Reducescatter,
+    lambda tensor, name, op, process_set, pre, post: (False, name, Reduction(op, pre, post, process_set), tensor),
+)
+HorovodGroupedReducescatter = _named_as_in_horovod(
+    "HorovodGroupedReducescatter",
+    Reducescatter,
+    lambda name, op, process_set, pre, post, *tensors: (True, name, Reduction(op, pre, post, process_set), *tensors),
+)

@@ -1,12 +1,16 @@
-"""What gradients travel as.
+"""What tensors travel as. It means the same wherever ``compression=`` is an argument.
 
-The built-in compressors name a *wire dtype*: the core casts while it moves the data, so nothing is cast in Python. A
-compressor of your own is a class with ``compress`` and ``decompress``; it runs in Python on every tensor.
+The built-in compressors name a *wire dtype*: the core narrows what it sends from host to host, and widens it before it
+reduces, so that sums are made in the tensor's own dtype and nothing is cast in Python. Between the ranks of one host
+nothing is narrowed, for nothing is sent: they read each other's memory. (Horovod casts the tensor and reduces in half.)
+
+A compressor of your own is a class with ``compress`` and ``decompress``; it runs in Python on every tensor, and what it
+makes of the tensor is what is reduced.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -34,7 +38,8 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """float32 and float64 travel as float16. Sums past 65504 overflow: use a predivide factor, or bf16."""
+    """float32 and float64 travel as float16. What is past 65504, also a partial sum, overflows on the way: use a
+    predivide factor, or bf16."""
 
     wire = torch.float16
 
@@ -53,14 +58,17 @@ class Compression:
     bf16 = BF16Compressor
 
 
-WIDE = (torch.float32, torch.float64)  # what a wire dtype narrows
-
-
 def is_builtin(compression: Any) -> bool:
     """Whether the core does all of it: a built-in compressor, not a subclass with methods of its own."""
     return compression in (NoneCompressor, FP16Compressor, BF16Compressor)
 
 
-def wire_of(compression: Any, dtype: torch.dtype) -> torch.dtype | None:
-    """The dtype in which elements of ``dtype`` travel, or None for their own."""
-    return compression.wire if is_builtin(compression) and dtype in WIDE else None
+class Parts(NamedTuple):
+    """Who does what of a compression."""
+
+    wire: torch.dtype | None  # the core, on the way
+    compressor: Any  # Python, before and after
+
+
+def parts_of(compression: Any) -> Parts:
+    return Parts(compression.wire, NoneCompressor) if is_builtin(compression) else Parts(None, compression)

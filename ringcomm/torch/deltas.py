@@ -15,6 +15,7 @@ import torch
 from ringcomm import arrays, named
 from ringcomm.ops import Adasum
 from ringcomm.torch.agreement import require_equal
+from ringcomm.torch.compression import parts_of
 from ringcomm.torch.firing import NestedBackward
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm.torch.settings import Settings
@@ -61,14 +62,12 @@ class DeltaReducer(HookedParameters):
 
     def _reduce(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         settings = self.settings
-        pairs = [settings.compression.compress(delta) for delta in deltas]
+        wire, compressor = parts_of(settings.compression)
+        pairs = [compressor.compress(delta) for delta in deltas]
         items = []
         for slot, (tensor, _) in zip(self._slots, pairs, strict=True):
             buffer = arrays.target(tensor)
             name = f"{settings.name}.{slot.name}"
-            items.append(named.allreduce(settings.process_set, buffer, buffer, Adasum, name))
+            items.append(named.allreduce(settings.process_set, buffer, buffer, Adasum, name, wire=wire))
         reduced = named.submit_group(settings.process_set, items).wait()
-        return [
-            settings.compression.decompress(tensor, context)
-            for tensor, (_, context) in zip(reduced, pairs, strict=True)
-        ]
+        return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]

@@ -15,7 +15,7 @@ from ringcomm.torch.agreement import Agreed
 from ringcomm.torch.asynchronous import allgather_async
 from ringcomm.torch.bridge import StepPlan
 from ringcomm.torch.buckets import Bucket, assign, lay_out
-from ringcomm.torch.compression import is_builtin
+from ringcomm.torch.compression import is_builtin, parts_of
 from ringcomm.torch.named_gradients import NamedGradients
 from ringcomm.torch.settings import Settings
 from ringcomm.torch.slot import Slot
@@ -49,7 +49,6 @@ class GradientPlan:
         self._left: list[int] = []  # slots still to come, by bucket
         pre, post = settings.scales()
         self._by_name = NamedGradients(settings, sparse)
-        wire = settings.compression.wire if is_builtin(settings.compression) else None
         self._plan = StepPlan(
             settings.process_set,
             (settings.number, generation),
@@ -57,7 +56,7 @@ class GradientPlan:
             [bucket.for_plan() for bucket in self._buckets],
             settings.op,
             (pre, post),
-            wire,
+            parts_of(settings.compression).wire,
             2 * len(self.slots) + len(Flags._fields),
         )
         timeline.describe(

@@ -38,6 +38,16 @@ from ringcomm.torch.asynchronous import (
     sparse_allreduce_async,
     synchronize,
 )
+from ringcomm.torch.autograd import (  # noqa: F401
+    HorovodAllgather,
+    HorovodAllreduce,
+    HorovodAlltoall,
+    HorovodBroadcast,
+    HorovodGroupedAllgather,
+    HorovodGroupedAllreduce,
+    HorovodGroupedReducescatter,
+    HorovodReducescatter,
+)
 from ringcomm.torch.built import (
     ccl_built,
     check_extension,

@@ -8,10 +8,13 @@ from collections.abc import Set as AbstractSet
 
 import torch
 
+from ringcomm import arrays, named
 from ringcomm.ops import Sum
 from ringcomm.torch.asynchronous import allreduce_async_, sparse_allreduce_async
+from ringcomm.torch.compression import parts_of
 from ringcomm.torch.settings import Settings
 from ringcomm.torch.slot import Slot
+from ringcomm.torch.tensors import require_arithmetic
 
 
 def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
@@ -40,11 +43,16 @@ class NamedGradients:
             slot.collect = sparse_allreduce_async(gradient, name, settings.op, settings.process_set)
             return
         becomes_sparse = slot in self._sparse or gradient.is_sparse
-        tensor, context = settings.compression.compress(gradient.to_dense() if gradient.is_sparse else gradient)
-        handle = allreduce_async_(tensor, None, name, settings.op, *settings.scales(), settings.process_set)
+        wire, compressor = parts_of(settings.compression)
+        tensor, context = compressor.compress(gradient.to_dense() if gradient.is_sparse else gradient)
+        require_arithmetic(tensor)
+        item = named.allreduce(
+            settings.process_set, *arrays.in_place(tensor), settings.op, name, *settings.scales(), wire
+        )
+        handle = named.submit(settings.process_set, item)
 
         def collect() -> torch.Tensor:
-            result = settings.compression.decompress(handle.wait(), context)
+            result = compressor.decompress(handle.wait(), context)
             return result.to_sparse(slot.sparse_dim or 1) if becomes_sparse else result
 
         slot.collect = collect

@@ -20,6 +20,8 @@ from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
 from ringcomm.torch.settings import Settings
 
+MARK = "_is_distributed_by_ringcomm"  # an attribute of the classes that DistributedOptimizer makes
+
 
 class _DistributedOptimizer(torch.optim.Optimizer):
     """What DistributedOptimizer adds to an optimizer's class: its contents become a subclass of that class."""
@@ -209,7 +211,7 @@ def _subclassed(optimizer: torch.optim.Optimizer, additions: type) -> Any:
     """
     base = type(optimizer)
     own = {key: value for key, value in vars(additions).items() if key not in ("__dict__", "__weakref__")}
-    wrapped: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base}))
+    wrapped: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base, MARK: True}))
     wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items() if key != "step")
     return wrapped
 
@@ -236,24 +238,34 @@ def DistributedOptimizer(
     gradient of zeros).
 
     Args:
-        optimizer: any ``torch.optim.Optimizer``. named_parameters: usually ``model.named_parameters()``; names for
-        messages. None: numbered. compression: ``Compression.none``, ``.fp16``, ``.bf16`` (what travels), or a
-        compressor class of your own. backward_passes_per_step: gradients of so many passes add up locally before they
-        are reduced. They are not divided by it. op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the
-        ranks; or ``Adasum``, which is not of gradients: every rank takes the step on its own, and the changes of the
-        parameters are combined (`ringcomm.torch.deltas`). gradient_predivide_factor: with ``Average``, divides by this
-        before the sum, and by size / this after it. num_groups: the older name of ``groups`` as a number. groups:
-        reduce these parameters together: how many groups to make, or a list of lists of parameters. sparse_as_dense:
-        sparse gradients travel dense, and become sparse again. process_set: the ranks to reduce over; on others
-        nothing is reduced.
+        optimizer: any ``torch.optim.Optimizer`` that is not distributed already.
+        named_parameters: usually ``model.named_parameters()``; names for messages. None: numbered.
+        compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``, or a compressor class of
+            your own, whose gradients travel one by one (`ringcomm.torch.compression`).
+        backward_passes_per_step: gradients of so many passes add up locally before they are reduced. They are not
+            divided by it.
+        op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the ranks; or ``Adasum``, which is not of
+            gradients: every rank takes the step on its own, and the changes of the parameters are combined
+            (`ringcomm.torch.deltas`).
+        gradient_predivide_factor: with ``Average``, divides by this before the sum, and by size / this after it.
+        num_groups: the older name of ``groups`` as a number.
+        groups: reduce these parameters together: how many groups to make, or a list of lists of parameters.
+        sparse_as_dense: sparse gradients travel dense, and become sparse again.
+        process_set: the ranks to reduce over; on others nothing is reduced.
 
     Raises:
-        ValueError: for arguments that do not fit; for parameters that are not in CPU memory.
+        ValueError: for arguments that do not fit; for an optimizer that is distributed already; for parameters that
+            are not in CPU memory.
 
     ``step()`` and ``synchronize()`` raise MismatchError on every rank if ranks wrap different parameters.
     ``backward()`` raises AssertionError if it is called more often than ``backward_passes_per_step`` without
     ``step()`` or ``zero_grad()``.
     """
+    if getattr(optimizer, MARK, False):
+        raise ValueError(
+            f"this {type(optimizer).__name__} is distributed already: its gradients would be reduced twice. Wrap an "
+            "optimizer once, and use what DistributedOptimizer returned"
+        )
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
     if backward_passes_per_step <= 0:

@@ -26,8 +26,9 @@ def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
         A contiguous CPU tensor.
 
     Raises:
-        ValueError: before ``init()``. TypeError: a size that is no integer. RuntimeError: a negative size, or a
-            quantized dtype.
+        ValueError: before ``init()``.
+        TypeError: a size that is no integer.
+        RuntimeError: a negative size, or a quantized dtype.
     """
     node = runtime.session().comm._node
     shape = torch.empty(*(size or [()]), device="meta").shape  # refuses what torch does

@@ -24,9 +24,12 @@ class SyncBatchNorm(_BatchNorm):
     process set it is the ordinary batch normalisation.
 
     Args:
-        num_features: C of inputs of shape (N, C, ...). eps: added to the variance. momentum: of the running statistics;
-        None: their plain mean. affine: learn weight and bias. track_running_stats: keep running statistics for
-        evaluation. process_set: the ranks that share statistics; they must run the layer equally often, in one order.
+        num_features: C of inputs of shape (N, C, ...).
+        eps: added to the variance.
+        momentum: of the running statistics; None: their plain mean.
+        affine: learn weight and bias.
+        track_running_stats: keep running statistics for evaluation.
+        process_set: the ranks that share statistics; they must run the layer equally often, in one order.
 
     Raises:
         ValueError: for inputs of less than two dimensions, and if all ranks' batches together have less than two values

@@ -23,9 +23,28 @@ from ringcomm.torch.asynchronous import (
     grouped_allreduce_async_,
     synchronize,
 )
-from ringcomm.torch.compression import Compression
+from ringcomm.torch.compression import Compression, parts_of
 
 Tensor = torch.Tensor
+
+
+def _reduce(
+    function: Any,
+    grouped: bool,
+    tensors: Sequence[Tensor],
+    name: str | None,
+    compression: Any,
+    op: Any,
+    pre: float,
+    post: float,
+    process_set: Any,
+) -> list[Tensor]:
+    wire, compressor = parts_of(compression)
+    pairs = [compressor.compress(tensor) for tensor in tensors]
+    how = autograd.Reduction(op, pre, post, process_set, wire)
+    reduced = function.apply(grouped, name, how, *(sent for sent, _ in pairs))
+    results = reduced if grouped else [reduced]
+    return [compressor.decompress(one, context) for one, (_, context) in zip(results, pairs, strict=True)]
 
 
 def allreduce(
@@ -41,12 +60,15 @@ def allreduce(
     """The reduction of every rank's tensor, on every rank.
 
     Args:
-        tensor: the same shape and dtype on every rank; floating, integer or bool. average: deprecated: True for
-        ``op=Average``, False for ``op=Sum``. name: of the operation. compression: what travels: ``Compression.none``,
-        ``.fp16``, ``.bf16`` or a compressor of your own. op: ``Average`` (if None), ``Sum``, ``Min``, ``Max``,
-        ``Product`` or ``Adasum`` (of floating tensors; each is one vector, also in a group). An average of integers is
-        rounded toward zero. prescale_factor, postscale_factor: factors before and after the reduction. process_set:
-        the ranks that take part.
+        tensor: the same shape and dtype on every rank; floating, integer or bool.
+        average: deprecated: True for ``op=Average``, False for ``op=Sum``.
+        name: of the operation.
+        compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``, or a compressor of your own
+            (`ringcomm.torch.compression`).
+        op: ``Average`` (if None), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum`` (of floating tensors; each is
+            one vector, also in a group). An average of integers is rounded toward zero.
+        prescale_factor, postscale_factor: factors before and after the reduction.
+        process_set: the ranks that take part.
 
     Returns:
         A new tensor of the same shape and dtype.
@@ -54,11 +76,11 @@ def allreduce(
     Raises:
         ValueError: if both ``op`` and ``average`` are given.
     """
-    sent, context = compression.compress(tensor)
-    reduced = autograd.Allreduce.apply(
-        False, name, chosen_op(op, average), prescale_factor, postscale_factor, process_set, sent
+    scales = prescale_factor, postscale_factor
+    (result,) = _reduce(
+        autograd.Allreduce, False, [tensor], name, compression, chosen_op(op, average), *scales, process_set
     )
-    return compression.decompress(reduced, context)
+    return result
 
 
 def allreduce_(
@@ -85,11 +107,8 @@ def grouped_allreduce(
     process_set: Any = global_process_set,
 ) -> list[Tensor]:
     """`allreduce` of several tensors that travel together."""
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    reduced = autograd.Allreduce.apply(
-        True, name, chosen_op(op, average), prescale_factor, postscale_factor, process_set, *(sent for sent, _ in pairs)
-    )
-    return [compression.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+    scales = prescale_factor, postscale_factor
+    return _reduce(autograd.Allreduce, True, tensors, name, compression, chosen_op(op, average), *scales, process_set)
 
 
 def grouped_allreduce_(
@@ -112,7 +131,7 @@ def allgather(tensor: Tensor, name: str | None = None, process_set: Any = global
 
     Args:
         tensor: the same dtype and shape on every rank, but for the first dimension. Without dimensions it counts as
-        one row.
+            one row.
 
     Returns:
         A new tensor whose first dimension is the sum of all ranks'.
@@ -148,9 +167,9 @@ def alltoall(tensor: Tensor, splits: Any = None, name: str | None = None, proces
     """Sends rows of the first dimension to each rank, and joins what comes, in the order of the ranks.
 
     Args:
-        tensor: the same dtype and shape on every rank, but for the first dimension. splits: how many rows go to each
-        rank: a tensor or list of integers; rows past their sum go nowhere. None: the same number to each, which must
-            come out even.
+        tensor: the same dtype and shape on every rank, but for the first dimension.
+        splits: how many rows go to each rank: a tensor or list of integers; rows past their sum go nowhere. None: the
+            same number to each, which must come out even.
 
     Returns:
         The rows received; with ``splits`` given, also how many came from each rank (int32, or the dtype of the splits
@@ -176,9 +195,9 @@ def reducescatter(
     Returns:
         The first dimension divided by the number of ranks; where that leaves a rest, the first ranks have one row more.
     """
-    sent, context = compression.compress(tensor)
-    reduced = autograd.Reducescatter.apply(False, name, op, process_set, prescale_factor, postscale_factor, sent)
-    return compression.decompress(reduced, context)
+    scales = prescale_factor, postscale_factor
+    (result,) = _reduce(autograd.Reducescatter, False, [tensor], name, compression, op, *scales, process_set)
+    return result
 
 
 def grouped_reducescatter(
@@ -191,11 +210,8 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Tensor]:
     """`reducescatter` of several tensors that travel together."""
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    reduced = autograd.Reducescatter.apply(
-        True, name, op, process_set, prescale_factor, postscale_factor, *(sent for sent, _ in pairs)
-    )
-    return [compression.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+    scales = prescale_factor, postscale_factor
+    return _reduce(autograd.Reducescatter, True, tensors, name, compression, op, *scales, process_set)
 
 
 def barrier(process_set: Any = global_process_set) -> None:

@@ -46,6 +46,26 @@ def case_allreduce_compressed():
     close(x.grad, torch.ones(4))
 
 
+def case_horovods_names():
+    """The classes of horovod.torch.mpi_ops take its arguments in its order, and flow like the functions."""
+    ops, world, x = hvd.mpi_ops, hvd.global_process_set, variable(hvd.size(), 2)
+    scales = (1.0, 1.0)
+    pairs = (
+        (ops.HorovodAllreduce.apply(x, None, "h", hvd.Sum, *scales, world), hvd.allreduce(x, op=hvd.Sum)),
+        (ops.HorovodGroupedAllreduce.apply(None, "h", hvd.Sum, *scales, world, x)[0], hvd.allreduce(x, op=hvd.Sum)),
+        (ops.HorovodAllgather.apply(x, "h", world), hvd.allgather(x)),
+        (ops.HorovodGroupedAllgather.apply("h", world, x)[0], hvd.allgather(x)),
+        (ops.HorovodBroadcast.apply(x, 0, "h", world), hvd.broadcast(x, 0)),
+        (ops.HorovodAlltoall.apply(x, None, "h", world), hvd.alltoall(x)),
+        (ops.HorovodReducescatter.apply(x, "h", hvd.Average, world, *scales), hvd.reducescatter(x)),
+        (ops.HorovodGroupedReducescatter.apply("h", hvd.Average, world, *scales, x)[0], hvd.reducescatter(x)),
+    )
+    for theirs, ours in pairs:
+        assert torch.equal(theirs, ours)
+        gradients = [torch.autograd.grad(one.sum(), x)[0] for one in (theirs, ours)]
+        assert torch.equal(*gradients)
+
+
 def case_allgather():
     rows = [2 * r + 1 for r in range(hvd.size())]
     x = variable(rows[hvd.rank()], 2)

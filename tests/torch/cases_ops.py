@@ -242,6 +242,33 @@ def case_compression():
     assert torch.equal(hvd.allreduce(whole, compression=hvd.Compression.fp16, op=hvd.Sum), whole * hvd.size())
 
 
+def case_compression_means_one_thing():
+    """What the operations give is what the optimizer gives; on one host nothing is sent, so nothing is narrowed."""
+    x = torch.cat([torch.linspace(-1, 1, 64), torch.logspace(-12, -6, 64)]) * (hvd.rank() + 1)
+    everybody = sum(range(1, hvd.size() + 1))
+    shares = [len(part) for part in torch.tensor_split(x, hvd.size())]
+    begin = sum(shares[: hvd.rank()])
+    for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
+        parameter = torch.nn.Parameter(torch.zeros(128))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], 1.0), compression=compression, op=hvd.Sum)
+        for _ in range(4):  # watching, and in a plan
+            optimizer.zero_grad()
+            (parameter * x).sum().backward()
+            optimizer.step()
+        expected = parameter.grad
+        assert torch.equal(hvd.allreduce(x, compression=compression, op=hvd.Sum), expected)
+        assert torch.equal(hvd.grouped_allreduce([x], compression=compression, op=hvd.Sum)[0], expected)
+        for scattered in (
+            hvd.reducescatter(x, compression=compression, op=hvd.Sum),
+            hvd.grouped_reducescatter([x], compression=compression, op=hvd.Sum)[0],
+        ):
+            assert torch.equal(scattered, expected[begin : begin + len(scattered)])
+        torch.testing.assert_close(expected, x / (hvd.rank() + 1) * everybody, rtol=1e-6, atol=0)
+        y = x.clone().requires_grad_()
+        hvd.allreduce(y, compression=compression, op=hvd.Sum).backward(x)
+        assert torch.equal(y.grad, expected)
+
+
 def case_sparse():
     rank, size = hvd.rank(), hvd.size()
     dense = torch.zeros(6, 2)

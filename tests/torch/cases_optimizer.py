@@ -256,6 +256,23 @@ def case_refused_arguments():
         raise AssertionError(f"{wrong} was accepted")
 
 
+def case_wrapped_again():
+    """Refused at once, and not at the first step; also Adasum's, and a class derived from a wrapped one."""
+    for op in (hvd.Average, hvd.Adasum):
+        net = model()
+        wrapped = hvd.DistributedOptimizer(sgd(net.parameters()), op=op)
+        derived = type("Derived", (type(wrapped),), {})
+        inherited = object.__new__(derived)
+        inherited.__dict__.update(vars(wrapped))
+        for already in (wrapped, inherited):
+            try:
+                hvd.DistributedOptimizer(already, named_parameters=net.named_parameters())
+            except ValueError as error:
+                assert "distributed already" in str(error)
+            else:
+                raise AssertionError(f"wrapping a {type(already).__name__} again was accepted")
+
+
 def case_closure():
     def train(net, optimizer, batches):
         for data in batches:

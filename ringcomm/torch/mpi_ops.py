@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+from ringcomm.common.basics import HorovodBasics
+from ringcomm.common.util import (
+    ccl_built,
+    check_extension,
+    check_installed_version,
+    cuda_built,
+    ddl_built,
+    get_average_backwards_compatibility_fun,
+    gloo_built,
+    gloo_enabled,
+    gpu_available,
+    mpi_built,
+    mpi_enabled,
+    nccl_built,
+    num_rank_is_power_2,
+    rocm_built,
+)
 from ringcomm.errors import HorovodInternalError
 from ringcomm.joining import join
 from ringcomm.ops import Adasum, Average, Max, Min, Product, Sum
@@ -48,20 +65,6 @@ from ringcomm.torch.autograd import (  # noqa: F401
     HorovodGroupedReducescatter,
     HorovodReducescatter,
 )
-from ringcomm.torch.built import (
-    ccl_built,
-    check_extension,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    gpu_available,
-    mpi_built,
-    mpi_enabled,
-    nccl_built,
-    num_rank_is_power_2,
-    rocm_built,
-)
 from ringcomm.torch.compression import Compression
 from ringcomm.torch.synchronous import (
     allgather,
@@ -77,6 +80,8 @@ from ringcomm.torch.synchronous import (
     grouped_reducescatter,
     reducescatter,
 )
+
+_basics = HorovodBasics()
 
 __all__ = [
     "Adasum",
@@ -104,10 +109,12 @@ __all__ = [
     "broadcast_async_",
     "ccl_built",
     "check_extension",
+    "check_installed_version",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "get_average_backwards_compatibility_fun",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import threading
 from typing import Any
 
 import pytest
+import torch
 
 import ringcomm.torch as hvd
 from ringcomm.torch import elastic, functions, mpi_ops
@@ -142,6 +145,79 @@ def test_modules() -> None:
 
     assert ringcomm.torch.compression.Compressor and ringcomm.torch.optimizer.DistributedOptimizer
     assert ringcomm.torch.sync_batch_norm.SyncBatchNorm is hvd.SyncBatchNorm
+
+
+def test_modules_of_horovod_common() -> None:
+    """What is imported from horovod.common.* is the same object as ringcomm's own."""
+    import ringcomm
+    from ringcomm.common import basics, exceptions, process_sets, util
+
+    assert exceptions.HorovodInternalError is ringcomm.HorovodInternalError
+    assert issubclass(exceptions.HostsUpdatedInterrupt, RuntimeError)
+    assert exceptions.HostsUpdatedInterrupt(True).skip_sync
+    error = exceptions.HorovodVersionMismatchError("torch", "2", "1")
+    assert isinstance(error, ImportError) and str(error) == exceptions.get_version_mismatch_message("torch", "2", "1")
+    assert process_sets.ProcessSet is hvd.ProcessSet and process_sets.global_process_set is hvd.global_process_set
+    one = basics.HorovodBasics("path", "mpi_lib_v2")
+    for name in ("init", "rank", "is_homogeneous", "start_timeline", "nccl_built", "Average", "Adasum"):
+        assert getattr(one, name) is getattr(hvd, name) is getattr(mpi_ops._basics, name)
+    util.check_installed_version("pytorch", "0")
+    assert util.get_average_backwards_compatibility_fun(one)(None, None) is hvd.Average
+    assert util.extension_available("torch") and not util.extension_available("mxnet")
+    assert util.is_iterable([]) and not util.is_iterable(1)
+    for n in range(1, 9):
+        parts = util.split_list(list(range(7)), n)
+        assert list(itertools.chain(*parts)) == list(range(7)) and len(parts) == n
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    for name in ("allreduce", "grouped_allreduce", "allgather", "grouped_allgather", "broadcast", "alltoall"):
+        words = "".join(word.capitalize() for word in name.split("_"))
+        assert issubclass(getattr(mpi_ops, f"Horovod{words}"), torch.autograd.Function)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 64])
+def test_async_loader(ahead: int) -> None:
+    from ringcomm.data import AsyncDataLoaderMixin, BaseDataLoader
+
+    class Loader(BaseDataLoader):
+        def __init__(self, count: int, fails_at: int = -1) -> None:
+            self.count, self.fails_at = count, fails_at
+
+        def __len__(self) -> int:
+            return self.count
+
+        def _iterate(self) -> Any:
+            for batch in range(self.count):
+                if batch == self.fails_at:
+                    raise OSError("no such batch")
+                yield batch
+
+        def _process_batch(self, batch: Any) -> Any:
+            return -batch
+
+    class Ahead(AsyncDataLoaderMixin, Loader):
+        pass
+
+    threads = threading.active_count()
+    for count in (0, 1, 5, 70):
+        loader = Ahead(ahead, False, count)
+        for _epoch in range(2):
+            assert list(loader) == list(Loader(count)) == [-batch for batch in range(count)]
+    half = iter(Ahead(ahead, count=1000))
+    assert [next(half), next(half)] == [0, -1]
+    half.close()
+    failing = Ahead(async_loader_queue_size=ahead, count=9, fails_at=3)
+    got = []
+    with pytest.raises(OSError, match="no such batch"):
+        for batch in failing:
+            got.append(batch)
+    assert got == [0, -1, -2]
+    closed = Ahead(ahead, False, 1000)
+    begun = iter(closed)
+    next(begun)
+    closed.close_async_loader()
+    closed.close_async_loader()
+    assert ahead == 0 or len(list(begun)) == 0
+    assert threading.active_count() == threads, "a reader outlives its iteration"
 
 
 def test_what_is_built() -> None:

@@ -41,14 +41,14 @@ class Reduction(NamedTuple):
     process_set: Any
     wire: torch.dtype | None = None  # what they travel as
 
-    def allreduce(self, tensor: Tensor, name: str | None) -> named.Item:
+    def allreduce(self, tensor: Tensor, name: str | None) -> Any:
         require_arithmetic(tensor, self.op)
         source = arrays.source(tensor)
         return named.allreduce(
             self.process_set, source, source.empty(), self.op, name, self.prescale, self.postscale, self.wire
         )
 
-    def reducescatter(self, tensor: Tensor, name: str | None) -> named.Item:
+    def reducescatter(self, tensor: Tensor, name: str | None) -> Any:
         require_arithmetic(tensor)
         source = arrays.source(tensor)
         return named.reducescatter(
@@ -57,7 +57,7 @@ class Reduction(NamedTuple):
 
     def run(
         self,
-        request: Callable[[Reduction, Tensor, str | None], named.Item],
+        request: Callable[[Reduction, Tensor, str | None], Any],
         grouped: bool,
         name: str | None,
         tensors: Sequence[Tensor],

@@ -46,9 +46,8 @@ class NamedGradients:
         wire, compressor = parts_of(settings.compression)
         tensor, context = compressor.compress(gradient.to_dense() if gradient.is_sparse else gradient)
         require_arithmetic(tensor)
-        item = named.allreduce(
-            settings.process_set, *arrays.in_place(tensor), settings.op, name, *settings.scales(), wire
-        )
+        buffer = arrays.target(tensor)
+        item = named.allreduce(settings.process_set, buffer, buffer, settings.op, name, *settings.scales(), wire)
         handle = named.submit(settings.process_set, item)
 
         def collect() -> torch.Tensor:

@@ -1,65 +1,21 @@
-"""Which gradients travel together, and where they lie.
+"""Where gradients that travel together lie.
 
-Gradients of one dtype lie one behind the other in a *bucket*: one flat tensor that is reduced as a whole. The order
-of the buckets is the order in which backward fills them, so that the first can travel while the rest of backward
-runs.
+Gradients of one dtype lie one behind the other in a *bucket*: one flat tensor that is reduced as a whole. Which ones,
+and in which order, `ringcomm.plans.assign` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from ringcomm import _core, shared
+from ringcomm.plans import FlatBuffer
 from ringcomm.torch.tensors import DTYPES
 
 ALIGNMENT = 64  # bytes: a slice starts on a cache line of its own
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bytes at which a bucket is full. The first is small, so that something travels early."""
-
-    first_bytes: int = 1 << 20
-    bytes: int = 25 << 20
-
-
-def assign(
-    order: Sequence[int],
-    nbytes: Sequence[int],
-    dtypes: Sequence[torch.dtype],
-    groups: Sequence[Hashable | None],
-    limits: Limits,
-) -> list[list[int]]:
-    """Sorts items into buckets.
-
-    ``order`` lists the items as they become ready; ``nbytes``, ``dtypes`` and ``groups`` are indexed by item. Items
-    of one group (not None) and dtype share a bucket, which nothing else joins; the others share by dtype, up to
-    ``limits``. Buckets come in the order in which they fill up, so that none waits for one that fills later.
-    """
-    members: dict[Hashable, int] = {}
-    for item in order:
-        if groups[item] is not None:
-            key = (groups[item], dtypes[item])
-            members[key] = members.get(key, 0) + 1
-    full: list[list[int]] = []
-    waiting: dict[Hashable, list[int]] = {}
-    size: dict[Hashable, int] = {}
-    for item in order:
-        grouped = groups[item] is not None
-        key = (groups[item], dtypes[item])
-        bucket = waiting.pop(key, [])  # back in at the end: `waiting` stays in the order of the last item
-        bucket.append(item)
-        size[key] = size.get(key, 0) + nbytes[item]
-        limit = limits.bytes if full else min(limits.first_bytes, limits.bytes)
-        if (len(bucket) == members[key]) if grouped else (size[key] >= limit):
-            full.append(bucket)
-            size[key] = 0
-        else:
-            waiting[key] = bucket
-    return full + list(waiting.values())
 
 
 def allocate_flat(count: int, dtype: torch.dtype, node: _core.Node | None = None) -> torch.Tensor:
@@ -121,9 +77,8 @@ class Bucket:
     flat: torch.Tensor
     items: list[int]
 
-    def for_plan(self) -> tuple[int, int, int]:
-        """(dtype, elements, address), as the core's plans take it."""
-        return DTYPES[self.flat.dtype], self.flat.numel(), self.flat.data_ptr()
+    def for_plan(self) -> FlatBuffer:
+        return FlatBuffer(DTYPES[self.flat.dtype], self.flat.numel(), self.flat.data_ptr())
 
 
 def lay_out(

@@ -14,12 +14,11 @@ import torch
 
 from ringcomm import arrays, named
 from ringcomm.ops import Adasum
-from ringcomm.torch.agreement import require_equal
+from ringcomm.plan_agreement import require_equal
 from ringcomm.torch.compression import parts_of
-from ringcomm.torch.firing import NestedBackward
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm.torch.settings import Settings
-from ringcomm.torch.slot import Slot
+from ringcomm.torch.slot import NestedBackward, Slot
 
 
 class DeltaReducer(HookedParameters):
@@ -44,7 +43,8 @@ class DeltaReducer(HookedParameters):
         If that fails, parameters are where they were before.
         """
         self.hook_new()
-        require_equal(self._slots, self.settings.text(), f"{self.settings.name}.deltas", self.settings.process_set)
+        texts = [self.settings.text(), *(slot.watched().text for slot in self._slots)]
+        require_equal(texts, f"{self.settings.name}.deltas", self.settings.process_set)
         parameters = [slot.parameter.detach() for slot in self._slots]
         starts = [parameter.clone() for parameter in parameters]
         try:

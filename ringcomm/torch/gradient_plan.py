@@ -5,30 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
 
 import torch
 
 from ringcomm import errors, timeline
 from ringcomm.ops import Average, Sum
-from ringcomm.torch.agreement import Agreed
+from ringcomm.plan_agreement import Agreed
+from ringcomm.plans import Flags, Presence, StepPlan, assign
 from ringcomm.torch.asynchronous import allgather_async
-from ringcomm.torch.bridge import StepPlan
-from ringcomm.torch.buckets import Bucket, assign, lay_out
+from ringcomm.torch.buckets import Bucket, lay_out
 from ringcomm.torch.compression import is_builtin, parts_of
 from ringcomm.torch.named_gradients import NamedGradients
 from ringcomm.torch.settings import Settings
-from ringcomm.torch.slot import Slot
-
-
-class Flags(NamedTuple):
-    """What a rank says at the end of a step; after it, how many ranks said so."""
-
-    wants_new_plan: int
-    dropped: int  # the gradients
-    kept: int
-    changed: int  # gradients that were on their way
-    split: int  # more came to gradients that were on their way
+from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
+from ringcomm.torch.tensors import DTYPES
 
 
 class GradientPlan:
@@ -39,7 +29,7 @@ class GradientPlan:
         self.slots = list(slots)  # in the order of the plan's items
         for dead in agreed.dead_plans:
             StepPlan.bury(settings.process_set, dead)
-        sparse = set(itertools.compress(self.slots, agreed.sparse))
+        sparse = set(itertools.compress(self.slots, agreed.sparse_dims))
         self._sparse = set() if settings.sparse_as_dense else sparse
         self._buckets = self._lay_out(agreed.order)
         # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
@@ -47,17 +37,17 @@ class GradientPlan:
         self._sequence += [item for item, slot in enumerate(self.slots) if slot.place is None]
         self._members = set(self.slots)
         self._left: list[int] = []  # slots still to come, by bucket
-        pre, post = settings.scales()
+        wire = parts_of(settings.compression).wire
         self._by_name = NamedGradients(settings, sparse)
         self._plan = StepPlan(
             settings.process_set,
             (settings.number, generation),
             name,
             [bucket.for_plan() for bucket in self._buckets],
+            len(self.slots),
             settings.op,
-            (pre, post),
-            parts_of(settings.compression).wire,
-            2 * len(self.slots) + len(Flags._fields),
+            settings.scales(),
+            -1 if wire is None else DTYPES[wire],
         )
         timeline.describe(
             {
@@ -119,7 +109,7 @@ class GradientPlan:
 
     def hand_over(self, slot: Slot) -> bool:
         """Nothing more comes to this gradient in this step, so it may travel. True if there is one."""
-        slot.final = True
+        slot.hand_over()
         if slot.place is None:
             gradient = slot.gradient()
             if gradient is not None:
@@ -132,42 +122,42 @@ class GradientPlan:
             self._plan.ready(bucket)
         return had
 
-    def run(self, skip: AbstractSet[Slot], wants_new_plan: bool, dropped: bool, changed: bool = False) -> bool:
-        """Sends what is left of the step, but for `skip`, waits, and makes ``.grad`` the result unless it is `dropped`.
+    def run(self, skip: AbstractSet[Slot], mine: Flags) -> Flags:
+        """Sends what is left of the step, but for `skip`, waits, and makes ``.grad`` the result unless it is dropped.
 
-        True if some rank wants a new plan. `changed`: this rank's script has changed gradients that were on their way.
-        Items of the plan: per parameter, whether there is a gradient; per parameter, whether it is sparse; the flags.
+        `mine`: this rank's flags, but for `split`. The result: how many ranks said so.
         """
         self.begin()
-        count = len(self.slots)
-        had = bytearray(2 * count)
+        present = Presence(len(self.slots))
         for item in self._sequence:
             slot = self.slots[item]
             if slot in skip:
                 if slot.place is not None:
                     slot.place.clear()
-            elif slot.final or self.hand_over(slot):
-                had[item] = 1
-                had[count + item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
-        rests = {slot: slot.parameter.grad for slot in self.slots if slot.split and not dropped}
-        mine = Flags(wants_new_plan, dropped, not dropped, changed and not dropped, bool(rests))
+            elif slot.state >= HANDED_OVER or self.hand_over(slot):
+                present.here[item] = 1
+                present.sparse[item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
+        rests = {slot: slot.parameter.grad for slot in self.slots if slot.state == SPLIT and mine.kept}
         self.begun = False
-        ranks_with = self._plan.finish(bytes(had) + bytes(mine))
-        flags = Flags(*ranks_with[2 * count :])
+        ranks_with, ranks_with_sparse, flags = self._plan.finish(present, mine._replace(split=bool(rests)))
         # All ranks collect the same, whatever became of the step, lest a name stay in flight.
         collected = self._by_name.finish(
-            [s for i, s in enumerate(self.slots) if s.place is None and ranks_with[i] and (dropped or s not in skip)]
+            [
+                s
+                for i, s in enumerate(self.slots)
+                if s.place is None and ranks_with[i] and (mine.dropped or s not in skip)
+            ]
         )
         self._refuse(flags)
-        if not dropped:
+        if mine.kept:
             for slot, gradient in collected.items():
                 slot.parameter.grad = gradient
             for item, slot in enumerate(self.slots):
                 if slot.place is not None and slot not in skip and ranks_with[item]:
-                    slot.deliver(ranks_with[count + item] > 0)
+                    slot.deliver(ranks_with_sparse[item] > 0)
             if flags.split:
                 self._add_rests(rests)
-        return flags.wants_new_plan > 0
+        return flags
 
     def _refuse(self, flags: Flags) -> None:
         """Raises the same error on every rank for a step that has come to nothing."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from ringcomm.plans import bucket_limits
 from ringcomm.torch import loss_scaling, mpi_ops
 from ringcomm.torch.adasum_optimizer import _DistributedAdasumOptimizer
-from ringcomm.torch.bridge import bucket_limits
 from ringcomm.torch.compression import Compression
 from ringcomm.torch.deltas import DeltaReducer
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set

@@ -20,13 +20,13 @@ from collections.abc import Sequence
 import torch
 
 from ringcomm.errors import HorovodInternalError
-from ringcomm.torch.agreement import agree
-from ringcomm.torch.firing import NestedBackward
+from ringcomm.plan_agreement import agree
+from ringcomm.plans import DROPPED, KEPT
 from ringcomm.torch.gradient_plan import GradientPlan
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm.torch.named_gradients import reduce_by_name
 from ringcomm.torch.settings import Settings
-from ringcomm.torch.slot import Slot
+from ringcomm.torch.slot import HANDED_OVER, QUIET, SPLIT, NestedBackward, Slot
 
 WATCHED_STEPS = 2  # steps before hooks send anything
 
@@ -57,27 +57,27 @@ class GradientReducer(HookedParameters):
 
     # ---- during backward ---------------------------------------------------------------------------------------------
     def before_gradient(self, slot: Slot) -> None:
-        if not slot.final or slot.split:
+        if slot.state != HANDED_OVER:
             return
         if slot.parameter.grad is None:  # cleared by the script: what is on its way was not for us
             self._take_back()
         elif self._nested():
-            slot.split = slot.late = True
-            slot.parameter.grad = None
+            slot.split()
         else:
             raise AssertionError(TOO_OFTEN.format(name=slot.name))
 
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
-        if slot.final:  # the rest of it
+        if slot.state >= HANDED_OVER:  # the rest of it
             return
-        if slot.fired < 0:
-            slot.fired, self._fired = self._fired, self._fired + 1
+        if slot.state == QUIET:
+            slot.begin(self._fired)
+            self._fired += 1
         if self._nested():
-            slot.late = True
+            slot.in_parts = True
             return
         if not slot.count_pass(gradient):
             self._send_early = False
-        if slot.late:
+        if slot.in_parts:
             return
         if slot.passes > self.settings.passes:
             raise AssertionError(TOO_OFTEN.format(name=slot.name))
@@ -101,14 +101,14 @@ class GradientReducer(HookedParameters):
     def told_of_changes(self) -> None:
         """The script has changed gradients since backward."""
         self._send_early = False
-        self._changed = any(slot.final for slot in self._slots)
+        self._changed = any(slot.state >= HANDED_OVER for slot in self._slots)
 
     def _look_for_changes(self) -> None:
         for slot in self._slots:
-            if slot.fired >= 0 and not slot.split and not slot.watch.untouched(slot.gradient()):
-                if slot.final:
+            if QUIET < slot.state < SPLIT and not slot.watch.untouched(slot.gradient()):
+                if slot.state == HANDED_OVER:
                     self._changed = True
-                elif not slot.late:
+                elif not slot.in_parts:
                     self._send_early = False
         if self._changed:
             self._send_early = False
@@ -116,12 +116,12 @@ class GradientReducer(HookedParameters):
     def _take_back(self) -> None:
         """Waits for what has been sent and forgets it; gradients that have come since stay."""
         assert self._plan is not None
-        kept = {slot for slot in self._plan.slots if not slot.final}
+        kept = {slot for slot in self._plan.slots if slot.state < HANDED_OVER}
         for slot in kept:
             slot.leave_bucket()
         self._send_early = False
         try:
-            self._plan.run(kept, False, dropped=True)
+            self._plan.run(kept, DROPPED)
         finally:
             self.restart()
 
@@ -139,7 +139,8 @@ class GradientReducer(HookedParameters):
         try:
             if self._plan is not None and self._plan.usable():
                 reduced = set(self._plan.slots)
-                wants_new_plan = self._plan.run(set(), wants_new_plan, dropped=False, changed=self._changed)
+                mine = KEPT._replace(wants_new_plan=wants_new_plan, changed=self._changed)
+                wants_new_plan = self._plan.run(set(), mine).wants_new_plan > 0
             else:
                 self._plan, wants_new_plan = None, True
             if wants_new_plan:  # on all ranks, for the flag has been exchanged
@@ -155,16 +156,19 @@ class GradientReducer(HookedParameters):
         """Makes a plan for all parameters, and uses it for those not yet reduced in this step."""
         generation = self._generation + 1
         name = f"{self.settings.name}.plan{generation}"
-        agreed = agree(self._slots, self.settings.text(), name, self.settings.process_set)
+        watched = [slot.watched() for slot in self._slots]
+        agreed = agree(watched, self.settings.text(), name, self.settings.process_set)
+        for slot, dim in zip(self._slots, agreed.sparse_dims, strict=True):
+            slot.sparse_dim = slot.sparse_dim or dim
         if not agreed.complete:  # a plan must be made by all ranks; the next step asks again
             left = [slot for slot in self._slots if slot not in reduced]
-            reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse))
+            reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse_dims))
             return
         if self._plan is not None:
             self._plan.close()
         self._plan, self._generation = None, generation
         self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed)
-        self._plan.run(reduced, False, dropped=False)
+        self._plan.run(reduced, KEPT)
 
     def discard(self) -> None:
         """The gradients of this step are not wanted; what has been sent of them is waited for."""
@@ -172,7 +176,7 @@ class GradientReducer(HookedParameters):
             self._send_early = False
         try:
             if self._plan is not None and self._plan.begun and self._plan.usable():
-                self._plan.run(set(), False, dropped=True)
+                self._plan.run(set(), DROPPED)
         finally:
             self.restart()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringcomm.ops import Average
-from ringcomm.torch.buckets import Limits
+from ringcomm.plans import Limits
 
 
 @dataclass

@@ -1,14 +1,96 @@
-"""A parameter as the gradient reducer sees it."""
+"""A parameter as the gradient reducer sees it, and what a hook can know of the backward pass that called it."""
 
 from __future__ import annotations
 
+import enum
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ringcomm.torch.buckets import Slice
-from ringcomm.torch.firing import GradientWatch
+from ringcomm.plan_agreement import Watched
+from ringcomm.torch.buckets import Slice, dense_strides
+
+_BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
+
+
+def inside_nested_backward() -> bool:
+    """Whether a backward pass runs inside another one, as reentrant checkpointing does.
+
+    Then a parameter's gradient may come in several parts, each of which calls the hook, and none says that it is the
+    last. Autograd does not tell; but on the CPU both passes run on the caller's thread, so both are on its stack.
+    """
+    seen = 0
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in _BACKWARD_CODE:
+            seen += 1
+            if seen > 1:
+                return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+class NestedBackward:
+    """Answers `inside_nested_backward` once per backward pass, for walking the stack costs microseconds."""
+
+    def __init__(self) -> None:
+        self._pass_id = -1
+        self._nested = False
+
+    def __call__(self) -> bool:
+        pass_id = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else -1
+        if pass_id == -1:
+            return inside_nested_backward()
+        if pass_id != self._pass_id:
+            self._pass_id, self._nested = pass_id, inside_nested_backward()
+        return self._nested
+
+
+class GradientWatch:
+    """Tells whether a gradient was only added to since the last look, or replaced or rewritten (``zero_grad``).
+
+    Autograd adds in place, which raises the tensor's version by one; anything else leaves other traces. (Not all does:
+    ``GradScaler.unscale_`` and writes to ``.data`` leave none.)
+    """
+
+    __slots__ = ("_address", "_identity", "_version")
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._identity, self._address, self._version = 0, 0, -1
+
+    def look(self, gradient: torch.Tensor) -> None:
+        self._identity, self._version = id(gradient), gradient._version
+        self._address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
+
+    def only_added_to(self, gradient: torch.Tensor) -> bool:
+        return self._changes(gradient) == 1
+
+    def untouched(self, gradient: torch.Tensor | None) -> bool:
+        return gradient is not None and self._changes(gradient) == 0
+
+    def _changes(self, gradient: torch.Tensor) -> int:
+        """How often it was written to; -1 if it is another one."""
+        address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
+        same = (id(gradient), address) == (self._identity, self._address)
+        return gradient._version - self._version if same else -1
+
+
+class State(enum.IntEnum):
+    """How far a gradient is in this step. It only goes on, until the next step begins."""
+
+    QUIET = 0  # none has come
+    ACCUMULATING = 1
+    HANDED_OVER = 2  # it may travel, or there is none
+    SPLIT = 3  # more came after that: `.grad` is what came since
+
+
+# Bound once: looking up members of an enum costs more than comparing them, and is done for every gradient.
+QUIET, ACCUMULATING, HANDED_OVER, SPLIT = State
 
 
 class Slot:
@@ -18,11 +100,10 @@ class Slot:
         self.name = name
         self.parameter = parameter
         self.hooks: list[Any] = []
+        self.state = QUIET
         self.passes = 0  # backward passes that gave a gradient since the last reduction
         self.fired = -1  # place in the order of first gradients of this step; -1 none yet
-        self.late = False  # its gradient comes in parts: sent by synchronize() only, from now on
-        self.final = False  # handed over in this step
-        self.split = False  # it had been handed over when more of it came: `.grad` is what came since
+        self.in_parts = False  # its gradient has come so: sent by synchronize() only, from then on
         self.sparse_dim = 0  # of the sparse gradients it has had; 0: none so far
         self.watch = GradientWatch()
         # By the plan: a place in a bucket, or None for what travels by name.
@@ -34,6 +115,27 @@ class Slot:
         if gradient is not None and gradient.is_sparse:
             self.sparse_dim = gradient.sparse_dim()
         return gradient
+
+    def begin(self, fired: int) -> None:
+        """The first gradient of this step has come, as number `fired`."""
+        self.state, self.fired = ACCUMULATING, fired
+
+    def hand_over(self) -> None:
+        """Nothing more is to come in this step, or nothing has."""
+        assert self.state < HANDED_OVER
+        self.state = HANDED_OVER
+
+    def split(self) -> None:
+        """More is about to come all the same: ``.grad`` holds that alone, for what came first is on its way."""
+        assert self.state == HANDED_OVER
+        self.state, self.in_parts = SPLIT, True
+        self.parameter.grad = None
+
+    def watched(self) -> Watched:
+        """For the ranks to agree on a plan."""
+        p = self.parameter
+        text = f"{self.name}: {p.dtype} {tuple(p.shape)} strides {dense_strides(p)}"
+        return Watched(text, self.fired, self.sparse_dim)
 
     def count_pass(self, gradient: torch.Tensor) -> bool:
         """A backward pass has given it a gradient. False if what had come before was cleared, and does not count."""
@@ -81,5 +183,5 @@ class Slot:
 
     def restart(self) -> None:
         """A new step begins."""
-        self.passes, self.fired, self.final, self.split, self.collect = 0, -1, False, False, None
+        self.state, self.passes, self.fired, self.collect = QUIET, 0, -1, None
         self.watch.forget()

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ringcomm.torch.buckets import ALIGNMENT, Limits, assign, dense_strides, lay_out
+from ringcomm.plans import Limits, assign
+from ringcomm.torch.buckets import ALIGNMENT, dense_strides, lay_out
 from ringcomm.torch.compression import Compression
-from ringcomm.torch.firing import GradientWatch, NestedBackward
+from ringcomm.torch.slot import GradientWatch, NestedBackward
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 

@@ -1,0 +1,118 @@
+"""What the ranks tell each other about an optimizer's parameters before its gradients get a plan."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ringcomm import arrays, errors, named
+from ringcomm.plans import PlanId, dead_plans
+from ringcomm.process_sets import ProcessSet
+
+
+class Watched(NamedTuple):
+    """A parameter, as a rank has seen it in the step before the plan."""
+
+    text: str  # what must be equal on all ranks: name, dtype, shape
+    fired: int  # its place in the order of first gradients; -1: none came
+    sparse_dim: int  # of sparse gradients it has had; 0: none
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """The same on every rank."""
+
+    order: list[int]  # parameters in the order in which the first rank's backward made their gradients
+    sparse_dims: list[int]  # the most of any rank's
+    dead_plans: list[PlanId]  # abandoned by every rank
+    complete: bool  # every rank is here: none has joined
+
+
+class _Row(NamedTuple):
+    """A rank's part of the agreement."""
+
+    digest: int
+    fired: list[int]
+    sparse_dims: list[int]
+    dead: list[PlanId]
+
+    def packed(self) -> list[int]:
+        return [self.digest, len(self.fired), *self.fired, *self.sparse_dims, *itertools.chain(*self.dead)]
+
+    @staticmethod
+    def unpacked(numbers: list[int]) -> _Row:
+        digest, count, *rest = numbers
+        fired, dims, dead = rest[:count], rest[count : 2 * count], iter(rest[2 * count :])
+        return _Row(digest, fired, dims, list(zip(dead, dead, strict=True)))
+
+
+def _exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> list[list[int]]:
+    """Every rank's row, but those of ranks that have joined; they may be of different lengths."""
+    mine = np.array([len(row), *row], np.int64)
+    item = named.allgather(process_set, arrays.source(mine), name)
+    gathered = named.submit(process_set, item).wait().tolist()
+    rows, at = [], 0
+    while at < len(gathered):
+        end = at + 1 + gathered[at]
+        rows.append(gathered[at + 1 : end])
+        at = end
+    return rows
+
+
+def _digest(texts: Sequence[str]) -> int:
+    return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=7).digest(), "little")
+
+
+def require_equal(texts: Sequence[str], name: str, process_set: ProcessSet) -> None:
+    """Raises MismatchError on every rank (that has not joined) unless all give the same. The first text is of settings,
+    the others of parameters."""
+    rows = _exchange([_digest(texts)], name, process_set)
+    if any(other != rows[0] for other in rows):
+        raise _mismatch(texts, name, process_set)
+
+
+def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: ProcessSet) -> Agreed:
+    """Exchanges one row of numbers per rank.
+
+    ``settings`` describes what must be equal besides the parameters. Raises MismatchError on every rank if they differ.
+    """
+    texts = [settings, *(one.text for one in parameters)]
+    fired, dims = [one.fired for one in parameters], [one.sparse_dim for one in parameters]
+    mine = _Row(_digest(texts), fired, dims, dead_plans(process_set))
+    numbers = _exchange(mine.packed(), name, process_set)
+    if any(other[0] != numbers[0][0] for other in numbers):
+        raise _mismatch(texts, name, process_set)
+    rows = [_Row.unpacked(other) for other in numbers]
+    fired = rows[0].fired
+    return Agreed(
+        # Those that gave no gradient come last, the parameters of the last layers first: backward runs from there.
+        sorted(range(len(fired)), key=lambda i: (fired[i] < 0, fired[i] if fired[i] >= 0 else -i)),
+        [max(of_all) for of_all in zip(*(row.sparse_dims for row in rows), strict=True)],
+        sorted(set.intersection(*(set(row.dead) for row in rows))),
+        len(rows) == process_set.size(),
+    )
+
+
+def _mismatch(texts: Sequence[str], name: str, process_set: ProcessSet) -> errors.MismatchError:
+    """Says where the first two ranks that differ do so."""
+    mine = "\0".join(texts).encode()
+    rows = _exchange([process_set.ranks[process_set.rank()], *mine], f"{name}.details", process_set)
+    (first_rank, first), *others = ((rank, bytes(text).decode().split("\0")) for rank, *text in rows)
+    for rank, theirs in others:
+        if theirs == first:
+            continue
+        what = next(
+            ((a, b) for a, b in zip(first, theirs, strict=False) if a != b),
+            (f"{len(first) - 1} trainable parameters", f"{len(theirs) - 1} trainable parameters"),
+        )
+        return errors.MismatchError(
+            f"DistributedOptimizer: rank {first_rank} has {what[0]} where rank {rank} has {what[1]}; every rank must "
+            "wrap the same parameters, of the same names, with the same settings",
+            (first_rank, rank),
+        )
+    return errors.MismatchError("DistributedOptimizer: ranks have different parameters")

@@ -1,12 +1,22 @@
-"""What all tests share: how hypothesis looks for examples here."""
+"""What all tests share: how hypothesis looks for examples here, and the jobs of ranks that run many cases."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import mpi_case
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Machines differ in speed, and a first example compiles nothing but allocates a lot: no deadline per example.
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def jobs_end_well() -> Iterator[None]:
+    yield
+    wrong = mpi_case.close_pools()
+    assert not wrong, "\n".join(wrong)

@@ -1,12 +1,14 @@
-"""Runs a function of a test module on MPI ranks, in a job of its own with a time limit, and sees that nothing is left
-of it.
+"""Runs a function of a test module on MPI ranks, with a time limit, and sees that nothing is left of it.
 
 def program(count):                       # at the top level of the test module
     import ringcomm
     ...
 
-result = mpi_case.run(3, program, 10)     # on 3 ranks; raises if it fails
-result = mpi_case.start(3, program, 10)   # may fail: look at result.status and result.text
+result = mpi_case.run(3, program, 10)               # on 3 ranks, which run other cases too; raises if it fails
+result = mpi_case.run(3, program, 10, alone=True)   # in a job of its own: how it starts or ends is what is tested
+result = mpi_case.start(3, program, 10)             # in a job of its own that may fail: look at status and text
+
+`run` shuts ringcomm down after `program` and puts `variables` back; a program leaves no other traces in its process.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from typing import Any
 
 import psutil
 from launching import LAUNCHER, environment
+from mpi_pool import JOB, Pool
 
-JOB = "RINGCOMM_TEST_JOB"  # in the environment of every process of a job
+_pools: dict[int, Pool] = {}
 
 
 @dataclass
@@ -72,15 +75,47 @@ def start(
 
 
 def run(
-    size: int, program: Callable[..., Any], *arguments: Any, limit: float = 120, variables: dict[str, str] | None = None
+    size: int,
+    program: Callable[..., Any],
+    *arguments: Any,
+    limit: float = 120,
+    variables: dict[str, str] | None = None,
+    alone: bool = False,
 ) -> Result:
-    """As `start`, for a job that must end well."""
+    """As `start`, for what must end well."""
+    if not alone:
+        return _run_in_pool(size, program, arguments, limit, variables or {})
     result = start(size, program, *arguments, limit=limit, variables=variables)
     assert result.status == 0, (
         f"{program.__name__}{arguments} on {size} ranks ended with {result.status}\n{result.text}"
     )
     assert not result.left_behind, result.left_behind
     return result
+
+
+def _run_in_pool(
+    size: int, program: Callable[..., Any], arguments: tuple[Any, ...], limit: float, variables: dict[str, str]
+) -> Result:
+    if size not in _pools:
+        _pools[size] = Pool(size)
+    begun = time.monotonic()
+    try:
+        text = _pools[size].run(program, arguments, variables, limit)
+    except BaseException:
+        pool = _pools.pop(size)
+        _end(pool.job, pool.process)
+        pool.close()
+        raise
+    return Result(0, text, time.monotonic() - begun, [])
+
+
+def close_pools() -> list[str]:
+    """What went wrong at the ends of the jobs that ran several cases."""
+    wrong = []
+    while _pools:
+        size, pool = _pools.popitem()
+        wrong += [f"{size} ranks: {text}" for text in (pool.close(), *_end(pool.job, pool.process)) if text]
+    return wrong
 
 
 def _end(job: str, process: subprocess.Popen[str]) -> list[str]:

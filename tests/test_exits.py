@@ -177,7 +177,9 @@ def quiet(how):
 @pytest.mark.parametrize("size", [1, 3])
 def test_quiet_ends(size, how):
     # Once with MPI initialised by init(), and so finalised while Python still has objects that use it.
-    result = mpi_case.run(size, quiet, how, variables={"MPI4PY_RC_INITIALIZE": "0"} if how == "caught" else {})
+    result = mpi_case.run(
+        size, quiet, how, variables={"MPI4PY_RC_INITIALIZE": "0"} if how == "caught" else {}, alone=True
+    )
     assert "ringcomm: rank" not in result.text
 
 
@@ -202,7 +204,7 @@ def ended_early(how, sign):
 @pytest.mark.parametrize("how", ["end", "shutdown"])
 def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how, tmp_path):
     """Should others abort meanwhile: Open MPI's launcher may crash or hang over a rank that is in there."""
-    result = mpi_case.run(2, ended_early, how, str(tmp_path / "rank 1 ends"))
+    result = mpi_case.run(2, ended_early, how, str(tmp_path / "rank 1 ends"), alone=True)
     assert result.lines("0 ends") and result.lines("1 fin"), result.text
     assert result.text.index("0 ends") < result.text.index("1 finalises"), result.text
 

@@ -204,7 +204,6 @@ def before_init():
         ringcomm.size,
         ringcomm.local_rank,
         ringcomm.cross_size,
-        ringcomm.is_homogeneous,
         lambda: ringcomm.allreduce(np.ones(1)),
         ringcomm.barrier,
         ringcomm.global_process_set.size,
@@ -270,7 +269,7 @@ def no_mpi():
 
 
 def test_one_rank_without_any_mpi():
-    mpi_case.run(0, no_mpi)
+    mpi_case.run(0, no_mpi, alone=True)
 
 
 def low_thread_level():
@@ -284,4 +283,4 @@ def low_thread_level():
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_below_thread_multiple(size):
-    mpi_case.run(size, low_thread_level)
+    mpi_case.run(size, low_thread_level, alone=True)

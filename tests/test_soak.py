@@ -73,12 +73,12 @@ def held():
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_nothing_grows():
-    result = mpi_case.run(3, mixed, CALLS, SETTLED, limit=3500)
+    result = mpi_case.run(3, mixed, CALLS, SETTLED, limit=3500, alone=True)
     check(result)
 
 
 def test_nothing_grows_at_first():
-    check(mpi_case.run(3, mixed, 6000, 2000))
+    check(mpi_case.run(3, mixed, 6000, 2000, alone=True))
 
 
 def check(result):

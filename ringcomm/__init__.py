@@ -19,6 +19,10 @@ from ringcomm.algorithms import register_algorithm
 from ringcomm.collectives import (
     allgather,
     allgather_async,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
     alltoall,
     alltoall_async,
     barrier,
@@ -28,7 +32,15 @@ from ringcomm.collectives import (
     broadcast_async_,
     grouped_allgather,
     grouped_allgather_async,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
     poll,
+    reducescatter,
+    reducescatter_async,
     synchronize,
 )
 from ringcomm.communicator import Communicator
@@ -50,20 +62,6 @@ from ringcomm.handles import Handle
 from ringcomm.joining import join
 from ringcomm.ops import Adasum, Average, Max, Min, Op, Product, Sum
 from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from ringcomm.reductions import (
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    reducescatter,
-    reducescatter_async,
-)
 from ringcomm.run_function import run
 from ringcomm.runtime import (
     communicator,

@@ -1,14 +1,17 @@
-"""Named collectives on arrays: Horovod's functions, in any order, fused and checked.
+"""The named operations: Horovod's functions, defined once for arrays and for every framework's tensors.
 
 Operations of different ranks are paired by ``name``; ranks may submit them in any order. Without a name, operations of
 one kind are paired in the order in which they are submitted. Arrays are what :mod:`ringcomm.arrays` takes; results are
 new arrays of the same kind unless the function ends in an underscore (in place). The ``_async`` forms return a handle
-for :func:`poll` and :func:`synchronize`; the arrays they were given must not be touched before.
+for ``poll`` and ``synchronize``; the arrays they were given must not be touched before.
 
-All of them raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root or kind under one name:
-the job lives), ``RankLeftError`` (a rank that is needed has shut down or ended) and ``PeerLostError`` (a rank died;
-fatal); and on this rank ``ValueError`` before ``init()``, for an operation of the same name in flight, or if this rank
-is not in ``process_set``.
+``algorithm`` names what runs instead of what would be chosen: a built-in of the collective ("ring", "tree", ...),
+"two_level:ring" and so on, or "shared"; the same on every rank.
+
+All of them raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root, algorithm or kind under
+one name: the job lives), ``RankLeftError`` (a rank that is needed has shut down or ended) and ``PeerLostError`` (a rank
+died; fatal); and on this rank ``ValueError`` before ``init()``, for an operation of the same name in flight, for an
+unknown algorithm, or if this rank is not in ``process_set``.
 """
 
 from __future__ import annotations
@@ -17,96 +20,181 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringcomm import arrays, named
+from ringcomm._core import Request
 from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.reductions import NAME, Reductions, T
 
 
-# ---- allgather -------------------------------------------------------------------------------------------------------
-def allgather_async(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Handle[Any]:
-    """:func:`allgather` in the background."""
-    return named.submit(process_set, named.allgather(process_set, arrays.source(tensor), name))
+class Operations(Reductions[T]):
+    """All forms of the named operations. A binding makes one for its tensors, and its module names the methods."""
+
+    def _gather(self, tensor: T, name: str | None, process_set: ProcessSet, algorithm: str | None) -> Request:
+        self._check(tensor, None)
+        return named.allgather(process_set, arrays.source(tensor), name, algorithm)
+
+    def _broadcast(
+        self,
+        tensor: T,
+        in_place: bool,
+        root_rank: int,
+        name: str | None,
+        process_set: ProcessSet,
+        algorithm: str | None,
+    ) -> Handle[T]:
+        self._check(tensor, None)
+        pair = arrays.pair(tensor, tensor if in_place else None)
+        return named.submit(process_set, named.broadcast(process_set, *pair, root_rank, name, algorithm))
+
+    def allgather_async(
+        self,
+        tensor: T,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`allgather` in the background."""
+        return named.submit(process_set, self._gather(tensor, name, process_set, algorithm))
+
+    def allgather(
+        self,
+        tensor: T,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> T:
+        """Every rank's ``tensor``, one after the other along the first dimension, which may differ between ranks. Any
+        dtype; without dimensions it counts as one row."""
+        return self.allgather_async(tensor, name, process_set, algorithm).wait()
+
+    def grouped_allgather_async(
+        self,
+        tensors: Sequence[T],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[list[T]]:
+        """:meth:`grouped_allgather` in the background."""
+        return self._group(self._gather, tensors, name, process_set, NAME, process_set, algorithm)
+
+    def grouped_allgather(
+        self,
+        tensors: Sequence[T],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> list[T]:
+        """:meth:`allgather` of several arrays that run together."""
+        return self.grouped_allgather_async(tensors, name, process_set, algorithm).wait()
+
+    def broadcast_async(
+        self,
+        tensor: T,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`broadcast` in the background."""
+        return self._broadcast(tensor, False, root_rank, name, process_set, algorithm)
+
+    def broadcast(
+        self,
+        tensor: T,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> T:
+        """The values that ``root_rank`` (a rank of the world) gives, on every rank. Same dtype and shape everywhere;
+        any dtype."""
+        return self._broadcast(tensor, False, root_rank, name, process_set, algorithm).wait()
+
+    def broadcast_async_(
+        self,
+        tensor: T,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`broadcast` in place and in the background."""
+        return self._broadcast(tensor, True, root_rank, name, process_set, algorithm)
+
+    def broadcast_(
+        self,
+        tensor: T,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> T:
+        """:meth:`broadcast` in place; returns ``tensor``."""
+        return self._broadcast(tensor, True, root_rank, name, process_set, algorithm).wait()
+
+    def alltoall_async(
+        self,
+        tensor: T,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[tuple[T, T]]:
+        """:meth:`alltoall` in the background; the result is always the pair (array, received splits)."""
+        self._check(tensor, None)
+        return named.submit(process_set, named.alltoall(process_set, arrays.source(tensor), splits, name, algorithm))
+
+    def alltoall(
+        self,
+        tensor: T,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Any:
+        """Sends part q of ``tensor`` (along the first dimension) to rank q of the set; gives the parts received, in
+        rank order.
+
+        Args:
+            tensor: of any dtype, the same on every rank.
+            splits: rows to each rank, integers that add up to at most the first dimension; None: even parts.
+
+        Returns:
+            The array received; with ``splits``, the pair (array, rows from each rank: int32).
+        """
+        output, received = self.alltoall_async(tensor, splits, name, process_set, algorithm).wait()
+        return output if splits is None else (output, received)
+
+    def barrier(self, process_set: ProcessSet = global_process_set) -> None:
+        """Returns when every rank of the set has called it."""
+        named.submit(process_set, named.barrier(process_set)).wait()
 
 
-def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """Every rank's ``tensor``, one after the other along the first dimension, which may differ between ranks. Any
-    dtype."""
-    return allgather_async(tensor, name, process_set).wait()
-
-
-def grouped_allgather_async(
-    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle[list[Any]]:
-    """:func:`grouped_allgather` in the background."""
-    return named.grouped(
-        tensors, name, process_set, lambda tensor, one: named.allgather(process_set, arrays.source(tensor), one)
-    )
-
-
-def grouped_allgather(
-    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
-    """:func:`allgather` of several arrays that run together."""
-    return grouped_allgather_async(tensors, name, process_set).wait()
-
-
-# ---- broadcast -------------------------------------------------------------------------------------------------------
-def broadcast_async(
-    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle[Any]:
-    """:func:`broadcast` in the background."""
-    return named.submit(process_set, named.broadcast(process_set, *arrays.pair(tensor), root_rank, name))
-
-
-def broadcast(
-    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Any:
-    """The values that ``root_rank`` (a rank of the world) gives, on every rank. Same dtype and shape everywhere; any
-    dtype."""
-    return broadcast_async(tensor, root_rank, name, process_set).wait()
-
-
-def broadcast_async_(
-    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle[Any]:
-    """:func:`broadcast` in place and in the background."""
-    return named.submit(process_set, named.broadcast(process_set, *arrays.pair(tensor, tensor), root_rank, name))
-
-
-def broadcast_(
-    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Any:
-    """:func:`broadcast` in place; returns ``tensor``."""
-    return broadcast_async_(tensor, root_rank, name, process_set).wait()
-
-
-# ---- alltoall, barrier -----------------------------------------------------------------------------------------------
-def alltoall_async(
-    tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle[tuple[Any, Any]]:
-    """:func:`alltoall` in the background; the result is always the pair (array, received splits)."""
-    return named.submit(process_set, named.alltoall(process_set, arrays.source(tensor), splits, name))
-
-
-def alltoall(
-    tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Any:
-    """Sends part q of ``tensor`` (along the first dimension) to rank q of the set; gives the parts received, in rank
-    order.
-
-    Args:
-        splits: rows to each rank, integers that add up to the first dimension; None: even parts. Any dtype of
-            ``tensor``.
-
-    Returns:
-        The array received; with ``splits``, the pair (array, rows from each rank: int32).
-    """
-    output, received = alltoall_async(tensor, splits, name, process_set).wait()
-    return output if splits is None else (output, received)
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns when every rank of the set has called it."""
-    named.submit(process_set, named.barrier(process_set)).wait()
+# ---- on arrays -------------------------------------------------------------------------------------------------------
+_arrays: Operations[Any] = Operations()
+allgather = _arrays.allgather
+allgather_async = _arrays.allgather_async
+allreduce = _arrays.allreduce
+allreduce_ = _arrays.allreduce_
+allreduce_async = _arrays.allreduce_async
+allreduce_async_ = _arrays.allreduce_async_
+alltoall = _arrays.alltoall
+alltoall_async = _arrays.alltoall_async
+barrier = _arrays.barrier
+broadcast = _arrays.broadcast
+broadcast_ = _arrays.broadcast_
+broadcast_async = _arrays.broadcast_async
+broadcast_async_ = _arrays.broadcast_async_
+grouped_allgather = _arrays.grouped_allgather
+grouped_allgather_async = _arrays.grouped_allgather_async
+grouped_allreduce = _arrays.grouped_allreduce
+grouped_allreduce_ = _arrays.grouped_allreduce_
+grouped_allreduce_async = _arrays.grouped_allreduce_async
+grouped_allreduce_async_ = _arrays.grouped_allreduce_async_
+grouped_reducescatter = _arrays.grouped_reducescatter
+grouped_reducescatter_async = _arrays.grouped_reducescatter_async
+reducescatter = _arrays.reducescatter
+reducescatter_async = _arrays.reducescatter_async
 
 
 # ---- handles ---------------------------------------------------------------------------------------------------------

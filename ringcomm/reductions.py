@@ -1,253 +1,289 @@
-"""Named collectives that compute: allreduce and reducescatter.
+"""Named operations that compute: allreduce and reducescatter, defined once for arrays and every framework's tensors.
 
-What all named collectives have in common: :mod:`ringcomm.collectives`.
+What all named operations have in common: :mod:`ringcomm.collectives`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from ringcomm import arrays, named
+from ringcomm._core import Request
 from ringcomm.handles import Handle
 from ringcomm.ops import Average, as_op, chosen_op
 from ringcomm.process_sets import ProcessSet, global_process_set
 
-
-# ---- allreduce -------------------------------------------------------------------------------------------------------
-def allreduce_async(
-    tensor: Any,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle[Any]:
-    """:func:`allreduce` in the background."""
-    request = named.allreduce(
-        process_set, *arrays.pair(tensor), chosen_op(op, average), name, prescale_factor, postscale_factor
-    )
-    return named.submit(process_set, request)
+T = TypeVar("T")
+NAME = object()  # where the name of each tensor of a group belongs
 
 
-def allreduce(
-    tensor: Any,
-    average: bool | None = None,
-    name: str | None = None,
-    compression: Any = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """The reduction of every rank's ``tensor``, on every rank of ``process_set``.
+def _takes_all(tensor: Any, op: Any = None) -> None:
+    """The core says what it does not take."""
 
-    Args:
-        tensor: array of the same dtype and shape on every rank; any dtype with arithmetic (halves and bool included).
-        average: deprecated; True: ``op=Average``, False: ``op=Sum``.
-        name: pairs the operations of the ranks.
-        compression: None, or a floating dtype ("float16", "bfloat16") that wider floating data travels as.
-        op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum`` (of floating arrays).
-            Averages of integers are rounded toward zero.
-        prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
 
-    Returns:
-        A new array of the same dtype and shape.
+class Reductions(Generic[T]):
+    """Those that compute: allreduce and reducescatter. :class:`ringcomm.collectives.Operations` has all.
+
+    ``check(tensor, op)`` raises for what the binding does not take; op is None where nothing is computed.
     """
-    request = named.allreduce(
-        process_set,
-        *arrays.pair(tensor),
-        chosen_op(op, average),
-        name,
-        prescale_factor,
-        postscale_factor,
-        compression,
-    )
-    return named.submit(process_set, request).wait()
 
+    def __init__(self, check: Callable[[Any, Any], None] = _takes_all) -> None:
+        self._check = check
 
-def allreduce_async_(
-    tensor: Any,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle[Any]:
-    """:func:`allreduce` in place and in the background."""
-    handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
-    if handle is not None:
-        return handle
-    request = named.allreduce(
-        process_set, *arrays.pair(tensor, tensor), chosen_op(op, average), name, prescale_factor, postscale_factor
-    )
-    return named.submit_first(process_set, request, tensor, op, average, prescale_factor, postscale_factor, name)
+    # ---- requests ----------------------------------------------------------------------------------------------------
+    def _reduction(
+        self,
+        tensor: T,
+        in_place: bool,
+        op: Any,
+        name: str | None,
+        pre: float,
+        post: float,
+        process_set: ProcessSet,
+        algorithm: str | None,
+        wire: Any = None,
+    ) -> Request:
+        self._check(tensor, op)
+        pair = arrays.pair(tensor, tensor if in_place else None)
+        return named.allreduce(process_set, *pair, op, name, pre, post, wire, algorithm)
 
+    def _scatter(
+        self,
+        tensor: T,
+        op: Any,
+        name: str | None,
+        pre: float,
+        post: float,
+        process_set: ProcessSet,
+        algorithm: str | None,
+        wire: Any = None,
+    ) -> Request:
+        self._check(tensor, op)
+        return named.reducescatter(process_set, arrays.source(tensor), op, name, pre, post, wire, algorithm)
 
-def allreduce_(
-    tensor: Any,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """:func:`allreduce` in place; returns ``tensor``."""
-    return allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set).wait()
+    def _group(
+        self,
+        make: Callable[..., Request],
+        tensors: Iterable[T],
+        name: str | None,
+        process_set: ProcessSet,
+        *how: Any,
+    ) -> Handle[list[T]]:
+        """`how`: arguments of `make` after the tensor, with NAME where its name belongs."""
+        at = how.index(NAME)
+        return named.grouped(
+            list(tensors), name, process_set, lambda tensor, one: make(tensor, *how[:at], one, *how[at + 1 :])
+        )
 
+    # ---- allreduce ---------------------------------------------------------------------------------------------------
+    def allreduce_async(
+        self,
+        tensor: T,
+        average: bool | None = None,
+        name: str | None = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`allreduce` in the background."""
+        how = chosen_op(op, average), name, prescale_factor, postscale_factor, process_set, algorithm
+        return named.submit(process_set, self._reduction(tensor, False, *how))
 
-def _grouped_allreduce(
-    in_place: bool,
-    tensors: Sequence[Any],
-    average: bool | None,
-    name: str | None,
-    op: Any,
-    pre: float,
-    post: float,
-    process_set: ProcessSet,
-    wire: Any = None,
-) -> Handle[list[Any]]:
-    op = chosen_op(op, average)
-    return named.grouped(
-        tensors,
-        name,
-        process_set,
-        lambda tensor, one: named.allreduce(
-            process_set, *arrays.pair(tensor, tensor if in_place else None), op, one, pre, post, wire
-        ),
-    )
+    def allreduce_async_(
+        self,
+        tensor: T,
+        average: bool | None = None,
+        name: str | None = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`allreduce` in place and in the background."""
+        if algorithm is None:
+            handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
+            if handle is not None:
+                return handle
+        how = chosen_op(op, average), name, prescale_factor, postscale_factor, process_set, algorithm
+        request = self._reduction(tensor, True, *how)
+        if algorithm is not None:
+            return named.submit(process_set, request)
+        return named.submit_first(process_set, request, tensor, op, average, prescale_factor, postscale_factor, name)
 
+    def allreduce(
+        self,
+        tensor: T,
+        average: bool | None = None,
+        name: str | None = None,
+        compression: Any = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> T:
+        """The reduction of every rank's ``tensor``, on every rank of ``process_set``.
 
-def grouped_allreduce_async(
-    tensors: Sequence[Any],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle[list[Any]]:
-    """:func:`grouped_allreduce` in the background."""
-    return _grouped_allreduce(False, tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+        Args:
+            tensor: of the same dtype and shape on every rank; any dtype with arithmetic (halves and bool included).
+            average: deprecated; True: ``op=Average``, False: ``op=Sum``.
+            name: pairs the operations of the ranks.
+            compression: None, or a floating dtype ("float16", "bfloat16") that wider floating data travels as.
+            op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum`` (of floating arrays).
+                Averages of integers are rounded toward zero.
+            prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
+            process_set: the ranks that take part.
+            algorithm: what runs; None: chosen (see the module's text).
 
+        Returns:
+            A new array of the same dtype and shape.
 
-def grouped_allreduce(
-    tensors: Sequence[Any],
-    average: bool | None = None,
-    name: str | None = None,
-    compression: Any = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[Any]:
-    """:func:`allreduce` of several arrays that run together, once all of them are there on every rank."""
-    return _grouped_allreduce(
-        False, tensors, average, name, op, prescale_factor, postscale_factor, process_set, compression
-    ).wait()
+        Raises:
+            UnsupportedError: (a TypeError and ValueError) the dtype has no such reduction.
+            ValueError: both ``op`` and ``average``, or an unknown op or algorithm.
+        """
+        how = chosen_op(op, average), name, prescale_factor, postscale_factor, process_set, algorithm, compression
+        return named.submit(process_set, self._reduction(tensor, False, *how)).wait()
 
+    def allreduce_(
+        self,
+        tensor: T,
+        average: bool | None = None,
+        name: str | None = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> T:
+        """:meth:`allreduce` in place; returns ``tensor``."""
+        how = average, name, op, prescale_factor, postscale_factor, process_set, algorithm
+        return self.allreduce_async_(tensor, *how).wait()
 
-def grouped_allreduce_async_(
-    tensors: Sequence[Any],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Handle[list[Any]]:
-    """:func:`grouped_allreduce` in place and in the background."""
-    return _grouped_allreduce(True, tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+    def grouped_allreduce_async(
+        self,
+        tensors: Sequence[T],
+        average: bool | None = None,
+        name: str | None = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[list[T]]:
+        """:meth:`grouped_allreduce` in the background."""
+        how = chosen_op(op, average), NAME, prescale_factor, postscale_factor, process_set, algorithm
+        return self._group(self._reduction, tensors, name, process_set, False, *how)
 
+    def grouped_allreduce_async_(
+        self,
+        tensors: Sequence[T],
+        average: bool | None = None,
+        name: str | None = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[list[T]]:
+        """:meth:`grouped_allreduce` in place and in the background."""
+        how = chosen_op(op, average), NAME, prescale_factor, postscale_factor, process_set, algorithm
+        return self._group(self._reduction, tensors, name, process_set, True, *how)
 
-def grouped_allreduce_(
-    tensors: Sequence[Any],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[Any]:
-    """:func:`grouped_allreduce` in place; returns the arrays."""
-    return grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set).wait()
+    def grouped_allreduce(
+        self,
+        tensors: Sequence[T],
+        average: bool | None = None,
+        name: str | None = None,
+        compression: Any = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> list[T]:
+        """:meth:`allreduce` of several arrays that run together, once all of them are there on every rank."""
+        how = chosen_op(op, average), NAME, prescale_factor, postscale_factor, process_set, algorithm, compression
+        return self._group(self._reduction, tensors, name, process_set, False, *how).wait()
 
+    def grouped_allreduce_(
+        self,
+        tensors: Sequence[T],
+        average: bool | None = None,
+        name: str | None = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> list[T]:
+        """:meth:`grouped_allreduce` in place; returns the arrays."""
+        how = average, name, op, prescale_factor, postscale_factor, process_set, algorithm
+        return self.grouped_allreduce_async_(tensors, *how).wait()
 
-# ---- reducescatter ---------------------------------------------------------------------------------------------------
-def reducescatter_async(
-    tensor: Any,
-    name: str | None = None,
-    op: Any = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Handle[Any]:
-    """:func:`reducescatter` in the background."""
-    request = named.reducescatter(
-        process_set, arrays.source(tensor), as_op(op), name, prescale_factor, postscale_factor
-    )
-    return named.submit(process_set, request)
+    # ---- reducescatter -----------------------------------------------------------------------------------------------
+    def reducescatter_async(
+        self,
+        tensor: T,
+        name: str | None = None,
+        op: Any = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`reducescatter` in the background."""
+        how = as_op(op), name, prescale_factor, postscale_factor, process_set, algorithm
+        return named.submit(process_set, self._scatter(tensor, *how))
 
+    def reducescatter(
+        self,
+        tensor: T,
+        name: str | None = None,
+        compression: Any = None,
+        op: Any = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        algorithm: str | None = None,
+    ) -> T:
+        """The reduction of every rank's ``tensor``, cut along the first dimension: rank r of the set gets part r.
 
-def reducescatter(
-    tensor: Any,
-    name: str | None = None,
-    compression: Any = None,
-    op: Any = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Any:
-    """The reduction of every rank's ``tensor``, cut along the first dimension: rank r of the set gets part r.
+        The first ``tensor.shape[0] % size`` ranks get one row more than the others. Other arguments as for
+        :meth:`allreduce`.
+        """
+        how = as_op(op), name, prescale_factor, postscale_factor, process_set, algorithm, compression
+        return named.submit(process_set, self._scatter(tensor, *how)).wait()
 
-    The first ``tensor.shape[0] % size`` ranks get one row more than the others. Other arguments as for
-    :func:`allreduce`.
-    """
-    request = named.reducescatter(
-        process_set, arrays.source(tensor), as_op(op), name, prescale_factor, postscale_factor, compression
-    )
-    return named.submit(process_set, request).wait()
+    def grouped_reducescatter_async(
+        self,
+        tensors: Sequence[T],
+        name: str | None = None,
+        op: Any = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        algorithm: str | None = None,
+    ) -> Handle[list[T]]:
+        """:meth:`grouped_reducescatter` in the background."""
+        how = as_op(op), NAME, prescale_factor, postscale_factor, process_set, algorithm
+        return self._group(self._scatter, tensors, name, process_set, *how)
 
-
-def grouped_reducescatter_async(
-    tensors: Sequence[Any],
-    name: str | None = None,
-    op: Any = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Handle[list[Any]]:
-    """:func:`grouped_reducescatter` in the background."""
-    op = as_op(op)
-    return named.grouped(
-        tensors,
-        name,
-        process_set,
-        lambda tensor, one: named.reducescatter(
-            process_set, arrays.source(tensor), op, one, prescale_factor, postscale_factor
-        ),
-    )
-
-
-def grouped_reducescatter(
-    tensors: Sequence[Any],
-    name: str | None = None,
-    compression: Any = None,
-    op: Any = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> list[Any]:
-    """:func:`reducescatter` of several arrays that run together."""
-    op = as_op(op)
-    return named.grouped(
-        tensors,
-        name,
-        process_set,
-        lambda tensor, one: named.reducescatter(
-            process_set, arrays.source(tensor), op, one, prescale_factor, postscale_factor, compression
-        ),
-    ).wait()
+    def grouped_reducescatter(
+        self,
+        tensors: Sequence[T],
+        name: str | None = None,
+        compression: Any = None,
+        op: Any = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        algorithm: str | None = None,
+    ) -> list[T]:
+        """:meth:`reducescatter` of several arrays that run together."""
+        how = as_op(op), NAME, prescale_factor, postscale_factor, process_set, algorithm, compression
+        return self._group(self._scatter, tensors, name, process_set, *how).wait()

@@ -8,122 +8,66 @@ autograd does not see that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ringcomm import arrays, named
-from ringcomm._core import Request
+from ringcomm import arrays, collectives, named
 from ringcomm.handles import Handle, InPlaceHandle
-from ringcomm.ops import Average, Sum, as_op, chosen_op
+from ringcomm.ops import Average, Sum, as_op
 from ringcomm.process_sets import global_process_set
 from ringcomm.torch.tensors import require_arithmetic, require_cpu
 
 Tensor = torch.Tensor
 
 
-# ---- requests --------------------------------------------------------------------------------------------------------
-def _to_reduce(
-    tensor: Tensor, in_place: bool, op: Any, name: str | None, pre: float, post: float, process_set: Any
-) -> Request:
-    require_arithmetic(tensor, op)
-    pair = arrays.pair(tensor, tensor if in_place else None)
-    return named.allreduce(process_set, *pair, op, name, pre, post)
+class Operations(collectives.Operations[Tensor]):
+    """Of CPU tensors."""
+
+    def alltoall_async(
+        self,
+        tensor: Tensor,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: Any = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[tuple[Tensor, Tensor]]:
+        """Rows of the first dimension to each rank; the result is (rows received, how many from each rank), these in
+        the dtype of the splits if they are a tensor."""
+        if not isinstance(splits, torch.Tensor):
+            return super().alltoall_async(tensor, splits, name, process_set, algorithm)
+        self._check(tensor, None)
+        request = named.alltoall(process_set, arrays.source(tensor), splits.tolist(), name, algorithm)
+        finish = request.finish
+
+        def cast(operation: Any) -> tuple[Tensor, Tensor]:
+            output, received = finish(operation)
+            return output, received.to(splits.dtype)
+
+        request.finish = cast
+        return named.submit(process_set, request)
 
 
-def _to_gather(tensor: Tensor, name: str | None, process_set: Any) -> Request:
-    require_cpu(tensor)
-    return named.allgather(process_set, arrays.source(tensor), name)
+def _check(tensor: Any, op: Any) -> None:
+    if op is None:
+        require_cpu(tensor)
+    else:
+        require_arithmetic(tensor, op)
 
 
-def _to_broadcast(tensor: Tensor, in_place: bool, root_rank: int, name: str | None, process_set: Any) -> Request:
-    require_cpu(tensor)
-    pair = arrays.pair(tensor, tensor if in_place else None)
-    return named.broadcast(process_set, *pair, root_rank, name)
-
-
-def _to_reducescatter(tensor: Tensor, op: Any, name: str | None, pre: float, post: float, process_set: Any) -> Request:
-    require_arithmetic(tensor)
-    return named.reducescatter(process_set, arrays.source(tensor), as_op(op), name, pre, post)
-
-
-def _group(
-    make: Callable[[Tensor, str | None], Request], tensors: Iterable[Tensor], name: str | None, process_set: Any
-) -> Handle[list[Tensor]]:
-    tensors = list(tensors)
-    names = named.group_names(name, len(tensors))
-    return named.submit_group(process_set, [make(tensor, one) for tensor, one in zip(tensors, names, strict=True)])
-
-
-# ---- operations ------------------------------------------------------------------------------------------------------
-def allreduce_async(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
-) -> Handle[Tensor]:
-    """Reduction of every rank's tensor, as a new tensor; see `allreduce`."""
-    request = _to_reduce(tensor, False, chosen_op(op, average), name, prescale_factor, postscale_factor, process_set)
-    return named.submit(process_set, request)
-
-
-def allreduce_async_(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
-) -> Handle[Tensor]:
-    """The same in place."""
-    handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
-    if handle is not None:
-        return handle
-    request = _to_reduce(tensor, True, chosen_op(op, average), name, prescale_factor, postscale_factor, process_set)
-    return named.submit_first(process_set, request, tensor, op, average, prescale_factor, postscale_factor, name)
-
-
-def grouped_allreduce_async(
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
-) -> Handle[list[Tensor]]:
-    """Reductions that start together, when all of them are ready on every rank; the result is a list."""
-    op = chosen_op(op, average)
-    return _group(
-        lambda tensor, one: _to_reduce(tensor, False, op, one, prescale_factor, postscale_factor, process_set),
-        tensors,
-        name,
-        process_set,
-    )
-
-
-def grouped_allreduce_async_(
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
-) -> Handle[list[Tensor]]:
-    """The same in place."""
-    op = chosen_op(op, average)
-    return _group(
-        lambda tensor, one: _to_reduce(tensor, True, op, one, prescale_factor, postscale_factor, process_set),
-        tensors,
-        name,
-        process_set,
-    )
+operations = Operations(_check)
+allgather_async = operations.allgather_async
+allreduce_async = operations.allreduce_async
+allreduce_async_ = operations.allreduce_async_
+alltoall_async = operations.alltoall_async
+broadcast_async = operations.broadcast_async
+broadcast_async_ = operations.broadcast_async_
+grouped_allgather_async = operations.grouped_allgather_async
+grouped_allreduce_async = operations.grouped_allreduce_async
+grouped_allreduce_async_ = operations.grouped_allreduce_async_
+grouped_reducescatter_async = operations.grouped_reducescatter_async
+reducescatter_async = operations.reducescatter_async
 
 
 class SparseHandle:
@@ -164,83 +108,6 @@ def sparse_allreduce_async(
         return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=False)
 
     return SparseHandle(grouped_allgather_async(parts, name, process_set), finish)
-
-
-def allgather_async(tensor: Tensor, name: str | None = None, process_set: Any = global_process_set) -> Handle[Tensor]:
-    """Every rank's tensor, joined on the first dimension, which may differ between ranks; see `allgather`."""
-    return named.submit(process_set, _to_gather(tensor, name, process_set))
-
-
-def grouped_allgather_async(
-    tensors: Sequence[Tensor], name: str | None = None, process_set: Any = global_process_set
-) -> Handle[list[Tensor]]:
-    """Gathers that start together, when all of them are ready on every rank; the result is a list."""
-    return _group(lambda tensor, one: _to_gather(tensor, one, process_set), tensors, name, process_set)
-
-
-def broadcast_async(
-    tensor: Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
-) -> Handle[Tensor]:
-    """The root's tensor, as a new tensor; ``root_rank`` is a global rank."""
-    return named.submit(process_set, _to_broadcast(tensor, False, root_rank, name, process_set))
-
-
-def broadcast_async_(
-    tensor: Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
-) -> Handle[Tensor]:
-    """The same in place."""
-    return named.submit(process_set, _to_broadcast(tensor, True, root_rank, name, process_set))
-
-
-def alltoall_async(
-    tensor: Tensor, splits: Any = None, name: str | None = None, process_set: Any = global_process_set
-) -> Handle[tuple[Tensor, Tensor]]:
-    """Rows of the first dimension to each rank; the result is (rows received, how many from each rank)."""
-    require_cpu(tensor)
-    rows = splits.tolist() if isinstance(splits, torch.Tensor) else splits
-    request = named.alltoall(process_set, arrays.source(tensor), rows, name)
-    if not isinstance(splits, torch.Tensor):
-        return named.submit(process_set, request)
-
-    finish = request.finish
-
-    def cast(operation: Any) -> tuple[Tensor, Tensor]:
-        output, received = finish(operation)
-        return output, received.to(splits.dtype)
-
-    request.finish = cast
-    return named.submit(process_set, request)
-
-
-def reducescatter_async(
-    tensor: Tensor,
-    name: str | None = None,
-    op: Any = Average,
-    process_set: Any = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Handle[Tensor]:
-    """This rank's rows of the reduction; see `reducescatter`."""
-    return named.submit(
-        process_set, _to_reducescatter(tensor, op, name, prescale_factor, postscale_factor, process_set)
-    )
-
-
-def grouped_reducescatter_async(
-    tensors: Sequence[Tensor],
-    name: str | None = None,
-    op: Any = Average,
-    process_set: Any = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Handle[list[Tensor]]:
-    """Reduce-scatters that start together, when all of them are ready on every rank; the result is a list."""
-    return _group(
-        lambda tensor, one: _to_reducescatter(tensor, op, one, prescale_factor, postscale_factor, process_set),
-        tensors,
-        name,
-        process_set,
-    )
 
 
 _HANDLES = (InPlaceHandle, Handle, SparseHandle)

@@ -192,3 +192,17 @@ def case_sparse():
         same(result.to_dense(), reduced(op, (6, 3), torch.float32, ranks=one.ranks))
     nothing = torch.zeros(4, 2).to_sparse(1) if hvd.rank() else torch.eye(4, 2).to_sparse(1)
     same(hvd.sparse_allreduce_async(nothing, name="one rank's", op=hvd.Sum)().to_dense(), torch.eye(4, 2))
+
+
+def case_an_algorithm_by_name():
+    """Every form takes one after Horovod's arguments; the core compares it between ranks and runs it."""
+    x, n = torch.full((5,), float(hvd.rank())), hvd.size()
+    for algorithm in ("ring", "tree", "butterfly"):
+        for form in (hvd.allreduce_async, hvd.allreduce_async_):
+            same(form(x.clone(), op=hvd.Sum, algorithm=algorithm).wait(), torch.full((5,), n * (n - 1) / 2))
+        for form in (hvd.grouped_allreduce_async, hvd.grouped_allreduce_async_):
+            same(form([x.clone()], op=hvd.Sum, algorithm=algorithm).wait()[0], torch.full((5,), n * (n - 1) / 2))
+    assert "ring" in raises(ValueError, hvd.allreduce_async_, x, name="a", algorithm="no such")
+    same(hvd.allgather_async(x[:1], algorithm="ring").wait(), torch.arange(float(n)))
+    other = "tree" if hvd.rank() else "ring"
+    raises(hvd.HorovodInternalError, hvd.allreduce_async(x, name="other", algorithm=other).wait)

@@ -15,9 +15,9 @@ import torch
 from ringcomm import arrays, named
 from ringcomm.ops import Adasum
 from ringcomm.plan_agreement import require_equal
+from ringcomm.torch.arguments import Settings
 from ringcomm.torch.compression import parts_of
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
-from ringcomm.torch.settings import Settings
 from ringcomm.torch.slot import NestedBackward, Slot
 
 

@@ -12,11 +12,11 @@ from ringcomm import errors, timeline
 from ringcomm.ops import Average, Sum
 from ringcomm.plan_agreement import Agreed
 from ringcomm.plans import Flags, Presence, StepPlan, assign
+from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import allgather_async
 from ringcomm.torch.buckets import Bucket, lay_out
 from ringcomm.torch.compression import is_builtin, parts_of
 from ringcomm.torch.named_gradients import NamedGradients
-from ringcomm.torch.settings import Settings
 from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
 from ringcomm.torch.tensors import DTYPES
 

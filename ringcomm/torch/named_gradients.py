@@ -10,9 +10,9 @@ import torch
 
 from ringcomm import arrays, named
 from ringcomm.ops import Sum
+from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import allreduce_async_, sparse_allreduce_async
 from ringcomm.torch.compression import parts_of
-from ringcomm.torch.settings import Settings
 from ringcomm.torch.slot import Slot
 from ringcomm.torch.tensors import require_arithmetic
 

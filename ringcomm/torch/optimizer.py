@@ -14,11 +14,11 @@ import torch
 from ringcomm.plans import bucket_limits
 from ringcomm.torch import loss_scaling, mpi_ops
 from ringcomm.torch.adasum_optimizer import _DistributedAdasumOptimizer
+from ringcomm.torch.arguments import Settings
 from ringcomm.torch.compression import Compression
 from ringcomm.torch.deltas import DeltaReducer
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
-from ringcomm.torch.settings import Settings
 
 MARK = "_is_distributed_by_ringcomm"  # an attribute of the classes that DistributedOptimizer makes
 

@@ -22,10 +22,10 @@ import torch
 from ringcomm.errors import HorovodInternalError
 from ringcomm.plan_agreement import agree
 from ringcomm.plans import DROPPED, KEPT
+from ringcomm.torch.arguments import Settings
 from ringcomm.torch.gradient_plan import GradientPlan
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm.torch.named_gradients import reduce_by_name
-from ringcomm.torch.settings import Settings
 from ringcomm.torch.slot import HANDED_OVER, QUIET, SPLIT, NestedBackward, Slot
 
 WATCHED_STEPS = 2  # steps before hooks send anything

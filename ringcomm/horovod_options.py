@@ -26,6 +26,7 @@ _NO_CYCLES = "there are no cycles: the worker sleeps until an operation is submi
 _MODEL = "algorithms are chosen by a model of the network; RINGCOMM_ALGORITHM overrides"
 _ONLY_MPI = "all data and control messages go over MPI and shared memory"
 _NO_GPU = "it concerns GPUs, which this version does not use"
+_FIXED = "the number of ranks is fixed"
 _LAUNCHER = "MPI says which rank this is and where"
 
 # Accepted and without effect: why.
@@ -54,7 +55,8 @@ IGNORED: dict[str, str] = {
     "HOROVOD_DISABLE_GROUP_FUSION": "the operations of a group run together",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "process sets can always be added and removed",
     "HOROVOD_LOG_HIDE_TIME": "the form of messages is that of Python's logging",
-    "HOROVOD_ELASTIC": "the number of ranks is fixed",
+    "HOROVOD_ELASTIC": _FIXED,
+    "HOROVOD_ELASTIC_TIMEOUT": _FIXED,
     "HOROVOD_RANK": _LAUNCHER,
     "HOROVOD_SIZE": _LAUNCHER,
     "HOROVOD_LOCAL_RANK": _LAUNCHER,

@@ -18,6 +18,7 @@ def run(
     cooldown_range: tuple[int, int] | None = None,
     hosts: str | None = None,
     hostfile: str | None = None,
+    host_discovery_script: str | None = None,
     start_timeout: int | None = None,
     ssh_port: int | None = None,
     ssh_identity_file: str | None = None,
@@ -28,6 +29,7 @@ def run(
     use_mpi: bool | None = None,
     mpi_args: str | None = None,
     network_interface: str | Iterable[str] | None = None,
+    network_interfaces: Iterable[str] | None = None,
     executable: str | None = None,
     np: int | None = None,
     min_np: int | None = None,
@@ -43,14 +45,17 @@ def run(
         num_proc, np: number of ranks; np wins.
         hosts: 'a:2,b:2'; by default all ranks run on this host.
         hostfile: the same from a file.
+        host_discovery_script: a command that prints the same, a host a line; it is run once.
+        slots: for hosts that the script names without a number.
         start_timeout: seconds in which all ranks must have started.
         ssh_port, ssh_identity_file: to reach other hosts.
         output_filename: a folder; each rank's output is also written to rank.N/stdout and rank.N/stderr in it.
         verbose: say what is started, and how.
         mpi_args: further arguments for the launcher, in one string.
-        network_interface: names that ranks may use.
+        network_interfaces: names that ranks may use.
+        network_interface: the same, or 'eth0,eth1'.
         executable: the ranks' Python; by default this one.
-        min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, min_np, max_np, disable_cache, use_gloo,
+        min_num_proc, max_num_proc, reset_limit, cooldown_range, min_np, max_np, disable_cache, use_gloo,
             use_mpi: accepted; without effect.
 
     Raises:
@@ -61,13 +66,17 @@ def run(
     """
     # Not needed by ranks, which should start fast.
     from ringcomm.launch.function import call_on_ranks
-    from ringcomm.launch.hosts import parse_hosts, read_hostfile
+    from ringcomm.launch.hosts import discover, parse_hosts, read_hostfile
 
-    if hosts is not None and hostfile is not None:
-        raise ValueError("give hosts or hostfile, not both")
+    if sum(it is not None for it in (hosts, hostfile, host_discovery_script)) > 1:
+        raise ValueError("give hosts or hostfile or host_discovery_script, not both")
+    if network_interface is not None and network_interfaces is not None:
+        raise ValueError("give network_interface or network_interfaces, not both")
     if use_gloo and use_mpi:
         raise ValueError("give use_gloo or use_mpi, not both")
     size = num_proc if np is None else np
+    if host_discovery_script is not None:
+        hosts = ",".join(f"[{host.name}]:{host.slots}" for host in discover(host_discovery_script, slots))
     options: dict[str, Any] = {
         "-np": size,
         "-H": hosts,
@@ -78,9 +87,8 @@ def run(
         "--output-filename": output_filename,
     }
     command = [str(word) for name, value in options.items() if value is not None for word in (name, value)]
-    if network_interface is not None:
-        names = [network_interface] if isinstance(network_interface, str) else network_interface
-        command += ["--network-interfaces", ",".join(names)]
+    if names := network_interface if network_interfaces is None else network_interfaces:
+        command += ["--network-interfaces", names if isinstance(names, str) else ",".join(names)]
     command += [f"--mpi-args={mpi_args}"] if mpi_args else []
     command += ["--verbose"] if verbose else []
     named = parse_hosts(hosts) if hosts else read_hostfile(hostfile) if hostfile else []

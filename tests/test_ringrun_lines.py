@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcomm import launch
-from ringcomm.launch import lines, settings
+from ringcomm import launch, run_function
+from ringcomm.launch import function, lines, settings
 from ringcomm.launch.hosts import Host, is_local, parse_hosts, place, read_hostfile
 from ringcomm.launch.job import Job, exportable, outside_of_jobs
 from ringcomm.launch.mpi import INTEL, MPICH, OPEN_MPI, Mpi
@@ -118,7 +119,7 @@ def test_variables_that_options_set_are_options_of_ours():
 
 @pytest.mark.parametrize("one", ACCEPTED, ids=lambda one: one.name)
 def test_options_without_effect_say_so_once(one):
-    value = {"int": "3", "float": "0.5", "str": "x"}.get(one.kind, "")
+    value = {"int": "3", "float": "0.5", "str": "x", "range": "1 2"}.get(one.kind, "")
     options = parse(f"-np 2 --{one.name} {value} true")
     (note,) = settings.notes(options)
     assert f"--{one.name} " in note and one.why in note
@@ -133,10 +134,54 @@ def test_options_without_effect_say_so_once(one):
         "-np 2 --host-discovery-script s --min-np 2 --max-np 4 --slots-per-host 2 --blacklist-cooldown-range 1 2 x",
         "-np 2 --no-stall-check --stall-check -prefix-timestamp --log-hide-timestamp --output-filename o true",
         "-cb",
+        "-np 2 --torus-allreduce --no-hierarchical-allgather --no-log-hide-timestamp --no-torus-allreduce true",
     ],
 )
 def test_other_command_lines_of_horovodrun(text):
     parse(text)
+
+
+@pytest.mark.parametrize("name", ["mpi", "gloo", "jsrun"])
+def test_a_controller_is_noted_and_there_is_one(name, capsys):
+    (note,) = settings.notes(parse(f"-np 2 --{name} true"))
+    assert note.startswith(f"--{name} has no effect")
+    with pytest.raises(SystemExit):
+        parse("-np 2 --gloo --mpi true")
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_long_options_may_be_abbreviated_but_not_the_programs(capsys):
+    options = parse(
+        "--num-p 3 --fusion=8 --no-tag -H a:3 --timeline-f t.json --blacklist 1 2 python train.py --no --log x"
+    )
+    assert (options.num_proc, options.fusion_threshold_mb, options.tag_output) == (3, 8, False)
+    assert (options.hosts, options.timeline_filename, options.blacklist_cooldown_range) == ("a:3", "t.json", [1, 2])
+    assert options.program == ["python", "train.py", "--no", "--log", "x"]
+    assert parse("-np 2 --verbose -- --log").program == ["--", "--log"]
+    with pytest.raises(SystemExit):
+        parse("-np 2 --stall true")
+    assert "--stall could match" in capsys.readouterr().err
+
+
+def test_the_arguments_of_run_stand_where_horovods_do():
+    assert " ".join(inspect.signature(run_function.run).parameters) == (
+        "func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile "
+        "host_discovery_script start_timeout ssh_port ssh_identity_file disable_cache output_filename verbose use_gloo "
+        "use_mpi mpi_args network_interface network_interfaces executable np min_np max_np"
+    )
+
+
+def test_run_takes_a_script_of_hosts_and_interfaces(monkeypatch):
+    seen = []
+    monkeypatch.setattr(function, "call_on_ranks", lambda *arguments: seen.append(arguments) or [])
+    run_function.run(print, num_proc=3, slots=2, host_discovery_script="echo a:3 b ::1", network_interface="e0,e1")
+    run_function.run(print, network_interfaces=["e0", "e1"])
+    (*_, size, hosts, options, _), (*_, others, _) = seen
+    assert size == 3 and hosts == [Host("a", 3), Host("b", 2), Host("::1", 2)]
+    assert parse_hosts(options[options.index("-H") + 1]) == hosts
+    assert options[-2:] == others[-2:] == ["--network-interfaces", "e0,e1"]
+    with pytest.raises(ValueError, match="not both"):
+        run_function.run(print, hosts="a:1", host_discovery_script="echo a")
 
 
 def test_no_stall_check():
@@ -147,8 +192,9 @@ def test_no_stall_check():
 def test_the_command_line_wins_over_the_file(tmp_path, monkeypatch):
     file = tmp_path / "options.yaml"
     file.write_text(  # JSON, and so YAML too
-        '{"params": {"fusion_threshold_mb": 8, "cache_capacity": 5, "cycle_time_ms": 3},'
-        ' "stall_check": {"enabled": false}, "timeline": {"filename": "t.json"}, "autotune": {"enabled": true}}'
+        '{"params": {"fusion_threshold_mb": 8, "cache_capacity": 5, "cycle_time_ms": 3, "torus_allreduce": true},'
+        ' "controller": "gloo", "stall_check": {"enabled": false},'
+        ' "timeline": {"filename": "t.json"}, "autotune": {"enabled": true}}'
     )
     seen = []
     monkeypatch.setattr(launch, "run", lambda options: seen.append(options) or 0)
@@ -156,6 +202,7 @@ def test_the_command_line_wins_over_the_file(tmp_path, monkeypatch):
     (options,) = seen
     assert (options.fusion_threshold_mb, options.cache_capacity, options.timeline_filename) == (9, 5, "t.json")
     assert options.no_stall_check and options.autotune and options.cycle_time_ms == 3
+    assert options.torus_allreduce and options.controller == "gloo"
     file.write_text('{"params": {"no_such_option": 8}}')
     with pytest.raises(SystemExit):
         launch.main(["-np", "2", "--config-file", str(file), "true"])

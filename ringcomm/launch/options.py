@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import NamedTuple
+import sys
+from typing import Any, NamedTuple
 
 START_TIMEOUT = 120  # seconds
 
@@ -54,7 +55,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         "--start-timeout",
         type=_positive,
         metavar="SECONDS",
-        default=int(os.environ.get("HOROVOD_START_TIMEOUT") or START_TIMEOUT),
+        default=os.environ.get("HOROVOD_START_TIMEOUT") or START_TIMEOUT,
         help=f"give up if not all ranks have started by then (default {START_TIMEOUT}, or HOROVOD_START_TIMEOUT)",
     )
     parser.add_argument("--config-file", metavar="FILE", help="Horovod's YAML file of options; the command line wins")
@@ -115,7 +116,11 @@ def _add_mpi(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--mpi-args", default="", metavar="ARGUMENTS", help='as it is: --mpi-args="--map-by core"')
     group.add_argument("--binding-args", metavar="ARGUMENTS", help="to mpirun, in place of ours that bind nothing")
     group.add_argument("--tcp", action="store_true", help="between hosts, use TCP only")
-    group.add_argument("--mpi", "--gloo", "--jsrun", dest="controller", action="store_true", help="accepted; it is MPI")
+    controller = group.add_mutually_exclusive_group()
+    for name in CONTROLLERS:
+        controller.add_argument(
+            f"--{name}", dest="controller", action="store_const", const=name, help="accepted; it is MPI"
+        )
     group.add_argument(
         "--mpi-threads-disable",
         action=argparse.BooleanOptionalAction,
@@ -140,17 +145,23 @@ class Accepted(NamedTuple):
     """An option of Horovod's that changes nothing here, and why."""
 
     name: str
-    kind: str  # "flag" (with its --no- form), or the type of its value
+    kind: str  # "flag" (with its --no- form), "true" (without), or the type of its value
     why: str
 
 
 _TWO_LEVELS = "ranks of one host always share memory, and messages go between hosts"
 _NO_TUNING = "algorithms are chosen by a model of the network, see 'ringcomm bench' and docs/options.md"
 _FIXED = "this version runs a fixed number of ranks"
+CONTROLLERS = {
+    "mpi": "it is always MPI that starts ranks and carries messages",
+    "gloo": "messages go over MPI, and MPI's launcher or Slurm's starts the ranks",
+    "jsrun": "MPI's launcher or Slurm's starts the ranks",
+}
 ACCEPTED = (
     Accepted("cycle-time-ms", "float", "there are no cycles: ranks agree as soon as an operation is ready everywhere"),
     Accepted("hierarchical-allreduce", "flag", _TWO_LEVELS),
     Accepted("hierarchical-allgather", "flag", _TWO_LEVELS),
+    Accepted("torus-allreduce", "flag", _TWO_LEVELS),
     Accepted("autotune", "flag", _NO_TUNING),
     Accepted("autotune-log-file", "str", _NO_TUNING),
     Accepted("autotune-warmup-samples", "int", _NO_TUNING),
@@ -163,6 +174,7 @@ ACCEPTED = (
     Accepted("max-np", "int", _FIXED),
     Accepted("elastic-timeout", "int", _FIXED),
     Accepted("reset-limit", "int", _FIXED),
+    Accepted("blacklist-cooldown-range", "range", _FIXED),
     Accepted("disable-cache", "true", "nothing is cached between starts"),
     Accepted("log-with-timestamp", "true", "format the Python logger 'ringcomm' as you like"),
     Accepted("log-without-timestamp", "true", "format the Python logger 'ringcomm' as you like"),
@@ -170,6 +182,7 @@ ACCEPTED = (
 _ALIASES = {
     "min-np": ("--min-num-proc",),
     "max-np": ("--max-num-proc",),
+    "log-with-timestamp": ("--no-log-hide-timestamp",),
     "log-without-timestamp": ("--log-hide-timestamp",),
 }
 _TYPES = {"int": int, "float": float, "str": str}
@@ -184,9 +197,10 @@ def _add_accepted(parser: argparse.ArgumentParser) -> None:
             group.add_argument(*flags, action=argparse.BooleanOptionalAction, help=argparse.SUPPRESS)
         elif one.kind == "true":
             group.add_argument(*flags, action="store_true", default=None, help=argparse.SUPPRESS)
+        elif one.kind == "range":
+            group.add_argument(*flags, type=int, nargs=2, help=argparse.SUPPRESS)
         else:
             group.add_argument(*flags, type=_TYPES[one.kind], help=argparse.SUPPRESS)
-    group.add_argument("--blacklist-cooldown-range", type=int, nargs=2, help=argparse.SUPPRESS)
 
 
 def _positive(text: str) -> int:
@@ -203,8 +217,34 @@ def _not_negative(text: str) -> int:
     return number
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes unambiguous abbreviations of long options, but leaves the program's arguments alone: argparse itself would
+    find those ambiguous too."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        at = 0
+        while at < len(words) and words[at].startswith("-") and words[at] != "--":
+            name, equals, value = words[at].partition("=")
+            words[at] = self._whole(name) + equals + value
+            action = self._option_string_actions.get(words[at])
+            at += 1
+            if action is not None and not equals:
+                at += action.nargs if isinstance(action.nargs, int) else 1
+        return super().parse_known_args(words, namespace)
+
+    def _whole(self, name: str) -> str:
+        known = self._option_string_actions
+        if not name.startswith("--") or name in known:
+            return name
+        meant = [option for option in known if option.startswith(name)]
+        if len({id(known[option]) for option in meant}) > 1:
+            self.error(f"ambiguous option: {name} could match {', '.join(meant)}")
+        return meant[0] if meant else name
+
+
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="ringrun",
         usage="ringrun -np N [-H host:slots,...] [options] COMMAND ...",
         description="Starts a program on ranks, with the MPI that mpi4py loads.",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ringcomm import shims
 from ringcomm.installed import lacks
-from ringcomm.launch.options import ACCEPTED
+from ringcomm.launch.options import ACCEPTED, CONTROLLERS
 
 
 class Setting(NamedTuple):
@@ -81,6 +81,8 @@ def named_variables(given: list[str], environment: Mapping[str, str] = os.enviro
 def notes(options: argparse.Namespace) -> list[str]:
     """One line for each option that was given and has no effect."""
     lines = []
+    if options.controller:
+        lines.append(f"--{options.controller} has no effect: {CONTROLLERS[options.controller]}")
     for one in ACCEPTED:
         value = getattr(options, one.name.replace("-", "_"))
         if value not in (None, False):
@@ -121,6 +123,9 @@ def read_config_file(path: str, known: set[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for section, content in (document or {}).items():
         if section == "controller":
+            if str(content).lower() not in CONTROLLERS:
+                raise ValueError(f"{path}: there is no controller {content!r}; there are {', '.join(CONTROLLERS)}")
+            found["controller"] = str(content).lower()
             continue
         if section not in _SECTIONS or not isinstance(content, dict):
             raise ValueError(f"{path}: there is no section {section!r}; there are {', '.join(_SECTIONS)}")

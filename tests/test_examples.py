@@ -92,3 +92,14 @@ def test_arrays(ranks, tmp_path):
 def test_custom_algorithm(ranks, tmp_path):
     text = output_of([EXAMPLES / "custom_algorithm.py", "--output", tmp_path / "drawn.png"], tmp_path, ranks=ranks)
     assert "proved" in text and "equal to ring: yes" in text and (tmp_path / "drawn.png").exists()
+
+
+def test_the_snippets_of_the_readme_run_and_show_it(tmp_path):
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    program = tmp_path / "snippets.py"
+    program.write_text("\n".join(snippets))  # one job for all of them
+    lines = sorted(output_of([program], tmp_path, ranks=2).splitlines())
+    assert len(lines) == 2 * len(snippets) == 4 and all(
+        line.startswith(f"rank {i // 2} of 2") for i, line in enumerate(lines)
+    )
+    assert sum("2048 samples" in line for line in lines) == sum("[2. 2. 2.]" in line for line in lines) == 2

@@ -35,23 +35,14 @@ def worker(task: dict[str, Any]) -> None:
     world = MPI.COMM_WORLD
     measure.pin(world.rank)
     comm = ringcomm.Communicator(world)
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
     rows: dict[str, list[dict[str, Any]]] = {}
     for collective in task["collectives"]:
         smallest = 0 if collective in ("broadcast", "reduce", "barrier") else 4 * world.size  # an element of each rank
-        options = {
-            "collective": collective,
-            "sizes": [max(size, smallest) for size in task["sizes"]],
-            "algorithms": "auto",
-            "against": "mpi",
-            "dtype": "float32",
-            "op": "sum",
-            "root": 0,
-            "repeat": task["repeat"],
-            "warmup": 2,
-            "in_place": False,
-            "seed": 0,
-        }
-        measured = bench.measure_all(argparse.Namespace(**options), comm, world)
+        options = parser.parse_args([collective, "--repeat", str(task["repeat"])])
+        options.sizes = [max(size, smallest) for size in task["sizes"]]
+        measured = bench.measure_all(options, comm, world)
         if any(row.wrong for row in measured):
             raise SystemExit(f"{collective} gave wrong results")
         rows[collective] = [dataclasses.asdict(row) for row in measured]

@@ -19,7 +19,6 @@ from measure import slowest
 
 from ringcomm import _core
 from ringcomm.cli.bench_cases import PERIOD, Case
-from ringcomm.events import Listener
 
 SMALL = 64 << 10  # bytes; smaller buffers cost rounds more than bytes, and are timed for about
 SMALL_SECONDS, LEAST, MOST = 0.3, 20, 1000  # so many seconds, but for so many calls at least and at most
@@ -81,15 +80,6 @@ def _timing(case: Case, contestant: Contestant, name: str, calls: int) -> float:
 
 
 # ---- what was chosen -------------------------------------------------------------------------------------------------
-
-
-def ran(case: Case, call: Callable[[], object]) -> str:
-    """The path that one more call takes, by rank 0's events."""
-    case.refill(0)
-    with Listener() as listener:
-        call()
-    paths = [event.detail for event in listener.take() if event.category == "run"]
-    return str(case.world.bcast(paths[-1] if paths else "", root=0))
 
 
 def options(comm: Any, nbytes: int) -> Any:

@@ -18,20 +18,17 @@ both outside the clock. Ratios come with a 95 % bootstrap interval.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import random
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from measure import machine, slowest, write
 from mpi4py import MPI
+from training_step import start
 
 import ringcomm
 import ringcomm.torch as hvd
@@ -113,27 +110,17 @@ def interval(ratio: Callable[[Callable[[str], float]], float], seconds: dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gradients", type=int, default=200)
-    parser.add_argument("--bytes", type=int, default=4096, help="of each")
-    parser.add_argument("--repeat", type=int, default=51)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    world = MPI.COMM_WORLD
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
-    torch.set_num_threads(1)
-    ringcomm.init()
+    options, world = start(__doc__, 51, {"gradients": 200, "bytes": 4096})
     chosen = ways(world, options.gradients, options.bytes)
     own: dict[str, list[float]] = {name: [] for name in chosen}
     rng, order = random.Random(0), list(chosen)
-    for turn in range(options.repeat + 3):
+    for turn in range(options.turns + 3):
         rng.shuffle(order)
         for name in order:
             spent = timed(world, chosen[name], turn)
             if turn >= 3:
                 own[name].append(spent)
-    seconds = {name: [max(one) for one in zip(*world.allgather(times), strict=True)] for name, times in own.items()}
+    seconds = slowest(world, own)
     ratios = {}
     for name in ("named", "named torch"):
         ratios[f"{name} over ordered + empty submit"] = interval(
@@ -141,24 +128,22 @@ def main() -> None:
         )
         ratios[f"mpi over {name}"] = interval(lambda of, name=name: of("mpi") / of(name), seconds)
     if world.rank == 0:
-        library = " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split())
-        print(f"{library}, {world.size} ranks, {options.gradients} gradients of {options.bytes} bytes")
+        described = machine()
+        print(f"{described['mpi']}, {world.size} ranks, {options.gradients} gradients of {options.bytes} bytes")
         for name, times in seconds.items():
             print(f"{name:14}{statistics.median(times) * 1e6:10.1f} us")
         for name, (middle, low, high) in ratios.items():
             print(f"{name}: {middle:.2f} [{low:.2f}, {high:.2f}]")
         if options.json:
-            cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
             result = {
-                "machine": {"cpu": cpu.partition(": ")[2] or platform.machine(), "cores": os.cpu_count()},
-                "mpi": library,
+                "machine": described,
                 "ranks": world.size,
                 "gradients": options.gradients,
                 "nbytes": options.bytes,
                 "seconds": seconds,
                 "ratios": ratios,
             }
-            options.json.write_text(json.dumps(result, indent=1) + "\n")
+            write(options.json, result)
     ringcomm.shutdown()
 
 

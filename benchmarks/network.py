@@ -35,6 +35,7 @@ import jobs
 import measure
 from cluster import Cluster, mpi_kind
 
+from ringcomm.cli.bench import what_ran
 from ringcomm.cli.sizes import BITS, human_size, parse_sizes
 
 SETUPS = "4x1:200mbit,8x1:100mbit,4x2:200mbit:bfloat16"
@@ -97,7 +98,7 @@ def measured_row(task: dict[str, Any], comm: Any, made: dict[str, Any], world: A
     chosen = {}
     for name, contestant in contestants.items():
         if name.startswith("ringcomm"):
-            path = contest.ran(case, contestant.call)
+            path = what_ran(case, contestant.call)
             chosen[name] = {"path": path, **contest.cut(comm, path, nbytes)}
     calls = contest.calls_in_a_timing(nbytes, task["hosts"], task["link_bytes"])
     seconds = contest.time_in_turns(case, contestants, calls, task["turns"])

@@ -27,6 +27,7 @@ import measure
 from cluster import Cluster, mpi_kind
 
 from ringcomm import _core
+from ringcomm.cli.bench import what_ran
 from ringcomm.cli.simulate import Row, simulate
 from ringcomm.cli.sizes import human_size, parse_sizes
 from ringcomm.config import NETWORK
@@ -80,7 +81,7 @@ def worker(task: dict[str, Any]) -> None:
         names = [row["algorithm"] for row in task["predictions"] if row["nbytes"] == nbytes]
         contestants = {name: contest.Contestant(case.ours(name)) for name in names}
         contestants["auto"] = contest.Contestant(case.ours(None))
-        chosen = contest.ran(case, contestants["auto"].call)
+        chosen = what_ran(case, contestants["auto"].call)
         calls = contest.calls_in_a_timing(nbytes, world.size, task["link_bytes"])
         seconds = contest.time_in_turns(case, contestants, calls, task["turns"])
         rows.append({"nbytes": nbytes, "chosen": chosen, "seconds": seconds})

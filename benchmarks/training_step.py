@@ -17,7 +17,7 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,15 @@ def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
     return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
 
 
-def start(description: str | None, turns: int) -> tuple[argparse.Namespace, Any]:
-    """The options, and MPI's world, with this rank pinned to one core and ringcomm ready."""
+def start(
+    description: str | None, turns: int, numbers: Mapping[str, int] | None = None
+) -> tuple[argparse.Namespace, Any]:
+    """The options, `numbers` by name among them, and MPI's world, with this rank pinned to one core and ringcomm
+    ready."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=turns)
+    for name, default in (numbers or {}).items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -181,7 +181,7 @@ def collect(case: Case, order: list[str], times: Any, wrong: Any) -> list[Row]:
     for index, name in enumerate(order):
         middle = float(np.median(slowest[index]))
         algbw = case.count * case.dtype.itemsize / middle
-        ran = what_ran(case) if name == "auto" else name
+        ran = what_ran(case, case.ours(None)) if name == "auto" else name
         row = Row(
             case.count * case.dtype.itemsize,
             case.count,
@@ -211,11 +211,11 @@ def judged(rows: list[Row]) -> list[Row]:
     return rows
 
 
-def what_ran(case: Case) -> str:
-    """The path that "auto" takes for this call, from the events of one more call."""
+def what_ran(case: Case, call: Callable[[], object]) -> str:
+    """The path that one more call takes, by rank 0's events."""
     case.refill(0)
     with Listener() as listener:
-        case.ours(None)()
+        call()
     paths = [event.detail for event in listener.take() if event.category == "run"]
     return str(case.world.bcast(paths[-1] if paths else "", root=0))
 

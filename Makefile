@@ -8,21 +8,20 @@ RANKS ?= 2
 PYTEST_ARGS ?=
 
 SOURCES := $(shell find csrc ringcomm -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md LICENSE
-PIP_FLAGS := --quiet --disable-pip-version-check
 WHEEL := dist/ringcomm-*.whl
 SANITIZED := build/check/asan build/check/tsan
+CPP = $(shell find csrc tests -name '*.[ch]pp')
 
 # Open MPI refuses to run as root unless both are set; nothing else reads them.
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
-# In an environment of its own pip need not warn of root. (An option only of some of its commands; a variable for all.)
+# pip, in environments of our own: no warning of root, no word on newer versions, no list of what it installs.
 export PIP_ROOT_USER_ACTION = ignore
-
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
-export PIP_ROOT_USER_ACTION = ignore
+export PIP_QUIET = 1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-openmpi test-core test-soak test-all lint docs wheel clean check-python
+.PHONY: help demo test test-openmpi test-core test-soak test-all lint format docs wheel clean check-python
 
 help:
 	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
@@ -31,7 +30,7 @@ help:
 	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
 	@echo "make test-soak     the long tests"
 	@echo "make test-all      all of these"
-	@echo "make lint          ruff and mypy"
+	@echo "make lint          ruff, clang-format, mypy, and the checks of layers and comments; make format puts formats right"
 	@echo "make docs          docs/api/ from the docstrings; pictures, the table of options and those of benchmarks in docs/"
 	@echo "make wheel         dist/ringcomm-*.whl"
 	@echo "make clean         removes environments, builds and outputs"
@@ -55,7 +54,15 @@ test-all: test test-openmpi test-core test-soak
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/clang-format --dry-run -Werror $(CPP)
 	.venv/bin/mypy
+	.venv/bin/pytest -q tests/test_layers.py
+
+format: .venv/.dev
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+	.venv/bin/clang-format -i $(CPP)
 
 IMAGES := all_to_all-4 master_worker-4 tree-8 round_robin-4 butterfly_doubling-4 butterfly_halving-8 circulant-5 ring-4
 docs: .venv/.docs
@@ -92,15 +99,15 @@ EXTENSION_BESIDE_SOURCES = .venv/bin/python -c 'import glob, zipfile; wheel = zi
 dist/.wheel: $(SOURCES) | .venv/.made
 	@echo "building the wheel ..."
 	@rm -f $(WHEEL)
-	@.venv/bin/pip wheel $(PIP_FLAGS) --no-deps --wheel-dir dist .
+	@.venv/bin/pip wheel --no-deps --wheel-dir dist .
 	@$(EXTENSION_BESIDE_SOURCES)
 	@touch $@
 
 # $(call install,environment): with $(EXTRAS). The wheel file itself, then once more by force, for its version may be the old one.
 define install
 	@echo "installing $$(ls $(WHEEL)) [$(EXTRAS)] and $(TORCH) into $(1) ..."
-	@$(1)/bin/pip install $(PIP_FLAGS) "$$(ls $(WHEEL))[$(EXTRAS)]" "$(TORCH)"
-	@$(1)/bin/pip install $(PIP_FLAGS) --no-deps --force-reinstall $(WHEEL)
+	@$(1)/bin/pip install "$$(ls $(WHEEL))[$(EXTRAS)]" "$(TORCH)"
+	@$(1)/bin/pip install --no-deps --force-reinstall $(WHEEL)
 	@touch $@
 endef
 
@@ -126,7 +133,8 @@ endef
 
 # ---- the C++ core alone: no Python, no MPI -----------------------------------------------------------------------------
 
-build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON
+# Without unity builds: a header that compiles only behind another one is found.
+build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON -DRINGCOMM_UNITY=OFF
 build/check/asan: CORE_FLAGS = -DRINGCOMM_SANITIZE=address,undefined
 build/check/tsan: CORE_FLAGS = -DRINGCOMM_SANITIZE=thread
 
@@ -136,7 +144,7 @@ build/check/strict $(SANITIZED): .venv/.dev
 	.venv/bin/cmake -S csrc -B $@ -DRINGCOMM_EXTENSION=OFF -DRINGCOMM_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CORE_FLAGS)
 	.venv/bin/cmake --build $@ --parallel $$(nproc)
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
-	  setarch $$(uname -m) -R .venv/bin/ctest --test-dir $@ --output-on-failure
+	  setarch $$(uname -m) -R .venv/bin/ctest --test-dir $@ --parallel $$(nproc) --output-on-failure
 
 test-core:
 	$(MAKE) build/check/strict

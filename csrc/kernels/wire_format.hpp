@@ -20,7 +20,7 @@ struct CodecKey {
   std::int32_t block = 0;  // of the schedule; scratch has blocks of its own
 };
 
-// What encoders keep from one call to the next, such as what they still owe. Lives beside a plan, longer than its calls.
+// What encoders keep from one call to the next, such as what they still owe. It lives beside a plan, longer than calls.
 class WireState {
  public:
   virtual ~WireState() = default;

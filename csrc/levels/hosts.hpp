@@ -50,7 +50,7 @@ class HostBlocks {
   std::size_t bytes() const { return blocks_.size() * each_ * item_; }  // of a segment
   std::size_t place(int host) const {
     return static_cast<std::size_t>(host) * each_ * item_;
-  }                                                    // in a segment, in bytes
+  }  // in a segment, in bytes
   std::size_t length(int host, std::size_t k) const {  // elements of its cut k
     const std::size_t all = ends_of(host).back();
     return std::min(each_, all - std::min(all, k * each_));

@@ -78,7 +78,7 @@ class Cuts {
   }
   std::size_t place(int rank) const {
     return static_cast<std::size_t>(rank) * each_ * item_;
-  }                                                                     // in a segment, in bytes
+  }  // in a segment, in bytes
   std::size_t bytes() const { return starts_.size() * each_ * item_; }  // of a segment
 
  private:

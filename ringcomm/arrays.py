@@ -1,20 +1,22 @@
 """Arrays as the core sees them: an address, a count and a dtype; and results as their callers want them.
 
 What can be given: NumPy arrays (bfloat16 and the other dtypes of ml_dtypes included), whatever speaks the buffer
-protocol, DLPack (on
-the CPU) or ``__array_interface__``, torch tensors on the CPU, and for input only also lists and scalars. Results are of
-the kind
-that was given: a torch tensor for a torch tensor, else a NumPy array.
+protocol, DLPack (on the CPU) or ``__array_interface__``, and for input only also lists and scalars; and the arrays of
+every family that has a :class:`Kind`: torch tensors on the CPU (ringcomm/torch/kind.py). Results are of the kind that
+was given, else NumPy arrays.
 
 Two classes of dtypes: those of ``_core.DTYPES`` can be reduced; any other of fixed size (complex, datetime, structured)
-can only be
-moved, and travels as its bytes.
+can only be moved, and travels as its bytes.
+
+This is the place where other frameworks attach: a module of theirs calls :func:`register_kind`, and :data:`LAZY` names
+it, so that it is imported when the first of their arrays comes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
+import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,8 +31,35 @@ MOVES_ONLY = -1
 Shape = tuple[int, ...]
 
 
+class Event(Protocol):
+    """Work of a device, in the order of one of its streams."""
+
+    def happened(self) -> bool:
+        """Whether it is over. Never waits."""
+
+
 class Kind(Protocol):
-    """A family of arrays: how to make one like another."""
+    """A family of arrays: what the core needs to know of one, and how to make one like another."""
+
+    @staticmethod
+    def source(x: Any) -> Buffer:
+        """`x` to be read. What is not contiguous is copied. UnsupportedError (a TypeError) for what cannot be sent."""
+
+    @staticmethod
+    def target(x: Any) -> Buffer:
+        """`x` to be written, or read and written. ValueError if it is read-only."""
+
+    @staticmethod
+    def describe(array: Any) -> Buffer:
+        """Of an array that this kind has made."""
+
+    @staticmethod
+    def of_numpy(array: np.ndarray[Any, Any]) -> Any:
+        """A small NumPy array as one of this kind."""
+
+    @staticmethod
+    def plain(x: Any) -> bool:
+        """Whether the core works in x's own memory, no copy in between, and x is of no subclass."""
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
@@ -58,6 +87,11 @@ class Buffer(NamedTuple):
     label: str  # the dtype's name
     given: Any = None  # the caller's array, to be returned when it has been written
     copied: bool = False  # `array` is a contiguous copy of `given`, to be written back
+    # Where the memory is, and for memory of a device: what writes the array now, and what will have read or written it.
+    # The core reads host memory only so far: a kind of device arrays copies to the host, and has no events either.
+    memory: str = "host"
+    ready: Event | None = None
+    done: Event | None = None
 
     @property
     def reducible(self) -> bool:
@@ -66,7 +100,7 @@ class Buffer(NamedTuple):
     def empty(self, shape: Shape | None = None) -> Buffer:
         """A new array of this kind and dtype."""
         shape = self.shape if shape is None else shape
-        return describe(self.kind.empty(self.array, shape))
+        return self.kind.describe(self.kind.empty(self.array, shape))
 
     def write_back(self) -> Any:
         """To be called when the data is there; returns the caller's array."""
@@ -123,7 +157,7 @@ def dtype_index(dtype: np.dtype[Any]) -> int:
     return known
 
 
-class _CoreMemory:
+class CoreMemory:
     """Memory of the core, given to NumPy without a copy."""
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
@@ -140,11 +174,38 @@ class NumPyKind:
     def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
         if nbytes == 0:
             return np.empty(shape, like.dtype)
-        return np.asarray(_CoreMemory(address, nbytes, owner)).view(like.dtype).reshape(shape)
+        return np.asarray(CoreMemory(address, nbytes, owner)).view(like.dtype).reshape(shape)
 
     @staticmethod
     def assign(target: Any, source: Any) -> None:
         target[...] = source
+
+    @staticmethod
+    def source(x: Any) -> Buffer:
+        array = x if isinstance(x, np.ndarray) else _foreign(x)
+        dtype_index(array.dtype)  # refuses before anything is copied
+        return _of_numpy(array if array.flags.c_contiguous else array.copy(order="C"))
+
+    @staticmethod
+    def target(x: Any) -> Buffer:
+        if not isinstance(x, np.ndarray) and isinstance(x, list | tuple | int | float | complex | bool | bytes | str):
+            raise TypeError(f"a {type(x).__name__} cannot be written in place; pass an array")
+        array = x if isinstance(x, np.ndarray) else _foreign(x)
+        if not array.flags.writeable:
+            raise ValueError("the array to write is read-only")
+        return _of_numpy(array, x) if array.flags.c_contiguous else _of_numpy(array.copy(order="C"), array, True)
+
+    @staticmethod
+    def describe(array: Any) -> Buffer:
+        return _of_numpy(array)
+
+    @staticmethod
+    def of_numpy(array: np.ndarray[Any, Any]) -> Any:
+        return array
+
+    @staticmethod
+    def plain(x: Any) -> bool:
+        return isinstance(x, np.ndarray)  # the core looks closer
 
 
 def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = False) -> Buffer:
@@ -171,85 +232,35 @@ def _foreign(x: Any) -> np.ndarray[Any, Any]:
     return np.asarray(x)
 
 
-# ---- torch, if the program has imported it ---------------------------------------------------------------------------
-_known_torch_dtypes: dict[Any, tuple[int, int, str]] = {}
+# ---- kinds -----------------------------------------------------------------------------------------------------------
+LAZY = {"torch": "ringcomm.torch.kind"}  # by the first name of the module of an array's class: what registers its kind
+
+_kinds: list[tuple[Callable[[type], bool], type[Kind]]] = []
+_kind_of: dict[type, type[Kind]] = {}
 
 
-def _torch_dtype(dtype: Any) -> tuple[int, int, str]:
-    """(core index, core elements per element, name)"""
-    known = _known_torch_dtypes.get(dtype)
+def register_kind(matches: Callable[[type], bool], kind: type[Kind]) -> None:
+    """Arrays of the classes that `matches` accepts are of this kind from now on; the last registered comes first."""
+    _kinds.insert(0, (matches, kind))
+    _kind_of.clear()
+
+
+def kind_of(x: Any) -> type[Kind]:
+    """NumPy's, which takes whatever can be seen as a NumPy array, if no other matches."""
+    known = _kind_of.get(type(x))
     if known is None:
-        name = str(dtype).removeprefix("torch.")
-        reducible = name in _core.DTYPES
-        known = (_core.DTYPES.index(name), 1, name) if reducible else (BYTES, dtype.itemsize, name)
-        _known_torch_dtypes[dtype] = known
+        for base in type(x).__mro__:
+            if (module := LAZY.get(base.__module__.partition(".")[0])) is not None:
+                importlib.import_module(module)
+        known = next((kind for matches, kind in _kinds if matches(type(x))), NumPyKind)
+        _kind_of[type(x)] = known
     return known
 
 
-class TorchKind:
-    @staticmethod
-    def empty(like: Any, shape: Shape) -> Any:
-        return sys.modules["torch"].empty(shape, dtype=like.dtype)
-
-    @staticmethod
-    def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
-        if nbytes == 0:
-            return TorchKind.empty(like, shape)
-        return (
-            sys.modules["torch"]
-            .from_numpy(np.asarray(_CoreMemory(address, nbytes, owner)))
-            .view(like.dtype)
-            .reshape(shape)
-        )
-
-    @staticmethod
-    def assign(target: Any, source: Any) -> None:
-        target.detach().copy_(source)
-
-
-def is_torch(x: Any) -> bool:
-    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-    return tensor is not None and isinstance(x, tensor)
-
-
-def is_plain_tensor(x: Any) -> bool:
-    """Whether it is of torch's own types, and the core works in its memory: no copy in between."""
-    torch = sys.modules.get("torch")
-    if torch is None or type(x) not in (torch.Tensor, torch.nn.Parameter):
-        return False
-    return bool(x.is_cpu and x.layout is torch.strided and x.is_contiguous() and not (x.is_neg() or x.is_conj()))
-
-
-def _of_torch(tensor: Any, given: Any = None, copied: bool = False) -> Buffer:
-    index, width, name = _torch_dtype(tensor.dtype)
-    count = tensor.numel()
-    return Buffer(
-        tensor.data_ptr(), count * width, index, width, tuple(tensor.shape), tensor, TorchKind, name, given, copied
-    )
-
-
-def _check_torch(tensor: Any) -> None:
-    if tensor.device.type != "cpu":
-        raise UnsupportedError(f"the tensor lies on {tensor.device}; ringcomm moves CPU memory: pass tensor.cpu()")
-    if tensor.is_sparse or tensor.is_quantized:
-        raise UnsupportedError("sparse and quantized tensors cannot be sent; pass a dense one")
-
-
 # ---- entry points ----------------------------------------------------------------------------------------------------
-def describe(array: Any) -> Buffer:
-    """Of an array that is known to be C-contiguous and its own kind's."""
-    return _of_numpy(array) if isinstance(array, np.ndarray) else _of_torch(array)
-
-
 def source(x: Any) -> Buffer:
     """`x` to be read. Strided arrays are copied; lists and scalars become NumPy arrays."""
-    if is_torch(x):
-        _check_torch(x)
-        tensor = x.detach().resolve_conj().resolve_neg()
-        return _of_torch(tensor.contiguous())
-    array = x if isinstance(x, np.ndarray) else _foreign(x)
-    dtype_index(array.dtype)  # refuses before anything is copied
-    return _of_numpy(array if array.flags.c_contiguous else array.copy(order="C"))
+    return kind_of(x).source(x)
 
 
 def target(x: Any, like: Buffer | None = None, shape: Shape | None = None) -> Buffer:
@@ -259,19 +270,7 @@ def target(x: Any, like: Buffer | None = None, shape: Shape | None = None) -> Bu
     Raises TypeError for what has no memory of its own (lists, scalars), ValueError for a read-only array or another
     dtype or shape.
     """
-    if is_torch(x):
-        _check_torch(x)
-        tensor = x.detach()
-        plain = tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
-        made = _of_torch(tensor if plain else tensor.resolve_conj().resolve_neg().contiguous(), x, not plain)
-    else:
-        if not isinstance(x, np.ndarray) and isinstance(x, list | tuple | int | float | complex | bool | bytes | str):
-            raise TypeError(f"a {type(x).__name__} cannot be written in place; pass an array")
-        array = x if isinstance(x, np.ndarray) else _foreign(x)
-        if not array.flags.writeable:
-            raise ValueError("the array to write is read-only")
-        plain = array.flags.c_contiguous
-        made = _of_numpy(array, x) if plain else _of_numpy(array.copy(order="C"), array, True)
+    made = kind_of(x).target(x)
     if like is not None:
         expected = like.shape if shape is None else shape
         if made.label != like.label or made.shape != expected:
@@ -279,11 +278,6 @@ def target(x: Any, like: Buffer | None = None, shape: Shape | None = None) -> Bu
                 f"the output must be {like.label} of shape {expected}, not {made.label} of shape {made.shape}"
             )
     return made
-
-
-def like_kind(array: np.ndarray[Any, Any], like: Buffer) -> Any:
-    """A small NumPy array as one of `like`'s kind."""
-    return sys.modules["torch"].from_numpy(array) if like.kind is TorchKind else array
 
 
 def pair(x: Any, out: Any = None, writes: bool = True) -> tuple[Buffer, Buffer]:

@@ -112,7 +112,7 @@ def alltoall(
     source = source._replace(count=sum(listed) * row, shape=(sum(listed), *source.shape[1:]))
 
     def finish(operation: _core.Operation) -> tuple[Any, Any]:
-        return _adopt(operation, source), arrays.like_kind(np.array(operation.counts, np.int32), source)
+        return _adopt(operation, source), source.kind.of_numpy(np.array(operation.counts, np.int32))
 
     algorithm = _algorithm(process_set, calls.ALLTOALL, None, algorithm)
     fields = {"row": row, "rows": source.shape[0], "splits": listed if splits is not None else None}
@@ -152,9 +152,10 @@ def submit_first(
     """As `submit`, of an all-reduce in place; the next one like it may go the short way (`ProcessSet.known`)."""
     handle = submit(process_set, request)
     if average is None and (op is None or type(op) is Op) and op is not Adasum:
-        tensor = arrays.is_plain_tensor(array)
-        if tensor or isinstance(array, np.ndarray):
-            process_set.known.remember(name, array, op, pre, post, request, tensor)
+        kind = arrays.kind_of(array)
+        if kind.plain(array):
+            foreign = kind is not arrays.NumPyKind
+            process_set.known.remember(name, array, op, pre, post, request, foreign)
     return handle
 
 

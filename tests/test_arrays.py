@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -213,3 +215,50 @@ def test_bad_splits_and_rows():
     wrong(lambda comm: comm.ialltoall(np.zeros(3), splits=[3]), "both")
     wrong(lambda comm: comm.allreduce(np.zeros(3), algorithm="rign"), "unknown.*ring")
     wrong(lambda comm: comm.allreduce(np.zeros(3), wire="int8"), "wire")
+
+
+# ---- kinds from outside of the core ----------------------------------------------------------------------------------
+class Boxed:
+    """An array of a family that the core does not know, and NumPy cannot see into."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+class BoxedKind(arrays.NumPyKind):
+    @staticmethod
+    def source(x):
+        return arrays.NumPyKind.source(x.values)._replace(kind=BoxedKind)
+
+    @staticmethod
+    def target(x):
+        return arrays.NumPyKind.target(x.values)._replace(kind=BoxedKind, given=x)
+
+    @staticmethod
+    def describe(array):
+        return arrays.NumPyKind.describe(array)._replace(kind=BoxedKind, given=Boxed(array))
+
+
+def test_kinds_attach_from_outside():
+    arrays.register_kind(lambda cls: cls is Boxed, BoxedKind)
+
+    def program(comm):
+        x = Boxed(np.arange(4.0) + comm.rank)
+        for result in (comm.allreduce(x), comm.iallreduce(x).wait(), comm.broadcast(x), comm.allreduce(x, out=x)):
+            assert type(result) is Boxed
+        assert result is x
+        return x.values.tolist()
+
+    assert threads.run(2, program) == [[1.0, 3.0, 5.0, 7.0]] * 2
+    buffer = arrays.source(Boxed(np.ones(3)))
+    assert buffer.memory == "host" and buffer.ready is None and buffer.done is None
+
+
+def test_a_tensor_needs_no_import_of_the_binding():
+    code = """if True:
+        import sys, torch, ringcomm
+        assert "ringcomm.torch" not in sys.modules
+        (result,) = ringcomm.threads.run(1, lambda comm: comm.allreduce(torch.nn.Parameter(torch.ones(2))))
+        assert type(result) is torch.Tensor and result.tolist() == [1, 1]
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

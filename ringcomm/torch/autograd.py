@@ -40,19 +40,28 @@ class Reduction(NamedTuple):
     postscale: float
     process_set: Any
     wire: torch.dtype | None = None  # what they travel as
+    algorithm: str | None = None
 
     def allreduce(self, tensor: Tensor, name: str | None) -> Any:
         require_arithmetic(tensor, self.op)
         source = arrays.source(tensor)
         return named.allreduce(
-            self.process_set, source, source.empty(), self.op, name, self.prescale, self.postscale, self.wire
+            self.process_set,
+            source,
+            source.empty(),
+            self.op,
+            name,
+            self.prescale,
+            self.postscale,
+            self.wire,
+            self.algorithm,
         )
 
     def reducescatter(self, tensor: Tensor, name: str | None) -> Any:
         require_arithmetic(tensor)
         source = arrays.source(tensor)
         return named.reducescatter(
-            self.process_set, source, as_op(self.op), name, self.prescale, self.postscale, self.wire
+            self.process_set, source, as_op(self.op), name, self.prescale, self.postscale, self.wire, self.algorithm
         )
 
     def run(

@@ -13,16 +13,10 @@ from typing import Any
 
 import torch
 
-from ringcomm import named
 from ringcomm.ops import Average, chosen_op
 from ringcomm.process_sets import global_process_set
 from ringcomm.torch import autograd
-from ringcomm.torch.asynchronous import (
-    allreduce_async_,
-    broadcast_async_,
-    grouped_allreduce_async_,
-    synchronize,
-)
+from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.compression import Compression, parts_of
 
 Tensor = torch.Tensor
@@ -38,10 +32,11 @@ def _reduce(
     pre: float,
     post: float,
     process_set: Any,
+    algorithm: str | None,
 ) -> list[Tensor]:
     wire, compressor = parts_of(compression)
     pairs = [compressor.compress(tensor) for tensor in tensors]
-    how = autograd.Reduction(op, pre, post, process_set, wire)
+    how = autograd.Reduction(op, pre, post, process_set, wire, algorithm)
     reduced = function.apply(grouped, name, how, *(sent for sent, _ in pairs))
     results = reduced if grouped else [reduced]
     return [compressor.decompress(one, context) for one, (_, context) in zip(results, pairs, strict=True)]
@@ -56,6 +51,7 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
+    algorithm: str | None = None,
 ) -> Tensor:
     """The reduction of every rank's tensor, on every rank.
 
@@ -69,6 +65,7 @@ def allreduce(
             one vector, also in a group). An average of integers is rounded toward zero.
         prescale_factor, postscale_factor: factors before and after the reduction.
         process_set: the ranks that take part.
+        algorithm: what runs ("ring", "tree", ...), the same on every rank; None: chosen.
 
     Returns:
         A new tensor of the same shape and dtype.
@@ -78,22 +75,9 @@ def allreduce(
     """
     scales = prescale_factor, postscale_factor
     (result,) = _reduce(
-        autograd.Allreduce, False, [tensor], name, compression, chosen_op(op, average), *scales, process_set
+        autograd.Allreduce, False, [tensor], name, compression, chosen_op(op, average), *scales, process_set, algorithm
     )
     return result
-
-
-def allreduce_(
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
-) -> Tensor:
-    """`allreduce` in place; returns the tensor."""
-    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
 
 
 def grouped_allreduce(
@@ -105,24 +89,12 @@ def grouped_allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
+    algorithm: str | None = None,
 ) -> list[Tensor]:
     """`allreduce` of several tensors that travel together."""
     scales = prescale_factor, postscale_factor
-    return _reduce(autograd.Allreduce, True, tensors, name, compression, chosen_op(op, average), *scales, process_set)
-
-
-def grouped_allreduce_(
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: Any = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,
-) -> list[Tensor]:
-    """`grouped_allreduce` in place; returns the tensors."""
-    return synchronize(
-        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+    return _reduce(
+        autograd.Allreduce, True, tensors, name, compression, chosen_op(op, average), *scales, process_set, algorithm
     )
 
 
@@ -156,13 +128,6 @@ def broadcast(tensor: Tensor, root_rank: int, name: str | None = None, process_s
     return autograd.Broadcast.apply(root_rank, name, process_set, tensor)
 
 
-def broadcast_(
-    tensor: Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set
-) -> Tensor:
-    """`broadcast` in place; returns the tensor."""
-    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
-
-
 def alltoall(tensor: Tensor, splits: Any = None, name: str | None = None, process_set: Any = global_process_set) -> Any:
     """Sends rows of the first dimension to each rank, and joins what comes, in the order of the ranks.
 
@@ -186,6 +151,7 @@ def reducescatter(
     process_set: Any = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    algorithm: str | None = None,
 ) -> Tensor:
     """Reduces as `allreduce` does, and gives each rank its share of the rows.
 
@@ -196,7 +162,7 @@ def reducescatter(
         The first dimension divided by the number of ranks; where that leaves a rest, the first ranks have one row more.
     """
     scales = prescale_factor, postscale_factor
-    (result,) = _reduce(autograd.Reducescatter, False, [tensor], name, compression, op, *scales, process_set)
+    (result,) = _reduce(autograd.Reducescatter, False, [tensor], name, compression, op, *scales, process_set, algorithm)
     return result
 
 
@@ -208,12 +174,15 @@ def grouped_reducescatter(
     process_set: Any = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    algorithm: str | None = None,
 ) -> list[Tensor]:
     """`reducescatter` of several tensors that travel together."""
     scales = prescale_factor, postscale_factor
-    return _reduce(autograd.Reducescatter, True, tensors, name, compression, op, *scales, process_set)
+    return _reduce(autograd.Reducescatter, True, tensors, name, compression, op, *scales, process_set, algorithm)
 
 
-def barrier(process_set: Any = global_process_set) -> None:
-    """Returns once every rank of the set has called it."""
-    named.submit(process_set, named.barrier(process_set)).wait()
+# ---- in place, which no gradient flows through, and without tensors --------------------------------------------------
+allreduce_ = operations.allreduce_
+grouped_allreduce_ = operations.grouped_allreduce_
+broadcast_ = operations.broadcast_
+barrier = operations.barrier

@@ -202,6 +202,11 @@ def case_an_algorithm_by_name():
             same(form(x.clone(), op=hvd.Sum, algorithm=algorithm).wait(), torch.full((5,), n * (n - 1) / 2))
         for form in (hvd.grouped_allreduce_async, hvd.grouped_allreduce_async_):
             same(form([x.clone()], op=hvd.Sum, algorithm=algorithm).wait()[0], torch.full((5,), n * (n - 1) / 2))
+        want = torch.full((5,), n * (n - 1) / 2)
+        for form in (hvd.allreduce, hvd.allreduce_):
+            same(form(x.clone(), op=hvd.Sum, algorithm=algorithm), want)
+        for form in (hvd.grouped_allreduce, hvd.grouped_allreduce_):
+            same(form([x.clone()], op=hvd.Sum, algorithm=algorithm)[0], want)
     assert "ring" in raises(ValueError, hvd.allreduce_async_, x, name="a", algorithm="no such")
     same(hvd.allgather_async(x[:1], algorithm="ring").wait(), torch.arange(float(n)))
     other = "tree" if hvd.rank() else "ring"

@@ -1,0 +1,85 @@
+"""Torch's tensors as the core sees them. Imported when the first tensor comes (ringcomm/arrays.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ringcomm import _core, arrays
+from ringcomm.arrays import Buffer, CoreMemory, Shape
+from ringcomm.errors import UnsupportedError
+
+_dtypes: dict[torch.dtype, tuple[int, int, str]] = {}
+
+
+def _dtype(dtype: torch.dtype) -> tuple[int, int, str]:
+    """(core index, core elements per element, name)"""
+    known = _dtypes.get(dtype)
+    if known is None:
+        name = str(dtype).removeprefix("torch.")
+        reducible = name in _core.DTYPES
+        known = (_core.DTYPES.index(name), 1, name) if reducible else (arrays.BYTES, dtype.itemsize, name)
+        _dtypes[dtype] = known
+    return known
+
+
+def _buffer(tensor: torch.Tensor, given: Any = None, copied: bool = False) -> Buffer:
+    index, width, name = _dtype(tensor.dtype)
+    count = tensor.numel()
+    return Buffer(
+        tensor.data_ptr(), count * width, index, width, tuple(tensor.shape), tensor, TorchKind, name, given, copied
+    )
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(f"the tensor lies on {tensor.device}; ringcomm moves CPU memory: pass tensor.cpu()")
+    if tensor.is_sparse or tensor.is_quantized:
+        raise UnsupportedError("sparse and quantized tensors cannot be sent; pass a dense one")
+    return tensor.detach()
+
+
+class TorchKind:
+    @staticmethod
+    def source(x: Any) -> Buffer:
+        return _buffer(_dense(x).resolve_conj().resolve_neg().contiguous())
+
+    @staticmethod
+    def target(x: Any) -> Buffer:
+        tensor = _dense(x)
+        if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+            return _buffer(tensor, x)
+        return _buffer(tensor.resolve_conj().resolve_neg().contiguous(), x, True)
+
+    @staticmethod
+    def describe(array: Any) -> Buffer:
+        return _buffer(array)
+
+    @staticmethod
+    def of_numpy(array: np.ndarray[Any, Any]) -> Any:
+        return torch.from_numpy(array)
+
+    @staticmethod
+    def plain(x: Any) -> bool:
+        if type(x) not in (torch.Tensor, torch.nn.Parameter):
+            return False
+        return bool(x.is_cpu and x.layout is torch.strided and x.is_contiguous() and not (x.is_neg() or x.is_conj()))
+
+    @staticmethod
+    def empty(like: Any, shape: Shape) -> Any:
+        return torch.empty(shape, dtype=like.dtype)
+
+    @staticmethod
+    def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
+        if nbytes == 0:
+            return TorchKind.empty(like, shape)
+        return torch.from_numpy(np.asarray(CoreMemory(address, nbytes, owner))).view(like.dtype).reshape(shape)
+
+    @staticmethod
+    def assign(target: Any, source: Any) -> None:
+        target.detach().copy_(source)
+
+
+arrays.register_kind(lambda cls: issubclass(cls, torch.Tensor), TorchKind)

@@ -22,8 +22,11 @@ import ringcomm, ringcomm.torch
 
 assert hvd is ringcomm.torch and Compression is hvd.Compression and allreduce is hvd.allreduce
 assert horovod.run is horovod.runner.run is run is ringcomm.run and horovod.__version__ == "0.28.1"
-names = [one.name for one in pkgutil.walk_packages(ringcomm.torch.__path__, "torch.")]
-assert len(names) > 10
+names = ["torch", "common", "data"]
+for top in tuple(names):
+    package = importlib.import_module(f"ringcomm.{top}")
+    names += [one.name for one in pkgutil.walk_packages(package.__path__, f"{top}.")]
+assert len(names) > 20
 for name in names:
     ours = importlib.import_module(f"ringcomm.{name}")
     assert importlib.import_module(f"horovod.{name}") is ours, name

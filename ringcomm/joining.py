@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from ringcomm import arrays, named, process
-from ringcomm.errors import MismatchError, RankJoinedError
+from ringcomm import process
 from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet, global_process_set
-
-_CALLS = ("add_process_set", "remove_process_set", "init")
 
 
 def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
@@ -52,44 +45,3 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     finally:
         for one in sets:
             one.rejoin()
-
-
-def agree_on_sets(what: str, values: Sequence[int]) -> None:
-    """Raises on every rank, unless all are here and gave the same: MismatchError, or RankJoinedError."""
-    require_equal(what, exchange_sets(what, values))
-
-
-def exchange_sets(what: str, values: Sequence[int]) -> dict[int, list[int]]:
-    """What every rank gave to this call. Raises on every rank, unless all are here and make the same call."""
-    if global_process_set.size() == 1:
-        return {0: list(values)}
-    mine = np.array([global_process_set.rank(), len(values), _CALLS.index(what), *values], np.int64)
-    request = named.allgather(global_process_set, arrays.source(mine), "process_sets")
-    everybody = named.submit(global_process_set, request).wait().tolist()
-    rows: dict[int, list[int]] = {}
-    while everybody:
-        end = 3 + everybody[1]
-        rows[everybody[0]], everybody = everybody[2:end], everybody[end:]
-    missing = tuple(rank for rank in global_process_set.ranks if rank not in rows)
-    if missing:
-        raise RankJoinedError(f"{what}: needs all ranks, and ranks {list(missing)} have joined", missing)
-    given = {rank: row[1:] for rank, row in rows.items()}
-    first = next(iter(rows.values()))[0]
-    others = tuple(rank for rank, row in rows.items() if row[0] != first)
-    if others:
-        raise _disagreement(what, given, others)
-    return given
-
-
-def require_equal(what: str, rows: dict[int, list[int]]) -> None:
-    first = next(iter(rows.values()))
-    others = tuple(rank for rank, row in rows.items() if row != first)
-    if others:
-        raise _disagreement(what, rows, others)
-
-
-def _disagreement(what: str, rows: dict[int, list[int]], ranks: tuple[int, ...]) -> MismatchError:
-    given = "; ".join(f"rank {rank} gave {row}" for rank, row in rows.items())
-    return MismatchError(
-        f"{what}: all ranks must add, or remove, the same process set at the same time: {given}", ranks
-    )

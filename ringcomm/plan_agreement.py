@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from ringcomm import arrays, errors, named
+from ringcomm import errors
+from ringcomm.agreement import exchange
 from ringcomm.plans import PlanId, dead_plans
 from ringcomm.process_sets import ProcessSet
 
@@ -51,19 +50,6 @@ class _Row(NamedTuple):
         return _Row(digest, fired, dims, list(zip(dead, dead, strict=True)))
 
 
-def _exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> list[list[int]]:
-    """Every rank's row, but those of ranks that have joined; they may be of different lengths."""
-    mine = np.array([len(row), *row], np.int64)
-    item = named.allgather(process_set, arrays.source(mine), name)
-    gathered = named.submit(process_set, item).wait().tolist()
-    rows, at = [], 0
-    while at < len(gathered):
-        end = at + 1 + gathered[at]
-        rows.append(gathered[at + 1 : end])
-        at = end
-    return rows
-
-
 def _digest(texts: Sequence[str]) -> int:
     return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=7).digest(), "little")
 
@@ -71,8 +57,8 @@ def _digest(texts: Sequence[str]) -> int:
 def require_equal(texts: Sequence[str], name: str, process_set: ProcessSet) -> None:
     """Raises MismatchError on every rank (that has not joined) unless all give the same. The first text is of settings,
     the others of parameters."""
-    rows = _exchange([_digest(texts)], name, process_set)
-    if any(other != rows[0] for other in rows):
+    first, *others = exchange([_digest(texts)], name, process_set).values()
+    if any(other != first for other in others):
         raise _mismatch(texts, name, process_set)
 
 
@@ -84,7 +70,7 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
     texts = [settings, *(one.text for one in parameters)]
     fired, dims = [one.fired for one in parameters], [one.sparse_dim for one in parameters]
     mine = _Row(_digest(texts), fired, dims, dead_plans(process_set))
-    numbers = _exchange(mine.packed(), name, process_set)
+    numbers = list(exchange(mine.packed(), name, process_set).values())
     if any(other[0] != numbers[0][0] for other in numbers):
         raise _mismatch(texts, name, process_set)
     rows = [_Row.unpacked(other) for other in numbers]
@@ -101,8 +87,8 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
 def _mismatch(texts: Sequence[str], name: str, process_set: ProcessSet) -> errors.MismatchError:
     """Says where the first two ranks that differ do so."""
     mine = "\0".join(texts).encode()
-    rows = _exchange([process_set.ranks[process_set.rank()], *mine], f"{name}.details", process_set)
-    (first_rank, first), *others = ((rank, bytes(text).decode().split("\0")) for rank, *text in rows)
+    rows = exchange(list(mine), f"{name}.details", process_set).items()
+    (first_rank, first), *others = ((rank, bytes(text).decode().split("\0")) for rank, text in rows)
     for rank, theirs in others:
         if theirs == first:
             continue

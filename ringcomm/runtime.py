@@ -11,9 +11,9 @@ import numpy as np
 
 from ringcomm import _core, affinity, algorithms, exits, horovod_options, process, timeline
 from ringcomm import config as configuration
+from ringcomm.agreement import agree_on_sets, exchange_sets, require_equal
 from ringcomm.communicator import Communicator
 from ringcomm.errors import NotInitializedError
-from ringcomm.joining import agree_on_sets, exchange_sets, require_equal
 from ringcomm.links import Link, MpiLink, ThreadsLink, ThreadsWorld
 from ringcomm.mpi_library import initialized
 from ringcomm.process_sets import ProcessSet, as_ranks, global_process_set

@@ -68,8 +68,7 @@ std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& coun
 class Builder {
  public:
   Builder(const BodyContext& context, const Call& call, std::shared_ptr<const Schedule> schedule)
-      : context_(context), call_(call), schedule_(std::move(schedule)), item_(size_of(call.dtype)),
-        absent_(call.is_absent(context.me)) {
+      : context_(context), call_(call), schedule_(std::move(schedule)), item_(size_of(call.dtype)) {
     options_.dtype = call.dtype;
     options_.op = summing(call.op);
     options_.window = context.cut.window;
@@ -118,51 +117,28 @@ class Builder {
     return task.scratch.data();
   }
 
-  // Where an absent rank works: values that leave the others' result as it is, whatever they are scaled by.
-  std::byte* neutral(Wrapped& task, std::size_t count) const {
-    std::byte* const values = scratch(task, count);
-    kernels::fill_identity(call_.dtype, call_.op, values, count);
-    return values;
-  }
-
   std::unique_ptr<Task> allreduce() {
-    if (absent_) {
-      auto task = std::make_unique<Wrapped>(context_.transport);
-      task->inner = even(neutral(*task, call_.count), nullptr);
-      return task;
-    }
     options_.pre = call_.pre;
     options_.post = call_.post;
     return even(call_.output, call_.input);
   }
 
-  std::unique_ptr<Task> broadcast() {
-    if (!absent_) return even(call_.output, context_.me == call_.root ? call_.input : nullptr);
-    auto task = std::make_unique<Wrapped>(context_.transport);
-    task->inner = even(scratch(*task, call_.count), nullptr);
-    return task;
-  }
+  std::unique_ptr<Task> broadcast() { return even(call_.output, context_.me == call_.root ? call_.input : nullptr); }
 
   std::unique_ptr<Task> reduce() {
     auto task = std::make_unique<Wrapped>(context_.transport);
-    void* work = call_.output;
-    if (absent_) {
-      work = neutral(*task, call_.count);
-    } else {
-      options_.pre = call_.pre;
-      // Elsewhere than at the root the input is the caller's; partial sums need memory of their own.
-      if (context_.me != call_.root) work = scratch(*task, call_.count);
-    }
+    options_.pre = call_.pre;
+    // Elsewhere than at the root the input is the caller's; partial sums need memory of their own.
+    void* const work = context_.me == call_.root ? call_.output : scratch(*task, call_.count);
     if (context_.me == call_.root && !call_.post.identity())
       task->after = [call = call_] { kernels::scale(call.dtype, call.output, call.output, call.count, call.post); };
-    task->inner = even(work, absent_ ? nullptr : call_.input);
+    task->inner = even(work, call_.input);
     return task;
   }
 
   std::unique_ptr<Task> allgather() {
     auto task = std::make_unique<Wrapped>(context_.transport);
-    void* const output = absent_ ? scratch(*task, total(call_.counts)) : call_.output;
-    std::vector<Extent> blocks = consecutive(output, call_.counts, item_);
+    std::vector<Extent> blocks = consecutive(call_.output, call_.counts, item_);
     const Extent mine = blocks[static_cast<std::size_t>(context_.me)];
     if (mine.count > 0 && call_.input != mine.data) std::memmove(mine.data, call_.input, mine.count * item_);
     task->inner = run(Layout::listed(std::move(blocks), item_, block_segment()), nullptr);
@@ -172,11 +148,11 @@ class Builder {
   std::unique_ptr<Task> reducescatter() {
     auto task = std::make_unique<Wrapped>(context_.transport);
     const std::size_t count = total(call_.counts);
-    std::byte* const work = absent_ ? neutral(*task, count) : scratch(*task, count);
-    if (count > 0 && !absent_) kernels::scale(call_.dtype, work, call_.input, count, call_.pre);
+    std::byte* const work = scratch(*task, count);
+    if (count > 0) kernels::scale(call_.dtype, work, call_.input, count, call_.pre);
     std::vector<Extent> blocks = consecutive(work, call_.counts, item_);
     const Extent mine = blocks[static_cast<std::size_t>(context_.me)];
-    if (mine.count > 0 && !absent_)
+    if (mine.count > 0)
       task->after = [call = call_, mine] { kernels::scale(call.dtype, call.output, mine.data, mine.count, call.post); };
     task->inner = run(Layout::listed(std::move(blocks), item_, block_segment()), nullptr);
     return task;
@@ -188,13 +164,12 @@ class Builder {
     auto task = std::make_unique<Wrapped>(context_.transport);
     const std::size_t sent = total(call_.counts);
     void* input = const_cast<void*>(call_.input);  // only ever sent from
-    void* const output = absent_ ? scratch(*task, total(call_.receive_counts)) : call_.output;
     if (call_.input == call_.output && sent > 0) {
       input = scratch(*task, sent);
       std::memcpy(input, call_.input, sent * item_);
     }
     std::vector<Extent> blocks = consecutive(input, call_.counts, item_);
-    for (const Extent& extent : consecutive(output, call_.receive_counts, item_)) blocks.push_back(extent);
+    for (const Extent& extent : consecutive(call_.output, call_.receive_counts, item_)) blocks.push_back(extent);
     task->inner = run(Layout::listed(std::move(blocks), item_, kAll), nullptr);
     return task;
   }
@@ -217,7 +192,6 @@ class Builder {
   const Call& call_;
   std::shared_ptr<const Schedule> schedule_;
   std::size_t item_;
-  bool absent_;  // this rank takes part without data
   RunOptions options_;
 };
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "base/call.hpp"
 #include "base/task.hpp"
-#include "call/call.hpp"
 #include "call/choose.hpp"
 #include "messages/run_schedule.hpp"
 

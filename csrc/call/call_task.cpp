@@ -83,7 +83,7 @@ void CallTask::show() {
   Epochs& epochs = *channel_.epochs_;
   const std::size_t place = epochs.open_call();
   if (on_host()) {
-    auto stage = make_node_stage(epochs, channel_.node_call(call_));
+    auto stage = make_node_stage(epochs, call_, channel_.config_.node_segment_bytes);
     stage->open();
     stage_ = stage.get();
     inner_ = std::move(stage);
@@ -99,8 +99,7 @@ void CallTask::show() {
 
 void CallTask::exchange() {
   comparison_ = channel_.comparison();
-  comparison_->give(digest_of(describe()),
-                    path_ == kGathered ? std::optional(channel_.node_call(call_)) : std::nullopt);
+  comparison_->give(digest_of(describe()), path_ == kGathered ? &call_ : nullptr);
   phase_ = Phase::comparing_sent;
 }
 
@@ -200,23 +199,20 @@ std::unique_ptr<Task> CallTask::two_level(const std::string& algorithm) const {
   const Cut cut = channel_.choice(call_).cut;
   // is scaled there
   const bool in_lane = call_.collective == Collective::allreduce || call_.collective == Collective::reduce;
-  NodeCall here = channel_.node_call(call_);
-  here.root = hosts.place_here(call_.root);
-  if (in_lane) here.post = {};
-  here.absent = hosts.local(call_.absent);
-  here.segment_bytes = std::min(cut.segment, kLongestSlice) * static_cast<std::size_t>(hosts.lanes());
   LaneRun lane{*channel_.transport_, channel_.tags_, algorithm, hosts, hosts.host_of(call_.root), {}, {}};
+  lane.local_root = hosts.place_here(call_.root);
+  lane.segment_bytes = std::min(cut.segment, kLongestSlice) * static_cast<std::size_t>(hosts.lanes());
   const int local = channel_.node_->rank();
   if (local < hosts.lanes()) {
     for (const int rank : hosts.lane(local)) lane.peers.push_back(channel_.peers_[static_cast<std::size_t>(rank)]);
   }
   lane.options.dtype = call_.dtype;
-  lane.options.op = here.op;
+  lane.options.op = call_.op == Op::average ? Op::sum : call_.op;
   if (in_lane) lane.options.post = call_.post;
   lane.options.window = std::min(cut.window, kMostOnTheirWay);
   if (call_.wire && *call_.wire != call_.dtype) lane.options.codec = make_cast_codec(call_.dtype, *call_.wire);
   channel_.epochs_->open_call();
-  return make_two_level(*channel_.epochs_, here, std::move(lane));
+  return make_two_level(*channel_.epochs_, call_, std::move(lane));
 }
 
 Progress CallTask::advance() {

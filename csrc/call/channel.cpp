@@ -140,25 +140,6 @@ bool Channel::takes_fragments(const Call& call) {
          choose(call) == "shared";
 }
 
-NodeCall Channel::node_call(const Call& call) const {
-  NodeCall stage;
-  stage.collective = call.collective;
-  stage.dtype = call.dtype;
-  stage.op = call.op == Op::average ? Op::sum : call.op;
-  stage.root = call.root;
-  stage.input = call.input;
-  stage.output = call.output;
-  stage.count = call.count;
-  stage.counts = call.counts;
-  stage.receive_counts = call.receive_counts;
-  stage.fragments = call.fragments;
-  stage.absent = call.absent;
-  stage.pre = call.pre;
-  stage.post = call.post;
-  stage.segment_bytes = config_.node_segment_bytes;
-  return stage;
-}
-
 bool Channel::gathers(const Call& call) const {
   const bool compared = size() > 1 && !on_one_host() && !call.agreed && config_.check;
   const bool free = call.algorithm.empty() && call.op != Op::adasum && config_.rules.empty();

@@ -12,14 +12,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/call.hpp"
 #include "base/error.hpp"
 #include "base/task.hpp"
-#include "call/call.hpp"
 #include "call/choose.hpp"
 #include "call/comparison.hpp"
 #include "kernels/kernels.hpp"
 #include "levels/two_level.hpp"
-#include "memory/fragments.hpp"
+#include "memory/scattered.hpp"
 #include "messages/run_schedule.hpp"
 #include "node/node.hpp"
 
@@ -78,7 +78,6 @@ class Channel {
   void check_departures();  // throws Error(left) if the current call needs somebody who has left
   std::vector<int> everyone() const;
   bool on_one_host() const { return epochs_ && node_->size() == size(); }
-  NodeCall node_call(const Call& call) const;
   bool gathers(const Call& call) const;  // its data rides with the comparison of calls by messages
   bool compares_by_hosts() const { return hosts_.number() > 1; }
   std::unique_ptr<Comparison> comparison();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "call/gathered.hpp"
@@ -12,7 +13,7 @@ namespace ringcomm {
 namespace {
 
 // Sums and the like of payloads of one call, for as long as it is there; nothing for calls that only move bytes.
-Gathering::Merge merging(const NodeCall& call, std::size_t pieces) {
+Gathering::Merge merging(const Call& call, std::size_t pieces) {
   if (!computes(call.collective) || !Gathering::can_merge(pieces)) return {};
   return [&call](std::byte* into, const std::byte* lower, const std::byte* upper) {
     const std::array both{lower, upper};
@@ -25,8 +26,8 @@ class FlatComparison final : public Comparison {
   FlatComparison(Transport& transport, std::span<const int> peers, int me, int tag, Riding most)
       : me_(me), ranks_(peers.size()), gathering_(transport, peers, me, tag, std::max(most.reduced, most.moved)) {}
 
-  void give(std::uint64_t digest, std::optional<NodeCall> riding) override {
-    call_ = std::move(riding);
+  void give(std::uint64_t digest, const Call* riding) override {
+    call_ = riding;
     if (!call_) return gathering_.give(digest, 0);
     auto merge = merging(*call_, ranks_);
     const std::array mine{static_cast<const std::byte*>(call_->input)};
@@ -48,7 +49,7 @@ class FlatComparison final : public Comparison {
   const int me_;
   const std::size_t ranks_;
   Gathering gathering_;
-  std::optional<NodeCall> call_;
+  const Call* call_ = nullptr;
 };
 
 // ---- by hosts
@@ -70,8 +71,8 @@ class HostComparison final : public Comparison {
   }
 
   // Who does not speak arrives a second time at once: only the speaker's second arrival means something.
-  void give(std::uint64_t digest, std::optional<NodeCall> riding) override {
-    call_ = std::move(riding);
+  void give(std::uint64_t digest, const Call* riding) override {
+    call_ = riding;
     if (call_) put_payload(*call_, group_rank(epochs_.node().rank()), payload(epochs_.node().rank()));
     epochs_.mine().opening[place_].digest = digest;
     epoch_ = epochs_.publish();
@@ -191,7 +192,7 @@ class HostComparison final : public Comparison {
   Transport& transport_;
   const std::size_t place_;
   std::optional<Gathering> gathering_;  // the speaker's
-  std::optional<NodeCall> call_;
+  const Call* call_ = nullptr;
   std::uint32_t epoch_ = 0;
   int looks_ = 0;
   bool here_ = false;  // everybody of this host is

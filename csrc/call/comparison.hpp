@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "levels/hosts.hpp"
@@ -16,8 +15,9 @@ namespace ringcomm {
 
 class Comparison : public Task {
  public:
-  // Before the first advance(). `riding`: the call, if its data rides; ranks that are alike all let it, or none.
-  virtual void give(std::uint64_t digest, std::optional<NodeCall> riding) = 0;
+  // Before the first advance(). `riding`: the call, if its data rides, which outlives this; ranks that are alike all let
+  // it, or none.
+  virtual void give(std::uint64_t digest, const Call* riding) = 0;
   // When done.
   virtual bool alike() const = 0;  // all digests are equal
   virtual void take() = 0;         // the result of what rode; if all are alike

@@ -62,13 +62,38 @@ void provide_output(Call& call, Pending& pending, std::size_t elements) {
   call.output = pending.output.get();
 }
 
-// The call of one operation, with what only agreement tells filled in.
-Call call_of(const Agreed& part, const Channel& channel, const std::vector<int>& absent) {
+// Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
+void scale_first(Call& call, FusionBuffer& buffer) {
+  const std::size_t count = call.collective == Collective::reducescatter ? total(call.counts) : call.count;
+  std::byte* const scaled = buffer.at_least(count * size_of(call.dtype));
+  kernels::scale(call.dtype, scaled, call.input, count, std::exchange(call.pre, {}));
+  call.input = scaled;
+}
+
+// What a rank that has joined brings: values that leave the others' result as it is, or room for a result that nobody
+// reads; it has no rows to give.
+void bring_identity(Call& call, FusionBuffer& buffer, std::size_t me) {
+  std::size_t count = call.count;
+  if (!call.counts.empty()) count = total(call.counts);
+  if (call.collective == Collective::alltoall) count = total(call.receive_counts);
+  const std::size_t item = size_of(call.dtype);
+  std::byte* const memory = buffer.at_least(count * item);
+  call.pre = {};
+  call.input = call.output = memory;
+  if (!computes(call.collective)) return;
+  kernels::fill_identity(call.dtype, call.op, memory, count);
+  if (call.collective == Collective::reducescatter) {  // the result in the place of its own block
+    const auto first = call.counts.begin();
+    call.output = memory + std::accumulate(first, first + static_cast<std::ptrdiff_t>(me), std::size_t{0}) * item;
+  }
+}
+
+// The call of one operation, with what only agreement tells filled in. `joined`: some rank of the set has.
+Call call_of(const Agreed& part, const Channel& channel, FusionBuffer& buffer, bool joined) {
   Pending& pending = *part.pending;
   const Named& request = pending.request;
   Call call = request.call;
   call.agreed = true;
-  call.absent = absent;
   const auto size = static_cast<std::size_t>(channel.size());
   const auto me = static_cast<std::size_t>(channel.rank());
   switch (call.collective) {
@@ -101,11 +126,15 @@ Call call_of(const Agreed& part, const Channel& channel, const std::vector<int>&
     default:
       break;
   }
+  if (pending.stand_in)
+    bring_identity(call, buffer, me);
+  else if (joined && computes(call.collective) && !call.pre.identity())
+    scale_first(call, buffer);
   return call;
 }
 
 // The bucket as one call; where its data is, is yet to be told.
-Call fused_call(const std::vector<Agreed>& parts, const std::vector<int>& absent) {
+Call fused_call(const std::vector<Agreed>& parts) {
   Call fused = parts[0].pending->request.call;
   fused.input = fused.output = nullptr;
   fused.count = 0;
@@ -115,21 +144,9 @@ Call fused_call(const std::vector<Agreed>& parts, const std::vector<int>& absent
     fused.count += fused.parts.back();
   }
   fused.agreed = true;
-  fused.absent = absent;
   fused.name += " + " + std::to_string(parts.size() - 1);
   return fused;
 }
-
-// What runs in place, or in no place of this rank's.
-class SingleTask final : public Task {
- public:
-  SingleTask(Channel& channel, Call call) : task_(channel.start(std::move(call))) {}
-  Progress advance() override { return task_->advance(); }
-  void abandon() noexcept override { task_->abandon(); }
-
- private:
-  std::unique_ptr<Task> task_;
-};
 
 // Tensors that run together.
 class Fused : public Task {
@@ -178,12 +195,13 @@ class ScatteredTask final : public Fused {
   }
 };
 
-// Packed into one buffer and unpacked again.
+// Packed into one buffer, scaled by `pre` on the way, and unpacked again.
 class PackedTask final : public Fused {
  public:
-  PackedTask(const Context& context, Channel& channel, FusionBuffer& buffer, std::vector<Agreed> parts, Call fused)
+  PackedTask(const Context& context, Channel& channel, FusionBuffer& buffer, std::vector<Agreed> parts, Call fused,
+             kernels::Scale pre)
       : Fused(context, std::move(parts)), channel_(channel), buffer_(buffer.at_least(fused.count * item())),
-        fused_(std::move(fused)) {
+        fused_(std::move(fused)), pre_(pre) {
     fused_.input = fused_.output = buffer_;
   }
 
@@ -207,7 +225,7 @@ class PackedTask final : public Fused {
     for (std::size_t bytes = 0; next_ < parts_.size() && bytes < kBytesPerTurn; ++next_) {
       const Call& one = call(parts_[next_]);
       const std::size_t length = one.count * item();
-      if (length > 0 && in) kernels::copy(buffer_ + at_, one.input, length);
+      if (length > 0 && in) kernels::scale(one.dtype, buffer_ + at_, one.input, one.count, pre_);
       if (length > 0 && !in) kernels::copy(one.output, buffer_ + at_, length);
       at_ += length;
       bytes += length;
@@ -227,6 +245,7 @@ class PackedTask final : public Fused {
   Channel& channel_;
   std::byte* const buffer_;
   Call fused_;
+  const kernels::Scale pre_;
   std::size_t next_ = 0, at_ = 0;
   Stage stage_ = Stage::pack;
 };
@@ -234,13 +253,17 @@ class PackedTask final : public Fused {
 }  // namespace
 
 std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, FusionBuffer& buffer,
-                                  std::vector<Agreed> parts, const std::vector<int>& absent) {
-  if (parts.size() == 1) return std::make_unique<SingleTask>(channel, call_of(parts[0], channel, absent));
-  Call fused = fused_call(parts, absent);
-  if (parts[0].pending->stand_in) return std::make_unique<SingleTask>(channel, std::move(fused));
-  if (channel.takes_fragments(fused))
+                                  std::vector<Agreed> parts, bool joined) {
+  if (parts.size() == 1) return channel.start(call_of(parts[0], channel, buffer, joined));
+  Call fused = fused_call(parts);
+  if (parts[0].pending->stand_in) {
+    bring_identity(fused, buffer, static_cast<std::size_t>(channel.rank()));
+    return channel.start(std::move(fused));
+  }
+  const kernels::Scale pre = joined ? std::exchange(fused.pre, {}) : kernels::Scale{};
+  if (pre.identity() && channel.takes_fragments(fused))
     return std::make_unique<ScatteredTask>(context, channel, std::move(parts), std::move(fused));
-  return std::make_unique<PackedTask>(context, channel, buffer, std::move(parts), std::move(fused));
+  return std::make_unique<PackedTask>(context, channel, buffer, std::move(parts), std::move(fused), pre);
 }
 
 }  // namespace ringcomm

@@ -39,8 +39,9 @@ class FusionBuffer {
 
 std::shared_ptr<std::byte[]> aligned_bytes(std::size_t nbytes);  // to 64
 
-// Does not finish the operations; fills their outputs and counts. `absent`: ranks of the set that give nothing to any.
+// Does not finish the operations; fills their outputs and counts. `joined`: some rank of the set has joined, and stands
+// in for its operations with identities of its own.
 std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, FusionBuffer& buffer,
-                                  std::vector<Agreed> parts, const std::vector<int>& absent);
+                                  std::vector<Agreed> parts, bool joined);
 
 }  // namespace ringcomm

@@ -42,7 +42,7 @@ bool NamedSet::step() {
       current_ = std::move(queue_.front());
       queue_.pop_front();
       if (!current_->parts.empty())
-        task_ = make_bucket(context_, *channel_, buffer_, current_->parts, current_->absent);
+        task_ = make_bucket(context_, *channel_, buffer_, current_->parts, !current_->absent.empty());
     }
     if (current_->last_joined >= 0) return end_join(current_->last_joined);
     if (!task_) {

@@ -80,7 +80,7 @@ bool NamedSet::hear_run(Verdict& verdict) {
       if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
       if (pending->plan) {
         // has its own channel, so nothing of this set's stream waits for it
-        pending->plan->agree(pending, verdict.absent);
+        pending->plan->agree(pending, !verdict.absent.empty());
       } else {
         decided.parts.push_back({std::move(pending), std::move(item.sizes)});
       }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "engine/bucket.hpp"
 
 namespace ringcomm {
 
@@ -76,9 +77,7 @@ std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present) {
 
 // ---- the worker
 
-void PlanRun::agree(PendingPtr pending, std::vector<int> absent) {
-  agreed_.push_back({std::move(pending), std::move(absent)});
-}
+void PlanRun::agree(PendingPtr pending, bool joined) { agreed_.push_back({std::move(pending), joined}); }
 
 bool PlanRun::answering() const {
   return std::any_of(agreed_.begin(), agreed_.end(), [](const Step& step) { return step.pending->stand_in; });
@@ -136,22 +135,29 @@ Call PlanRun::flags_call() {
     std::transform(present_.begin(), present_.end(), flags_.begin(), [](auto flag) { return flag != 0; });
   Call call;
   call.dtype = DType::int32;
-  call.input = call.output = stands_in() ? nullptr : flags_.data();
+  call.input = call.output = flags_.data();
   call.count = flags_.size();
-  call.absent = agreed_.front().absent;
   call.name = shape_.name + "/present";
   call.agreed = true;
   return call;
 }
 
-Call PlanRun::bucket_call(const PlanBucket& bucket) const {
+// Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
+Call PlanRun::bucket_call(const PlanBucket& bucket) {
   Call call;
   call.dtype = bucket.dtype;
   call.op = shape_.op;
-  call.input = call.output = stands_in() ? nullptr : bucket.data;
+  call.input = call.output = bucket.data;
   call.count = bucket.count;
-  call.absent = agreed_.front().absent;
-  call.pre = shape_.pre;
+  if (stands_in()) {
+    identity_ = aligned_bytes(bucket.count * size_of(bucket.dtype));
+    kernels::fill_identity(bucket.dtype, shape_.op, identity_.get(), bucket.count);
+    call.input = call.output = identity_.get();
+  } else if (!agreed_.front().joined) {
+    call.pre = shape_.pre;
+  } else {
+    kernels::scale(bucket.dtype, bucket.data, bucket.data, bucket.count, shape_.pre);
+  }
   call.post = shape_.post;
   if (info(bucket.dtype).floating && shape_.wire && size_of(*shape_.wire) < size_of(bucket.dtype))
     call.wire = shape_.wire;
@@ -166,6 +172,7 @@ void PlanRun::end_step(std::exception_ptr error) {
   task_.reset();
   next_ = 0;
   flagged_ = false;
+  identity_.reset();
   ++steps_;
   if (!error) pending->counts.assign(flags_.begin(), flags_.end());
   set_.finish(pending, std::move(error));

@@ -46,8 +46,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   void fail_step(std::exception_ptr error);  // it could not be submitted
 
   // ---- the worker
-  // A stand-in: this rank has joined, and answers without data. `absent`: all that have. Steps run in the order agreed.
-  void agree(PendingPtr pending, std::vector<int> absent);
+  // A stand-in: this rank has joined, and answers with identities. `joined`: some rank has. Steps run in the order agreed.
+  void agree(PendingPtr pending, bool joined);
   bool turn();  // true if anything moved. Throws what is fatal
   bool moving() const { return task_ != nullptr; }
   bool answering() const;  // a step as a stand-in is under way
@@ -60,11 +60,11 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool start_next();  // false: nothing can start
   struct Step {
     PendingPtr pending;
-    std::vector<int> absent;
+    bool joined;
   };
   bool stands_in() const { return agreed_.front().pending->stand_in; }
   bool nothing_follows() const { return stands_in() || finishing(); }  // to be filled
-  Call bucket_call(const PlanBucket& bucket) const;
+  Call bucket_call(const PlanBucket& bucket);
   Call flags_call();
   void end_step(std::exception_ptr error);
   Descriptor make_signature() const;
@@ -88,6 +88,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   std::size_t next_ = 0;
   bool flagged_ = false;  // the flags have been summed
   std::vector<std::int32_t> flags_;
+  std::shared_ptr<std::byte[]> identity_;  // of the bucket that runs, where this rank stands in
   std::unique_ptr<Task> task_;
   std::atomic<std::uint64_t> steps_;
   std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();

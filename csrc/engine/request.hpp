@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/call.hpp"
 #include "base/types.hpp"
-#include "call/call.hpp"
 
 namespace ringcomm {
 

@@ -63,7 +63,7 @@ std::vector<std::uint64_t> extra_of(const Named& request) {
   return extra;
 }
 
-// Without buffers: the channel knows that this rank gives nothing.
+// Without buffers, which it gets when it runs (bucket.cpp, plan_run.cpp).
 PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
   auto pending = std::make_shared<Pending>(name);
   pending->stand_in = true;

@@ -13,20 +13,16 @@
 #include <span>
 #include <string_view>
 
+#include "base/scale.hpp"
 #include "base/types.hpp"
 
 namespace ringcomm::kernels {
 
-// x -> x * factor / divisor, in this order. Floating: in float32 for halves and float32, float64 in itself; the product
-// and the quotient are each rounded correctly (a factor of 1 leaves one rounding, that of the quotient), or both
+// Scale: x -> x * factor / divisor, in this order. Floating: in float32 for halves and float32, float64 in itself; the
+// product and the quotient are each rounded correctly (a factor of 1 leaves one rounding, that of the quotient), or both
 // together once where factor / divisor is a number of that dtype.
 // Integers: trunc(double(x) * factor) unless factor is 1, held to the dtype's range (NaN gives 0), then divided by
-// divisor, rounding toward zero, exactly. divisor is at least 1.
-struct Scale {
-  double factor = 1.0;
-  std::int64_t divisor = 1;
-  bool identity() const { return factor == 1.0 && divisor == 1; }
-};
+// divisor, rounding toward zero, exactly.
 
 // target[i] = first[i] op second[i]; target may be either operand. Op::average counts as sum. Op::adasum: as below.
 void reduce(DType dtype, Op op, void* target, const void* first, const void* second, std::size_t count);

@@ -28,14 +28,6 @@ std::vector<int> Hosts::lane(int index) const {
   return members;
 }
 
-std::vector<int> Hosts::local(const std::vector<int>& group_ranks) const {
-  std::vector<int> found;
-  for (std::size_t i = 0; i < here().size(); ++i) {
-    if (std::binary_search(group_ranks.begin(), group_ranks.end(), here()[i])) found.push_back(static_cast<int>(i));
-  }
-  return found;
-}
-
 int Hosts::host_of(int group_rank) const {
   for (int host = 0; host < number(); ++host) {
     if (std::binary_search(of(host).begin(), of(host).end(), group_rank)) return host;
@@ -48,7 +40,6 @@ int Hosts::place_here(int group_rank) const {
   return found != here().end() && *found == group_rank ? static_cast<int>(found - here().begin()) : -1;
 }
 
-// Cuts are of whole cache lines, as slices are, and no longer than the longest host's blocks.
 bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts) {
   try {
     return epochs.reached(epoch);
@@ -59,6 +50,7 @@ bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts) {
   }
 }
 
+// Cuts are of whole cache lines, as slices are, and no longer than the longest host's blocks.
 HostBlocks::HostBlocks(const Hosts& hosts, const std::vector<std::size_t>& counts, std::size_t item,
                        std::size_t segment_bytes)
     : item_(item) {

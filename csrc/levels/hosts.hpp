@@ -26,8 +26,7 @@ class Hosts {
     return ranks_[static_cast<std::size_t>(host)];
   }  // its group ranks, in order
   const std::vector<int>& here() const { return of(mine_); }
-  std::vector<int> lane(int index) const;                             // its group ranks, by host
-  std::vector<int> local(const std::vector<int>& group_ranks) const;  // those of this host, as local ranks
+  std::vector<int> lane(int index) const;  // its group ranks, by host
   int host_of(int group_rank) const;
   int place_here(int group_rank) const;  // as a local rank; -1: on another host
 

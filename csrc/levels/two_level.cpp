@@ -21,7 +21,7 @@ void LaneRun::skip(std::size_t segments) const {
   for (std::size_t k = 0; k < segments; ++k) tags.next();
 }
 
-TwoLevelPass::TwoLevelPass(Epochs& epochs, const NodeCall& call, LaneRun lane, std::size_t inputs, std::size_t number)
+TwoLevelPass::TwoLevelPass(Epochs& epochs, const Call& call, LaneRun lane, std::size_t inputs, std::size_t number)
     : StagedPass(epochs, call, true, inputs, std::min(lane.options.window, number)), lane_(std::move(lane)),
       number_(number) {}
 
@@ -50,12 +50,10 @@ namespace {
 // (node_stage.cpp). Hosts need not do alike: what lanes carry is the same.
 class TwoLevelCall final : public Task {
  public:
-  TwoLevelCall(Epochs& epochs, const NodeCall& call, LaneRun lane)
-      : epochs_(epochs), call_(call), lane_(std::move(lane)) {
+  TwoLevelCall(Epochs& epochs, const Call& call, LaneRun lane) : epochs_(epochs), call_(call), lane_(std::move(lane)) {
     Opening& mine = epochs_.mine().opening[epochs_.place()];
     mine.offset = mine.staging = kPrivate;
-    if (call_.collective == Collective::allreduce && call_.input == call_.output &&
-        call_.gives(epochs_.node().rank())) {
+    if (call_.collective == Collective::allreduce && call_.input == call_.output) {
       mine.offset = epochs_.node().offset_of(call_.output, call_.count * size_of(call_.dtype));
     }
     if (mine.offset == kPrivate) open_staged();
@@ -92,7 +90,7 @@ class TwoLevelCall final : public Task {
       offsets.push_back(epochs_.mailbox(rank).opening[epochs_.place()].offset);
       if (offsets.back() != kPrivate) ++shared;
     }
-    if (shared > 0 && shared + call_.absent.size() == offsets.size()) {
+    if (shared == offsets.size()) {
       staged_.reset();
       pass_ = make_two_level_in_place(epochs_, call_, lane_, std::move(offsets));
       return;
@@ -103,7 +101,7 @@ class TwoLevelCall final : public Task {
   }
 
   Epochs& epochs_;
-  const NodeCall call_;
+  const Call& call_;
   const LaneRun lane_;
   std::uint32_t epoch_ = 0;
   std::unique_ptr<TwoLevelPass> staged_;
@@ -112,7 +110,7 @@ class TwoLevelCall final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_two_level(Epochs& epochs, const NodeCall& call, LaneRun lane) {
+std::unique_ptr<Task> make_two_level(Epochs& epochs, const Call& call, LaneRun lane) {
   return std::make_unique<TwoLevelCall>(epochs, call, std::move(lane));
 }
 

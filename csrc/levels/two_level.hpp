@@ -24,6 +24,8 @@ struct LaneRun {
   int root_host = 0;       // where the call has a root
   std::vector<int> peers;  // the transport's ranks of this rank's lane, by host; empty if it has none
   RunOptions options;
+  int local_root = -1;            // the call's root as a local rank; -1: on another host
+  std::size_t segment_bytes = 0;  // of all lanes together
 
   bool has() const { return !peers.empty(); }
   // Of this rank's lane; only with one.
@@ -35,9 +37,8 @@ struct LaneRun {
   void skip(std::size_t segments) const;
 };
 
-// For a call that follows Epochs::open_call(), of which nothing is shown: all ranks know that they agree. Fields of
-// `call` are the group's, but root (-1: not on this host) and absent are local ranks. A segment is one of all lanes
-// together.
-std::unique_ptr<Task> make_two_level(Epochs& epochs, const NodeCall& call, LaneRun lane);
+// For a call that follows Epochs::open_call(), of which nothing is shown: all ranks know that they agree. `call` outlives
+// it. What schedules between hosts scale (all-reduce, reduce), lane.options say.
+std::unique_ptr<Task> make_two_level(Epochs& epochs, const Call& call, LaneRun lane);
 
 }  // namespace ringcomm

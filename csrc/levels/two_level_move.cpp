@@ -10,13 +10,13 @@ namespace {
 // once.
 class TwoLevelBroadcast final : public TwoLevelPass {
  public:
-  TwoLevelBroadcast(Epochs& epochs, const NodeCall& call, LaneRun lane, const LaneSlices& cuts)
-      : TwoLevelPass(epochs, call, lane, lane.has() || call.root == epochs.node().rank() ? cuts.bytes() : 0,
+  TwoLevelBroadcast(Epochs& epochs, const Call& call, LaneRun lane, const LaneSlices& cuts)
+      : TwoLevelPass(epochs, call, lane, lane.has() || lane.local_root == epochs.node().rank() ? cuts.bytes() : 0,
                      cuts.segments()),
         cuts_(cuts) {}
 
  private:
-  bool is_root() const { return call_.root == me(); }
+  bool is_root() const { return root() == me(); }
   const std::byte* source(std::size_t k) const { return at(call_.input, cuts_.start(k) * item_); }
 
   Layout lane_layout(const Schedule& plan) override {
@@ -31,12 +31,11 @@ class TwoLevelBroadcast final : public TwoLevelPass {
     if (is_root()) to_peers(input(k), source(k), cuts_.length(k) * item_);
   }
   void fill_lane(std::size_t k) override {
-    if (call_.root < 0 || is_root()) return;
+    if (root() < 0 || is_root()) return;
     const Part own = cuts_.slice(k, me());
-    kernels::copy(input(k) + own.first * item_, input_of(call_.root, k) + own.first * item_, own.count * item_);
+    kernels::copy(input(k) + own.first * item_, input_of(root(), k) + own.first * item_, own.count * item_);
   }
   void finish(std::size_t k) override {
-    if (!call_.gives(me())) return;
     std::byte* const target = at(call_.output, cuts_.start(k) * item_);
     if (is_root() && !coarsens()) return from_peer(target, source(k), cuts_.length(k) * item_);
     for (int lane = 0; lane < lanes(); ++lane) {
@@ -52,7 +51,7 @@ class TwoLevelBroadcast final : public TwoLevelPass {
 // the others; each rank then takes all cuts apart again.
 class TwoLevelAllgather final : public TwoLevelPass {
  public:
-  TwoLevelAllgather(Epochs& epochs, const NodeCall& call, LaneRun lane, HostBlocks blocks)
+  TwoLevelAllgather(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks)
       : TwoLevelPass(epochs, call, lane, blocks.bytes(), blocks.segments()), blocks_(std::move(blocks)) {}
 
  private:
@@ -76,7 +75,6 @@ class TwoLevelAllgather final : public TwoLevelPass {
     });
   }
   void copy_in(std::size_t k) override {
-    if (!call_.gives(me())) return;
     blocks_.visit(host(), k, {0, blocks_.length(host(), k)},
                   [&](int local, std::size_t first, std::size_t place, std::size_t count) {
                     if (local != me()) return;
@@ -91,7 +89,6 @@ class TwoLevelAllgather final : public TwoLevelPass {
     });
   }
   void finish(std::size_t k) override {
-    if (!call_.gives(me())) return;
     for (int of = 0; of < hosts().number(); ++of) {
       for (int lane = 0; lane < lanes(); ++lane) {
         const std::byte* const from = of_lane(lane, k) + blocks_.place(of);
@@ -113,12 +110,12 @@ class TwoLevelAllgather final : public TwoLevelPass {
 
 }  // namespace
 
-std::unique_ptr<TwoLevelPass> make_two_level_move(Epochs& epochs, const NodeCall& call, LaneRun lane) {
+std::unique_ptr<TwoLevelPass> make_two_level_move(Epochs& epochs, const Call& call, LaneRun lane) {
   if (call.collective == Collective::broadcast) {
-    const LaneSlices cuts(call, lane.hosts.lanes());
+    const LaneSlices cuts(call, lane);
     return std::make_unique<TwoLevelBroadcast>(epochs, call, std::move(lane), cuts);
   }
-  HostBlocks blocks(lane.hosts, call.counts, size_of(call.dtype), call.segment_bytes);
+  HostBlocks blocks(lane.hosts, call.counts, size_of(call.dtype), lane.segment_bytes);
   return std::make_unique<TwoLevelAllgather>(epochs, call, std::move(lane), std::move(blocks));
 }
 

@@ -15,9 +15,9 @@ namespace ringcomm {
 // A buffer in segments, and of each a slice for every lane.
 class LaneSlices {
  public:
-  LaneSlices(const NodeCall& call, int lanes)
+  LaneSlices(const Call& call, const LaneRun& lane)
       : count_(call.count), item_(size_of(call.dtype)),
-        per_segment_(std::max(kLine, call.segment_bytes / kLine * kLine) / item_), lanes_(lanes) {}
+        per_segment_(std::max(kLine, lane.segment_bytes / kLine * kLine) / item_), lanes_(lane.hosts.lanes()) {}
   std::size_t segments() const { return std::max<std::size_t>(1, pieces(count_, per_segment_)); }
   std::size_t bytes() const { return std::min(count_, per_segment_) * item_; }  // of the longest segment
   std::size_t start(std::size_t k) const { return k * per_segment_; }           // in elements, as all below
@@ -34,7 +34,7 @@ class LaneSlices {
 class TwoLevelPass : public StagedPass {
  public:
   // `inputs`: bytes of staging that a segment takes on this rank.
-  TwoLevelPass(Epochs& epochs, const NodeCall& call, LaneRun lane, std::size_t inputs, std::size_t number);
+  TwoLevelPass(Epochs& epochs, const Call& call, LaneRun lane, std::size_t inputs, std::size_t number);
   void abandon() noexcept final;
 
  protected:
@@ -42,6 +42,7 @@ class TwoLevelPass : public StagedPass {
   virtual void fill_lane(std::size_t k) = 0;             // called in a lane only
 
   const Hosts& hosts() const { return lane_.hosts; }
+  int root() const { return lane_.local_root; }
   int lanes() const { return lane_.hosts.lanes(); }
   bool in_lane() const { return lane_.has(); }
   bool coarsens() const { return lane_.options.codec != nullptr; }  // what comes back is not what was sent
@@ -62,12 +63,12 @@ class TwoLevelPass : public StagedPass {
 };
 
 // of any kind
-std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const NodeCall& call, LaneRun lane);
+std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const Call& call, LaneRun lane);
 // broadcast, allgather
-std::unique_ptr<TwoLevelPass> make_two_level_move(Epochs& epochs, const NodeCall& call, LaneRun lane);
+std::unique_ptr<TwoLevelPass> make_two_level_move(Epochs& epochs, const Call& call, LaneRun lane);
 
 // All-reduce where all arrays of this host are shared; offsets as in make_shared_pass.
-std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const NodeCall& call, LaneRun lane,
+std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const Call& call, LaneRun lane,
                                               std::vector<std::uint64_t> offsets);
 
 }  // namespace ringcomm

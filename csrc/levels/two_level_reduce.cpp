@@ -11,11 +11,11 @@ namespace {
 // slice is not copied in. With a root, only it takes the result.
 class TwoLevelReduction final : public TwoLevelPass {
  public:
-  TwoLevelReduction(Epochs& epochs, const NodeCall& call, LaneRun lane, const LaneSlices& cuts)
+  TwoLevelReduction(Epochs& epochs, const Call& call, LaneRun lane, const LaneSlices& cuts)
       : TwoLevelPass(epochs, call, std::move(lane), cuts.bytes(), cuts.segments()), cuts_(cuts) {}
 
  private:
-  bool wanted() const { return call_.gives(me()) && (call_.collective == Collective::allreduce || call_.root == me()); }
+  bool wanted() const { return call_.collective == Collective::allreduce || root() == me(); }
 
   Layout lane_layout(const Schedule& plan) override {
     std::vector<Extent> places;
@@ -27,7 +27,6 @@ class TwoLevelReduction final : public TwoLevelPass {
   }
 
   void copy_in(std::size_t k) override {
-    if (!call_.gives(me())) return;
     const Part own = in_lane() ? cuts_.slice(k, me()) : Part{cuts_.length(k), 0};
     const std::size_t behind = own.first + own.count;
     const std::byte* const from = at(call_.input, cuts_.start(k) * item_);
@@ -40,15 +39,10 @@ class TwoLevelReduction final : public TwoLevelPass {
     void* const target = input(k) + own.first * item_;
     sources_.clear();
     for (int rank = 0; rank < ranks(); ++rank) {
-      if (!call_.gives(rank)) continue;
       sources_.push_back(rank == me() ? at(call_.input, (cuts_.start(k) + own.first) * item_)
                                       : input_of(rank, k) + own.first * item_);
     }
-    if (sources_.empty()) {
-      kernels::fill_identity(call_.dtype, call_.op, target, own.count);
-    } else if (own.count > 0) {
-      kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, own.count, call_.pre, {});
-    }
+    kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, own.count, call_.pre, {});
   }
 
   void finish(std::size_t k) override {
@@ -68,12 +62,12 @@ class TwoLevelReduction final : public TwoLevelPass {
 // what is theirs; each rank then takes its own block from its host's cut.
 class TwoLevelReducescatter final : public TwoLevelPass {
  public:
-  TwoLevelReducescatter(Epochs& epochs, const NodeCall& call, LaneRun lane, HostBlocks blocks)
+  TwoLevelReducescatter(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks)
       : TwoLevelPass(epochs, call, lane, blocks.bytes(), blocks.segments()), blocks_(std::move(blocks)),
         post_(call.post),
         own_(call.counts[static_cast<std::size_t>(lane.hosts.here()[static_cast<std::size_t>(epochs.node().rank())])]) {
     result_ = static_cast<std::byte*>(call_.output);
-    if (!call_.gives(me()) || !overwrites_input(call_, lane.hosts.here()[static_cast<std::size_t>(me())])) return;
+    if (!overwrites_input(call_, lane.hosts.here()[static_cast<std::size_t>(me())])) return;
     apart_ = std::make_unique_for_overwrite<std::byte[]>(own_ * item_);
     result_ = apart_.get();
   }
@@ -92,7 +86,7 @@ class TwoLevelReducescatter final : public TwoLevelPass {
   }
 
   void copy_in(std::size_t k) override {
-    for (int of = 0; call_.gives(me()) && of < hosts().number(); ++of) {
+    for (int of = 0; of < hosts().number(); ++of) {
       const std::size_t length = blocks_.length(of, k);
       const Part own = in_lane() ? slice(of, k, me()) : Part{length, 0};  // read at home
       const auto copy = [&](int, std::size_t first, std::size_t place, std::size_t count) {
@@ -110,17 +104,14 @@ class TwoLevelReducescatter final : public TwoLevelPass {
         void* const target = input(k) + bytes;
         sources_.clear();
         for (int rank = 0; rank < ranks(); ++rank) {
-          if (call_.gives(rank))
-            sources_.push_back(rank == me() ? at(call_.input, first * item_) : input_of(rank, k) + bytes);
+          sources_.push_back(rank == me() ? at(call_.input, first * item_) : input_of(rank, k) + bytes);
         }
-        if (sources_.empty()) return kernels::fill_identity(call_.dtype, call_.op, target, count);
         kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, count, call_.pre, {});
       });
     }
   }
 
   void finish(std::size_t k) override {
-    if (!call_.gives(me())) return;
     for (int lane = 0; lane < lanes(); ++lane) {
       const std::byte* const from = of_lane(lane, k) + blocks_.place(host());
       blocks_.visit(host(), k, slice(host(), k, lane),
@@ -144,12 +135,12 @@ class TwoLevelReducescatter final : public TwoLevelPass {
 
 }  // namespace
 
-std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const NodeCall& call, LaneRun lane) {
+std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const Call& call, LaneRun lane) {
   if (call.collective != Collective::reducescatter) {
-    const LaneSlices cuts(call, lane.hosts.lanes());
+    const LaneSlices cuts(call, lane);
     return std::make_unique<TwoLevelReduction>(epochs, call, std::move(lane), cuts);
   }
-  HostBlocks blocks(lane.hosts, call.counts, size_of(call.dtype), call.segment_bytes);
+  HostBlocks blocks(lane.hosts, call.counts, size_of(call.dtype), lane.segment_bytes);
   return std::make_unique<TwoLevelReducescatter>(epochs, call, std::move(lane), std::move(blocks));
 }
 

@@ -7,20 +7,17 @@ namespace ringcomm {
 namespace {
 
 // All inputs are ready when it is made. A lane reduces its slices where they lie, from everybody's array into one, its
-// own if it gives any; the network works on them there; what comes back it stores to all others, which nobody else
+// own; the network works on them there; what comes back it stores to all others, which nobody else
 // touches there. An arrival says that its stores are done, so two are all that ranks wait for.
 class TwoLevelShared final : public Task {
  public:
-  TwoLevelShared(Epochs& epochs, const NodeCall& call, LaneRun lane, const std::vector<std::uint64_t>& offsets)
-      : epochs_(epochs), call_(call), lane_(std::move(lane)), cuts_(call, lane_.hosts.lanes()),
-        item_(size_of(call.dtype)) {
+  TwoLevelShared(Epochs& epochs, const Call& call, LaneRun lane, const std::vector<std::uint64_t>& offsets)
+      : epochs_(epochs), call_(call), lane_(std::move(lane)), cuts_(call, lane_), item_(size_of(call.dtype)) {
     Node& node = epochs_.node();
-    for (int rank = 0; rank < node.size(); ++rank) {
-      if (call_.gives(rank)) arrays_.push_back(node.at(rank, offsets[static_cast<std::size_t>(rank)]));
-    }
+    for (std::size_t rank = 0; rank < offsets.size(); ++rank)
+      arrays_.push_back(node.at(static_cast<int>(rank), offsets[rank]));
     sources_.resize(arrays_.size());
-    home_ = call_.gives(node.rank()) ? node.at(node.rank(), offsets[static_cast<std::size_t>(node.rank())])
-                                     : arrays_.front();
+    home_ = arrays_[static_cast<std::size_t>(node.rank())];
     if (lane_.has())
       enter();
     else
@@ -90,11 +87,11 @@ class TwoLevelShared final : public Task {
   }
 
   Epochs& epochs_;
-  const NodeCall call_;
+  const Call& call_;
   const LaneRun lane_;
   const LaneSlices cuts_;
   const std::size_t item_;
-  std::vector<std::byte*> arrays_;  // of those who give one, by rank
+  std::vector<std::byte*> arrays_;  // by rank
   std::byte* home_ = nullptr;       // where this rank's lane works
   std::vector<const void*> sources_;
   std::unique_ptr<Task> network_;
@@ -105,7 +102,7 @@ class TwoLevelShared final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const NodeCall& call, LaneRun lane,
+std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const Call& call, LaneRun lane,
                                               std::vector<std::uint64_t> offsets) {
   return std::make_unique<TwoLevelShared>(epochs, call, std::move(lane), offsets);
 }

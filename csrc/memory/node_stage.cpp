@@ -10,15 +10,16 @@
 namespace ringcomm {
 namespace {
 
-bool rides_in_mailboxes(const NodeCall& call, int ranks) {
+bool rides_in_mailboxes(const Call& call, int ranks) {
   const std::size_t most = std::min(kPayload, kPayloadsTogether / static_cast<std::size_t>(ranks));
   return rides(call.collective, call.dtype, call.count, call.counts, ranks, most);
 }
 
 class HostCall final : public NodeStage {
  public:
-  HostCall(Epochs& epochs, NodeCall call)
-      : epochs_(epochs), call_(std::move(call)), small_(rides_in_mailboxes(call_, epochs.node().size())) {}
+  HostCall(Epochs& epochs, const Call& call, std::size_t segment_bytes)
+      : epochs_(epochs), call_(call), segment_bytes_(segment_bytes),
+        small_(rides_in_mailboxes(call, epochs.node().size())) {}
 
   // A shared array stays where it is, in the hope that everybody's is shared.
   void open() override {
@@ -28,12 +29,11 @@ class HostCall final : public NodeStage {
       put_payload(call_, epochs_.node().rank(), epochs_.mine().payload[epochs_.place()]);
       return;
     }
-    const bool whole = call_.fragments.empty() && call_.gives(epochs_.node().rank());
-    if (call_.collective == Collective::allreduce && call_.input == call_.output && whole) {
+    if (call_.collective == Collective::allreduce && call_.input == call_.output && call_.fragments.empty()) {
       mine.offset = epochs_.node().offset_of(call_.output, call_.count * size_of(call_.dtype));
     }
     if (mine.offset != kPrivate) return;
-    staged_ = make_staged_pass(epochs_, call_);
+    staged_ = make_staged_pass(epochs_, call_, segment_bytes_);
     staged_->open();
   }
 
@@ -45,11 +45,11 @@ class HostCall final : public NodeStage {
       offsets.push_back(epochs_.mailbox(rank).opening[epochs_.place()].offset);
       if (offsets.back() != kPrivate) ++shared;
     }
-    if (shared + call_.absent.size() == offsets.size()) {
+    if (shared == offsets.size()) {
       pass_ = make_shared_pass(epochs_, call_, std::move(offsets));
       return;
     }
-    if (!staged_) staged_ = make_staged_pass(epochs_, call_);
+    if (!staged_) staged_ = make_staged_pass(epochs_, call_, segment_bytes_);
     shared > 0 ? staged_->begin_late() : staged_->begin(epoch);
     pass_ = std::move(staged_);
   }
@@ -70,7 +70,8 @@ class HostCall final : public NodeStage {
   }
 
   Epochs& epochs_;
-  const NodeCall call_;
+  const Call& call_;
+  const std::size_t segment_bytes_;
   const bool small_;
   std::unique_ptr<StagedPass> staged_;
   std::unique_ptr<Task> pass_;
@@ -78,8 +79,8 @@ class HostCall final : public NodeStage {
 
 }  // namespace
 
-std::unique_ptr<NodeStage> make_node_stage(Epochs& epochs, NodeCall call) {
-  return std::make_unique<HostCall>(epochs, std::move(call));
+std::unique_ptr<NodeStage> make_node_stage(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
+  return std::make_unique<HostCall>(epochs, call, segment_bytes);
 }
 
 }  // namespace ringcomm

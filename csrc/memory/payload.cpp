@@ -36,15 +36,15 @@ bool rides(Collective collective, DType dtype, std::size_t count, std::span<cons
   return count <= most / size_of(dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
 }
 
-std::size_t payload_bytes(const NodeCall& call, int rank) {
+std::size_t payload_bytes(const Call& call, int rank) {
   std::size_t count = call.collective == Collective::barrier ? 0 : call.count;
   if (call.collective == Collective::broadcast && rank != call.root) count = 0;
   if (call.collective == Collective::allgather) count = call.counts[static_cast<std::size_t>(rank)];
   if (call.collective == Collective::reducescatter) count = total(call.counts);
-  return call.gives(rank) ? count * size_of(call.dtype) : 0;
+  return count * size_of(call.dtype);
 }
 
-std::size_t put_payload(const NodeCall& call, int me, std::byte* to) {
+std::size_t put_payload(const Call& call, int me, std::byte* to) {
   const std::size_t nbytes = payload_bytes(call, me);
   if (nbytes > 0) std::memcpy(to, call.input, nbytes);
   return nbytes;
@@ -53,7 +53,7 @@ std::size_t put_payload(const NodeCall& call, int me, std::byte* to) {
 namespace {
 
 // This rank's part of the reduction of whole payloads.
-void take_reduction(const NodeCall& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
+void take_reduction(const Call& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
   Part part{0, call.count};
   if (call.collective == Collective::reducescatter)
     part = {start_of(call.counts, me), call.counts[static_cast<std::size_t>(me)]};
@@ -64,16 +64,12 @@ void take_reduction(const NodeCall& call, int me, std::span<const void*> sources
 
 }  // namespace
 
-void take_payloads(const NodeCall& call, int me, std::span<const std::byte* const> payloads) {
-  if (!call.gives(me)) return;
+void take_payloads(const Call& call, int me, std::span<const std::byte* const> payloads) {
   const int ranks = static_cast<int>(payloads.size());
   if (computes(call.collective)) {
     std::array<const void*, kMostPayloads> sources;
-    std::size_t givers = 0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      if (call.gives(rank)) sources[givers++] = payloads[static_cast<std::size_t>(rank)];
-    }
-    return take_reduction(call, me, std::span(sources.data(), givers), call.pre);
+    std::copy(payloads.begin(), payloads.end(), sources.begin());
+    return take_reduction(call, me, std::span(sources.data(), payloads.size()), call.pre);
   }
   const auto copy = [&](int from, std::size_t to) {
     if (const std::size_t nbytes = payload_bytes(call, from); nbytes > 0) {
@@ -85,7 +81,7 @@ void take_payloads(const NodeCall& call, int me, std::span<const std::byte* cons
     copy(rank, start_of(call.counts, rank));
 }
 
-std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
+std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
                            std::byte* to) {
   std::array<const void*, kMostPayloads> sources;
   std::copy(payloads.begin(), payloads.end(), sources.begin());
@@ -96,7 +92,7 @@ std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* cons
   return nbytes;
 }
 
-void take_merged(const NodeCall& call, int me, std::span<const std::byte* const> merged) {
+void take_merged(const Call& call, int me, std::span<const std::byte* const> merged) {
   std::array<const void*, kMostPayloads> sources;
   std::copy(merged.begin(), merged.end(), sources.begin());
   take_reduction(call, me, std::span(sources.data(), merged.size()), {});

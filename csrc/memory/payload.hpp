@@ -15,17 +15,17 @@ inline constexpr std::size_t kMergedTogether = 64 << 10, kLongestPiece = 16 << 1
 inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;                // ranks
 
 // Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree. `count`, `counts`: as in
-// a NodeCall.
+// a Call.
 bool rides(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts, int ranks,
            std::size_t most);
-std::size_t payload_bytes(const NodeCall& call, int rank);
-std::size_t put_payload(const NodeCall& call, int me, std::byte* to);                          // bytes written
-void take_payloads(const NodeCall& call, int me, std::span<const std::byte* const> payloads);  // by rank
+std::size_t payload_bytes(const Call& call, int rank);
+std::size_t put_payload(const Call& call, int me, std::byte* to);                          // bytes written
+void take_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);  // by rank
 
 // In two steps, of calls that compute: payloads of some ranks into one, and the result from such that are of all ranks.
 // What lies between is rounded to the call's dtype, and may overflow it, as on the way through any schedule.
-std::size_t merge_payloads(const NodeCall& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
+std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
                            std::byte* to);  // bytes written
-void take_merged(const NodeCall& call, int me, std::span<const std::byte* const> merged);
+void take_merged(const Call& call, int me, std::span<const std::byte* const> merged);
 
 }  // namespace ringcomm

@@ -9,14 +9,13 @@ namespace {
 // every slice has one operand order.
 class SharedPass final : public Task {
  public:
-  SharedPass(Epochs& epochs, const NodeCall& call, std::vector<std::uint64_t> offsets)
-      : epochs_(epochs), call_(call), offsets_(std::move(offsets)), item_(size_of(call.dtype)),
+  SharedPass(Epochs& epochs, const Call& call, std::vector<std::uint64_t> offsets)
+      : epochs_(epochs), call_(call), item_(size_of(call.dtype)),
         part_(slice_of(call.count, item_, epochs.node().size(), epochs.node().rank())) {
-    for (int rank = 0; rank < epochs.node().size(); ++rank) {
-      if (call.gives(rank)) givers_.push_back(rank);
-    }
-    targets_.resize(givers_.size());
-    sources_.resize(givers_.size());
+    for (std::size_t rank = 0; rank < offsets.size(); ++rank)
+      arrays_.push_back(epochs.node().at(static_cast<int>(rank), offsets[rank]));
+    targets_.resize(arrays_.size());
+    sources_.resize(arrays_.size());
   }
 
   Progress advance() override {
@@ -37,18 +36,14 @@ class SharedPass final : public Task {
   void reduce_block() {
     const std::size_t count = std::min(kBlock / item_, part_.count - done_);
     const std::size_t first = (part_.first + done_) * item_;
-    for (std::size_t i = 0; i < givers_.size(); ++i) {
-      targets_[i] = epochs_.node().at(givers_[i], offsets_[static_cast<std::size_t>(givers_[i])]) + first;
-      sources_[i] = targets_[i];
-    }
+    for (std::size_t rank = 0; rank < arrays_.size(); ++rank) sources_[rank] = targets_[rank] = arrays_[rank] + first;
     kernels::reduce_many(call_.dtype, call_.op, targets_, sources_, count, call_.pre, call_.post);
     done_ += count;
   }
 
   Epochs& epochs_;
-  const NodeCall call_;
-  const std::vector<std::uint64_t> offsets_;
-  std::vector<int> givers_;
+  const Call& call_;
+  std::vector<std::byte*> arrays_;  // by rank
   std::vector<void*> targets_;
   std::vector<const void*> sources_;
   const std::size_t item_;
@@ -60,7 +55,7 @@ class SharedPass final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_shared_pass(Epochs& epochs, const NodeCall& call, std::vector<std::uint64_t> offsets) {
+std::unique_ptr<Task> make_shared_pass(Epochs& epochs, const Call& call, std::vector<std::uint64_t> offsets) {
   return std::make_unique<SharedPass>(epochs, call, std::move(offsets));
 }
 

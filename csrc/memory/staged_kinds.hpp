@@ -24,7 +24,7 @@ inline bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size
 // Whether stores to a rank's result may hit parts of its input that are yet to be read, so that it needs a copy of
 // these. A reduce-scatter's result may take the place of its own block, of which every element is read before it is
 // written.
-inline bool overwrites_input(const NodeCall& call, int rank) {
+inline bool overwrites_input(const Call& call, int rank) {
   const std::size_t item = size_of(call.dtype), given = total(call.counts) * item;
   if (call.collective == Collective::alltoall)
     return overlap(call.input, given, call.output, total(call.receive_counts) * item);
@@ -34,31 +34,29 @@ inline bool overwrites_input(const NodeCall& call, int rank) {
   return overlap(call.input, given, call.output, *mine * item) && call.output != at(call.input, before);
 }
 
-// The copy, where one is needed. A base that comes before the pass, which needs the call as it will run.
+// The input, or a copy of it where one is needed.
 class KeptInput {
- protected:
-  KeptInput(const NodeCall& call, int rank) {
+ public:
+  KeptInput(const Call& call, int rank) : input_(call.input) {
     if (!overwrites_input(call, rank)) return;
     const std::size_t nbytes = total(call.counts) * size_of(call.dtype);
     copy_ = std::make_unique_for_overwrite<std::byte[]>(nbytes);
     std::memcpy(copy_.get(), call.input, nbytes);
+    input_ = copy_.get();
   }
-  NodeCall with_kept(NodeCall call) const {
-    if (copy_) call.input = copy_.get();
-    return call;
-  }
+  const std::byte* from(std::size_t byte) const { return at(input_, byte); }
 
  private:
+  const void* input_;
   std::unique_ptr<std::byte[]> copy_;
 };
 
 // An array of one block per rank, and segments that hold a cut of every block: cut k of each, side by side.
 class Cuts {
  public:
-  Cuts(const NodeCall& call, const std::vector<std::size_t>& counts, int ranks)
-      : counts_(counts), item_(size_of(call.dtype)) {
-    const std::size_t bytes =
-        std::max(call.segment_bytes / static_cast<std::size_t>(ranks) / kLine, std::size_t{1}) * kLine;
+  Cuts(const std::vector<std::size_t>& counts, std::size_t item, int ranks, std::size_t segment_bytes)
+      : counts_(counts), item_(item) {
+    const std::size_t bytes = std::max(segment_bytes / static_cast<std::size_t>(ranks) / kLine, std::size_t{1}) * kLine;
     each_ = std::max<std::size_t>(1, bytes / item_);
     starts_.reserve(counts.size());
     std::size_t first = 0;
@@ -86,6 +84,6 @@ class Cuts {
   std::size_t item_, each_ = 1, longest_ = 0;  // elements of a cut, of the longest block
 };
 
-std::unique_ptr<StagedPass> make_moving_pass(Epochs& epochs, const NodeCall& call);
+std::unique_ptr<StagedPass> make_moving_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 
 }  // namespace ringcomm

@@ -1,16 +1,15 @@
 #include "memory/staged_pass.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/rank_text.hpp"
 #include "schedule/schedule.hpp"
 
 namespace ringcomm {
 
-StagedPass::StagedPass(Epochs& epochs, NodeCall call, bool reduces, std::size_t inputs, std::size_t depth)
-    : call_(std::move(call)), item_(size_of(call_.dtype)), epochs_(epochs), node_(epochs.node()),
-      place_(epochs.place()), reduces_(reduces), inputs_(inputs), first_(epochs.staged), depth_(depth) {}
+StagedPass::StagedPass(Epochs& epochs, const Call& call, bool reduces, std::size_t inputs, std::size_t depth)
+    : call_(call), item_(size_of(call_.dtype)), epochs_(epochs), node_(epochs.node()), place_(epochs.place()),
+      reduces_(reduces), inputs_(inputs), first_(epochs.staged), depth_(depth) {}
 
 // A call that ranks disagree on ends before they meet; all have arrived, so nobody reads the old memory.
 StagedPass::~StagedPass() {

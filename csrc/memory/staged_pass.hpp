@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "kernels/kernels.hpp"
 #include "memory/node_stage.hpp"
 #include "memory/node_staging.hpp"
 
@@ -36,7 +37,7 @@ class StagedPass : public Task {
  public:
   // `reduces`: work() leaves results that finish() takes out. `inputs`: bytes of staging that this rank's first segment
   // needs. `depth`: segments that may be on their way between "work" and what the next arrival says of them (settled).
-  StagedPass(Epochs& epochs, NodeCall call, bool reduces, std::size_t inputs, std::size_t depth = 0);
+  StagedPass(Epochs& epochs, const Call& call, bool reduces, std::size_t inputs, std::size_t depth = 0);
   ~StagedPass() override;
   void open();                      // before the arrival at the call
   void begin(std::uint32_t epoch);  // all have opened it, and arrived
@@ -71,7 +72,7 @@ class StagedPass : public Task {
   Epochs& epochs() { return epochs_; }
   std::size_t place() const { return place_; }
 
-  const NodeCall call_;
+  const Call& call_;
   const std::size_t item_;
 
  private:
@@ -101,10 +102,10 @@ class StagedPass : public Task {
 };
 
 // Of any collective but barrier.
-std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const NodeCall& call);
+std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 
 // All-reduce in place on shared arrays, between the call's arrival and one more; offsets[i]: of local rank i's array.
 // Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
-std::unique_ptr<Task> make_shared_pass(Epochs& epochs, const NodeCall& call, std::vector<std::uint64_t> offsets);
+std::unique_ptr<Task> make_shared_pass(Epochs& epochs, const Call& call, std::vector<std::uint64_t> offsets);
 
 }  // namespace ringcomm

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <memory>
 
-#include "memory/fragments.hpp"
+#include "memory/scattered.hpp"
 #include "memory/staged_kinds.hpp"
 
 namespace ringcomm {
@@ -13,15 +13,12 @@ namespace {
 // peers' inputs; then copies out the others' slices, which have come into its own. With a root, only it does so.
 class Allreduce final : public StagedPass {
  public:
-  Allreduce(Epochs& epochs, const NodeCall& call)
-      : StagedPass(epochs, call, true, std::min(call.count, per_segment(call)) * size_of(call.dtype)),
-        per_segment_(per_segment(call)), array_(whole_, call_.fragments, item_) {}
+  Allreduce(Epochs& epochs, const Call& call, std::size_t per_segment)
+      : StagedPass(epochs, call, true, std::min(call.count, per_segment) * size_of(call.dtype)),
+        per_segment_(per_segment), array_(whole_, call_.fragments, item_) {}
 
  private:
-  static std::size_t per_segment(const NodeCall& call) {
-    return std::max(kLine, call.segment_bytes / kLine * kLine) / size_of(call.dtype);
-  }
-  bool wanted() const { return call_.gives(me()) && (call_.collective == Collective::allreduce || call_.root == me()); }
+  bool wanted() const { return call_.collective == Collective::allreduce || call_.root == me(); }
   std::size_t segments() override { return std::max<std::size_t>(1, pieces(call_.count, per_segment_)); }
   std::size_t start(std::size_t k) const { return k * per_segment_; }  // in elements
   std::size_t length(std::size_t k) const { return std::min(per_segment_, call_.count - start(k)); }
@@ -40,7 +37,6 @@ class Allreduce final : public StagedPass {
   }
 
   void copy_in(std::size_t k) override {
-    if (!call_.gives(me())) return;
     around_own(k, [&](std::size_t first, std::size_t nbytes) {
       array_.each(start(k) * item_ + first, nbytes, [&](const Scattered::Stretch& from, std::size_t before) {
         kernels::copy(input(k) + first + before, from.input, from.nbytes);
@@ -55,18 +51,13 @@ class Allreduce final : public StagedPass {
     std::size_t count = 0;
     for (std::size_t done = 0; done < own.count; done += count) {
       const std::size_t first = (own.first + done) * item_;
-      count = std::min(kBlock / item_, own.count - done);
-      Scattered::Stretch home;
-      if (call_.gives(me())) {
-        home = array_.from(start(k) * item_ + first);
-        count = std::min(count, home.nbytes / item_);
-      }
+      const Scattered::Stretch home = array_.from(start(k) * item_ + first);
+      count = std::min({kBlock / item_, own.count - done, home.nbytes / item_});
       std::byte* const output = wanted() ? home.output : scratch;
       const bool streamed = past(home);
       sources_.clear();
       targets_.clear();
       for (int rank = 0; rank < ranks(); ++rank) {
-        if (!call_.gives(rank)) continue;
         const bool mine = rank == me();
         std::byte* const peers = mine ? nullptr : input_of(rank, k) + first;
         sources_.push_back(mine ? home.input : peers);
@@ -95,53 +86,50 @@ class Allreduce final : public StagedPass {
 };
 
 // A segment holds a cut of every other rank's block; each rank reduces what is for it into its array.
-class Reducescatter final : private KeptInput, public StagedPass {
+class Reducescatter final : public StagedPass {
  public:
-  Reducescatter(Epochs& epochs, const NodeCall& call)
-      : KeptInput(call, epochs.node().rank()),
-        StagedPass(epochs, with_kept(call), false, Cuts(call, call.counts, epochs.node().size()).bytes()),
-        cuts_(call_, call_.counts, ranks()) {}
+  Reducescatter(Epochs& epochs, const Call& call, const Cuts& cuts)
+      : StagedPass(epochs, call, false, cuts.bytes()), given_(call, me()), cuts_(cuts) {}
 
  private:
   std::size_t segments() override { return cuts_.number(); }
 
   void copy_in(std::size_t k) override {
-    for (int rank = 0; call_.gives(me()) && rank < ranks(); ++rank) {
+    for (int rank = 0; rank < ranks(); ++rank) {
       const Part cut = cuts_.cut(rank, k);
       if (rank == me()) continue;
-      to_peers(input(k) + cuts_.place(rank), at(call_.input, cut.first * item_), cut.count * item_);
+      to_peers(input(k) + cuts_.place(rank), given_.from(cut.first * item_), cut.count * item_);
     }
   }
 
   void work(std::size_t k) override {
     const Part cut = cuts_.cut(me(), k);
-    if (cut.count == 0 || !call_.gives(me())) return;
+    if (cut.count == 0) return;
     sources_.clear();
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (rank == me())
-        sources_.push_back(at(call_.input, cut.first * item_));
-      else if (call_.gives(rank))
-        sources_.push_back(input_of(rank, k) + cuts_.place(me()));
-    }
+    for (int rank = 0; rank < ranks(); ++rank)
+      sources_.push_back(rank == me() ? given_.from(cut.first * item_) : input_of(rank, k) + cuts_.place(me()));
     void* const target = at(call_.output, (cut.first - cuts_.start(me())) * item_);
     kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, cut.count, call_.pre, call_.post);
   }
 
+  const KeptInput given_;
   const Cuts cuts_;
   std::vector<const void*> sources_;
 };
 
 }  // namespace
 
-std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const NodeCall& call) {
+std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
+  const std::size_t item = size_of(call.dtype);
   switch (call.collective) {
     case Collective::allreduce:
     case Collective::reduce:
-      return std::make_unique<Allreduce>(epochs, call);
+      return std::make_unique<Allreduce>(epochs, call, std::max(kLine, segment_bytes / kLine * kLine) / item);
     case Collective::reducescatter:
-      return std::make_unique<Reducescatter>(epochs, call);
+      return std::make_unique<Reducescatter>(epochs, call,
+                                             Cuts(call.counts, item, epochs.node().size(), segment_bytes));
     default:
-      return make_moving_pass(epochs, call);
+      return make_moving_pass(epochs, call, segment_bytes);
   }
 }
 

@@ -80,9 +80,10 @@ static void finish(Task& task, std::mt19937* delays = nullptr) {
 }
 
 // One call from opening to end.
-static void run_call(Epochs& epochs, const NodeCall& call, std::mt19937* delays = nullptr, int dies_after = 0) {
+static void run_call(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::mt19937* delays = nullptr,
+                     int dies_after = 0) {
   epochs.open_call();
-  const auto stage = make_node_stage(epochs, call);
+  const auto stage = make_node_stage(epochs, call, segment_bytes);
   stage->open();
   const std::uint32_t epoch = epochs.publish();
   Backoff backoff(std::chrono::milliseconds(20), 16, 16);
@@ -105,13 +106,12 @@ class Caller {
   Bytes run(const Plan& plan, unsigned seed, std::mt19937* delays = nullptr) {
     Bytes input = values(plan, node_.rank(), seed);
     Bytes output(input.size(), std::byte{0xEE});
-    NodeCall call;
+    Call call;
     call.dtype = plan.dtype;
     call.op = plan.op;
     call.pre = plan.pre;
     call.post = plan.post;
     call.count = plan.count;
-    call.segment_bytes = plan.segment_bytes;
     call.input = input.data();
     call.output = plan.in_place ? input.data() : output.data();
     const bool shared = plan.shared && !(plan.mixed && node_.rank() % 2 == 1);
@@ -121,8 +121,8 @@ class Caller {
       if (!input.empty()) std::memcpy(node_.at(node_.rank(), offset), input.data(), input.size());
       call.input = call.output = node_.at(node_.rank(), offset);
     }
-    if (plan.scattered && !shared && input.size() > kPayload) return run_scattered(call, input, seed, delays);
-    run_call(epochs_, call, delays);
+    if (plan.scattered && !shared && input.size() > kPayload) return run_scattered(call, input, plan, seed, delays);
+    run_call(epochs_, call, plan.segment_bytes, delays);
     if (!shared) return plan.in_place ? input : output;
     if (!output.empty()) std::memcpy(output.data(), call.output, output.size());
     node_.free(offset);
@@ -130,7 +130,7 @@ class Caller {
   }
 
  private:
-  Bytes run_scattered(NodeCall call, const Bytes& whole, unsigned seed, std::mt19937* delays) {
+  Bytes run_scattered(Call call, const Bytes& whole, const Plan& plan, unsigned seed, std::mt19937* delays) {
     std::minstd_rand random(seed * 100 + static_cast<unsigned>(node_.rank()) + 1);
     const std::size_t item = size_of(call.dtype);
     std::deque<std::pair<Bytes, Bytes>> arrays;
@@ -146,7 +146,7 @@ class Caller {
       done += count;
     }
     call.input = call.output = nullptr;
-    run_call(epochs_, call, delays);
+    run_call(epochs_, call, plan.segment_bytes, delays);
     Bytes result;
     for (const Fragment& fragment : call.fragments) {
       const auto* const data = static_cast<const std::byte*>(fragment.output);
@@ -231,11 +231,11 @@ static void whole_numbers() {
       auto* const data = shared ? reinterpret_cast<double*>(node.at(rank, offset)) : ordinary.data();
       for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<double>(i) * (rank + 1);
       ready.arrive_and_wait();
-      NodeCall call;
+      Call call;
       call.dtype = DType::float64;
       call.input = call.output = data;
       call.count = count;
-      run_call(epochs, call);
+      run_call(epochs, call, 256 << 10);
       for (std::size_t i = 0; i < count; ++i) CHECK(data[i] == static_cast<double>(i) * 6);
       ready.arrive_and_wait();  // the arrays are the callers': nobody else holds them back
     });
@@ -281,14 +281,13 @@ static void a_death_in_mid_call(int size, int victim) {
     node.watch(ranks.pidfds(node.rank()));
     Epochs epochs(node, 0);
     std::vector<float> data(1 << 20, 1.0f);
-    NodeCall call;
+    Call call;
     call.dtype = DType::float32;
     call.input = call.output = data.data();
     call.count = data.size();
-    call.segment_bytes = 64 << 10;
-    run_call(epochs, call);
+    run_call(epochs, call, 64 << 10);
     try {
-      run_call(epochs, call, nullptr, node.rank() == victim ? 9 : 0);
+      run_call(epochs, call, 64 << 10, nullptr, node.rank() == victim ? 9 : 0);
       CHECK(!"the call must fail");
     } catch (const Error& error) {
       CHECK(error.kind() == ErrorKind::peer_lost);

@@ -1,5 +1,5 @@
 // Broadcast, reduce, all-gather and reduce-scatter on two levels: every root, dtype and algorithm between hosts;
-// unequal counts, segments smaller than the buffer, absent ranks.
+// unequal counts, segments smaller than the buffer.
 #include <numeric>
 
 #include "host_ranks.hpp"
@@ -19,7 +19,6 @@ struct Case {
   Op op = Op::sum;
   std::size_t count = 0;  // of the buffer; of the longest block
   int root = 0;
-  std::vector<int> absent;
   bool in_place = false;
   std::optional<DType> wire;
   int shape = 0;  // of unequal counts
@@ -32,10 +31,9 @@ bool moves(Collective c) { return c == allgather || c == broadcast; }
 std::vector<std::size_t> counts_of(const Case& one, int size) {
   std::vector<std::size_t> counts;
   for (int rank = 0; rank < size; ++rank) {
-    const bool none = one.shape == 2 && rank % 3 == 1,
-               gone = one.collective == allgather && std::count(one.absent.begin(), one.absent.end(), rank);
+    const bool none = one.shape == 2 && rank % 3 == 1;
     const std::size_t smaller = one.shape == 0 ? 0 : one.count / static_cast<std::size_t>(rank + 2);
-    counts.push_back(none || gone ? 0 : one.count - smaller);
+    counts.push_back(none ? 0 : one.count - smaller);
   }
   return counts;
 }
@@ -46,14 +44,11 @@ double element(const Case& one, int rank, std::size_t i) { return given(one.dtyp
 class Run {
  public:
   Run(RankContext& context, const Case& one) : context_(context), one_(one), counts_(counts_of(one, context.size)) {
-    for (int rank = 0; rank < context.size; ++rank) {
-      if (!std::count(one.absent.begin(), one.absent.end(), rank)) givers_.push_back(rank);
-    }
+    for (int rank = 0; rank < context.size; ++rank) ranks_.push_back(rank);
     first_ = std::accumulate(counts_.begin(), counts_.begin() + context.rank, std::size_t{0});
   }
 
   void operator()() {
-    const bool gives = std::count(givers_.begin(), givers_.end(), context_.rank) > 0;
     const std::size_t own = counts_[me(context_)], whole = per_rank(one_.collective) ? total(counts_) : one_.count;
     const std::size_t taken = one_.collective == allgather ? own : whole;
     std::vector<double> values(taken);
@@ -61,15 +56,15 @@ class Run {
     store(one_.dtype, input_, values);
     const std::size_t out = one_.collective == reducescatter ? own : whole;
     output_.assign(out * item(one_.dtype), std::byte{0x5a});
-    Call call = make_call(gives);
-    if (gives && one_.in_place) use_one_array(call);
+    Call call = make_call();
+    if (one_.in_place) use_one_array(call);
     context_.channel.run(std::move(call), nullptr);
-    if (gives) check(out);
-    if (one_.collective == allgather || one_.collective == broadcast || one_.collective == allreduce) same_bits(gives);
+    check(out);
+    if (one_.collective == allgather || one_.collective == broadcast || one_.collective == allreduce) same_bits();
   }
 
  private:
-  Call make_call(bool gives) {
+  Call make_call() {
     Call call;
     call.collective = one_.collective;
     call.dtype = one_.dtype;
@@ -78,17 +73,14 @@ class Run {
     call.algorithm = one_.algorithm;
     call.count = one_.count;
     if (per_rank(one_.collective)) call.counts = counts_;
-    call.absent = one_.absent;
-    call.agreed = !one_.absent.empty();
     call.wire = one_.wire;
     if (one_.dtype == DType::float32 && !moves(one_.collective) && one_.op != Op::product) {  // which cancel out
       call.pre.factor = 2;
       call.post.factor = 0.5;
     }
     const bool root = context_.rank == one_.root;
-    if (gives && (one_.collective != broadcast || root)) call.input = input_.data();
-    if (gives && (one_.collective != reduce || root)) call.output = output_.data();
-    if (gives && one_.collective == broadcast && !root) call.input = output_.data();
+    call.input = one_.collective == broadcast && !root ? output_.data() : input_.data();
+    if (one_.collective != reduce || root) call.output = output_.data();
     return call;
   }
 
@@ -120,7 +112,7 @@ class Run {
         return element(one_, static_cast<int>(rank), i);
       }
       default:
-        return expected(one_.dtype, one_.op, givers_, context_.size, i);
+        return expected(one_.dtype, one_.op, ranks_, context_.size, i);
     }
   }
 
@@ -139,26 +131,26 @@ class Run {
     for (std::size_t i = 0; i < out; ++i) {
       const double want = wanted(i + shift);
       if (moves(one_.collective) ? values[i] == want : right(one_.dtype, one_.op, values[i], want)) continue;
-      std::fprintf(stderr, "%s %s %s %s p=%d rank=%d count=%zu shape=%d root=%d absent=%zu i=%zu: %g, not %g\n",
+      std::fprintf(stderr, "%s %s %s %s p=%d rank=%d count=%zu shape=%d root=%d i=%zu: %g, not %g\n",
                    name_of(one_.collective).data(), one_.algorithm.c_str(), info(one_.dtype).name.data(),
-                   name_of(one_.op).data(), context_.size, context_.rank, one_.count, one_.shape, one_.root,
-                   one_.absent.size(), i, values[i], want);
+                   name_of(one_.op).data(), context_.size, context_.rank, one_.count, one_.shape, one_.root, i,
+                   values[i], want);
       std::abort();
     }
   }
 
-  void same_bits(bool gives) {
-    context_.shown[me(context_)] = gives ? output_.data() : nullptr;
+  void same_bits() {
+    context_.shown[me(context_)] = output_.data();
     context_.barrier.arrive_and_wait();
-    const void* const first = context_.shown[static_cast<std::size_t>(givers_[0])];
-    if (gives && !output_.empty()) CHECK(std::memcmp(output_.data(), first, output_.size()) == 0);
+    const void* const first = context_.shown[0];
+    if (!output_.empty()) CHECK(std::memcmp(output_.data(), first, output_.size()) == 0);
     context_.barrier.arrive_and_wait();
   }
 
   RankContext& context_;
   const Case& one_;
   std::vector<std::size_t> counts_;
-  std::vector<int> givers_;
+  std::vector<int> ranks_;
   std::size_t first_ = 0, result_ = 0;
   std::vector<std::byte> input_, output_;
 };
@@ -182,15 +174,10 @@ void everything(const std::vector<int>& host_of, std::size_t segment) {
              {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{3'001}, std::size_t{20'011}}) {
           for (int shape = 0; shape < (per_rank(collective) ? 3 : 1); ++shape) {
             const int root = ++turn % context.size;
-            Case one{collective, way, DType::float32, Op::sum, count, root, {}, turn % 2 == 0, {}, shape};
+            Case one{collective, way, DType::float32, Op::sum, count, root, turn % 2 == 0, {}, shape};
             Run(context, one)();
             one.dtype = DType::int32;
             one.op = Op::average;
-            Run(context, one)();
-            if (count == 0 || context.size < 3) continue;
-            one.absent = {(root + 1) % context.size};  // in turn the lanes', and a host's only rank
-            if (turn % 3 == 0) one.absent.push_back((root + 2) % context.size);
-            std::sort(one.absent.begin(), one.absent.end());
             Run(context, one)();
           }
         }
@@ -214,7 +201,6 @@ void dtypes_and_ops(const std::vector<int>& host_of) {
                         op,
                         1'009,
                         static_cast<int>(d) % context.size,
-                        {},
                         d % 2 == 0,
                         {},
                         1})();
@@ -223,16 +209,8 @@ void dtypes_and_ops(const std::vector<int>& host_of) {
     }
     // what halves hold comes back
     for (const Collective collective : {allreduce, allgather, broadcast, reduce, reducescatter}) {
-      Run(context, {collective,
-                    "two_level:" + std::string(algorithm_names(collective).front()),
-                    DType::float32,
-                    Op::sum,
-                    5'003,
-                    context.size - 1,
-                    {},
-                    false,
-                    DType::bfloat16,
-                    1})();
+      Run(context, {collective, "two_level:" + std::string(algorithm_names(collective).front()), DType::float32,
+                    Op::sum, 5'003, context.size - 1, false, DType::bfloat16, 1})();
     }
   });
 }

@@ -5,13 +5,9 @@
 #include <cstddef>
 #include <vector>
 
-namespace ringcomm {
+#include "base/call.hpp"
 
-struct Fragment {
-  const void* input = nullptr;
-  void* output = nullptr;  // the same: in place
-  std::size_t count = 0;   // elements
-};
+namespace ringcomm {
 
 class Scattered {
  public:

@@ -1,19 +1,24 @@
 // What one rank asks of a channel.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/scale.hpp"
 #include "base/types.hpp"
-#include "kernels/kernels.hpp"
-#include "memory/fragments.hpp"
 
 namespace ringcomm {
 
-// Buffers live until the task is done. `input == output`: in place.
+struct Fragment {
+  const void* input = nullptr;
+  void* output = nullptr;  // the same: in place
+  std::size_t count = 0;   // elements
+};
+
+// Buffers live until the task is done, and so does the call, which passes refer to. `input == output`: in place.
 struct Call {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;  // collectives that only move bytes take any dtype (of the same size)
@@ -34,14 +39,9 @@ struct Call {
   std::string shape_text;
   bool even = false;    // alltoall: all blocks of all ranks have one size, and every rank knows it
   bool agreed = false;  // the engine has compared it already
-  // Group ranks, sorted, that take part without data, the same list on every rank. Their input and output are null; of
-  // a reduction they leave the result as it is without them, of other collectives they give nothing. Never the root.
-  std::vector<int> absent;
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
   std::vector<std::size_t> parts;  // adasum: elements of the vectors that lie one behind the other; empty: one vector
-
-  bool is_absent(int rank) const { return std::binary_search(absent.begin(), absent.end(), rank); }
 };
 
 }  // namespace ringcomm

@@ -1,0 +1,15 @@
+// What a call multiplies its data by.
+#pragma once
+
+#include <cstdint>
+
+namespace ringcomm::kernels {
+
+// x -> x * factor / divisor; kernels.hpp says how it is rounded. divisor is at least 1.
+struct Scale {
+  double factor = 1.0;
+  std::int64_t divisor = 1;
+  bool identity() const { return factor == 1.0 && divisor == 1; }
+};
+
+}  // namespace ringcomm::kernels

@@ -1,6 +1,7 @@
 #include "levels/two_level.hpp"
 
 #include "levels/two_level_pass.hpp"
+#include "memory/in_place_or_staged.hpp"
 #include "schedule/registry.hpp"
 
 namespace ringcomm {
@@ -44,26 +45,38 @@ void TwoLevelPass::work(std::size_t k) {
   filled_ = k + 1;
 }
 
+// Of every segment, where this rank's slice lies.
+Layout SlicedPass::lane_layout(const Schedule& plan) {
+  std::vector<Extent> places;
+  for (std::size_t k = 0; k < cuts_.segments(); ++k) {
+    const Part own = cuts_.slice(k, me());
+    places.push_back({input(k) + own.first * item_, own.count});
+  }
+  return Layout::placed(std::move(places), plan.blocks, item_);
+}
+
+Layout BlocksPass::lane_layout(const Schedule& plan) {
+  return Layout::found(blocks_.segments(), plan.blocks, item_, [this](std::size_t block, std::size_t k) {
+    const int of = static_cast<int>(block);
+    const Part own = slice(of, k, me());
+    return Extent{input(k) + blocks_.place(of) + own.first * item_, own.count};
+  });
+}
+
 namespace {
 
-// Arrays that lie in shared memory stay where they are, in the hope that all of this host do: as HostCall has it
-// (node_stage.cpp). Hosts need not do alike: what lanes carry is the same.
-class TwoLevelCall final : public Task {
+// Hosts need not go the same way: what lanes carry is the same.
+class TwoLevelCall final : public Task, private InPlaceOrStaged {
  public:
-  TwoLevelCall(Epochs& epochs, const Call& call, LaneRun lane) : epochs_(epochs), call_(call), lane_(std::move(lane)) {
-    Opening& mine = epochs_.mine().opening[epochs_.place()];
-    mine.offset = mine.staging = kPrivate;
-    if (call_.collective == Collective::allreduce && call_.input == call_.output) {
-      mine.offset = epochs_.node().offset_of(call_.output, call_.count * size_of(call_.dtype));
-    }
-    if (mine.offset == kPrivate) open_staged();
+  TwoLevelCall(Epochs& epochs, const Call& call, LaneRun lane) : InPlaceOrStaged(epochs, call), lane_(std::move(lane)) {
+    open();
     epoch_ = epochs_.publish();
   }
 
   Progress advance() override {
     if (pass_) return pass_->advance();
     if (!arrived_here(epochs_, epoch_, lane_.hosts)) return Progress::blocked;
-    meet();
+    begin(epoch_);
     return Progress::moved;
   }
   void abandon() noexcept override {
@@ -77,35 +90,16 @@ class TwoLevelCall final : public Task {
   }
 
  private:
-  void open_staged() {
-    const bool moves = call_.collective == Collective::broadcast || call_.collective == Collective::allgather;
-    staged_ = moves ? make_two_level_move(epochs_, call_, lane_) : make_two_level_reduction(epochs_, call_, lane_);
-    staged_->open();
+  std::unique_ptr<StagedPass> through_staging() override {
+    return computes(call_.collective) ? make_two_level_reduction(epochs_, call_, lane_)
+                                      : make_two_level_move(epochs_, call_, lane_);
+  }
+  std::unique_ptr<Task> in_place(std::vector<std::uint64_t> offsets) override {
+    return make_two_level_in_place(epochs_, call_, lane_, std::move(offsets));
   }
 
-  void meet() {
-    std::vector<std::uint64_t> offsets;
-    std::size_t shared = 0;
-    for (int rank = 0; rank < epochs_.node().size(); ++rank) {
-      offsets.push_back(epochs_.mailbox(rank).opening[epochs_.place()].offset);
-      if (offsets.back() != kPrivate) ++shared;
-    }
-    if (shared == offsets.size()) {
-      staged_.reset();
-      pass_ = make_two_level_in_place(epochs_, call_, lane_, std::move(offsets));
-      return;
-    }
-    if (!staged_) open_staged();
-    shared > 0 ? staged_->begin_late() : staged_->begin(epoch_);
-    pass_ = std::move(staged_);
-  }
-
-  Epochs& epochs_;
-  const Call& call_;
   const LaneRun lane_;
   std::uint32_t epoch_ = 0;
-  std::unique_ptr<TwoLevelPass> staged_;
-  std::unique_ptr<Task> pass_;
 };
 
 }  // namespace

@@ -8,25 +8,16 @@ namespace {
 
 // The root's segment is in its staging memory; its host's lanes fetch their slices from there, and it goes to all hosts
 // once.
-class TwoLevelBroadcast final : public TwoLevelPass {
+class TwoLevelBroadcast final : public SlicedPass {
  public:
   TwoLevelBroadcast(Epochs& epochs, const Call& call, LaneRun lane, const LaneSlices& cuts)
-      : TwoLevelPass(epochs, call, lane, lane.has() || lane.local_root == epochs.node().rank() ? cuts.bytes() : 0,
-                     cuts.segments()),
-        cuts_(cuts) {}
+      : SlicedPass(epochs, call, lane, lane.has() || lane.local_root == epochs.node().rank() ? cuts.bytes() : 0, cuts) {
+  }
 
  private:
   bool is_root() const { return root() == me(); }
   const std::byte* source(std::size_t k) const { return at(call_.input, cuts_.start(k) * item_); }
 
-  Layout lane_layout(const Schedule& plan) override {
-    std::vector<Extent> places;
-    for (std::size_t k = 0; k < cuts_.segments(); ++k) {
-      const Part own = cuts_.slice(k, me());
-      places.push_back({input(k) + own.first * item_, own.count});
-    }
-    return Layout::placed(std::move(places), plan.blocks, item_);
-  }
   void copy_in(std::size_t k) override {
     if (is_root()) to_peers(input(k), source(k), cuts_.length(k) * item_);
   }
@@ -43,22 +34,15 @@ class TwoLevelBroadcast final : public TwoLevelPass {
       from_peer(target + part.first * item_, of_lane(lane, k) + part.first * item_, part.count * item_);
     }
   }
-
-  const LaneSlices cuts_;
 };
 
 // A segment is a cut of every host's blocks. A lane brings its slice of its own host's cut together, and gets those of
 // the others; each rank then takes all cuts apart again.
-class TwoLevelAllgather final : public TwoLevelPass {
+class TwoLevelAllgather final : public BlocksPass {
  public:
-  TwoLevelAllgather(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks)
-      : TwoLevelPass(epochs, call, lane, blocks.bytes(), blocks.segments()), blocks_(std::move(blocks)) {}
+  TwoLevelAllgather(Epochs& epochs, const Call& call, const LaneRun& lane) : BlocksPass(epochs, call, lane) {}
 
  private:
-  int host() const { return hosts().mine(); }
-  Part slice(int host, std::size_t k, int lane) const {
-    return slice_of(blocks_.length(host, k), item_, lanes(), lane);
-  }
   // The caller's own block begins here in the array of all.
   std::size_t own_start() const {
     std::size_t first = 0;
@@ -67,13 +51,6 @@ class TwoLevelAllgather final : public TwoLevelPass {
     return first;
   }
 
-  Layout lane_layout(const Schedule& plan) override {
-    return Layout::found(blocks_.segments(), plan.blocks, item_, [this](std::size_t block, std::size_t k) {
-      const int of = static_cast<int>(block);
-      const Part own = slice(of, k, me());
-      return Extent{input(k) + blocks_.place(of) + own.first * item_, own.count};
-    });
-  }
   void copy_in(std::size_t k) override {
     blocks_.visit(host(), k, {0, blocks_.length(host(), k)},
                   [&](int local, std::size_t first, std::size_t place, std::size_t count) {
@@ -104,7 +81,6 @@ class TwoLevelAllgather final : public TwoLevelPass {
     }
   }
 
-  const HostBlocks blocks_;
   const std::size_t own_start_ = own_start();
 };
 
@@ -115,8 +91,7 @@ std::unique_ptr<TwoLevelPass> make_two_level_move(Epochs& epochs, const Call& ca
     const LaneSlices cuts(call, lane);
     return std::make_unique<TwoLevelBroadcast>(epochs, call, std::move(lane), cuts);
   }
-  HostBlocks blocks(lane.hosts, call.counts, size_of(call.dtype), lane.segment_bytes);
-  return std::make_unique<TwoLevelAllgather>(epochs, call, std::move(lane), std::move(blocks));
+  return std::make_unique<TwoLevelAllgather>(epochs, call, lane);
 }
 
 }  // namespace ringcomm

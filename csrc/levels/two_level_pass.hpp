@@ -62,6 +62,37 @@ class TwoLevelPass : public StagedPass {
   std::size_t filled_ = 0, finished_ = 0;  // segments
 };
 
+// Of one buffer: all-reduce, reduce, broadcast.
+class SlicedPass : public TwoLevelPass {
+ protected:
+  SlicedPass(Epochs& epochs, const Call& call, LaneRun lane, std::size_t inputs, const LaneSlices& cuts)
+      : TwoLevelPass(epochs, call, std::move(lane), inputs, cuts.segments()), cuts_(cuts) {}
+
+  const LaneSlices cuts_;
+
+ private:
+  Layout lane_layout(const Schedule& plan) final;
+};
+
+// Of one block per rank: all-gather, reduce-scatter. A segment is a cut of every host's blocks, of which each lane has a
+// slice.
+class BlocksPass : public TwoLevelPass {
+ protected:
+  BlocksPass(Epochs& epochs, const Call& call, const LaneRun& lane)
+      : BlocksPass(epochs, call, lane, {lane.hosts, call.counts, size_of(call.dtype), lane.segment_bytes}) {}
+  int host() const { return hosts().mine(); }
+  Part slice(int host, std::size_t k, int lane) const {
+    return slice_of(blocks_.length(host, k), item_, lanes(), lane);
+  }
+
+  const HostBlocks blocks_;
+
+ private:
+  BlocksPass(Epochs& epochs, const Call& call, const LaneRun& lane, HostBlocks blocks)
+      : TwoLevelPass(epochs, call, lane, blocks.bytes(), blocks.segments()), blocks_(std::move(blocks)) {}
+  Layout lane_layout(const Schedule& plan) final;
+};
+
 // of any kind
 std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const Call& call, LaneRun lane);
 // broadcast, allgather

@@ -9,22 +9,13 @@ namespace {
 
 // Each lane reduces its slice of a segment, from its own array and the peers' inputs, into its own input, where its own
 // slice is not copied in. With a root, only it takes the result.
-class TwoLevelReduction final : public TwoLevelPass {
+class TwoLevelReduction final : public SlicedPass {
  public:
   TwoLevelReduction(Epochs& epochs, const Call& call, LaneRun lane, const LaneSlices& cuts)
-      : TwoLevelPass(epochs, call, std::move(lane), cuts.bytes(), cuts.segments()), cuts_(cuts) {}
+      : SlicedPass(epochs, call, std::move(lane), cuts.bytes(), cuts) {}
 
  private:
   bool wanted() const { return call_.collective == Collective::allreduce || root() == me(); }
-
-  Layout lane_layout(const Schedule& plan) override {
-    std::vector<Extent> places;
-    for (std::size_t k = 0; k < cuts_.segments(); ++k) {
-      const Part own = cuts_.slice(k, me());
-      places.push_back({input(k) + own.first * item_, own.count});
-    }
-    return Layout::placed(std::move(places), plan.blocks, item_);
-  }
 
   void copy_in(std::size_t k) override {
     const Part own = in_lane() ? cuts_.slice(k, me()) : Part{cuts_.length(k), 0};
@@ -54,17 +45,15 @@ class TwoLevelReduction final : public TwoLevelPass {
     }
   }
 
-  const LaneSlices cuts_;
   std::vector<const void*> sources_;
 };
 
 // A segment is a cut of every host's blocks. A lane reduces its slice of each cut in its host, and sends other hosts
 // what is theirs; each rank then takes its own block from its host's cut.
-class TwoLevelReducescatter final : public TwoLevelPass {
+class TwoLevelReducescatter final : public BlocksPass {
  public:
-  TwoLevelReducescatter(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks)
-      : TwoLevelPass(epochs, call, lane, blocks.bytes(), blocks.segments()), blocks_(std::move(blocks)),
-        post_(call.post),
+  TwoLevelReducescatter(Epochs& epochs, const Call& call, const LaneRun& lane)
+      : BlocksPass(epochs, call, lane),
         own_(call.counts[static_cast<std::size_t>(lane.hosts.here()[static_cast<std::size_t>(epochs.node().rank())])]) {
     result_ = static_cast<std::byte*>(call_.output);
     if (!overwrites_input(call_, lane.hosts.here()[static_cast<std::size_t>(me())])) return;
@@ -73,18 +62,6 @@ class TwoLevelReducescatter final : public TwoLevelPass {
   }
 
  private:
-  int host() const { return hosts().mine(); }
-  Part slice(int host, std::size_t k, int lane) const {
-    return slice_of(blocks_.length(host, k), item_, lanes(), lane);
-  }
-  Layout lane_layout(const Schedule& plan) override {
-    return Layout::found(blocks_.segments(), plan.blocks, item_, [this](std::size_t block, std::size_t k) {
-      const int of = static_cast<int>(block);
-      const Part own = slice(of, k, me());
-      return Extent{input(k) + blocks_.place(of) + own.first * item_, own.count};
-    });
-  }
-
   void copy_in(std::size_t k) override {
     for (int of = 0; of < hosts().number(); ++of) {
       const std::size_t length = blocks_.length(of, k);
@@ -117,15 +94,13 @@ class TwoLevelReducescatter final : public TwoLevelPass {
       blocks_.visit(host(), k, slice(host(), k, lane),
                     [&](int local, std::size_t, std::size_t place, std::size_t count) {
                       if (local != me()) return;
-                      kernels::scale(call_.dtype, result_ + taken_ * item_, from + place * item_, count, post_);
+                      kernels::scale(call_.dtype, result_ + taken_ * item_, from + place * item_, count, call_.post);
                       taken_ += count;  // slices, and segments, come in the array's order
                     });
     }
     if (apart_ && k + 1 == blocks_.segments()) kernels::copy(call_.output, apart_.get(), own_ * item_);
   }
 
-  const HostBlocks blocks_;
-  const kernels::Scale post_;
   const std::size_t own_;  // elements of this rank's block
   std::size_t taken_ = 0;
   std::byte* result_ = nullptr;
@@ -140,8 +115,7 @@ std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const Cal
     const LaneSlices cuts(call, lane);
     return std::make_unique<TwoLevelReduction>(epochs, call, std::move(lane), cuts);
   }
-  HostBlocks blocks(lane.hosts, call.counts, size_of(call.dtype), lane.segment_bytes);
-  return std::make_unique<TwoLevelReducescatter>(epochs, call, std::move(lane), std::move(blocks));
+  return std::make_unique<TwoLevelReducescatter>(epochs, call, lane);
 }
 
 }  // namespace ringcomm

@@ -48,8 +48,6 @@ class TwoLevelShared final : public Task {
   }
 
  private:
-  static constexpr std::size_t kManySegments = 16;  // more than caches hold
-
   Part slice(std::size_t k) const {  // of the array
     const Part part = cuts_.slice(k, epochs_.node().rank());
     return {cuts_.start(k) + part.first, part.count};

@@ -17,6 +17,8 @@ namespace ringcomm {
 
 inline constexpr std::size_t kLine = 64;  // bytes of a cache line: slices are made of whole ones
 
+inline constexpr std::size_t kManySegments = 16;  // of a call: more than caches hold
+
 // A rank's slice of `count` elements, in whole lines counted from the array's start.
 inline constexpr Part slice_of(std::size_t count, std::size_t item_size, int ranks, int rank) {
   const std::size_t per_line = kLine / item_size;

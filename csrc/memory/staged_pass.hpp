@@ -76,7 +76,6 @@ class StagedPass : public Task {
   const std::size_t item_;
 
  private:
-  static constexpr std::size_t kManySegments = 16;
   void arrive() { epoch_ = epochs_.publish(); }
   void prepare();
   bool prepare_steps();

@@ -11,7 +11,7 @@ StagedPass::StagedPass(Epochs& epochs, const Call& call, bool reduces, std::size
     : call_(call), item_(size_of(call_.dtype)), epochs_(epochs), node_(epochs.node()), place_(epochs.place()),
       reduces_(reduces), inputs_(inputs), first_(epochs.staged), depth_(depth) {}
 
-// A call that ranks disagree on ends before they meet; all have arrived, so nobody reads the old memory.
+// A call that ranks disagree on ends before that; all have arrived, so nobody reads the old memory.
 StagedPass::~StagedPass() {
   if (outgrown_) node_.free(*outgrown_);
 }
@@ -31,49 +31,49 @@ void StagedPass::begin_late() {
 
 Progress StagedPass::advance() {
   const Progress still = progress() ? Progress::moved : Progress::blocked;
-  if (owed_) {
-    finish(*owed_);
-    owed_.reset();
+  if (to_finish_) {
+    finish(*to_finish_);
+    to_finish_.reset();
     return Progress::moved;
   }
-  if (!settling_) {
+  if (!worked_) {
     if (!arrived(epoch_)) return still;
     if (failure_) throw *failure_;
-    if (step_ == 0 && !prepare_steps()) {
+    if (turn_ == 0 && !prepare_turns()) {
       arrive();
       return Progress::moved;
     }
-    if (step_ < segments_) work(step_);
-    if (step_ + 1 < segments_) copy_in(step_ + 1);
-    if (step_ == last_) {
+    if (turn_ < segments_) work(turn_);
+    if (turn_ + 1 < segments_) copy_in(turn_ + 1);
+    if (turn_ == last_turn_) {
       if (reduces_) finish(segments_ - 1);
       epochs_.staged += segments_;
       return Progress::done;
     }
-    settling_ = true;
+    worked_ = true;
     progress();
   }
-  if (step_ >= depth_ && step_ - depth_ < segments_ && !settled(step_ - depth_)) return still;
-  settling_ = false;
+  if (turn_ >= depth_ && turn_ - depth_ < segments_ && !settled(turn_ - depth_)) return still;
+  worked_ = false;
   arrive();
-  if (reduces_ && step_ > depth_) owed_ = step_ - 1 - depth_;
-  ++step_;
+  if (reduces_ && turn_ > depth_) to_finish_ = turn_ - 1 - depth_;
+  ++turn_;
   return Progress::moved;
 }
 
 // Arrivals wake the sleeper; what else settles a segment wakes nobody.
 void StagedPass::nap(std::chrono::nanoseconds longest) {
-  if (settling_)
+  if (worked_)
     Task::nap(longest);
   else
     epochs_.sleep(epoch_, longest.count());
 }
 
-bool StagedPass::prepare_steps() {
-  if (!meet()) return false;
+bool StagedPass::prepare_turns() {
+  if (!find_areas()) return false;
   segments_ = segments();
   depth_ = std::min(depth_, segments_ - 1);
-  last_ = reduces_ ? segments_ + depth_ : segments_ - 1;
+  last_turn_ = reduces_ ? segments_ + depth_ : segments_ - 1;
   return true;
 }
 
@@ -101,7 +101,7 @@ void StagedPass::prepare() {
 
 // After the first wait: where everybody's staging is; false if somebody has none. Then one arrival more lets every
 // rank see that before an opening changes again, and all give up with the same error.
-bool StagedPass::meet() {
+bool StagedPass::find_areas() {
   if (outgrown_) node_.free(*outgrown_);
   outgrown_.reset();
   std::vector<int> without;

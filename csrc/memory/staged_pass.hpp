@@ -1,24 +1,29 @@
 // A collective on private arrays of a host: segment by segment through staging memory that the ranks share.
 //
-// Arrivals 0, 1, ... of a call; k is a segment. Each rank does, in this order:
+// Before its arrival 0, at the call, a rank copies in segment 0. In turn t it waits for everybody's arrival t, works on
+// segment t, copies in segment t+1, arrives (t+1), and finishes segment t-1:
 //
-//   copy in 0, arrive 0 | wait 0, work 0, copy in 1, arrive 1, finish -1 | wait 1, work 1, copy in 2, arrive 2, finish 0 | ...
+//   turn      |      0 |      1 |      2 |      3 |      4      a call of four segments
+//   work      |      0 |      1 |      2 |      3 |
+//   copy in   |      1 |      2 |      3 |        |
+//   arrive    |      1 |      2 |      3 |      4 |
+//   finish    |        |      0 |      1 |      2 |      3
 //
-// so arrival t says "segment t is copied in, t-1 is worked on". Collectives that only move data end with the last work;
-// those that reduce leave results in everybody's inputs, say so by one arrival more, and take them out in `finish`.
-//
-// With a depth d (two_level.cpp), arrival t says of segment t-1-d that it has its result, and `finish` follows as much
-// later.
+// So arrival t says: segment t is copied in, and segment t-1 is worked on. Collectives that only move data end with the
+// last work. Those that reduce leave results in everybody's inputs, say so by one arrival more, and take them out in
+// `finish`. With a depth d (levels/two_level.cpp: a segment is on its way between hosts) arrival t+1 waits until segment
+// t-d has its result, and `finish` follows d turns later.
 //
 // Why nothing is overwritten that is still needed (d = 0): an input is one of three that segments take in turns, over
-// all calls.
-//   "Copy in t" overwrites segment t-3. The peers were done with that in their "work t-3", before their arrival t-2, for
-//   which this rank has waited; this rank was in its "finish t-3", which comes before its "copy in t" (t-1 is finished at
-//   the latest with t+1 copied in). A first segment is copied in before its call's arrival, after the end of the call before.
-//   With a depth, peers read inputs in their "finish k" too, which they do before their arrival k+d+3: there are d+4 inputs.
+// all calls, so "copy in t" overwrites segment t-3.
+//   Peers read that segment last in their work t-3, before their arrival t-2, for which this rank has waited.
+//   This rank reads it last in its finish t-3, in turn t-2; it copies t in in turn t-1.
+//   The first segment of a call is copied in after the end of the call before.
+//   With a depth, peers read inputs in their finish k too, before their arrival k+d+3: there are d+4 inputs.
 //   The places of inputs are fixed by the memory's header and never overlap, whatever the calls' counts.
-//   Memory that is outgrown is freed after wait 0 of the call that outgrew it: every peer is done with the call before.
-//   Where a rank's memory is stands in its opening of the call.
+//   Memory that is outgrown is freed in turn 0 of the call that outgrew it: every peer is done with the call before.
+// tests/core/test_node_stage.cpp (mixed_calls) checks it with ranks held up at random, also under a race detector;
+// test_two_level_others.cpp with depths.
 #pragma once
 
 #include <memory>
@@ -46,7 +51,7 @@ class StagedPass : public Task {
   void nap(std::chrono::nanoseconds longest) final;
 
  protected:
-  virtual std::size_t segments() = 0;  // the same on all ranks; asked after they have met
+  virtual std::size_t segments() = 0;  // the same on all ranks; asked after all have arrived
   virtual void copy_in(std::size_t k) = 0;
   virtual void work(std::size_t k) = 0;
   virtual void finish(std::size_t) {}
@@ -78,8 +83,8 @@ class StagedPass : public Task {
  private:
   void arrive() { epoch_ = epochs_.publish(); }
   void prepare();
-  bool prepare_steps();
-  bool meet();
+  bool prepare_turns();
+  bool find_areas();
 
   Epochs& epochs_;
   Node& node_;
@@ -90,9 +95,9 @@ class StagedPass : public Task {
   bool opened_ = false;
   std::uint32_t epoch_ = 0;
   std::size_t depth_;
-  std::size_t step_ = 0, segments_ = 0, last_ = 0;  // the arrival that is waited for; number; the last arrival
-  bool settling_ = false;                           // all of step_ is done but the next arrival
-  std::optional<std::size_t> owed_;  // a segment that every rank has worked on, and that is not finished here
+  std::size_t turn_ = 0, segments_ = 0, last_turn_ = 0;
+  bool worked_ = false;                   // in this turn all is done but the arrival
+  std::optional<std::size_t> to_finish_;  // a segment that every rank has worked on, and that is not finished here
   StagingArea mine_;
   std::vector<StagingArea> areas_;
   std::optional<std::uint64_t> outgrown_;

@@ -383,6 +383,7 @@ class Engine:
         items: int,
         node: Node | None,
         slot: int,
+        algorithm: str = "",
     ) -> Plan:
         """buckets: (dtype, count, address) each, reduced in place."""
     def leave(self) -> None: ...

@@ -5,7 +5,7 @@ cdef extern from "border/named.hpp":
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, size_t, uintptr_t)
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, int,
-                                                               size_t, shared_ptr[CNode], int) except +translate nogil
+                                                               size_t, shared_ptr[CNode], int, string) except +translate nogil
 
 cdef extern from "engine/operation.hpp" namespace "ringcomm" nogil:
     cdef cppclass COperation "ringcomm::Operation":
@@ -194,16 +194,17 @@ cdef class Engine:
         return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
 
     def make_plan(self, int set_id, str name, buckets, int op, double pre, double post, int wire, size_t items,
-                  node, int slot):
+                  node, int slot, str algorithm=""):
         cdef vector[CPlanBucket] all_buckets
-        cdef string c_name = name.encode()
+        cdef string c_name = name.encode(), c_algorithm = algorithm.encode()
         cdef shared_ptr[CNode] on_host = node_of(node)
         cdef Plan made = Plan.__new__(Plan)
         for dtype, count, address in buckets:
             all_buckets.push_back(c_bucket(dtype, count, address))
         made.worker = self.worker
         with nogil:
-            made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, wire, items, on_host, slot)
+            made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, wire, items, on_host, slot,
+                                  c_algorithm)
         return made
 
     def leave(self):

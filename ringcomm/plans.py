@@ -135,14 +135,16 @@ class StepPlan:
         op: int,
         scales: tuple[float, float],
         wire: int = -1,
+        algorithm: str | None = None,
     ) -> None:
         """`items`: gradients, in buckets or not, whose presence ranks count. `wire`: the core's index of a dtype, -1
-        for none."""
+        for none. `algorithm`: of every bucket; None: as the options say."""
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
+        algorithm = self._session.engine_algorithm if algorithm is None else algorithm
         self._plan: _core.Plan = self._session.engine.make_plan(
             *(process_set.set_id(), name, buckets, int(op), *scales, wire),
-            *(2 * items + len(Flags._fields), node, self._slot),
+            *(2 * items + len(Flags._fields), node, self._slot, algorithm),
         )
         self.begin = self._plan.begin
         self.ready = self._plan.ready

@@ -38,7 +38,7 @@ namespace ringcomm {
 struct Ready {                       // one rank's entry
   std::uint32_t id = 0;              // of the cache; 0: not cached, then the rest is given
   std::uint32_t count = 1;           // of ids in a row from `id` on, if there is nothing else to say of them
-  Descriptor signature;              // sequence and offset unused; name cut; allgather's count: of a row
+  Descriptor signature;              // name cut; allgather's count: of a row
   std::string name;                  // whole
   std::vector<std::uint64_t> extra;  // allgather: {rows}; alltoall: {rows, splits...} (no splits: even); else empty
   std::uint64_t group = 0;           // grouped: hash of the group's names; a group runs when all of it is ready
@@ -46,8 +46,9 @@ struct Ready {                       // one rank's entry
 };
 void append(std::vector<Ready>& entries, Ready&& entry);  // to the last one, if its id comes next
 
-// In Descriptor::algorithm: a plan's step, never fused with anything. (No schedule may have this name.)
-inline constexpr char kPlanAlgorithm[] = "plan";
+// In Descriptor::algorithm, before that of the plan's calls: a plan's step, never fused with anything. (No algorithm's
+// name begins so.)
+inline constexpr std::string_view kPlanAlgorithm = "plan/";
 
 bool is_plan(const Descriptor& signature);
 

@@ -37,7 +37,7 @@ int place_of(std::span<const int> ranks, int rank) {
 }
 
 bool is_plan(const Descriptor& signature) {
-  return std::strncmp(signature.algorithm, kPlanAlgorithm, sizeof signature.algorithm) == 0;
+  return std::string_view(signature.algorithm, sizeof signature.algorithm).starts_with(kPlanAlgorithm);
 }
 
 Verdict seen_by(const Verdict& verdict, int rank, int size) {

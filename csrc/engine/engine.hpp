@@ -55,7 +55,7 @@ class Engine {
   // plans in the same order. `slot`: of the node, for nothing else.
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
                                   kernels::Scale post, std::optional<DType> wire, std::size_t items,
-                                  std::shared_ptr<Node> node, int slot);
+                                  std::shared_ptr<Node> node, int slot, std::string algorithm = {});
 
   void leave();  // says goodbye to every rank: pending operations here and their peers' fail, typed
   std::vector<std::string> pending() const;

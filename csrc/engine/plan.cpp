@@ -8,7 +8,8 @@ namespace ringcomm {
 
 std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op,
                                         kernels::Scale pre, kernels::Scale post, std::optional<DType> wire,
-                                        std::size_t items, std::shared_ptr<Node> node, int slot) {
+                                        std::size_t items, std::shared_ptr<Node> node, int slot,
+                                        std::string algorithm) {
   Context& context = state_->context;
   const std::lock_guard lock(context.mutex);
   const std::shared_ptr<NamedSet> target = state_->find(set);
@@ -16,7 +17,7 @@ std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<P
     throw Error(ErrorKind::invalid,
                 "rank " + std::to_string(context.rank()) + " is not in process set " + std::to_string(set));
   }
-  PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, wire, items};
+  PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, wire, items, std::move(algorithm)};
   auto& plans = target->plans;
   if (std::any_of(plans.begin(), plans.end(), [&](const auto& plan) { return plan && plan->name() == shape.name; })) {
     throw Error(ErrorKind::invalid, "there is a plan '" + name + "' already");

@@ -30,7 +30,7 @@ Descriptor PlanRun::make_signature() const {
   d.shape = buckets.add(shape_.items).add(static_cast<std::uint64_t>(stream_)).value();
   d.pre = ScaleBits(shape_.pre);
   d.post = ScaleBits(shape_.post);
-  std::strncpy(d.algorithm, kPlanAlgorithm, sizeof d.algorithm - 1);
+  std::strncpy(d.algorithm, (std::string(kPlanAlgorithm) + shape_.algorithm).c_str(), sizeof d.algorithm - 1);
   std::strncpy(d.name, shape_.name.c_str(), sizeof d.name - 1);
   const std::string text = std::to_string(shape_.buckets.size()) + " buckets";
   std::strncpy(d.shape_text, text.c_str(), sizeof d.shape_text - 1);
@@ -147,6 +147,7 @@ Call PlanRun::bucket_call(const PlanBucket& bucket) {
   Call call;
   call.dtype = bucket.dtype;
   call.op = shape_.op;
+  call.algorithm = shape_.algorithm;
   call.input = call.output = bucket.data;
   call.count = bucket.count;
   if (stands_in()) {

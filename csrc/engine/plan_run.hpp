@@ -24,6 +24,7 @@ struct PlanShape {
   kernels::Scale pre, post;
   std::optional<DType> wire;
   std::size_t items = 0;
+  std::string algorithm{};  // of its calls; "": chosen
 };
 
 class PlanRun : public std::enable_shared_from_this<PlanRun> {

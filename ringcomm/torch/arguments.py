@@ -1,10 +1,14 @@
-"""What is done with the gradients of one optimizer."""
+"""The arguments of DistributedOptimizer: what they say, and their checks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from ringcomm.ops import Average
 from ringcomm.plans import Limits
@@ -22,6 +26,7 @@ class Settings:
     sparse_as_dense: bool
     process_set: Any
     limits: Limits
+    algorithm: str | None = None  # None: as the options say
     _numbers: Iterator[int] | None = field(default=None, repr=False)
     _number: int = 0
 
@@ -49,5 +54,49 @@ class Settings:
         compression = getattr(self.compression, "__name__", str(self.compression))
         return (
             f"op {self.op}, gradient_predivide_factor {self.predivide}, compression {compression}, "
-            f"sparse_as_dense {self.sparse_as_dense}"
+            f"sparse_as_dense {self.sparse_as_dense}, algorithm {self.algorithm}"
         )
+
+
+def names_of(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
+) -> list[tuple[str, torch.Tensor]]:
+    """Names of the optimizer's parameters, as given and checked, or made up."""
+    in_groups = [p for group in optimizer.param_groups for p in group["params"]]
+    if named_parameters is None:
+        return [
+            (f"allreduce.noname.{i}.{j}", p)
+            for i, group in enumerate(optimizer.param_groups)
+            for j, p in enumerate(group["params"])
+        ]
+    named = list(named_parameters)
+    if any(not isinstance(pair, tuple) for pair in named):
+        raise ValueError("named_parameters takes (name, parameter) tuples, as model.named_parameters() gives them")
+    twice = sorted(name for name, count in Counter(name for name, _ in named).items() if count > 1)
+    if twice:
+        raise ValueError(f"named_parameters has these names more than once: {', '.join(twice)}")
+    names = {id(p): name for name, p in named}
+    without = [p for p in in_groups if id(p) not in names]
+    if without:
+        raise ValueError(
+            "named_parameters leaves out parameters of the optimizer, of shapes "
+            + ", ".join(str(tuple(p.shape)) for p in without)
+        )
+    # In the order of the groups: named_parameters may hold more, and in another order.
+    return [(names[id(p)], p) for p in in_groups]
+
+
+def check_groups(groups: Any) -> None:
+    if groups is None:
+        return
+    if not isinstance(groups, list):
+        if isinstance(groups, int) and groups > 0:
+            return
+        raise ValueError("groups must be a positive number, or a list of lists of parameters")
+    seen: set[int] = set()
+    for parameter in itertools.chain.from_iterable(groups):
+        if not isinstance(parameter, torch.Tensor):
+            raise ValueError("groups must hold tensors")
+        if id(parameter) in seen:
+            raise ValueError("a parameter is in groups more than once")
+        seen.add(id(parameter))

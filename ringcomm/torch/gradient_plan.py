@@ -48,6 +48,7 @@ class GradientPlan:
             settings.op,
             settings.scales(),
             -1 if wire is None else DTYPES[wire],
+            settings.algorithm,
         )
         timeline.describe(
             {

@@ -47,7 +47,9 @@ class NamedGradients:
         tensor, context = compressor.compress(gradient.to_dense() if gradient.is_sparse else gradient)
         require_arithmetic(tensor)
         buffer = arrays.target(tensor)
-        item = named.allreduce(settings.process_set, buffer, buffer, settings.op, name, *settings.scales(), wire)
+        item = named.allreduce(
+            settings.process_set, buffer, buffer, settings.op, name, *settings.scales(), wire, settings.algorithm
+        )
         handle = named.submit(settings.process_set, item)
 
         def collect() -> torch.Tensor:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from ringcomm.algorithms import require_known
 from ringcomm.plans import bucket_limits
 from ringcomm.torch import loss_scaling, mpi_ops
 from ringcomm.torch.adasum_optimizer import _DistributedAdasumOptimizer
-from ringcomm.torch.arguments import Settings
+from ringcomm.torch.arguments import Settings, check_groups, names_of
 from ringcomm.torch.compression import Compression
 from ringcomm.torch.deltas import DeltaReducer
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
@@ -159,50 +158,6 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 _DistributedOptimizer.step.hooked = True  # type: ignore[attr-defined]
 
 
-def _names(
-    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
-) -> list[tuple[str, torch.Tensor]]:
-    """Names of the optimizer's parameters, as given and checked, or made up."""
-    in_groups = [p for group in optimizer.param_groups for p in group["params"]]
-    if named_parameters is None:
-        return [
-            (f"allreduce.noname.{i}.{j}", p)
-            for i, group in enumerate(optimizer.param_groups)
-            for j, p in enumerate(group["params"])
-        ]
-    named = list(named_parameters)
-    if any(not isinstance(pair, tuple) for pair in named):
-        raise ValueError("named_parameters takes (name, parameter) tuples, as model.named_parameters() gives them")
-    twice = sorted(name for name, count in Counter(name for name, _ in named).items() if count > 1)
-    if twice:
-        raise ValueError(f"named_parameters has these names more than once: {', '.join(twice)}")
-    names = {id(p): name for name, p in named}
-    without = [p for p in in_groups if id(p) not in names]
-    if without:
-        raise ValueError(
-            "named_parameters leaves out parameters of the optimizer, of shapes "
-            + ", ".join(str(tuple(p.shape)) for p in without)
-        )
-    # In the order of the groups: named_parameters may hold more, and in another order.
-    return [(names[id(p)], p) for p in in_groups]
-
-
-def _check_groups(groups: Any) -> None:
-    if groups is None:
-        return
-    if not isinstance(groups, list):
-        if isinstance(groups, int) and groups > 0:
-            return
-        raise ValueError("groups must be a positive number, or a list of lists of parameters")
-    seen: set[int] = set()
-    for parameter in itertools.chain.from_iterable(groups):
-        if not isinstance(parameter, torch.Tensor):
-            raise ValueError("groups must hold tensors")
-        if id(parameter) in seen:
-            raise ValueError("a parameter is in groups more than once")
-        seen.add(id(parameter))
-
-
 def _subclassed(optimizer: torch.optim.Optimizer, additions: type) -> Any:
     """The optimizer again, as an object of a subclass of its class, with what `additions` holds.
 
@@ -227,6 +182,7 @@ def DistributedOptimizer(
     groups: int | list[Sequence[torch.Tensor]] | None = None,
     sparse_as_dense: bool = False,
     process_set: Any = global_process_set,
+    algorithm: str | None = None,
 ) -> Any:
     """An optimizer like ``optimizer`` whose ``step()`` uses gradients reduced over all ranks.
 
@@ -252,6 +208,8 @@ def DistributedOptimizer(
         groups: reduce these parameters together: how many groups to make, or a list of lists of parameters.
         sparse_as_dense: sparse gradients travel dense, and become sparse again.
         process_set: the ranks to reduce over; on others nothing is reduced.
+        algorithm: of the all-reduces ("ring", "butterfly", ..., as in `ringcomm.Communicator.allreduce`); None: as
+            ``RINGCOMM_ALGORITHM`` says, or chosen.
 
     Raises:
         ValueError: for arguments that do not fit; for an optimizer that is distributed already; for parameters that
@@ -270,12 +228,16 @@ def DistributedOptimizer(
         raise ValueError("gradient_predivide_factor needs op=Average")
     if backward_passes_per_step <= 0:
         raise ValueError(f"backward_passes_per_step must be positive, not {backward_passes_per_step}")
+    if algorithm is not None:
+        require_known("allreduce", algorithm)
+        if op == Adasum:
+            raise ValueError(f"op=Adasum is an algorithm of its own: it cannot run as {algorithm!r}")
     process_set.session()  # refuses one that is not in use
     if num_groups != 0:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
-    names = _names(optimizer, named_parameters)
-    _check_groups(groups)
+    names = names_of(optimizer, named_parameters)
+    check_groups(groups)
     together = process_set.included() and process_set.size() > 1
     adasum = op == Adasum and together
     wrapped = _subclassed(optimizer, _DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
@@ -298,6 +260,7 @@ def DistributedOptimizer(
             sparse_as_dense,
             process_set,
             bucket_limits(),
+            algorithm,
         )
         wrapped._reducer = DeltaReducer(settings, names) if adasum else GradientReducer(settings, names)
     return wrapped

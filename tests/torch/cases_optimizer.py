@@ -1,6 +1,7 @@
 """DistributedOptimizer on p ranks with shards equals one process with the whole batch."""
 
 import functools
+import re
 import warnings
 
 import torch
@@ -20,6 +21,9 @@ from training import (
 )
 
 import ringcomm.torch as hvd
+from ringcomm.events import Listener
+
+PLANNED = re.compile(r"plan/.*/\d+$")  # a bucket of a plan, in the trace
 
 
 def case_optimizers():
@@ -254,6 +258,33 @@ def case_refused_arguments():
         except ValueError:
             continue
         raise AssertionError(f"{wrong} was accepted")
+
+
+def case_algorithm():
+    """It reaches every bucket of the plan; another one on some rank is an error on all, and so is an unknown one."""
+    with Listener() as listener:
+        for algorithm in (None, "ring", "tree"):
+            compare(sgd, steps=4, algorithm=algorithm)
+            ran = {event.detail for event in listener.take() if event.category == "run" and PLANNED.match(event.name)}
+            assert hvd.size() == 1 or (algorithm in ran if algorithm else ran), (algorithm, ran)
+            assert algorithm is None or ran <= {algorithm}, (algorithm, ran)
+    net = model()
+    for wrong, op in (("nosuch", hvd.Average), ("ring", hvd.Adasum)):
+        try:
+            hvd.DistributedOptimizer(sgd(net.parameters()), algorithm=wrong, op=op)
+        except ValueError as error:
+            assert wrong in str(error) and (op == hvd.Adasum or "butterfly" in str(error))
+        else:
+            raise AssertionError(f"algorithm={wrong!r}, op={op!r} was accepted")
+    if hvd.size() > 1:
+        optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), algorithm="ring" if hvd.rank() else "tree")
+        loss_of(net, shard(batch(0))).backward()
+        try:
+            optimizer.step()
+        except hvd.HorovodInternalError as error:
+            assert "algorithm ring" in str(error) and "algorithm tree" in str(error)
+        else:
+            raise AssertionError("ranks with different algorithms trained")
 
 
 def case_wrapped_again():

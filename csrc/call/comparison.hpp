@@ -15,8 +15,8 @@ namespace ringcomm {
 
 class Comparison : public Task {
  public:
-  // Before the first advance(). `riding`: the call, if its data rides, which outlives this; ranks that are alike all let
-  // it, or none.
+  // Before the first advance(). `riding`: the call, if its data rides, which outlives this; ranks that are alike all
+  // let it, or none.
   virtual void give(std::uint64_t digest, const Call* riding) = 0;
   // When done.
   virtual bool alike() const = 0;  // all digests are equal

@@ -47,7 +47,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   void fail_step(std::exception_ptr error);  // it could not be submitted
 
   // ---- the worker
-  // A stand-in: this rank has joined, and answers with identities. `joined`: some rank has. Steps run in the order agreed.
+  // A stand-in: this rank has joined, and answers with identities. `joined`: some rank has. Steps run in the
+  // order agreed.
   void agree(PendingPtr pending, bool joined);
   bool turn();  // true if anything moved. Throws what is fatal
   bool moving() const { return task_ != nullptr; }

@@ -19,8 +19,8 @@
 namespace ringcomm::kernels {
 
 // Scale: x -> x * factor / divisor, in this order. Floating: in float32 for halves and float32, float64 in itself; the
-// product and the quotient are each rounded correctly (a factor of 1 leaves one rounding, that of the quotient), or both
-// together once where factor / divisor is a number of that dtype.
+// product and the quotient are each rounded correctly (a factor of 1 leaves one rounding, that of the quotient), or
+// both together once where factor / divisor is a number of that dtype.
 // Integers: trunc(double(x) * factor) unless factor is 1, held to the dtype's range (NaN gives 0), then divided by
 // divisor, rounding toward zero, exactly.
 

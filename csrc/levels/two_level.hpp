@@ -37,8 +37,8 @@ struct LaneRun {
   void skip(std::size_t segments) const;
 };
 
-// For a call that follows Epochs::open_call(), of which nothing is shown: all ranks know that they agree. `call` outlives
-// it. What schedules between hosts scale (all-reduce, reduce), lane.options say.
+// For a call that follows Epochs::open_call(), of which nothing is shown: all ranks know that they agree. `call`
+// outlives it. What schedules between hosts scale (all-reduce, reduce), lane.options say.
 std::unique_ptr<Task> make_two_level(Epochs& epochs, const Call& call, LaneRun lane);
 
 }  // namespace ringcomm

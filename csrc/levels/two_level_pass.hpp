@@ -74,8 +74,8 @@ class SlicedPass : public TwoLevelPass {
   Layout lane_layout(const Schedule& plan) final;
 };
 
-// Of one block per rank: all-gather, reduce-scatter. A segment is a cut of every host's blocks, of which each lane has a
-// slice.
+// Of one block per rank: all-gather, reduce-scatter. A segment is a cut of every host's blocks, of which each lane has
+// a slice.
 class BlocksPass : public TwoLevelPass {
  protected:
   BlocksPass(Epochs& epochs, const Call& call, const LaneRun& lane)

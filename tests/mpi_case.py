@@ -16,12 +16,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Result:
     text: str  # standard output and error of all ranks and the launcher
     seconds: float
     left_behind: list[str]  # processes of the job that outlived the launcher
+    output: str = ""  # standard output alone, of a case that shared its job
 
     def lines(self, prefix: str) -> list[str]:
         return [line for line in self.text.splitlines() if line.startswith(prefix)]
@@ -100,13 +102,36 @@ def _run_in_pool(
         _pools[size] = Pool(size)
     begun = time.monotonic()
     try:
-        text = _pools[size].run(program, arguments, variables, limit)
+        output, errors = _pools[size].run(program, arguments, variables, limit)
     except BaseException:
         pool = _pools.pop(size)
         _end(pool.job, pool.process)
         pool.close()
         raise
-    return Result(0, text, time.monotonic() - begun, [])
+    return Result(0, output + errors, time.monotonic() - begun, [], output)
+
+
+def output_of(arguments: Sequence[str | Path], folder: Path, ranks: int = 0) -> str:
+    """As `launching.output_of`, in a job that cases share: for programs whose start and end are not tested."""
+    return run(ranks, run_python, [str(one) for one in arguments], str(folder), limit=240).output
+
+
+def run_python(arguments: list[str], folder: str) -> None:
+    """What the interpreter does with these arguments: a script or -m and a module, and what follows."""
+    before, sys.argv = (Path.cwd(), sys.argv), arguments[arguments[0] == "-m" :]
+    os.chdir(folder)
+    try:
+        if arguments[0] == "-m":
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(sys.argv[0]).parent))
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
+    finally:
+        os.chdir(before[0])
+        sys.argv = before[1]
 
 
 def close_pools() -> list[str]:

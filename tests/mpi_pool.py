@@ -1,7 +1,7 @@
 """Jobs that live as long as the session of tests, one for each number of ranks, and run one case after the other.
 
 Starting Python, MPI and torch on every rank takes longer than most cases. A case comes to each rank through a socket,
-and its output goes to a file of its own. A case that fails on any rank ends the job, for the others may wait for that
+and its output goes to files of its own. A case that fails on any rank ends the job, for the others may wait for that
 rank for ever; the next case gets a new job.
 """
 
@@ -40,7 +40,7 @@ class Case:
     arguments: tuple[Any, ...]
     folder: str  # of the module
     variables: dict[str, str]
-    output: str  # the file
+    output: str  # the file; standard errors go to one of this name and .err
     limit: float
 
 
@@ -74,23 +74,25 @@ class Pool:
 
     def run(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], variables: dict[str, str], limit: float
-    ) -> str:
-        """The output of all ranks. Raises if one failed, died, or was not done in time: then the job has to go."""
+    ) -> tuple[str, str]:
+        """Standard output and errors of all ranks. Raises, and the job has to go, if a rank failed or was not done."""
         path = Path(self.folder.name, "case")
+        errors = path.with_suffix(".err")
         path.write_bytes(b"")
+        errors.write_bytes(b"")
         folder = str(Path(sys.modules[function.__module__].__file__ or "").resolve().parent)
         case = Case(function.__module__, function.__name__, arguments, folder, variables, str(path), limit)
         for rank in self.ranks:
             with contextlib.suppress(OSError):  # dead: so says its answer
                 rank.sendall(pickle.dumps(case))
         answers = self._answers(limit)
-        text = path.read_text(errors="replace")
+        text, told = (file.read_text(errors="replace") for file in (path, errors))
         if answers != "." * len(self.ranks):
             what = {"?": f"not done after {limit} s", "x": "failed", "!": "died", ".": "done"}
             said = ", ".join(f"rank {rank} {what[answer]}" for rank, answer in enumerate(answers))
-            end = self.output.read_text(errors="replace")
-            raise AssertionError(f"{function.__name__}{arguments} on {len(self.ranks)} ranks: {said}\n{text}\n{end}")
-        return text
+            printed = "\n".join([text, told, self.output.read_text(errors="replace")])
+            raise AssertionError(f"{function.__name__}{arguments} on {len(self.ranks)} ranks: {said}\n{printed}")
+        return text, told
 
     def _answers(self, limit: float) -> str:
         """Of each rank: . done, x failed, ! died, ? nothing."""
@@ -115,7 +117,7 @@ class Pool:
         for rank in self.ranks:
             rank.close()
         try:
-            status = self.process.wait(30)
+            status = self.process.wait(60)
         except subprocess.TimeoutExpired:
             status = -1
         text = self.output.read_text(errors="replace")
@@ -139,7 +141,8 @@ def work(address: str) -> None:
 def _done(case: Case) -> bool:
     """Runs a case and puts things back as they were."""
     variables, path = dict(os.environ), list(sys.path)
-    _print_to(case.output)
+    _print_to(case.output, 1)
+    _print_to(case.output + ".err", 2)
     try:
         os.environ.update(case.variables)
         sys.path[:0] = [case.folder, *case.variables.get("PYTHONPATH", "").split(os.pathsep)]
@@ -160,13 +163,12 @@ def _done(case: Case) -> bool:
         sys.path[:] = path
 
 
-def _print_to(path: str) -> None:
+def _print_to(path: str, descriptor: int) -> None:
     """Of all ranks, each line behind what is there."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.open(path, os.O_WRONLY | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
+    os.dup2(file, descriptor)
     os.close(file)
 
 

@@ -10,6 +10,7 @@ import sys
 import types
 from itertools import pairwise
 
+import mpi_case
 import numpy as np
 import pytest
 from hypothesis import given
@@ -293,7 +294,7 @@ def test_right_results_pass_and_wrong_ones_are_counted(collective, data):
 @pytest.mark.parametrize("collective", _core.COLLECTIVES)
 def test_bench_on_ranks(collective, tmp_path):
     file = tmp_path / "rows.json"
-    text = output_of(
+    text = mpi_case.output_of(
         [
             "-m",
             "ringcomm",
@@ -334,7 +335,7 @@ def test_bench_on_ranks(collective, tmp_path):
 
 @pytest.mark.mpi
 def test_bench_of_a_dtype_that_mpi_has_not(tmp_path):
-    text = output_of(
+    text = mpi_case.output_of(
         [
             "-m",
             "ringcomm",
@@ -385,7 +386,7 @@ def test_info_without_mpirun(tmp_path):
 
 @pytest.mark.mpi
 def test_info_on_ranks(tmp_path):
-    facts = json.loads(output_of(["-m", "ringcomm", "info", "--json"], tmp_path, ranks=2))
+    facts = json.loads(mpi_case.output_of(["-m", "ringcomm", "info", "--json"], tmp_path, ranks=2))
     assert facts["ranks"]["size"] == 2 and list(facts["ranks"]["per_host"].values()) == [2]
     text = output_of(["-m", "ringcomm", "info"], tmp_path, ranks=2)
     assert text.count("thread level") == 1 and facts["mpi"]["vendor"] in text

@@ -137,7 +137,8 @@ def uses_what_was_kept():
 @pytest.mark.mpi
 def test_a_communicator_uses_what_was_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    output_of(["-m", "ringcomm", "tune"], tmp_path, ranks=2)
+    variables = {"XDG_CACHE_HOME": str(tmp_path)}
+    mpi_case.run(2, mpi_case.run_python, ["-m", "ringcomm", "tune"], str(tmp_path), variables=variables)
     (file,) = (tmp_path / "ringcomm").iterdir()
     document = json.loads(file.read_text())
     document["network"] |= {"host_alpha": 0.125, "gap": 0.25, "beta": 0.5}

@@ -62,6 +62,9 @@ class AlgorithmInfo(NamedTuple):
     summary: str
 
 def algorithms() -> list[AlgorithmInfo]: ...
+def check_algorithm(collective: str, name: str, size: int = 0) -> None:
+    """ValueError unless calls of `size` ranks (0: any number) may ask for it: a built-in, or "shared"."""
+
 def schedule(collective: str, algorithm: str, rank: int, size: int, root: int = 0) -> Schedule: ...
 def prove(schedules: Sequence[Schedule]) -> str | None:
     """None if proved, else why not."""
@@ -246,6 +249,12 @@ class ChannelConfig(NamedTuple):
     rules: Sequence[Rule]
     spin_ns: int = 0
     stall_warn_seconds: float = 0
+    algorithm: str = ""  # of all-reduces that name none; "": chosen
+    own: OwnAlgorithms | None = None
+
+class OwnAlgorithms:
+    """Schedules of users' algorithms that this process's ranks may run (csrc/call/own_algorithms.hpp)."""
+    def add(self, name: str, schedule: Schedule) -> None: ...
 
 class Request:
     """What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
@@ -295,7 +304,6 @@ class Channel:
         slot: int,
         config: ChannelConfig,
     ) -> None: ...
-    def add_algorithm(self, schedule: Schedule) -> None: ...
     def choose(self, request: Request) -> str: ...  # by its collective, dtype, op and count
     def plain(
         self,

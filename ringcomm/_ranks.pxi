@@ -41,6 +41,10 @@ cdef extern from "node/node.hpp" namespace "ringcomm" nogil:
     vector[shared_ptr[CNode]] c_for_threads "ringcomm::Node::for_threads"(int size) except +translate
     uint64_t kPrivate
 
+cdef extern from "call/own_algorithms.hpp" namespace "ringcomm" nogil:
+    cdef cppclass COwnAlgorithms "ringcomm::OwnAlgorithms":
+        void add(const string&, shared_ptr[const CSchedule]) except +translate
+
 cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
     cdef cppclass CRule "ringcomm::Rule":
         Collective collective
@@ -53,20 +57,31 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
         int64_t spin_ns
         CNetwork network
         vector[int] hosts
+        string algorithm
         vector[CRule] rules
+        shared_ptr[const COwnAlgorithms] own
         double stall_warn_seconds
     cdef cppclass CChannel "ringcomm::Channel":
         int rank()
-        void add_algorithm(Collective, const string&, shared_ptr[const CSchedule]) except +translate
         void run(CCall, cbool (*)() noexcept nogil) except +translate
         void leave()
 
 from posix.unistd cimport getpid
 
 SLOTS = c_slots()
-ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds",
-                           defaults=(0, 0))
+ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds "
+                           "algorithm own", defaults=(0, 0, "", None))
 Rule = namedtuple("Rule", "collective from_bytes to_bytes from_ranks to_ranks algorithm segment")
+
+
+cdef class OwnAlgorithms:
+    cdef shared_ptr[COwnAlgorithms] it
+
+    def __init__(self):
+        self.it = make_shared[COwnAlgorithms]()
+
+    def add(self, str name, Schedule schedule not None):
+        self.it.get().add(name.encode(), <shared_ptr[const CSchedule]>make_shared[CSchedule](schedule.it))
 
 
 cdef CChannelConfig channel_config(it) except *:
@@ -76,6 +91,9 @@ cdef CChannelConfig channel_config(it) except *:
     config.check, config.spin_ns, config.stall_warn_seconds = it.check, it.spin_ns, it.stall_warn_seconds
     config.network = network_of(it.network)
     config.hosts = it.hosts
+    config.algorithm = it.algorithm.encode()
+    if it.own is not None:
+        config.own = <shared_ptr[const COwnAlgorithms]>(<OwnAlgorithms?>it.own).it
     for one in it.rules:
         rule.collective = <Collective>position(COLLECTIVES, one.collective, "collective")
         rule.from_bytes, rule.to_bytes, rule.segment = one.from_bytes, one.to_bytes, one.segment
@@ -204,10 +222,6 @@ cdef class Channel:
 
     def __init__(self, Transport transport not None, peers, int me, int first_tag, int tag_count, node, int slot, config):
         self.it = c_make_channel(transport.it, peers, me, first_tag, tag_count, node_of(node), slot, channel_config(config))
-
-    def add_algorithm(self, Schedule schedule not None):
-        self.it.get().add_algorithm(schedule.it.collective, schedule.it.algorithm,
-                                    <shared_ptr[const CSchedule]>make_shared[CSchedule](schedule.it))
 
     def choose(self, Request request not None):
         return c_choose(self.it.get()[0], request.it.call).decode()

@@ -67,6 +67,7 @@ cdef extern from "schedule/price.hpp" namespace "ringcomm" nogil:
         size_t rounds
 
 cdef extern from "call/choose.hpp" namespace "ringcomm" nogil:
+    void c_check_algorithm "ringcomm::check_algorithm"(Collective collective, const string& name, int size) except +translate
     cdef cppclass COption "ringcomm::Option":
         string name
         CCut cut
@@ -213,6 +214,10 @@ def algorithms():
         out.append(AlgorithmInfo(COLLECTIVES[<int>known[i].collective], algorithm_name(known[i]).decode(), bool(known[i].equal_blocks),
                                  algorithm_summary(known[i]).decode()))
     return out
+
+
+def check_algorithm(collective, str name, int size=0):
+    c_check_algorithm(<Collective>position(COLLECTIVES, collective, "collective"), name.encode(), size)
 
 
 def schedule(collective, algorithm, int rank, int size, int root=0):

@@ -21,6 +21,7 @@ collective promises, and compared between ranks.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from collections import defaultdict, deque
@@ -28,8 +29,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ringcomm import _core
+from ringcomm.errors import MismatchError
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")  # those without a root
+LONGEST_NAME = 15  # bytes
 _LATE = 1 << 30  # "lowest rank" of a block that holds nothing yet
 
 
@@ -126,11 +129,12 @@ def register_algorithm(
     blocks: int | Callable[[int], int] | None = None,
     temps: Sequence[int] | Callable[[int], Sequence[int]] = (),
 ) -> None:
-    """Make ``algorithm=name`` available for ordered calls (and ``RINGCOMM_ALGORITHM``). All ranks register the same.
+    """Make ``algorithm=name`` available, and ``RINGCOMM_ALGORITHM=name`` if it is registered before ``init``. All ranks
+    register the same.
 
     Args:
-        name: at most 15 characters; not the name of a built-in. Registering a name again replaces it for communicators
-            made later.
+        name: at most 15 bytes, without ``:``, ``/`` and ``#``; not the name of a built-in. Registering a name again
+            replaces it for communicators made later, and for named operations.
         fn: ``fn(rank, size)`` gives a list of rounds, each a list of steps made by :func:`send`, :func:`receive`,
             :func:`reduce`, :func:`combine`, :func:`copy` (a step that stands alone is a round of its own), or a
             ``_core.Schedule``. It is called for every rank on every rank, and must depend on nothing else.
@@ -148,9 +152,9 @@ def register_algorithm(
     """
     if collective not in COLLECTIVES:
         raise ValueError(f"own algorithms are for {', '.join(COLLECTIVES)}; not {collective!r}")
-    if not name or len(name.encode()) > 15:
-        raise ValueError(f"an algorithm's name has 1 to 15 bytes; got {name!r}")
-    if name in builtin_names(collective):
+    if not name or len(name.encode()) > LONGEST_NAME or set(name) & set(":/#"):
+        raise ValueError(f"an algorithm's name has 1 to {LONGEST_NAME} bytes, without ':', '/' and '#'; got {name!r}")
+    if is_builtin(collective, name):
         raise ValueError(f"{name!r} is a built-in {collective} algorithm")
     if temps and collective == "allreduce" and blocks is None:
         raise ValueError("with scratch blocks, give the number of data blocks too")
@@ -163,20 +167,86 @@ def registered(collective: str, name: str) -> Algorithm | None:
     return _registered.get((collective, name))
 
 
-def builtin_names(collective: str) -> set[str]:
-    """Names that the core knows: algorithms, and paths that are no schedule."""
-    names = {one.name for one in _core.algorithms() if one.collective == collective}
-    if collective not in ("alltoall", "barrier"):
-        names |= {f"two_level:{name}" for name in names}
-    return names | {"butterfly", "shared"} if collective == "allreduce" else names
+def is_builtin(collective: str, name: str) -> bool:
+    """Whether the core knows the name: an algorithm, or a path that is no schedule."""
+    try:
+        _core.check_algorithm(collective, name)
+    except ValueError:
+        return False
+    return True
 
 
-def require_known(collective: str, name: str) -> str:
-    """The name of a built-in, or "" (chosen). Raises ValueError that names them all."""
-    known = builtin_names(collective)
-    if name and name not in known:
-        raise ValueError(f"unknown {collective} algorithm {name!r}; built in: {', '.join(sorted(known))}")
-    return name
+class OwnAlgorithms:
+    """The registered algorithms that a communicator's calls, and named operations beside them, may run: proved for
+    their number of ranks, and the same on all of them."""
+
+    def __init__(self) -> None:
+        self.table = _core.OwnAlgorithms()
+        self._named: dict[tuple[str, str, int, int], tuple[Algorithm, str]] = {}
+
+    def agree(
+        self, collective: str, name: str, rank: int | None, size: int, exchange: Callable[[bytes], Sequence[bytes]]
+    ) -> None:
+        """Proves an algorithm for groups of `size`, of which this process is `rank` (None: in none), and compares it
+        between ranks. Collective: `exchange` gives every rank's 16 bytes.
+
+        Raises, on every rank: MismatchError, or why it cannot run.
+        """
+        algorithm, error, schedules = registered(collective, name), None, []
+        mine = b"unregistered".ljust(16)
+        if algorithm is not None:
+            try:
+                schedules = algorithm.schedules(size)
+                mine = digest(schedules)
+            except Exception as problem:
+                error, mine = problem, b"wrong".ljust(16)
+        digests = exchange(mine)
+        others = tuple(r for r, one in enumerate(digests) if bytes(one) != bytes(digests[0]))
+        if others:
+            raise MismatchError(
+                f"{collective} algorithm {name!r} differs between ranks: that of rank{'s' * (len(others) > 1)} "
+                f"{', '.join(map(str, others))} is not rank 0's; register the same on all ranks",
+                others,
+            )
+        if error is not None:
+            raise error
+        if algorithm is None:
+            _core.check_algorithm(collective, name)  # says what is known
+        if rank is not None:
+            self.table.add(name, schedules[rank])
+
+    def agree_on_default(
+        self, name: str, rank: int | None, size: int, exchange: Callable[[bytes], Sequence[bytes]]
+    ) -> None:
+        """The same of the option `algorithm`, all ranks' alike: built in, or registered before this."""
+        try:
+            if is_builtin("allreduce", name):
+                _core.check_algorithm("allreduce", name, size if size > 1 else 0)
+            else:
+                self.agree("allreduce", name, rank, size, exchange)
+        except ValueError as error:
+            raise ValueError(f"option algorithm (RINGCOMM_ALGORITHM): {error}") from error
+
+    def named(self, collective: str, name: str, rank: int, size: int) -> str:
+        """What a named operation calls it, so that ranks which register different ones notice. Not collective.
+        Raises ValueError: there is none of this name, or it is wrong."""
+        algorithm = registered(collective, name)
+        if algorithm is None:
+            _core.check_algorithm(collective, name, size)
+            return name
+        known = self._named.get((collective, name, rank, size))
+        if known is None or known[0] is not algorithm:
+            schedules = algorithm.schedules(size)
+            known = algorithm, f"{name}#{digest(schedules).hex()[:16]}"
+            self.table.add(known[1], schedules[rank])
+            self._named[collective, name, rank, size] = known
+        return known[1]
+
+    def prepare(self, rank: int, size: int) -> None:
+        """Before this rank takes part in what others ask for."""
+        for collective, name in list(_registered):
+            with contextlib.suppress(Exception):  # a wrong one runs nowhere
+                self.named(collective, name, rank, size)
 
 
 def digest(schedules: Sequence[_core.Schedule]) -> bytes:

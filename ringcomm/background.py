@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ringcomm import arrays, calls
 from ringcomm._core import Request
 from ringcomm.handles import Handle
-from ringcomm.ops import Op, Sum, algorithm_for
+from ringcomm.ops import Op, Sum
 
 
 class BackgroundCalls:
@@ -22,7 +22,7 @@ class BackgroundCalls:
         def _submit(self, request: Request) -> Handle[Any]:
             """Hands one call to the worker."""
 
-        def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
+        def _algorithm(self, collective: str, name: str | None) -> str:
             """The algorithm's name, once all ranks have agreed on it."""
 
     def iallreduce(
@@ -40,7 +40,7 @@ class BackgroundCalls:
 
         The first use of a registered algorithm on this communicator waits for all ranks.
         """
-        algorithm = self._algorithm(calls.ALLREDUCE, "allreduce", algorithm_for(op, algorithm))
+        algorithm = self._algorithm("allreduce", algorithm)
         pair = arrays.pair(x, out)
         factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
         return self._submit(calls.allreduce(*pair, op, wire, algorithm=algorithm, name=name, **factors))
@@ -58,7 +58,7 @@ class BackgroundCalls:
         name: str = "",
     ) -> Handle[Any]:
         """:meth:`reduce` in the background."""
-        algorithm = self._algorithm(calls.REDUCE, "reduce", algorithm)
+        algorithm = self._algorithm("reduce", algorithm)
         factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
         return self._submit(calls.reduce(x, out, root, op, self.rank, wire, algorithm=algorithm, name=name, **factors))
 
@@ -66,14 +66,14 @@ class BackgroundCalls:
         self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Handle[Any]:
         """:meth:`broadcast` in the background."""
-        algorithm = self._algorithm(calls.BROADCAST, "broadcast", algorithm)
+        algorithm = self._algorithm("broadcast", algorithm)
         return self._submit(calls.broadcast(*arrays.pair(x, out), root, algorithm=algorithm, name=name))
 
     def iallgather(
         self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Handle[Any]:
         """:meth:`allgather` in the background. Without ``rows`` the arrays must have one shape on all ranks."""
-        algorithm = self._algorithm(calls.ALLGATHER, "allgather", algorithm)
+        algorithm = self._algorithm("allgather", algorithm)
         return self._submit(calls.allgather(x, out, rows, self.rank, self.size, algorithm=algorithm, name=name))
 
     def ireducescatter(
@@ -88,7 +88,7 @@ class BackgroundCalls:
         name: str = "",
     ) -> Handle[Any]:
         """:meth:`reducescatter` in the background."""
-        algorithm = self._algorithm(calls.REDUCESCATTER, "reducescatter", algorithm)
+        algorithm = self._algorithm("reducescatter", algorithm)
         where = arrays.source(x), out, op, self.rank, self.size
         factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
         return self._submit(calls.reducescatter(*where, wire, algorithm=algorithm, name=name, **factors))
@@ -109,9 +109,9 @@ class BackgroundCalls:
         """
         if (splits is None) != (received_splits is None):
             raise ValueError("ialltoall needs both splits and received_splits, or neither")
-        algorithm = self._algorithm(calls.ALLTOALL, "alltoall", algorithm)
+        algorithm = self._algorithm("alltoall", algorithm)
         return self._submit(calls.alltoall(x, out, splits, received_splits, self.size, algorithm=algorithm, name=name))
 
     def ibarrier(self, algorithm: str | None = None, name: str = "") -> Handle[None]:
         """:meth:`barrier` in the background."""
-        return self._submit(calls.barrier(algorithm=self._algorithm(calls.BARRIER, "barrier", algorithm), name=name))
+        return self._submit(calls.barrier(algorithm=self._algorithm("barrier", algorithm), name=name))

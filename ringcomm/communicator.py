@@ -13,8 +13,7 @@ from ringcomm import _core, algorithms, deaths, exits, process, shared, tuning
 from ringcomm import config as configuration
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
-from ringcomm.calls import ALLREDUCE
-from ringcomm.errors import HorovodInternalError, MismatchError, RingcommError, ShutDownError
+from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
 from ringcomm.links import Link, MpiLink
 from ringcomm.mpi_library import initialized
@@ -62,6 +61,9 @@ class Communicator(OrderedCalls, BackgroundCalls):
         self._link = link
         self.rank, self.size = link.rank, link.size
         self.config = tuning.settle(link, mine.agreed([one for _, one, *_ in hellos], link.rank), hellos[0][3])
+        self.own = algorithms.OwnAlgorithms()
+        if self.config.algorithm:
+            self.own.agree_on_default(self.config.algorithm, self.rank, self.size, link.exchange)
         self._node, self.shared_memory_reason = self._share_memory()
         self._open_channels()
         exits.watch(self)
@@ -78,7 +80,8 @@ class Communicator(OrderedCalls, BackgroundCalls):
         return node, why
 
     def _open_channels(self) -> None:
-        link, peers, config = self._link, range(self.size), self.config.channel(self._link.topology.places)
+        link, peers = self._link, range(self.size)
+        config = self.config.channel(link.topology.places, self.own.table)
         if self.local_size <= (os.cpu_count() or 1):
             config = config._replace(spin_ns=SPIN_NS)
         self._channel = _core.Channel(link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config)
@@ -87,12 +90,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
         self._last: _core.Operation | None = None
         self._plain = True
         self._unusable: Exception | None = None
-        # Algorithms that may run without further agreement.
-        self._agreed = {
-            (collective, name)
-            for collective in _core.COLLECTIVES
-            for name in ("", *algorithms.builtin_names(collective))
-        }
+        self._agreed: set[tuple[str, str]] = set()  # collective, algorithm: may run
 
     # ---- who and where -----------------------------------------------------------------------------------------------
     @property
@@ -210,37 +208,13 @@ class Communicator(OrderedCalls, BackgroundCalls):
         self._last = self._queue.submit(request)
         return Handle([self._last], request.finish, request.name or _core.COLLECTIVES[request.collective])
 
-    def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
-        if name is None:
-            name = self.config.algorithm if collective == ALLREDUCE else ""
-        if (collective_name, name) not in self._agreed:
-            self._agree(collective_name, name)
-        return name
+    def _algorithm(self, collective: str, name: str | None) -> str:
+        if name and (collective, name) not in self._agreed:
+            if not algorithms.is_builtin(collective, name):
+                self.own.agree(collective, name, self.rank, self.size, self._digests)
+            self._agreed.add((collective, name))
+        return name or ""
 
-    def _agree(self, collective: str, name: str) -> None:
-        """Proves a registered algorithm for this size and compares it between ranks. Collective."""
-        algorithm, error, schedules = algorithms.registered(collective, name), None, []
-        digest = b"unregistered".ljust(16)
-        if algorithm is not None:
-            try:
-                schedules = algorithm.schedules(self.size)
-                digest = algorithms.digest(schedules)
-            except Exception as problem:
-                error, digest = problem, b"wrong".ljust(16)
-        digests = self.allgather(np.frombuffer(digest, np.int64)[None, :], [1] * self.size, name=f"algorithm {name}")
-        others = tuple(rank for rank in range(self.size) if bytes(digests[rank]) != bytes(digests[0]))
-        if others:
-            raise MismatchError(
-                f"{collective} algorithm {name!r} differs between ranks: that of rank{'s' * (len(others) > 1)} "
-                f"{', '.join(map(str, others))} is not rank 0's; register the same on all ranks",
-                others,
-            )
-        if error is not None:
-            raise error
-        if algorithm is None:
-            algorithms.require_known(collective, name)
-        self._channel.add_algorithm(schedules[self.rank])
-        if self._last is not None:
-            self._last.wait()  # the worker reads the queue's algorithms while it runs a call
-        self._queued.add_algorithm(schedules[self.rank])
-        self._agreed.add((collective, name))
+    def _digests(self, mine: bytes) -> list[bytes]:
+        rows = self.allgather(np.frombuffer(mine, np.int64)[None, :], [1] * self.size, name="algorithm")
+        return [row.tobytes() for row in rows]

@@ -89,7 +89,7 @@ class Config:
     algorithm: str = _option(
         "",
         str,
-        "allreduce algorithm when a call names none; empty: the cheapest by the model. Adasum has its own",
+        "of all-reduces that name none, where it can run; empty: chosen by rules and the model. Adasum has its own",
         "RINGCOMM_ALGORITHM",
     )
     segment_bytes: int = _option(
@@ -245,8 +245,8 @@ class Config:
         """What the model uses: what is set or measured, and a guess for the rest."""
         return _core.Network(**{name: getattr(self, name) or guess for name, guess in NETWORK.items()})
 
-    def channel(self, hosts: Sequence[int]) -> _core.ChannelConfig:
-        """`hosts`: of each rank. Raises ValueError for a tuning file that cannot be used."""
+    def channel(self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None) -> _core.ChannelConfig:
+        """`hosts`: of each rank; `own`: users' algorithms. Raises ValueError for a tuning file that cannot be used."""
         return _core.ChannelConfig(
             self.segment_bytes,
             self.node_segment_bytes,
@@ -256,15 +256,17 @@ class Config:
             hosts,
             rules.parse(self.tuning_file),
             stall_warn_seconds=self.stall_warn_seconds,
+            algorithm=self.algorithm,
+            own=own,
         )
 
-    def engine(self, hosts: Sequence[int]) -> _core.EngineConfig:
+    def engine(self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None) -> _core.EngineConfig:
         return _core.EngineConfig(
             self.fusion_bytes,
             self.cache_capacity,
             self.stall_warn_seconds,
             self.stall_fail_seconds,
-            self.channel(hosts),
+            self.channel(hosts, own),
         )
 
     def agreed(self, all_configs: list[Config], rank: int) -> Config:

@@ -36,6 +36,8 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     process.check_not_forked()
     everywhere = process_set is global_process_set
     sets = [one for one in (session.sets if everywhere else [process_set]) if one.included()]
+    for one in sets:
+        session.own.prepare(one.require_rank(), len(one.ranks))
     operations = session.engine.join([one.set_id() for one in sets])
     for one in sets:
         one.joined = True

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, algorithms, arrays, calls, process
+from ringcomm import _core, arrays, calls, process
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.handles import Handle
-from ringcomm.ops import Adasum, Op, algorithm_for
+from ringcomm.ops import Adasum, Op
 from ringcomm.process_sets import ProcessSet
 
 
@@ -30,12 +30,9 @@ def _named(process_set: ProcessSet, request: Request, name: str | None) -> Reque
     return request
 
 
-def _algorithm(process_set: ProcessSet, collective: int, op: Any, name: str | None) -> str:
+def _algorithm(process_set: ProcessSet, collective: int, name: str | None) -> str:
     """ValueError for an unknown one."""
-    name = algorithm_for(op, name)
-    if name is None:
-        return process_set.session().engine_algorithm if collective == calls.ALLREDUCE else ""
-    return algorithms.require_known(_core.COLLECTIVES[collective], name)
+    return process_set.algorithm(_core.COLLECTIVES[collective], name) if name else ""
 
 
 def allreduce(
@@ -50,7 +47,7 @@ def allreduce(
     algorithm: str | None = None,
 ) -> Request:
     """`target` may be `source`. The result is the target's array."""
-    algorithm = _algorithm(process_set, calls.ALLREDUCE, op, algorithm)
+    algorithm = _algorithm(process_set, calls.ALLREDUCE, algorithm)
     request = calls.allreduce(source, target, op, wire, pre=pre, post=post, algorithm=algorithm)
     return _named(process_set, request, name)
 
@@ -67,7 +64,7 @@ def broadcast(
     process_set.set_id()
     if root_rank not in process_set.ranks:
         raise ValueError(f"broadcast: root rank {root_rank} is not in the process set of ranks {process_set.ranks}")
-    algorithm = _algorithm(process_set, calls.BROADCAST, None, algorithm)
+    algorithm = _algorithm(process_set, calls.BROADCAST, algorithm)
     root = process_set.ranks.index(root_rank)
     return _named(process_set, calls.broadcast(source, target, root, algorithm=algorithm), name)
 
@@ -79,7 +76,7 @@ def allgather(process_set: ProcessSet, source: Buffer, name: str | None, algorit
     def finish(operation: _core.Operation) -> Any:
         return _adopt(operation, source)
 
-    algorithm = _algorithm(process_set, calls.ALLGATHER, None, algorithm)
+    algorithm = _algorithm(process_set, calls.ALLGATHER, algorithm)
     fields = {"row": calls.row_of(source), "rows": source.shape[0], "algorithm": algorithm}
     request = calls.request(calls.ALLGATHER, source, finish, arrays.signature_of(source, 1), **fields)
     return _named(process_set, request, name)
@@ -97,7 +94,7 @@ def reducescatter(
 ) -> Request:
     """Rank r of the set gets part r along the first dimension."""
     me, size = process_set.require_rank(), process_set.size()
-    algorithm = _algorithm(process_set, calls.REDUCESCATTER, None, algorithm)
+    algorithm = _algorithm(process_set, calls.REDUCESCATTER, algorithm)
     request = calls.reducescatter(source, None, op, me, size, wire, pre=pre, post=post, algorithm=algorithm)
     return _named(process_set, request, name)
 
@@ -114,7 +111,7 @@ def alltoall(
     def finish(operation: _core.Operation) -> tuple[Any, Any]:
         return _adopt(operation, source), source.kind.of_numpy(np.array(operation.counts, np.int32))
 
-    algorithm = _algorithm(process_set, calls.ALLTOALL, None, algorithm)
+    algorithm = _algorithm(process_set, calls.ALLTOALL, algorithm)
     fields = {"row": row, "rows": source.shape[0], "splits": listed if splits is not None else None}
     request = calls.request(
         calls.ALLTOALL, source, finish, arrays.signature_of(source, 1), algorithm=algorithm, **fields

@@ -53,11 +53,6 @@ def chosen_op(op: Any, average: bool | None) -> Op:
     return Average if op is None else as_op(op)
 
 
-def algorithm_for(op: Any, algorithm: str | None) -> str | None:
-    """Adasum runs as it must, whatever algorithm the options name for calls that name none."""
-    return "" if algorithm is None and op == Adasum else algorithm
-
-
 def wire_index(wire: Any, dtype: int) -> int:
     """The core's index of the dtype to travel as, -1 for "as it is". `wire`: None, a dtype or its name."""
     if wire is None:

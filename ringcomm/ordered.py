@@ -10,7 +10,7 @@ import numpy as np
 from ringcomm import _core, arrays, calls
 from ringcomm._core import Request
 from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
-from ringcomm.ops import Adasum, Op, Sum, algorithm_for
+from ringcomm.ops import Adasum, Op, Sum
 
 Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbers sent, numbers received
 NOT_PLAIN = NotImplemented
@@ -34,7 +34,7 @@ class OrderedCalls:
         def _run(self, request: Request) -> None:
             """Runs one call of the core to its end."""
 
-        def _algorithm(self, collective: int, collective_name: str, name: str | None) -> str:
+        def _algorithm(self, collective: str, name: str | None) -> str:
             """The algorithm's name, once all ranks have agreed on it."""
 
     def allreduce(
@@ -75,7 +75,7 @@ class OrderedCalls:
             result = self._channel.plain(ALLREDUCE, x, out, op, 0, prescale_factor, postscale_factor)
             if result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm(ALLREDUCE, "allreduce", algorithm_for(op, algorithm))
+        algorithm = self._algorithm("allreduce", algorithm)
         factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
         request = calls.allreduce(*arrays.pair(x, out), op, wire, algorithm=algorithm, name=name, **factors)
         return self._call(request, x, plain)
@@ -100,7 +100,7 @@ class OrderedCalls:
             result = self._channel.plain(REDUCE, x, out, op, root, prescale_factor, postscale_factor)
             if result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm(REDUCE, "reduce", algorithm)
+        algorithm = self._algorithm("reduce", algorithm)
         factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
         request = calls.reduce(x, out, root, op, self.rank, wire, algorithm=algorithm, name=name, **factors)
         return self._call(request, x, plain)
@@ -113,7 +113,7 @@ class OrderedCalls:
             result = self._channel.plain(BROADCAST, x, out, Sum, root, 1.0, 1.0)
             if result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm(BROADCAST, "broadcast", algorithm)
+        algorithm = self._algorithm("broadcast", algorithm)
         request = calls.broadcast(*arrays.pair(x, out), root, algorithm=algorithm, name=name)
         return self._call(request, x, plain)
 
@@ -135,7 +135,7 @@ class OrderedCalls:
                 received, plain = result, False
             elif result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm(ALLGATHER, "allgather", algorithm)
+        algorithm = self._algorithm("allgather", algorithm)
         if received is None:
             exchange = self._exchange_rows(x, name)
             received = exchange[2]
@@ -163,7 +163,7 @@ class OrderedCalls:
             result = self._channel.plain(REDUCESCATTER, x, out, op, 0, prescale_factor, postscale_factor)
             if result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm(REDUCESCATTER, "reducescatter", algorithm)
+        algorithm = self._algorithm("reducescatter", algorithm)
         where = arrays.source(x), out, op, self.rank, self.size
         factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
         request = calls.reducescatter(*where, wire, algorithm=algorithm, name=name, **factors)
@@ -189,7 +189,7 @@ class OrderedCalls:
                 received, plain = result, False
             elif result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm(ALLTOALL, "alltoall", algorithm)
+        algorithm = self._algorithm("alltoall", algorithm)
         mine = arrays.source(x)
         sent = calls.splits_of(mine, splits, self.size)
         if received is None:
@@ -204,7 +204,7 @@ class OrderedCalls:
         plain = self._plain and algorithm is None and not name
         if plain and self._channel.plain(BARRIER, None, None, Sum, 0, 1.0, 1.0) is not NOT_PLAIN:
             return
-        algorithm = self._algorithm(BARRIER, "barrier", algorithm)
+        algorithm = self._algorithm("barrier", algorithm)
         self._call(calls.barrier(algorithm=algorithm, name=name), None, plain)
 
     def _call(

@@ -141,10 +141,10 @@ class StepPlan:
         for none. `algorithm`: of every bucket; None: as the options say."""
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
-        algorithm = self._session.engine_algorithm if algorithm is None else algorithm
         self._plan: _core.Plan = self._session.engine.make_plan(
             *(process_set.set_id(), name, buckets, int(op), *scales, wire),
-            *(2 * items + len(Flags._fields), node, self._slot, algorithm),
+            *(2 * items + len(Flags._fields), node, self._slot),
+            algorithm=process_set.algorithm("allreduce", algorithm) if algorithm else "",
         )
         self.begin = self._plan.begin
         self.ready = self._plan.ready

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from ringcomm import _core
+from ringcomm.algorithms import OwnAlgorithms
 from ringcomm.config import Config
 from ringcomm.errors import NotInitializedError
 from ringcomm.links import Link
@@ -34,7 +35,7 @@ class Session(Protocol):
     link: Link
     worker: _core.Worker
     engine: _core.Engine
-    engine_algorithm: str
+    own: OwnAlgorithms
     config: Config
     sets: list[ProcessSet]  # in use; the global one is the first
 
@@ -141,6 +142,11 @@ class ProcessSet:
         self.require_rank()
         assert self.process_set_id is not None
         return self.process_set_id
+
+    def algorithm(self, collective: str, name: str) -> str:
+        """What the engine knows an algorithm by. Raises ValueError: there is none, it is wrong, or its root is no rank
+        of this set."""
+        return self.session().own.named(collective, name, self.require_rank(), len(self.ranks))
 
     def next_name(self, kind: str) -> str:
         """For a nameless operation. Depends only on how many the set has had, so that ranks agree on it."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ringcomm import _core
-from ringcomm.algorithms import builtin_names
 
 FIELDS = ("collective", "bytes", "ranks", "algorithm", "segment")
 LARGEST = (1 << 63) - 1
@@ -44,12 +43,8 @@ def _rule(given: Any, index: int) -> _core.Rule:
     collective, algorithm = given.get("collective", "allreduce"), given.get("algorithm", "")
     if collective not in _core.COLLECTIVES:
         raise ValueError(f"{where}: no collective {collective!r}; there are {', '.join(_core.COLLECTIVES)}")
-    known = builtin_names(collective) | {"", "shared"}
-    if algorithm not in known:
-        raise ValueError(
-            f"{where}: no {collective} algorithm {algorithm!r}; there are {', '.join(sorted(known - {''}))}"
-        )
     try:
+        _core.check_algorithm(collective, str(algorithm))
         segment = _number(given["segment"]) if "segment" in given else 0
         from_bytes, to_bytes = _range(given.get("bytes", "-"))
         from_ranks, to_ranks = _range(given.get("ranks", "-"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, affinity, algorithms, exits, horovod_options, process, timeline
+from ringcomm import _core, affinity, exits, horovod_options, process, timeline
 from ringcomm import config as configuration
 from ringcomm.agreement import agree_on_sets, exchange_sets, require_equal
 from ringcomm.communicator import Communicator
@@ -34,9 +34,9 @@ class Session:
         self.config = self.comm.config
         self.rank, self.size = link.rank, link.size
         self.worker = link.worker
-        self.engine = _core.Engine(link.worker, link.another_transport(), self.config.engine(link.topology.places))
-        builtin = self.config.algorithm in algorithms.builtin_names("allreduce")
-        self.engine_algorithm = self.config.algorithm if builtin else ""  # registered ones are for ordered calls
+        self.own = self.comm.own
+        engine_config = self.config.engine(link.topology.places, self.own.table)
+        self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
         self.sets: list[ProcessSet] = []
         everybody = list(range(self.size))
         set_id = self.engine.add_set(everybody, self.comm._node, ENGINE_SLOT)
@@ -78,10 +78,17 @@ class Session:
             raise ValueError(f"a process set needs ranks of 0..{self.size - 1}; got {ranks}")
         if any(ranks == other.ranks for other in self.sets):
             raise ValueError(f"there is a process set of ranks {ranks} already")
+        if self.config.algorithm:
+            mine = ranks.index(self.rank) if self.rank in ranks else None
+            self.own.agree_on_default(self.config.algorithm, mine, len(ranks), self._digests)
         node = self._node_for(ranks)
         set_id = self.engine.add_set(ranks, node, SET_SLOT)
         self._attach(process_set, set_id, ranks, node, SET_PLAN_SLOTS)
         return process_set
+
+    def _digests(self, mine: bytes) -> list[bytes]:
+        rows = exchange_sets("add_process_set", np.frombuffer(mine, np.int64).tolist())
+        return [np.array(rows[rank], np.int64).tobytes() for rank in sorted(rows)]
 
     def _node_for(self, ranks: list[int]) -> _core.Node | None:
         """Arenas for a part of the world: where the whole world could be on one host, or wherever these ranks are."""

@@ -97,7 +97,8 @@ class Circle:
     def __init__(self, link: Link, ranks: Sequence[int]) -> None:
         self._link, self._ranks = link, ranks
         self._me = ranks.index(link.rank)
-        self._channel = _channel(link, ranks, self._me)
+        self._own = _core.OwnAlgorithms()
+        self._channel = _channel(link, ranks, self._me, self._own)
         self._known: set[int] = set()
 
     def __enter__(self) -> Circle:
@@ -124,7 +125,7 @@ class Circle:
 
     def gap(self) -> float:
         """Seconds that each further one of many tiny messages takes."""
-        channel = _channel(self._link, self._ranks, self._me, segment=2 * TINY, window=BURST)
+        channel = _channel(self._link, self._ranks, self._me, self._own, segment=2 * TINY, window=BURST)
         times = [[self.send_around(n * TINY, 1, channel) for n in (1, BURST)] for _ in range(6 * REPEAT)]
         one, many = (statistics.median(row[i] for row in times[REPEAT:]) for i in (0, 1))
         return max((many - one) / (BURST - 1), 1e-9)
@@ -134,9 +135,8 @@ class Circle:
         name = f"around{rounds}"
         if channel is None:
             channel = self._channel
-        if channel is not self._channel or rounds not in self._known:
-            channel.add_algorithm(dissemination(self._me, len(self._ranks), rounds, name))
-        if channel is self._channel:
+        if rounds not in self._known:
+            self._own.add(name, dissemination(self._me, len(self._ranks), rounds, name))
             self._known.add(rounds)
         memory = np.zeros(2 * nbytes, np.uint8)
         _run(channel, BROADCAST, memory[:1])  # all are here
@@ -163,9 +163,16 @@ def dissemination(me: int, size: int, rounds: int, name: str) -> _core.Schedule:
     return _core.Schedule("allreduce", name, me, size, 0, 2, [], listed)
 
 
-def _channel(link: Link, peers: Sequence[int], me: int, segment: int = 1 << 40, window: int = 1) -> _core.Channel:
+def _channel(
+    link: Link,
+    peers: Sequence[int],
+    me: int,
+    own: _core.OwnAlgorithms | None = None,
+    segment: int = 1 << 40,
+    window: int = 1,
+) -> _core.Channel:
     guess = _core.Network(**NETWORK)
-    config = _core.ChannelConfig(segment, 1 << 20, window, False, guess, [], [])
+    config = _core.ChannelConfig(segment, 1 << 20, window, False, guess, [], [], own=own)
     return _core.Channel(link.ordered, peers, me, 0, link.tags, None, 0, config)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import mpi_case
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ringcomm
-from ringcomm import _core, algorithms, threads
+from ringcomm import Sum, _core, algorithms, plans, threads
 from ringcomm.algorithms import combine, copy, receive, reduce, send
 from ringcomm.events import Listener
 
@@ -188,6 +189,10 @@ def test_bad_registrations():
         ("ring", {}),
         ("", {}),
         ("x" * 16, {}),
+        ("two_level:own", {}),
+        ("own/1", {}),
+        ("own#1", {}),
+        ("tree:3", {}),
         ("fine", {"collective": "broadcast"}),
         ("fine", {"temps": [0]}),
     ):
@@ -195,3 +200,90 @@ def test_bad_registrations():
             ringcomm.register_algorithm(name, ring, **options)
     with pytest.raises(TypeError):
         ringcomm.register_algorithm("fine", "not a function")
+
+
+# ---- what is asked for runs: ordered, by name and in plans, on every process set -------------------------------------
+LONGEST = "own_of_15_bytes"
+
+
+def plan_step(process_set, data, algorithm=None):
+    bucket = plans.FlatBuffer(_core.DTYPES.index("float32"), data.size, data.ctypes.data)
+    plan = plans.StepPlan(process_set, "wish", f"wish of {algorithm}", [bucket], 1, int(Sum), (1.0, 1.0), -1, algorithm)
+    plan.begin()
+    plan.ready(0)
+    plan.finish(plans.Presence(1), plans.KEPT)
+    plan.close()
+
+
+def paths_of(work):
+    with Listener() as listener:
+        work()
+    return {event.detail for event in listener.take() if event.category == "run" and event.bytes == 40}
+
+
+def every_way(process_set, algorithm):
+    """What runs an all-reduce of 10 floats on a set: as named operations, fused, and in a plan's step."""
+    data = [np.ones(10, np.float32) for _ in range(3)]
+    of = {"op": Sum, "process_set": process_set, "algorithm": algorithm}
+    small = [np.ones(5, np.float32) for _ in range(2)]
+    return {
+        *paths_of(lambda: ringcomm.allreduce(data[0], name="one", **of)),
+        *paths_of(lambda: ringcomm.grouped_allreduce(small, name="two", **of)),
+        *paths_of(lambda: plan_step(process_set, data[1], algorithm)),
+    } - {"fused, 2 together"}
+
+
+def wishes_come_true(default, rule):
+    ringcomm.register_algorithm(LONGEST, star)
+    ringcomm.init()
+    rank, everybody = ringcomm.rank(), ringcomm.global_process_set
+    some = ringcomm.add_process_set([0, 2])
+    comm = ringcomm.communicator()
+    usual = default or rule or ("shared" if comm.shared_memory else "")
+    for wish in (None, "ring", "butterfly_halving", "tree:1", "master_worker:1", LONGEST):
+        expected = wish or usual
+        ordered = paths_of(lambda wish=wish: comm.allreduce(np.ones(10, np.float32), algorithm=wish))
+        found = [ordered, every_way(everybody, wish), *([every_way(some, wish)] if rank != 1 else [])]
+        for paths in found if expected else ():
+            assert paths == {expected}, (wish, found)
+    for wish, why in (("rign", "no allreduce algorithm 'rign'"), ("tree:3", "not one of 3 ranks")):
+        with pytest.raises(ValueError, match=why):
+            ringcomm.allreduce(np.ones(2), name="wrong", algorithm=wish)
+        with pytest.raises(ValueError, match=why):
+            comm.allreduce(np.ones(2), algorithm=wish)
+    if rank == 1:
+        ringcomm.join()
+    else:  # a rank that has joined takes part by the name of the algorithm alone
+        for wish in (LONGEST, "two_level:butterfly_doubling", "tree:2"):
+            try:
+                result = ringcomm.allreduce(np.ones(10, np.float32), op=Sum, name=f"joined {wish}", algorithm=wish)
+                np.testing.assert_array_equal(result, np.full(10, 2, np.float32))
+            except ValueError as error:
+                assert "several hosts" in str(error)
+        ringcomm.join()
+    ringcomm.shutdown()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("memory", ["auto", "off"])
+@pytest.mark.parametrize("default, rule", [("", ""), ("", "circulant"), ("round_robin", "circulant"), (LONGEST, "")])
+def test_an_algorithm_that_is_asked_for_runs(tmp_path, memory, default, rule):
+    file = tmp_path / "rules.json"
+    file.write_text(f'[{{"algorithm": "{rule}"}}]')
+    variables = {"RINGCOMM_ALGORITHM": default, "RINGCOMM_TUNING_FILE": str(file), "RINGCOMM_SHARED_MEMORY": memory}
+    mpi_case.run(3, wishes_come_true, default, rule, variables=variables)
+
+
+def refused(why):
+    for _ in range(2):
+        with pytest.raises(ValueError, match=why):
+            ringcomm.init()
+        with pytest.raises(ValueError, match=why):
+            ringcomm.Communicator()
+    assert not ringcomm.is_initialized()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name, why", [("rign", "RINGCOMM_ALGORITHM.*'rign'"), ("tree:2", "not one of 2 ranks")])
+def test_an_unknown_default_is_refused_on_all_ranks(name, why):
+    mpi_case.run(2, refused, why, variables={"RINGCOMM_ALGORITHM": name})

@@ -229,7 +229,7 @@ def test_rules_are_read(tmp_path):
         ('{"rule": []}', "a list of rules"),
         ("[1]", "rule 1"),
         ('[{}, {"algoritm": "ring"}]', "rule 2 has other fields"),
-        ('[{"algorithm": "rign"}]', "no allreduce algorithm 'rign'; there are .*ring"),
+        ('[{"algorithm": "rign"}]', "no allreduce algorithm 'rign'; known: .*ring"),
         ('[{"collective": "gather"}]', "no collective 'gather'"),
         ('[{"bytes": "4Q"}]', "rule 1: '4Q' is no number"),
         (None, "No such file"),

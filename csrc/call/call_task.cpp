@@ -21,13 +21,18 @@ bool all_equal(const std::vector<std::size_t>& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
 }
 
+// Without what tells a user's algorithm from another of its name.
+std::string_view trace_text(const Choice& choice) {
+  return std::string_view(choice.name).substr(0, choice.name.find('#'));
+}
+
 constexpr std::uint64_t kUneven = ~std::uint64_t{0};                 // alltoall's count where blocks differ
 constexpr std::size_t kLongestSlice = 1 << 20, kMostOnTheirWay = 8;  // bytes, segments: they lie in staging memory
 
 }  // namespace
 
-CallTask::CallTask(Channel& channel, Call&& call, std::uint64_t sequence)
-    : channel_(channel), call_(std::move(call)), sequence_(sequence), begun_ns_(trace().enabled() ? now_ns() : 0) {
+CallTask::CallTask(Channel& channel, Call&& call)
+    : channel_(channel), call_(std::move(call)), begun_ns_(trace().enabled() ? now_ns() : 0) {
   label_ = {call_.name.empty() ? name_of(call_.collective) : std::string_view(call_.name), channel.me_,
             call_.agreed ? 1 : 0, begun_ns_};
 }
@@ -45,7 +50,6 @@ std::uint64_t CallTask::even_row() const {
 
 Descriptor CallTask::describe() const {
   Descriptor mine;
-  mine.sequence = sequence_;
   mine.collective = static_cast<std::uint8_t>(call_.collective);
   mine.dtype = static_cast<std::uint8_t>(call_.dtype);
   mine.op = static_cast<std::uint8_t>(call_.op);
@@ -65,7 +69,7 @@ Descriptor CallTask::describe() const {
 
 void CallTask::begin() {
   const bool compare_first = !call_.agreed && channel_.config_.check;
-  path_ = channel_.choose(call_);
+  choice_ = &channel_.choose(call_);
   if (channel_.size() == 1) {
     inner_ = make_local_body(call_);
     phase_ = Phase::moving;
@@ -99,7 +103,7 @@ void CallTask::show() {
 
 void CallTask::exchange() {
   comparison_ = channel_.comparison();
-  comparison_->give(digest_of(describe()), path_ == kGathered ? &call_ : nullptr);
+  comparison_->give(digest_of(describe()), choice_->path == Path::gathered ? &call_ : nullptr);
   phase_ = Phase::comparing_sent;
 }
 
@@ -125,7 +129,7 @@ Progress CallTask::compare_on() {
 void CallTask::compare_sent() {
   if (!comparison_->alike()) return exchange_all();
   if (call_.collective == Collective::alltoall) call_.even = even_row() != kUneven;
-  if (path_ != kGathered) return make_body();
+  if (choice_->path != Path::gathered) return make_body();
   comparison_->take();
   inner_ = std::make_unique<Finished>();
   phase_ = Phase::moving;
@@ -175,31 +179,23 @@ void CallTask::compare() {
 
 void CallTask::make_body() {
   phase_ = Phase::moving;
-  path_ = channel_.choice(call_).path;  // the comparison may have told that all blocks are even, or stopped what rode
-  if (path_.starts_with(kTwoLevel)) {
-    inner_ = two_level(path_.substr(kTwoLevel.size()));
+  // the comparison may have told that all blocks are even, or stopped what rode
+  choice_ = &channel_.choice(call_);
+  if (choice_->path == Path::two_levels) {
+    inner_ = two_levels();
     return;
   }
-  const BodyContext context{*channel_.transport_, channel_.peers_, channel_.me_, channel_.tags_,
-                            channel_.choice(call_).cut};
-  inner_ = make_schedule_body(context, call_, channel_.schedule(call_, path_));
+  const BodyContext context{*channel_.transport_, channel_.peers_, channel_.me_, channel_.tags_, choice_->cut};
+  inner_ = make_schedule_body(context, call_, channel_.schedule(call_, *choice_));
 }
 
-std::unique_ptr<Task> CallTask::two_level(const std::string& algorithm) const {
+std::unique_ptr<Task> CallTask::two_levels() const {
   const Hosts& hosts = channel_.hosts_;
-  if (hosts.number() < 2) {
-    throw Error(ErrorKind::invalid,
-                "algorithm '" + path_ + "' needs ranks on several hosts that share memory inside each");
-  }
-  // only lanes would see it later
-  if (!find_algorithm(call_.collective, algorithm) || !has_two_levels(call_.collective)) {
-    throw Error(ErrorKind::invalid,
-                "there is no " + std::string(name_of(call_.collective)) + " algorithm '" + path_ + "'");
-  }
-  const Cut cut = channel_.choice(call_).cut;
+  const Cut cut = choice_->cut;
   // is scaled there
   const bool in_lane = call_.collective == Collective::allreduce || call_.collective == Collective::reduce;
-  LaneRun lane{*channel_.transport_, channel_.tags_, algorithm, hosts, hosts.host_of(call_.root), {}, {}};
+  LaneRun lane{*channel_.transport_, channel_.tags_, *choice_->algorithm, hosts, 0, {}, {}};
+  lane.root_host = hosts.host_of(choice_->algorithm->any_root ? choice_->root : call_.root);
   lane.local_root = hosts.place_here(call_.root);
   lane.segment_bytes = std::min(cut.segment, kLongestSlice) * static_cast<std::size_t>(hosts.lanes());
   const int local = channel_.node_->rank();
@@ -253,7 +249,8 @@ Progress CallTask::go_on() {
       const Progress progress = inner_->advance();
       if (progress == Progress::blocked && !on_host()) channel_.check_departures();
       if (progress == Progress::done && trace().enabled() && begun_ns_ != 0) {
-        trace().record("run", label_.name, path_, begun_ns_, end_ns(), bytes_of(call_), label_.rank, label_.thread);
+        trace().record("run", label_.name, trace_text(*choice_), begun_ns_, end_ns(), bytes_of(call_), label_.rank,
+                       label_.thread);
       }
       return progress;
     }

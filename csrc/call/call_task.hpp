@@ -16,7 +16,7 @@ namespace ringcomm {
 
 class CallTask : public Task {
  public:
-  CallTask(Channel& channel, Call&& call, std::uint64_t sequence);
+  CallTask(Channel& channel, Call&& call);
   Progress advance() override;
   void abandon() noexcept override;
   void nap(std::chrono::nanoseconds longest) override;
@@ -36,16 +36,15 @@ class CallTask : public Task {
   void compare_shown();
   void compare();  // all_ is complete
   void make_body();
-  std::unique_ptr<Task> two_level(const std::string& algorithm) const;
+  std::unique_ptr<Task> two_levels() const;
   std::int64_t end_ns() const;
-  bool on_host() const { return path_ == "shared"; }
+  bool on_host() const { return choice_->path == Path::shared; }
 
   Channel& channel_;
   Call call_;
-  std::uint64_t sequence_;
   Phase phase_ = Phase::begin;
-  std::string path_;             // what runs: an algorithm's name, "shared" or "local"
-  std::vector<Descriptor> all_;  // by rank, where they are not alike
+  const Choice* choice_ = nullptr;  // what runs; the channel's
+  std::vector<Descriptor> all_;     // by rank, where they are not alike
   std::uint32_t epoch_ = 0;
   std::int64_t begun_ns_ = 0;
   TraceLabel label_;

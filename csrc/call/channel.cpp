@@ -41,7 +41,7 @@ class StallClock {
 };
 
 Terms terms_of(const ChannelConfig& config, const std::vector<int>& peers) {
-  Terms terms{config.network, {}, {config.segment_bytes, config.window}, config.rules};
+  Terms terms{config.network, {}, {config.segment_bytes, config.window}, config.algorithm, config.rules};
   if (config.hosts.empty()) return terms;
   for (const int peer : peers) terms.hosts.push_back(config.hosts.at(static_cast<std::size_t>(peer)));
   return terms;
@@ -121,10 +121,6 @@ Channel::~Channel() {
   if (listening_ != kNoTicket) transport_->cancel(listening_);
 }
 
-void Channel::add_algorithm(Collective collective, const std::string& name, std::shared_ptr<const Schedule> schedule) {
-  own_[{collective, name}] = std::move(schedule);
-}
-
 const Choice& Channel::choice(const Call& call) {
   const bool adasum = call.op == Op::adasum && call.collective == Collective::allreduce;
   const std::string algorithm = adasum ? std::string(kAdasumAlgorithm) : call.algorithm;
@@ -132,17 +128,20 @@ const Choice& Channel::choice(const Call& call) {
   return chooser_.choose(call.collective, algorithm, known ? bytes_of(call) : 0, call.even, adasum);
 }
 
-const std::string& Channel::choose(const Call& call) { return gathers(call) ? kGathered : choice(call).path; }
+const Choice& Channel::choose(const Call& call) {
+  static const Choice gathered{Path::gathered, nullptr, 0, {0, 1}, "gathered"};
+  return gathers(call) ? gathered : choice(call);
+}
 
 // More than rides in mailboxes, and worked on in the host's memory.
 bool Channel::takes_fragments(const Call& call) {
   return size() > 1 && on_one_host() && call.collective == Collective::allreduce && bytes_of(call) > kPayload &&
-         choose(call) == "shared";
+         choice(call).path == Path::shared;
 }
 
 bool Channel::gathers(const Call& call) const {
   const bool compared = size() > 1 && !on_one_host() && !call.agreed && config_.check;
-  const bool free = call.algorithm.empty() && call.op != Op::adasum && config_.rules.empty();
+  const bool free = call.algorithm.empty() && call.op != Op::adasum && chooser_.free(call.collective);
   return compared && free &&
          rides(call.collective, call.dtype, call.count, call.counts, size(), riding_.of(call.collective));
 }
@@ -153,15 +152,24 @@ std::unique_ptr<Comparison> Channel::comparison() {
   return make_host_comparison(*epochs_, hosts_, *transport_, speakers_, tag, riding_);
 }
 
-std::shared_ptr<const Schedule> Channel::schedule(const Call& call, const std::string& algorithm) const {
-  if (const auto own = own_.find({call.collective, algorithm}); own != own_.end()) return own->second;
-  const Algorithm* found = find_algorithm(call.collective, algorithm);
-  if (found && found->equal_blocks && !call.even) {
-    throw Error(ErrorKind::invalid,
-                std::string(name_of(call.collective)) + " algorithm '" + algorithm +
-                    "' needs blocks of one size on every rank; leave out splits or choose another algorithm");
+std::shared_ptr<const Schedule> Channel::schedule(const Call& call, const Choice& choice) const {
+  const std::string what(name_of(call.collective));
+  if (!choice.algorithm) {
+    auto own = config_.own ? config_.own->find(call.collective, me_, size(), choice.name) : nullptr;
+    if (own) return own;
+    // Ranks that have joined know of a call only what the others say. That this one cannot take part concerns all.
+    if (call.agreed && choice.name.find('#') != std::string::npos) {
+      throw Error(ErrorKind::transport, what + " algorithm '" + choice.name +
+                                            "' is not registered on a rank that has joined; register it on all ranks");
+    }
+    check_algorithm(call.collective, choice.name, size());
+    throw Error(ErrorKind::invalid, what + " algorithm '" + choice.name + "' cannot run here: " +
+                                        (AlgorithmName(choice.name).two_levels
+                                             ? "it needs ranks on several hosts that share memory inside each"
+                                         : choice.name == "shared" ? "not all ranks share memory"
+                                                                   : "it needs blocks of one size on every rank"));
   }
-  return schedule_for(call.collective, algorithm, me_, size(), call.root);
+  return schedule_for(*choice.algorithm, me_, size(), choice.algorithm->any_root ? choice.root : call.root);
 }
 
 std::unique_ptr<Task> Channel::start(Call&& call) {
@@ -174,7 +182,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
   if (call.op == Op::adasum) refuse_what_no_adasum_is(call);
   if (call.op == Op::average) call.post.divisor *= size();
   ++sequence_;
-  return std::make_unique<CallTask>(*this, std::move(call), sequence_);
+  return std::make_unique<CallTask>(*this, std::move(call));
 }
 
 void Channel::run(Call call, bool (*interrupted)()) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include "base/task.hpp"
 #include "call/choose.hpp"
 #include "call/comparison.hpp"
+#include "call/own_algorithms.hpp"
 #include "kernels/kernels.hpp"
 #include "levels/two_level.hpp"
 #include "memory/scattered.hpp"
@@ -25,19 +25,19 @@
 
 namespace ringcomm {
 
-inline const std::string kGathered = "gathered";  // a path: data rode with the comparison (call/comparison.hpp)
-
 struct ChannelConfig {
   std::size_t segment_bytes = 0;  // of a schedule's instance; 0: chosen
   std::size_t node_segment_bytes = 256 << 10;
-  std::size_t window = 0;          // instances in flight; 0: chosen
-  std::int64_t spin_ns = 0;        // a waiting caller keeps its core for so long: where every rank has one
-  bool check = true;               // compare descriptors before data moves
-  int goodbye_tag = -1;            // where a leaving peer says so; -1: somebody else listens (the engine)
-  Network network;                 // between ranks, by messages
-  std::vector<int> hosts;          // by the transport's rank; empty: each has one of its own
-  std::vector<Rule> rules;         // of a tuning file
-  double stall_warn_seconds = 60;  // for run(); 0: never
+  std::size_t window = 0;                    // instances in flight; 0: chosen
+  std::int64_t spin_ns = 0;                  // a waiting caller keeps its core for so long: where every rank has one
+  bool check = true;                         // compare descriptors before data moves
+  int goodbye_tag = -1;                      // where a leaving peer says so; -1: somebody else listens (the engine)
+  Network network;                           // between ranks, by messages
+  std::vector<int> hosts;                    // by the transport's rank; empty: each has one of its own
+  std::string algorithm;                     // of all-reduces that name none; "": chosen
+  std::vector<Rule> rules;                   // of a tuning file
+  double stall_warn_seconds = 60;            // for run(); 0: never
+  std::shared_ptr<const OwnAlgorithms> own;  // may be null
 };
 
 class Channel {
@@ -52,12 +52,8 @@ class Channel {
 
   int rank() const { return me_; }
   int size() const { return static_cast<int>(peers_.size()); }
-  // A user's algorithm: this rank's schedule, proved and agreed by the caller.
-  void add_algorithm(Collective collective, const std::string& name, std::shared_ptr<const Schedule> schedule);
-  // What would run for a call: "ring", "shared", "local" (one rank) ... Depends only on what all ranks know to be
-  // equal.
-  const Choice& choice(const Call& call);
-  const std::string& choose(const Call& call);
+  // What would run for a call. Depends only on what all ranks know to be equal.
+  const Choice& choose(const Call& call);
   bool takes_fragments(const Call& call);  // not packed
 
   // The call as a task: compares descriptors (unless agreed), then moves the data. One at a time.
@@ -71,7 +67,8 @@ class Channel {
 
  private:
   friend class CallTask;
-  std::shared_ptr<const Schedule> schedule(const Call& call, const std::string& algorithm) const;
+  const Choice& choice(const Call& call);  // where its data does not ride
+  std::shared_ptr<const Schedule> schedule(const Call& call, const Choice& choice) const;
   void warn(std::string_view call, std::int64_t waited_ns) const;  // that run() waits
   void show_state(std::uint32_t state);                            // as Mailbox has it
   void listen();                                                   // posts the receive for a goodbye
@@ -93,7 +90,6 @@ class Channel {
   ChannelConfig config_;
   Riding riding_;  // with the comparison of calls by messages
   std::uint64_t sequence_ = 0;
-  std::map<std::pair<Collective, std::string>, std::shared_ptr<const Schedule>> own_;
   std::optional<Error> broken_;
   Chooser chooser_;
   struct Goodbye {

@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/error.hpp"
+
 namespace ringcomm {
 namespace {
 
-constexpr std::string_view kShared = "shared";
+const std::string kShared = "shared";
+
+std::string full_name(const Algorithm& algorithm, bool two_levels, int root) {
+  return (two_levels ? std::string(kTwoLevel) : "") + std::string(algorithm.name) +
+         (root >= 0 ? ":" + std::to_string(root) : "");
+}
 
 // Of options that cost nearly the same: those that the model knows too little to tell apart. What it does not know of
 // networks (connections that have to find their pace, senders that meet) is against many peers. Buffers so short that
@@ -45,37 +52,56 @@ Menu::Menu(Collective collective, int size, Placement hosts, Network network)
   for (const auto& [host, count] : ranks) on_host_ = {std::min(on_host_.lanes, count), std::max(on_host_.most, count)};
 }
 
-const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts) {
-  const auto [place, is_new] = profiles_.try_emplace({&algorithm, between_hosts});
+void check_algorithm(Collective collective, const std::string& name, int size) {
+  const AlgorithmName wanted(name);
+  const std::string what(name_of(collective));
+  if (name.empty() || name == kShared) return;
+  if (!find_algorithm(collective, wanted) || (wanted.two_levels && !has_two_levels(collective))) {
+    const std::string levels = has_two_levels(collective) ? ", two_level:NAME" : "";
+    throw Error(ErrorKind::invalid, "there is no " + what + " algorithm '" + name +
+                                        "'; known: " + known_names(collective) + levels + ", " + kShared);
+  }
+  if (size > 0 && wanted.root >= size) {
+    throw Error(ErrorKind::invalid,
+                what + " algorithm '" + name + "': its root is not one of " + std::to_string(size) + " ranks");
+  }
+}
+
+const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int root) {
+  const auto [place, is_new] = profiles_.try_emplace({&algorithm, between_hosts, root});
   if (is_new) {
     const int size = between_hosts ? hosts_ : size_;
-    place->second = make_profile([&](int rank) { return algorithm.make(rank, size, 0); }, size,
+    place->second = make_profile([&](int rank) { return algorithm.make(rank, size, root); }, size,
                                  between_hosts ? Placement{} : places_);
   }
   return place->second;
 }
 
-std::vector<Option> Menu::options(std::string_view name, std::size_t nbytes, bool equal_blocks, bool memory,
+std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
                                   const Cut& given) {
   std::vector<Option> found;
   memory &= has_two_levels(collective_) && on_host_.most > 1;
-  const bool only_two = name.starts_with(kTwoLevel);
-  if (only_two && (!memory || hosts_ == 1)) return found;
-  for (const Algorithm* algorithm : algorithms_named(collective_, only_two ? name.substr(kTwoLevel.size()) : name)) {
+  if (name.root >= size_ || (name.two_levels && (!memory || hosts_ == 1))) return found;
+  const int root = std::max(0, name.root);
+  for (const Algorithm* algorithm : algorithms_named(collective_, name)) {
     if (algorithm->equal_blocks && !equal_blocks) continue;
-    if (memory && hosts_ == 1 && found.empty() && name.empty()) {  // two levels, of which one has nothing to do
-      found.push_back({std::string(kShared),
-                       {0, 1},
-                       cheapest_two_level(profile(*algorithm, true), on_host_, nbytes, network_, {nbytes, 1}).price});
-    }
-    if (!only_two) {
-      const Priced one = cheapest(profile(*algorithm, false), nbytes, network_, given);
-      found.push_back({std::string(algorithm->name), one.cut, one.price, profile(*algorithm, false).peers});
+    const auto add = [&](Path path, const Algorithm* runs, std::string text, const Priced& priced,
+                         std::uint64_t peers) {
+      found.push_back({{path, runs, root, priced.cut, std::move(text)}, priced.price, peers});
+    };
+    const auto two_levels = [&](const Cut& cut) {  // all hosts are alike as roots
+      return cheapest_two_level(profile(*algorithm, true, 0), on_host_, nbytes, network_, cut);
+    };
+    if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // two levels, of which one has nothing to do
+      add(Path::shared, nullptr, kShared, {{0, 1}, two_levels({nbytes, 1}).price}, 0);
+    if (!name.two_levels) {
+      const Profile& one = profile(*algorithm, false, root);
+      add(Path::schedule, algorithm, full_name(*algorithm, false, name.root), cheapest(one, nbytes, network_, given),
+          one.peers);
     }
     if (!memory || hosts_ == 1) continue;
-    const Priced two = cheapest_two_level(profile(*algorithm, true), on_host_, nbytes, network_, given);
-    found.push_back(
-        {std::string(kTwoLevel) + std::string(algorithm->name), two.cut, two.price, profile(*algorithm, true).peers});
+    add(Path::two_levels, algorithm, full_name(*algorithm, true, name.root), two_levels(given),
+        profile(*algorithm, true, 0).peers);
   }
   choose_one(found, nbytes);
   return found;
@@ -83,42 +109,41 @@ std::vector<Option> Menu::options(std::string_view name, std::size_t nbytes, boo
 
 Chooser::Chooser(int size, Memory memory, Terms terms)
     : size_(size), in_memory_(memory == Memory::everybodys), on_hosts_(memory == Memory::on_hosts),
-      terms_(std::move(terms)) {}
+      terms_(std::move(terms)) {
+  if (!can_run(terms_.algorithm, Collective::allreduce, true)) terms_.algorithm.clear();
+}
 
 bool Chooser::can_run(const std::string& name, Collective collective, bool equal_blocks) const {
   if (name.empty()) return true;
   if (name == kShared) return in_memory_;
-  if (name.starts_with(kTwoLevel)) {
-    return on_hosts_ && has_two_levels(collective) &&
-           find_algorithm(collective, std::string_view(name).substr(kTwoLevel.size()));
-  }
-  const Algorithm* const algorithm = find_algorithm(collective, name);
-  return algorithm && (equal_blocks || !algorithm->equal_blocks);
+  const AlgorithmName wanted(name);
+  const Algorithm* const algorithm = find_algorithm(collective, wanted);
+  if (wanted.two_levels) return algorithm && on_hosts_ && has_two_levels(collective) && wanted.root < size_;
+  return !algorithm || (wanted.root < size_ && (equal_blocks || !algorithm->equal_blocks));  // a user's can
 }
 
 const Choice& Chooser::choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
                               bool whole) {
   if (size_ == 1) return local_;
-  if (in_memory_ && name.empty() && terms_.rules.empty()) return memory_;
-  std::string wanted = name;
+  if (in_memory_ && name.empty() && free(collective)) return memory_;
+  const std::string* wanted = &name;
   Cut given = terms_.given;
-  if (name.empty()) {
-    for (const Rule& rule : terms_.rules) {
-      if (rule.collective != collective || nbytes < rule.from_bytes || nbytes > rule.to_bytes) continue;
-      if (size_ < rule.from_ranks || size_ > rule.to_ranks) continue;
-      if (!can_run(rule.algorithm, collective, equal_blocks)) continue;
-      wanted = rule.algorithm;
-      if (rule.segment > 0) given.segment = rule.segment;
-      break;
-    }
-    if (in_memory_ && wanted.empty()) return memory_;
+  if (name.empty() && collective == Collective::allreduce) wanted = &terms_.algorithm;
+  for (const Rule& rule : terms_.rules) {
+    if (!wanted->empty()) break;
+    if (rule.collective != collective || nbytes < rule.from_bytes || nbytes > rule.to_bytes) continue;
+    if (size_ < rule.from_ranks || size_ > rule.to_ranks) continue;
+    if (!can_run(rule.algorithm, collective, equal_blocks)) continue;
+    wanted = &rule.algorithm;
+    if (rule.segment > 0) given.segment = rule.segment;
+    break;
   }
-  if (wanted == kShared) return memory_;
+  if (in_memory_ && (wanted->empty() || *wanted == kShared)) return memory_;
   nbytes = std::bit_ceil(std::max<std::size_t>(1, nbytes));
   const bool memory = on_hosts_ && !whole;
-  Key key{collective, std::bit_width(nbytes), equal_blocks, memory, wanted, given.segment};
+  Key key{collective, std::bit_width(nbytes), equal_blocks, memory, *wanted, given.segment};
   if (const auto known = made_.find(key); known != made_.end()) return known->second;
-  Choice choice = make(collective, wanted, nbytes, equal_blocks, memory, given);
+  Choice choice = make(collective, *wanted, nbytes, equal_blocks, memory, given);
   return made_.emplace(std::move(key), std::move(choice)).first->second;
 }
 
@@ -130,10 +155,10 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
   const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, memory, given);
   if (options.empty()) {  // an algorithm that this rank knows its own part of only
     constexpr std::size_t kSegment = 240 << 10, kWindow = 4;
-    return {name, {given.segment > 0 ? given.segment : kSegment, given.window > 0 ? given.window : kWindow}};
+    const Cut cut{given.segment > 0 ? given.segment : kSegment, given.window > 0 ? given.window : kWindow};
+    return {Path::schedule, nullptr, 0, cut, name};
   }
-  const auto best = std::find_if(options.begin(), options.end(), [](const Option& option) { return option.chosen; });
-  return {best->name, best->cut};
+  return *std::find_if(options.begin(), options.end(), [](const Option& option) { return option.chosen; });
 }
 
 }  // namespace ringcomm

@@ -15,13 +15,30 @@
 
 namespace ringcomm {
 
-inline constexpr std::string_view kTwoLevel = "two_level:";  // and the name of the algorithm between hosts
 bool has_two_levels(Collective collective);
+// What a call may ask for: an algorithm on one level or on two, or "shared", the host's memory. Throws Error(invalid)
+// unless `name` is such a thing, among `size` ranks (0: any number).
+void check_algorithm(Collective collective, const std::string& name, int size);
+
+// How a call's data moves.
+enum class Path : std::uint8_t {
+  local,       // one rank
+  shared,      // through the host's memory
+  gathered,    // with the comparison of calls (call/comparison.hpp)
+  schedule,    // by messages
+  two_levels,  // by messages between hosts, through memory inside them
+};
+
+struct Choice {
+  Path path = Path::schedule;
+  const Algorithm* algorithm = nullptr;  // of paths with a schedule; null: a user's, or one that cannot run here
+  int root = 0;                          // group rank, of algorithms that have one of their own
+  Cut cut;
+  std::string name;  // "shared", "two_level:tree:3"; for traces and people, and of a user's algorithm
+};
 
 // One way to run a collective.
-struct Option {
-  std::string name;  // an algorithm's; "shared"; two_level: and the name of the one between hosts
-  Cut cut;
+struct Option : Choice {
   Price price;
   std::uint64_t peers = 0;  // different ones that a rank sends to
   bool chosen = false;      // of those it is listed with
@@ -31,14 +48,14 @@ struct Option {
 class Menu {
  public:
   Menu(Collective collective, int size, Placement hosts, Network network);
-  // The ways that `name` stands for ("": all; an algorithm's: on one level and on two), each with its cheapest cut, one
-  // of them chosen. `equal_blocks`: all blocks are of one size.
+  // The ways that `name` stands for ("": all that may be chosen; an algorithm's: on one level and on two), each with
+  // its cheapest cut, one of them chosen. `equal_blocks`: all blocks are of one size.
   // `memory`: also with the ranks of a host in shared memory: on two levels, or "shared" if there is one host only.
-  std::vector<Option> options(std::string_view name, std::size_t nbytes, bool equal_blocks, bool memory = false,
+  std::vector<Option> options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory = false,
                               const Cut& given = {0, 0});
 
  private:
-  const Profile& profile(const Algorithm& algorithm, bool between_hosts);
+  const Profile& profile(const Algorithm& algorithm, bool between_hosts, int root);
 
   Collective collective_;
   int size_;
@@ -46,7 +63,7 @@ class Menu {
   Network network_;
   int hosts_ = 1;
   HostRanks on_host_;
-  std::map<std::pair<const Algorithm*, bool>, Profile> profiles_;
+  std::map<std::tuple<const Algorithm*, bool, int>, Profile> profiles_;
 };
 
 // From a tuning file: calls of so many bytes on so many ranks run this.
@@ -62,13 +79,8 @@ struct Terms {
   Network network;
   Placement hosts;          // of the group's ranks
   Cut given{0, 0};          // what is fixed for every call; 0: chosen
-  std::vector<Rule> rules;  // the first that fits a call and can run holds
-};
-
-struct Choice {
-  // An algorithm's name, "two_level:" and one's, "shared" (through the host's memory) or "local" (one rank).
-  std::string path;
-  Cut cut;
+  std::string algorithm;    // of all-reduces that name none, if it can run
+  std::vector<Rule> rules;  // then the first that fits a call and can run holds
 };
 
 // What ranks share.
@@ -82,10 +94,13 @@ enum class Memory : std::uint8_t {
 class Chooser {
  public:
   Chooser(int size, Memory memory, Terms terms);
-  // `name`: "" leaves it to the rules and the model; other names are taken as they are. `nbytes` of the whole buffer.
+  // `name`: "" leaves it to the terms and the model; other names are taken as they are. `nbytes` of the whole buffer.
   // `whole`: vectors that no lane may see a slice of.
   const Choice& choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
                        bool whole = false);
+  bool free(Collective collective) const {  // the model alone chooses for calls that name nothing
+    return terms_.rules.empty() && (collective != Collective::allreduce || terms_.algorithm.empty());
+  }
 
  private:
   bool can_run(const std::string& name, Collective collective, bool equal_blocks) const;
@@ -96,7 +111,7 @@ class Chooser {
   int size_;
   bool in_memory_, on_hosts_;
   Terms terms_;
-  Choice memory_{"shared", {0, 1}}, local_{"local", {0, 1}};
+  const Choice memory_{Path::shared, nullptr, 0, {0, 1}, "shared"}, local_{Path::local, nullptr, 0, {0, 1}, "local"};
   std::map<Collective, Menu> menus_;
   std::map<Key, Choice> made_;
 };

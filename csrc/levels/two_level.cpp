@@ -2,12 +2,11 @@
 
 #include "levels/two_level_pass.hpp"
 #include "memory/in_place_or_staged.hpp"
-#include "schedule/registry.hpp"
 
 namespace ringcomm {
 
-std::shared_ptr<const Schedule> LaneRun::schedule(Collective collective) const {
-  return schedule_for(collective, algorithm, hosts.mine(), hosts.number(), root_host);
+std::shared_ptr<const Schedule> LaneRun::schedule() const {
+  return schedule_for(algorithm, hosts.mine(), hosts.number(), root_host);
 }
 
 std::unique_ptr<Task> LaneRun::start(std::shared_ptr<const Schedule> plan, Layout layout, const std::size_t& released,
@@ -37,7 +36,7 @@ void TwoLevelPass::work(std::size_t k) {
     return;
   }
   if (k == 0) {
-    auto plan = lane_.schedule(call_.collective);
+    auto plan = lane_.schedule();
     Layout layout = lane_layout(*plan);
     network_ = lane_.start(std::move(plan), std::move(layout), filled_, finished_);
   }

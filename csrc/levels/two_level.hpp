@@ -6,12 +6,12 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "levels/hosts.hpp"
 #include "memory/staged_pass.hpp"
 #include "messages/run_schedule.hpp"
+#include "schedule/registry.hpp"
 
 namespace ringcomm {
 
@@ -19,9 +19,9 @@ namespace ringcomm {
 struct LaneRun {
   Transport& transport;
   TagStream& tags;
-  std::string algorithm;
+  const Algorithm& algorithm;
   const Hosts& hosts;      // outlives the task
-  int root_host = 0;       // where the call has a root
+  int root_host = 0;       // where the call or the algorithm has a root
   std::vector<int> peers;  // the transport's ranks of this rank's lane, by host; empty if it has none
   RunOptions options;
   int local_root = -1;            // the call's root as a local rank; -1: on another host
@@ -29,7 +29,7 @@ struct LaneRun {
 
   bool has() const { return !peers.empty(); }
   // Of this rank's lane; only with one.
-  std::shared_ptr<const Schedule> schedule(Collective collective) const;
+  std::shared_ptr<const Schedule> schedule() const;
   // Runs it over the lane's blocks; opens segments as `released` grows.
   std::unique_ptr<Task> start(std::shared_ptr<const Schedule> plan, Layout layout, const std::size_t& released,
                               std::size_t& finished) const;

@@ -54,7 +54,7 @@ class TwoLevelShared final : public Task {
   }
 
   void enter() {
-    auto plan = lane_.schedule(Collective::allreduce);
+    auto plan = lane_.schedule();
     std::vector<Extent> places;
     for (std::size_t k = 0; k < cuts_.segments(); ++k) {
       const Part own = slice(k);

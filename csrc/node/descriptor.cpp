@@ -181,8 +181,6 @@ bool all_alike(std::span<const Descriptor> all) {
 
 std::uint64_t digest_of(const Descriptor& call) {
   Descriptor d = call;
-  d.sequence = 0;
-  d.offset = 0;
   std::memset(d.shape_text, 0, sizeof d.shape_text);
   if (static_cast<Collective>(d.collective) == Collective::allgather) d.count = 0;
   std::uint64_t words[sizeof(Descriptor) / 8];

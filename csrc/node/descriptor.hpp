@@ -25,15 +25,13 @@ struct ScaleBits {
 inline constexpr std::uint8_t kNoWire = 255;  // data travels in its own dtype
 
 struct Descriptor {
-  std::uint64_t sequence = 0;  // of the call on its channel
   std::uint8_t collective = 0, dtype = 0, op = 0, wire = kNoWire;
   std::int32_t root = 0;
   std::uint64_t count = 0;  // elements; allgather: of this rank's part; alltoall: of a row
   std::uint64_t row = 1;    // elements of a row, where ranks exchange rows; the hash of the shape covers it
   std::uint64_t shape = 0;  // hash of the dimensions that must agree
   ScaleBits pre, post;
-  std::uint64_t offset = ~std::uint64_t{0};  // of a shared array in the owner's arena, or kPrivate
-  char algorithm[24] = {};
+  char algorithm[40] = {};   // whole: ranks that have joined make their call from it
   char name[40] = {};        // cut; for messages and compared when given
   char shape_text[32] = {};  // "(3, 4)", cut; for messages
 };

@@ -1,29 +1,50 @@
 #include "schedule/registry.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <map>
 #include <mutex>
 #include <tuple>
 
 #include "base/error.hpp"
-#include "schedule/built_in.hpp"
 
 namespace ringcomm {
+
+namespace schedules {
+// By file name; the table below has a row for each.
+using Make = Schedule(int rank, int size, int root);
+Make allreduce_all_to_all, allreduce_butterfly_doubling, allreduce_butterfly_halving, allreduce_circulant,
+    allreduce_master_worker, allreduce_ring, allreduce_round_robin, allreduce_tree;
+Make reduce_binomial, reduce_ring_gather;
+Make broadcast_binomial, broadcast_chain, broadcast_scatter_ring;
+Make allgather_bruck, allgather_ring;
+Make reducescatter_circulant, reducescatter_ring;
+Make alltoall_bruck, alltoall_direct, alltoall_pairwise;
+Make barrier_dissemination;
+}  // namespace schedules
+
 namespace {
 
 using namespace schedules;
 
-constexpr std::string_view kButterfly = "butterfly", kDoubling = "butterfly_doubling", kHalving = "butterfly_halving";
+constexpr bool kAutomatic = true, kAnyRoot = true, kEqualBlocks = true;
+
+struct Alias {
+  Collective collective;
+  std::string_view name;
+  std::array<std::string_view, 2> algorithms;
+};
+constexpr std::array kAliases{
+    Alias{Collective::allreduce, "butterfly", {"butterfly_doubling", "butterfly_halving"}},
+};
+
+bool stands_for(const Alias& alias, const Algorithm& algorithm) {
+  return alias.collective == algorithm.collective &&
+         std::find(alias.algorithms.begin(), alias.algorithms.end(), algorithm.name) != alias.algorithms.end();
+}
 
 bool has_root(Collective collective) { return collective == Collective::broadcast || collective == Collective::reduce; }
-
-std::string known_names(Collective collective) {
-  std::string names = collective == Collective::allreduce ? std::string(kButterfly) : "";
-  for (const std::string_view name : algorithm_names(collective)) {
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  return names;
-}
 
 // The schedules made last, up to a number and a total of steps (each about 20 bytes).
 class Cache {
@@ -81,41 +102,48 @@ const std::vector<Algorithm>& algorithms() {
   using enum Collective;
   // Of a collective, the one with the fewest rounds for any p and unequal blocks comes first.
   static const std::vector<Algorithm> table{
-      {allreduce, kDoubling, allreduce_butterfly_doubling, false,
-       "exchange whole buffers with the rank that differs in one bit: L*alpha + L*S*(beta + gamma)"},
-      {allreduce, kHalving, allreduce_butterfly_halving, false,
-       "exchange halves, quarters, ... and back: 2L*alpha + 2f*S*beta + f*S*gamma, folded if p is no power of two"},
-      {allreduce, "circulant", allreduce_circulant, false,
-       "halving-doubling for any p, without folding: 2L*alpha + 2f*S*beta + f*S*gamma"},
-      {allreduce, "tree", allreduce_tree, false,
-       "binomial reduce to rank 0 and broadcast back: 2L*alpha + L*S*(2beta + gamma)"},
-      {allreduce, "all_to_all", allreduce_all_to_all, false,
-       "everyone sends everything to everyone, one round: (p-1)*(alpha + S*beta + S*gamma)"},
-      {allreduce, "master_worker", allreduce_master_worker, false,
-       "rank 0 reduces all and sends the result back: (p-1)*(2alpha + 2S*beta + S*gamma)"},
-      {allreduce, "round_robin", allreduce_round_robin, false,
-       "each block straight to its owner and back, staggered, two rounds: 2(p-1)*alpha + 2f*S*beta + f*S*gamma"},
-      {allreduce, "ring", allreduce_ring, false,
-       "p-1 share-reduce and p-1 share-only steps: 2(p-1)*alpha + 2f*S*beta + f*S*gamma"},
-      {reduce, "binomial", reduce_binomial, false, "binomial tree to the root: L*alpha + L*S*(beta + gamma)"},
-      {reduce, "ring_gather", reduce_ring_gather, false,
-       "ring reduce-scatter, binomial gather: (p-1+L)*alpha + 2f*S*beta + f*S*gamma"},
-      {broadcast, "binomial", broadcast_binomial, false, "binomial tree from the root: L*alpha + L*S*beta"},
-      {broadcast, "scatter_ring", broadcast_scatter_ring, false,
-       "binomial scatter, ring all-gather: (L+p-1)*alpha + 2f*S*beta"},
-      {broadcast, "chain", broadcast_chain, false,
-       "4p blocks one behind the other from rank to rank: (5p-2)*(alpha + S*beta/4p)"},
-      {allgather, "bruck", allgather_bruck, false, "distances 1, 2, 4, ...: L*alpha + f*S*beta"},
-      {allgather, "ring", allgather_ring, false, "what came last goes on to the next: (p-1)*alpha + f*S*beta"},
-      {reducescatter, "circulant", reducescatter_circulant, false,
-       "Bruck's all-gather backwards: L*alpha + f*S*(beta + gamma)"},
-      {reducescatter, "ring", reducescatter_ring, false,
-       "partial sums go once round: (p-1)*alpha + f*S*(beta + gamma)"},
-      {alltoall, "direct", alltoall_direct, false, "all to all at once, staggered, one round: (p-1)*alpha + f*S*beta"},
-      {alltoall, "pairwise", alltoall_pairwise, false, "to r+i and from r-i, one at a time: (p-1)*alpha + f*S*beta"},
-      {alltoall, "bruck", alltoall_bruck, true,
-       "blocks travel by powers of two: L*alpha + (L/2)*S*beta, equal blocks only"},
-      {barrier, "dissemination", barrier_dissemination, false, "tell r + 2^k, hear from r - 2^k: L*alpha"},
+      {allreduce, "butterfly_doubling", allreduce_butterfly_doubling,
+       "exchange whole buffers with the rank that differs in one bit: L*alpha + L*S*(beta + gamma)", kAutomatic},
+      {allreduce, "butterfly_halving", allreduce_butterfly_halving,
+       "exchange halves, quarters, ... and back: 2L*alpha + 2f*S*beta + f*S*gamma, folded if p is no power of two",
+       kAutomatic},
+      {allreduce, "circulant", allreduce_circulant,
+       "halving-doubling for any p, without folding: 2L*alpha + 2f*S*beta + f*S*gamma", kAutomatic},
+      {allreduce, "tree", allreduce_tree,
+       "binomial reduce to a root (tree:3; else rank 0) and broadcast back: 2L*alpha + L*S*(2beta + gamma)", kAutomatic,
+       kAnyRoot},
+      {allreduce, "all_to_all", allreduce_all_to_all,
+       "everyone sends everything to everyone, one round: (p-1)*(alpha + S*beta + S*gamma)", kAutomatic},
+      {allreduce, "master_worker", allreduce_master_worker,
+       "a root (master_worker:3; else rank 0) reduces all and sends the result back: (p-1)*(2alpha + 2S*beta + "
+       "S*gamma)",
+       kAutomatic, kAnyRoot},
+      {allreduce, "round_robin", allreduce_round_robin,
+       "each block straight to its owner and back, staggered, two rounds: 2(p-1)*alpha + 2f*S*beta + f*S*gamma",
+       kAutomatic},
+      {allreduce, "ring", allreduce_ring,
+       "p-1 share-reduce and p-1 share-only steps: 2(p-1)*alpha + 2f*S*beta + f*S*gamma", kAutomatic},
+      {reduce, "binomial", reduce_binomial, "binomial tree to the root: L*alpha + L*S*(beta + gamma)", kAutomatic},
+      {reduce, "ring_gather", reduce_ring_gather,
+       "ring reduce-scatter, binomial gather: (p-1+L)*alpha + 2f*S*beta + f*S*gamma", kAutomatic},
+      {broadcast, "binomial", broadcast_binomial, "binomial tree from the root: L*alpha + L*S*beta", kAutomatic},
+      {broadcast, "scatter_ring", broadcast_scatter_ring,
+       "binomial scatter, ring all-gather: (L+p-1)*alpha + 2f*S*beta", kAutomatic},
+      {broadcast, "chain", broadcast_chain,
+       "4p blocks one behind the other from rank to rank: (5p-2)*(alpha + S*beta/4p)", kAutomatic},
+      {allgather, "bruck", allgather_bruck, "distances 1, 2, 4, ...: L*alpha + f*S*beta", kAutomatic},
+      {allgather, "ring", allgather_ring, "what came last goes on to the next: (p-1)*alpha + f*S*beta", kAutomatic},
+      {reducescatter, "circulant", reducescatter_circulant,
+       "Bruck's all-gather backwards: L*alpha + f*S*(beta + gamma)", kAutomatic},
+      {reducescatter, "ring", reducescatter_ring, "partial sums go once round: (p-1)*alpha + f*S*(beta + gamma)",
+       kAutomatic},
+      {alltoall, "direct", alltoall_direct, "all to all at once, staggered, one round: (p-1)*alpha + f*S*beta",
+       kAutomatic},
+      {alltoall, "pairwise", alltoall_pairwise, "to r+i and from r-i, one at a time: (p-1)*alpha + f*S*beta",
+       kAutomatic},
+      {alltoall, "bruck", alltoall_bruck, "blocks travel by powers of two: L*alpha + (L/2)*S*beta, equal blocks only",
+       kAutomatic, false, kEqualBlocks},
+      {barrier, "dissemination", barrier_dissemination, "tell r + 2^k, hear from r - 2^k: L*alpha", kAutomatic},
   };
   return table;
 }
@@ -128,37 +156,65 @@ std::vector<std::string_view> algorithm_names(Collective collective) {
   return names;
 }
 
-const Algorithm* find_algorithm(Collective collective, std::string_view name) {
-  if (collective == Collective::allreduce && name == kButterfly) name = kHalving;
-  for (const Algorithm& a : algorithms()) {
-    if (a.collective == collective && a.name == name) return &a;
-  }
-  return nullptr;
+AlgorithmName::AlgorithmName(std::string_view text) : two_levels(text.starts_with(kTwoLevel)) {
+  if (two_levels) text.remove_prefix(kTwoLevel.size());
+  name = text;
+  const std::size_t colon = text.rfind(':');
+  if (colon == text.npos) return;
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) return;
+  name = text.substr(0, colon);
+  root = number;
 }
 
-std::vector<const Algorithm*> algorithms_named(Collective collective, std::string_view name) {
-  const bool butterfly = collective == Collective::allreduce && name == kButterfly;
-  std::vector<const Algorithm*> found;
+std::string known_names(Collective collective) {
+  std::string names, rooted;
+  for (const Alias& alias : kAliases) {
+    if (alias.collective == collective) names += std::string(alias.name) + ", ";
+  }
   for (const Algorithm& a : algorithms()) {
     if (a.collective != collective) continue;
-    if (name.empty() || a.name == name || (butterfly && (a.name == kDoubling || a.name == kHalving)))
-      found.push_back(&a);
+    names += std::string(a.name) + ", ";
+    if (a.any_root) rooted += (rooted.empty() ? "; " : ", ") + std::string(a.name) + ":ROOT";
+  }
+  names.resize(names.size() - 2);
+  return names + rooted;
+}
+
+const Algorithm* find_algorithm(Collective collective, const AlgorithmName& name) {
+  const auto found = name.name.empty() ? std::vector<const Algorithm*>{} : algorithms_named(collective, name);
+  return found.empty() ? nullptr : found.back();
+}
+
+std::vector<const Algorithm*> algorithms_named(Collective collective, const AlgorithmName& name) {
+  const auto alias =
+      std::find_if(kAliases.begin(), kAliases.end(), [&](const Alias& one) { return one.name == name.name; });
+  std::vector<const Algorithm*> found;
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective != collective || (name.root >= 0 && !a.any_root)) continue;
+    const bool meant = a.name == name.name || (alias != kAliases.end() && stands_for(*alias, a));
+    if (name.name.empty() ? a.automatic : meant) found.push_back(&a);
   }
   return found;
 }
 
-std::shared_ptr<const Schedule> schedule_for(Collective collective, std::string_view name, int rank, int size,
-                                             int root) {
-  const Algorithm* const algorithm = find_algorithm(collective, name);
-  if (!algorithm) {
-    throw Error(ErrorKind::invalid, "there is no " + std::string(name_of(collective)) + " algorithm '" +
-                                        std::string(name) + "'; known: " + known_names(collective));
-  }
+std::shared_ptr<const Schedule> schedule_for(const Algorithm& algorithm, int rank, int size, int root) {
   if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size) {
     throw Error(ErrorKind::invalid, "rank " + std::to_string(rank) + " and root " + std::to_string(root) +
                                         " must be in 0.." + std::to_string(size - 1));
   }
-  return cache().get(*algorithm, rank, size, has_root(collective) ? root : 0);
+  return cache().get(algorithm, rank, size, has_root(algorithm.collective) || algorithm.any_root ? root : 0);
+}
+
+std::shared_ptr<const Schedule> schedule_for(Collective collective, const AlgorithmName& name, int rank, int size,
+                                             int root) {
+  const Algorithm* const algorithm = find_algorithm(collective, name);
+  if (!algorithm) {
+    throw Error(ErrorKind::invalid, "there is no " + std::string(name_of(collective)) + " algorithm '" +
+                                        std::string(name.name) + "'; known: " + known_names(collective));
+  }
+  return schedule_for(*algorithm, rank, size, name.root >= 0 ? name.root : root);
 }
 
 }  // namespace ringcomm

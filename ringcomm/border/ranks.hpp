@@ -36,7 +36,7 @@ inline std::string choose(Channel& channel, Call call) {
     for (std::size_t i = 0; i < size; ++i) call.counts.push_back(split(call.count, size, i).count);
     call.even = call.count % size == 0;
   }
-  return channel.choose(call);
+  return channel.choose(call).name;
 }
 inline void kill(const std::shared_ptr<ThreadsHub>& hub, int rank) { threads_kill(*hub, rank); }
 inline int slots() { return kSlots; }

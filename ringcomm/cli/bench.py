@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ringcomm import _core
-from ringcomm.algorithms import builtin_names, registered
+from ringcomm.algorithms import registered
 from ringcomm.cli import bench_report
 from ringcomm.cli.bench_cases import PERIOD, Case, numpy_dtype
 from ringcomm.cli.bench_report import Row
@@ -86,14 +86,12 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace, size: int) -> str | None:
     """Why these options cannot run; None if they can. The same on every rank."""
-    known = (
-        builtin_names(options.collective) | {"auto"} | ({"butterfly"} if options.collective == "allreduce" else set())
-    )
-    unknown = [
-        name for name in algorithm_names(options) if name not in known and not registered(options.collective, name)
-    ]
-    if unknown:
-        return f"no algorithm {', '.join(unknown)} for {options.collective}; there are {', '.join(sorted(known))}"
+    for name in algorithm_names(options):
+        if name != "auto" and not registered(options.collective, name):
+            try:
+                _core.check_algorithm(options.collective, name, size)
+            except ValueError as error:
+                return str(error)
     if not 0 <= options.root < size:
         return f"--root {options.root} is none of {size} ranks"
     if options.repeat < 1 or options.warmup < 0:

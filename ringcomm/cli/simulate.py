@@ -140,11 +140,17 @@ def simulate(
 
 def _options(menu: _core.Menu, size: int, wanted: list[str] | None, collective: str) -> list[_core.Option]:
     every = menu.options("", size, memory=True)
-    known = [option.name for option in every]
-    unknown = [name for name in wanted or () if name not in known]
-    if unknown:
-        raise ValueError(f"no way {', '.join(unknown)} to run {collective} here; there are {', '.join(known)}")
-    return [option for option in every if wanted is None or option.name in wanted]
+    if wanted is None:
+        return every
+    chosen = {option.name for option in every if option.chosen}
+    found: list[_core.Option] = []
+    for name in wanted:
+        ways = menu.options(name, size, memory=True) or [option for option in every if option.name == name]
+        if not ways:
+            known = ", ".join(option.name for option in every)
+            raise ValueError(f"no way {name} to run {collective} here; there are {known}")
+        found += [option for option in ways if option.name == name] or ways  # of an alias: all that it stands for
+    return [option._replace(chosen=option.name in chosen) for option in found]
 
 
 def _row(collective: str, ranks: int, size: int, option: _core.Option) -> Row:

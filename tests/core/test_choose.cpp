@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.hpp"
 #include "call/choose.hpp"
 #include "check.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 
 const Network kNetwork{{2e-5, 8e-10, 1e-6, 0}, {1e-6, 2e-10, 1e-6, 0}, 1e-10, 1e-10};
 
-Terms terms(std::vector<Rule> rules = {}, Cut given = {0, 0}) { return {kNetwork, {}, given, std::move(rules)}; }
+Terms terms(std::vector<Rule> rules = {}, Cut given = {0, 0}) { return {kNetwork, {}, given, {}, std::move(rules)}; }
 
 void the_cheapest_runs() {
   for (std::size_t c = 0; c < kCollectiveNames.size(); ++c) {
@@ -24,7 +25,7 @@ void the_cheapest_runs() {
           const Choice& choice = chooser.choose(collective, "", nbytes, equal);
           const auto options = menu.options("", nbytes, equal);
           const auto chosen =
-              std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == choice.path; });
+              std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == choice.name; });
           CHECK(chosen != options.end() && chosen->cut == choice.cut);
           CHECK(chosen->chosen &&
                 std::count_if(options.begin(), options.end(), [](const Option& o) { return o.chosen; }) == 1);
@@ -34,7 +35,7 @@ void the_cheapest_runs() {
             const bool more_rounds = nbytes < (64 << 10) && other.price.rounds > chosen->price.rounds;
             CHECK(!cheaper || more_rounds || other.peers > chosen->peers);  // or it would have been taken
           }
-          CHECK(equal || choice.path != "bruck" || collective != Collective::alltoall);
+          CHECK(equal || choice.name != "bruck" || collective != Collective::alltoall);
           CHECK(&choice == &chooser.choose(collective, "", nbytes, equal));  // made once
         }
       }
@@ -62,18 +63,25 @@ void rounds_count_for_short_buffers() {
 
 void names_and_memory() {
   Chooser far(8, Memory::none, terms()), near(8, Memory::everybodys, terms()), alone(1, Memory::everybodys, terms());
-  CHECK(far.choose(Collective::allreduce, "ring", 4, true).path == "ring");
-  CHECK(far.choose(Collective::allreduce, "butterfly", 4, true).path == "butterfly_doubling");
-  CHECK(far.choose(Collective::allreduce, "butterfly", 64 << 20, true).path == "butterfly_halving");
-  CHECK(far.choose(Collective::allreduce, "my own", 64 << 20, true).path == "my own");
-  CHECK(near.choose(Collective::allreduce, "", 4, true).path == "shared");
-  CHECK(near.choose(Collective::allreduce, "ring", 4, true).path == "ring");
-  CHECK(near.choose(Collective::broadcast, "", 4, true).path == "shared");
-  CHECK(near.choose(Collective::broadcast, "chain", 4, true).path == "chain");
-  CHECK(alone.choose(Collective::allreduce, "ring", 4, true).path == "local");
+  CHECK(far.choose(Collective::allreduce, "ring", 4, true).name == "ring");
+  CHECK(far.choose(Collective::allreduce, "butterfly", 4, true).name == "butterfly_doubling");
+  CHECK(far.choose(Collective::allreduce, "butterfly", 64 << 20, true).name == "butterfly_halving");
+  CHECK(far.choose(Collective::allreduce, "my own", 64 << 20, true).name == "my own");
+  CHECK(near.choose(Collective::allreduce, "", 4, true).name == "shared");
+  CHECK(near.choose(Collective::allreduce, "ring", 4, true).name == "ring");
+  CHECK(near.choose(Collective::broadcast, "", 4, true).name == "shared");
+  CHECK(near.choose(Collective::broadcast, "chain", 4, true).name == "chain");
+  CHECK(alone.choose(Collective::allreduce, "ring", 4, true).name == "local");
+  // "shared" cannot run far away, a user's algorithm may: who runs it knows
+  CHECK(far.choose(Collective::allreduce, "shared", 4, true).path == Path::schedule &&
+        !far.choose(Collective::allreduce, "shared", 4, true).algorithm);
+  CHECK(near.choose(Collective::allreduce, "shared", 4, true).path == Path::shared);
+  const Choice& rooted = far.choose(Collective::allreduce, "tree:3", 4, true);
+  CHECK(rooted.algorithm->name == "tree" && rooted.root == 3 && rooted.name == "tree:3");
+  CHECK(!far.choose(Collective::allreduce, "tree:8", 4, true).algorithm);  // of 8 ranks
   std::set<std::string> chosen;
   for (std::size_t nbytes = 1; nbytes <= std::size_t{1} << 30; nbytes *= 2)
-    chosen.insert(far.choose(Collective::allreduce, "", nbytes, true).path);
+    chosen.insert(far.choose(Collective::allreduce, "", nbytes, true).name);
   CHECK(chosen.size() > 1);
 }
 
@@ -86,22 +94,70 @@ void rules_hold() {
       {allreduce, 7000, 7000, 8, 8, "tree", 0},   {allreduce, 7001, 7001, 9, 99, "tree", 0}};
   Chooser far(8, Memory::none, terms(rules)), near(8, Memory::everybodys, terms(rules));
   for (Chooser* chooser : {&far, &near}) {
-    CHECK(chooser->choose(allreduce, "", 1000, true).path == "tree" &&
-          chooser->choose(allreduce, "", 2000, true).path == "tree");
-    CHECK(chooser->choose(allreduce, "", 999, true).path == "ring" &&
-          chooser->choose(allreduce, "", 2001, true).path == "ring");
+    CHECK(chooser->choose(allreduce, "", 1000, true).name == "tree" &&
+          chooser->choose(allreduce, "", 2000, true).name == "tree");
+    CHECK(chooser->choose(allreduce, "", 999, true).name == "ring" &&
+          chooser->choose(allreduce, "", 2001, true).name == "ring");
     CHECK(chooser->choose(allreduce, "", 2001, true).cut.segment == 512);
-    CHECK(chooser->choose(allreduce, "circulant", 2001, true).path == "circulant");  // a call's own word goes first
-    CHECK(chooser->choose(alltoall, "", 50, true).path == "bruck");
-    CHECK(chooser->choose(alltoall, "", 50, false).path == "pairwise");  // the first that can run
+    CHECK(chooser->choose(allreduce, "circulant", 2001, true).name == "circulant");  // a call's own word goes first
+    CHECK(chooser->choose(alltoall, "", 50, true).name == "bruck");
+    CHECK(chooser->choose(alltoall, "", 50, false).name == "pairwise");  // the first that can run
   }
   CHECK(far.choose(allgather, "", 7, true).cut.segment == 4096 &&
         far.choose(allgather, "", 8, true).cut.segment != 4096);
-  CHECK(near.choose(allreduce, "", 5001, true).path == "shared" &&
-        far.choose(allreduce, "", 5001, true).path != "shared");
+  CHECK(near.choose(allreduce, "", 5001, true).name == "shared" &&
+        far.choose(allreduce, "", 5001, true).name != "shared");
   // 8 ranks
-  CHECK(far.choose(allreduce, "", 7000, true).path == "tree" && far.choose(allreduce, "", 7001, true).path != "tree");
-  CHECK(far.choose(allreduce, "", 6000, true).path == far.choose(allreduce, "", 6001, true).path);  // no memory here
+  CHECK(far.choose(allreduce, "", 7000, true).name == "tree" && far.choose(allreduce, "", 7001, true).name != "tree");
+  CHECK(far.choose(allreduce, "", 6000, true).name == far.choose(allreduce, "", 6001, true).name);  // no memory here
+}
+
+// The default is that of all-reduces, goes before rules and after a call's own word, and only where it can run.
+void a_default_goes_before_rules() {
+  using enum Collective;
+  const auto with = [](std::string name) {
+    Terms all = terms({{allreduce, 0, 5000, 0, 100, "circulant", 0}, {broadcast, 0, 5000, 0, 100, "chain", 0}});
+    all.hosts = {0, 1, 2, 0, 1, 2};
+    all.algorithm = std::move(name);
+    return all;
+  };
+  for (const Memory memory : {Memory::none, Memory::on_hosts, Memory::everybodys}) {
+    for (const char* name : {"ring", "tree:5", "butterfly", "my own"}) {
+      Chooser chooser(6, memory, with(name));
+      const std::string expected = std::string(name) == "butterfly" ? "butterfly_doubling" : name;
+      const std::string chosen = chooser.choose(allreduce, "", 100, true).name;
+      CHECK(chosen == expected || chosen == "two_level:" + expected);
+      CHECK(chooser.choose(allreduce, "round_robin", 1 << 20, true).name.ends_with("round_robin"));
+      CHECK(chooser.choose(broadcast, "", 100, true).name.ends_with("chain"));
+      CHECK(!chooser.free(allreduce));
+    }
+    Chooser two(6, memory, with("two_level:ring")), shared(6, memory, with("shared")), far(6, memory, with("tree:6"));
+    CHECK(two.choose(allreduce, "", 100, true).name == (memory == Memory::on_hosts ? "two_level:ring" : "circulant"));
+    CHECK((shared.choose(allreduce, "", 100, true).path == Path::shared) == (memory == Memory::everybodys));
+    CHECK(far.choose(allreduce, "", 100, true).name.ends_with("circulant"));
+  }
+}
+
+void names_are_checked() {
+  using enum Collective;
+  const auto why = [](Collective collective, const char* name, int size) -> std::string {
+    try {
+      check_algorithm(collective, name, size);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::invalid);
+      return error.what();
+    }
+    return "";
+  };
+  for (const char* name : {"", "shared", "ring", "butterfly", "two_level:butterfly", "tree:3", "two_level:tree:3"})
+    CHECK(why(allreduce, name, 4).empty() && why(allreduce, name, 0).empty());
+  for (const char* name : {"rign", "ring:1", "tree:", "tree:-1", "tree:x", "butterfly:0", "two_level:", "two_level:x"})
+    CHECK(why(allreduce, name, 4).find(std::string("algorithm '") + name + "'; known: butterfly,") !=
+          std::string::npos);
+  CHECK(why(allreduce, "tree:4", 4).find("not one of 4 ranks") != std::string::npos);
+  CHECK(why(allreduce, "tree:4", 0).empty());
+  CHECK(!why(alltoall, "two_level:bruck", 4).empty() && why(alltoall, "bruck", 4).empty());
+  CHECK(!why(broadcast, "butterfly", 4).empty());
 }
 
 void given_cuts_are_kept() {
@@ -144,17 +200,17 @@ void two_levels_are_on_the_menu() {
 void channels_choose_two_levels() {
   using enum Collective;
   const std::vector<Rule> rules{{broadcast, 10, 10, 0, 100, "two_level:binomial", 0}};
-  const Terms there{kNetwork, {0, 1, 2, 0, 2, 2}, {0, 0}, rules};  // neighbours are on other hosts
+  const Terms there{kNetwork, {0, 1, 2, 0, 2, 2}, {0, 0}, {}, rules};  // neighbours are on other hosts
   Chooser chooser(6, Memory::on_hosts, there), none(6, Memory::none, there);
   for (const Collective collective : {allreduce, reduce, broadcast, allgather, reducescatter}) {
-    CHECK(chooser.choose(collective, "", 16 << 20, true).path.starts_with("two_level:"));
-    CHECK(!none.choose(collective, "", 16 << 20, true).path.starts_with("two_level:"));
+    CHECK(chooser.choose(collective, "", 16 << 20, true).name.starts_with("two_level:"));
+    CHECK(!none.choose(collective, "", 16 << 20, true).name.starts_with("two_level:"));
   }
-  CHECK(chooser.choose(broadcast, "two_level:chain", 16 << 20, true).path == "two_level:chain");
-  CHECK(chooser.choose(broadcast, "", 10, true).path == "two_level:binomial");
-  CHECK(!none.choose(broadcast, "", 10, true).path.starts_with("two_level:"));
+  CHECK(chooser.choose(broadcast, "two_level:chain", 16 << 20, true).name == "two_level:chain");
+  CHECK(chooser.choose(broadcast, "", 10, true).name == "two_level:binomial");
+  CHECK(!none.choose(broadcast, "", 10, true).name.starts_with("two_level:"));
   // whole vectors
-  CHECK(chooser.choose(allreduce, "butterfly_doubling", 16 << 20, true, true).path == "butterfly_doubling");
+  CHECK(chooser.choose(allreduce, "butterfly_doubling", 16 << 20, true, true).name == "butterfly_doubling");
 }
 
 }  // namespace
@@ -164,6 +220,8 @@ int main() {
   rounds_count_for_short_buffers();
   names_and_memory();
   rules_hold();
+  a_default_goes_before_rules();
+  names_are_checked();
   given_cuts_are_kept();
   two_levels_are_on_the_menu();
   channels_choose_two_levels();

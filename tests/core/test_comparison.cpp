@@ -65,8 +65,8 @@ void rides(RankContext& context, DType dtype, std::optional<DType> wire = {}) {
         Call again = call;
         again.output = named.data();
         again.algorithm = algorithm_names(collective).front();
-        CHECK(count > 5 || context.channel.choose(call) == kGathered);
-        CHECK(context.channel.choose(again) != kGathered);
+        CHECK(count > 5 || context.channel.choose(call).path == Path::gathered);
+        CHECK(context.channel.choose(again).path != Path::gathered);
         context.channel.run(call, nullptr);
         context.channel.run(again, nullptr);
         const bool has = collective != reduce || context.rank == call.root;

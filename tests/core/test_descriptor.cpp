@@ -70,11 +70,12 @@ static void what_is_compared() {
         {&kScale, reduces(c)}, {&kCount, data && c != C::allgather && c != C::alltoall},
         {&kShape, data},       {&kName, true}};
     for (const auto& [change, differs] : expected) CHECK(told(c, *change).empty() == !differs);
-    // Where the call runs and which one it is are not compared.
-    CHECK(told(c, [](Descriptor& d) {
-            d.sequence = 9;
-            d.offset = 4096;
-          }).empty());
+    // The longest name of an algorithm is compared to its end.
+    const std::string longest = "two_level:butterfly_doubling";
+    const auto ends_in = [&](const std::string& end) {
+      return [=](Descriptor& d) { put(d.algorithm, longest + end); };
+    };
+    CHECK(has(told(c, ends_in("")), longest) && has(told(c, ends_in(":16384")), longest + ":16384"));
   }
 }
 

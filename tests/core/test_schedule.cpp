@@ -26,8 +26,9 @@ void every_built_in_is_proved() {
   for (const Algorithm& algorithm : algorithms()) {
     for (int p = 1; p <= 64; ++p) {
       std::set<int> roots{0};
-      if (rooted(algorithm.collective)) roots = {0, 1 % p, p / 2, p - 1};
-      if (rooted(algorithm.collective) && p <= 9) {
+      const bool any_root = rooted(algorithm.collective) || algorithm.any_root;
+      if (any_root) roots = {0, 1 % p, p / 2, p - 1};
+      if (any_root && p <= 9) {
         for (int root = 0; root < p; ++root) roots.insert(root);
       }
       for (const int root : roots) {
@@ -190,7 +191,8 @@ void registry_finds_and_keeps() {
   for (std::size_t c = 0; c < kCollectiveNames.size(); ++c) CHECK(!algorithm_names(static_cast<Collective>(c)).empty());
 
   const auto ring = schedule_for(Collective::allreduce, "ring", 1, 4);
-  CHECK(ring == schedule_for(Collective::allreduce, "ring", 1, 4, 3));  // all-reduce has no root
+  CHECK(ring == schedule_for(Collective::allreduce, "ring", 1, 4, 3));  // it has no root
+  CHECK(schedule_for(Collective::allreduce, "tree:3", 1, 4)->root == 3);
   CHECK(schedule_for(Collective::broadcast, "binomial", 1, 4, 3)->root == 3);
   for (const auto& [name, rank, size, root] :
        {std::tuple{"nonsense", 0, 4, 0}, {"ring", 4, 4, 0}, {"ring", -1, 4, 0}, {"ring", 0, 0, 0}, {"ring", 0, 4, 4}}) {

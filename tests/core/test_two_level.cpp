@@ -82,7 +82,7 @@ static void chosen(const std::vector<int>& host_of) {
     Call call;
     call.dtype = DType::float32;
     call.count = 1 << 20;
-    CHECK(context.channel.choose(call).starts_with("two_level:"));
+    CHECK(context.channel.choose(call).name.starts_with("two_level:"));
     std::vector<float> data(call.count, 1);
     call.input = call.output = data.data();
     context.channel.run(call, nullptr);

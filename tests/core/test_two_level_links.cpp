@@ -117,7 +117,7 @@ void refusals() {
       CHECK(result == 4);
       call.op = Op::adasum;  // whole vectors: on one level
       call.algorithm = "";
-      CHECK(!context.channel.choose(call).starts_with(kTwoLevel));
+      CHECK(!context.channel.choose(call).name.starts_with(kTwoLevel));
     }
   });
 }

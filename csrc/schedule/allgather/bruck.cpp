@@ -5,7 +5,6 @@
 //
 // Cost, L = ceil(log2 p), f = (p-1)/p:  Lα + fSβ for any p: optimal in both, but its long distances share links.
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8(11), 1997.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

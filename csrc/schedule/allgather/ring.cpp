@@ -4,7 +4,6 @@
 //
 // Cost, f = (p-1)/p:  (p-1)α + fSβ: bandwidth-optimal, neighbours only.
 // Source: MPICH's all-gather for long messages (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -10,7 +10,6 @@
 // Source: the first algorithm of every lecture on all-reduce; nothing shorter in depth exists.
 //
 // Every rank makes the same sum in rank order, so all hold equal bits: the ranks below it go to a scratch block first.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -11,7 +11,6 @@
 // Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH",
 //         IJHPCA 19(1), 2005;
 //         Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -7,7 +7,6 @@
 // Cost, L = ceil(log2 p), f = (p-1)/p:  2Lα + 2fSβ + fSγ, depth 2L.
 // Source: Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv:2410.14234; the second half is
 //         Bruck et al., IEEE TPDS 8(11), 1997.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

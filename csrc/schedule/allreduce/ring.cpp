@@ -7,7 +7,6 @@
 // Cost, f = (p-1)/p:  2(p-1)α + 2fSβ + fSγ, depth 2(p-1); every link carries 2fS bytes, the least there is.
 // Symmetry: rotation.
 // Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

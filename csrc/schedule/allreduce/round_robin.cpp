@@ -9,7 +9,6 @@
 //
 // Cost, f = (p-1)/p:  2(p-1)α + 2fSβ + fSγ, depth 2 as all sends of a round are posted together.
 // Source: Zhao and Canny, "Sparse allreduce: efficient scalable communication for power-law data", arXiv:1312.3020.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -9,7 +9,6 @@
 // All blocks must be of one size. Symmetry: rotation.
 // Cost, L = ceil(log2 p):  Lα + (L/2)Sβ for powers of two: latency-optimal.
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8(11), 1997.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -4,7 +4,6 @@
 //
 // Cost, f = (p-1)/p:  (p-1)α + fSβ, depth 1: nobody waits for a slow peer before serving others. Symmetry: rotation.
 // Source: the spread-out algorithm of MPICH's all-to-all for medium messages (IJHPCA 19(1), 2005).
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

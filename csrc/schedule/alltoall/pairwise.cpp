@@ -4,7 +4,6 @@
 //
 // Cost, f = (p-1)/p:  (p-1)α + fSβ: every byte travels once, no rank is the target of two. Symmetry: rotation.
 // Source: MPICH's all-to-all for long messages (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

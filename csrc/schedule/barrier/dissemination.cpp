@@ -5,7 +5,6 @@
 // Cost, L = ceil(log2 p):  Lα for any p: latency-optimal. Symmetry: rotation.
 // Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel Programming 17(1),
 // 1988.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

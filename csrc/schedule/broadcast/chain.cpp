@@ -4,7 +4,6 @@
 //
 // Cost with m blocks:  (p-2+m)(α + Sβ/m), m = 4p: each rank sends S bytes once, S(1 + 1/4)β for many ranks.
 // Source: the pipelined broadcast of the lectures; segments in flight lengthen the pipeline further.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -6,7 +6,6 @@
 //
 // Cost, L = ceil(log2 p), f = (p-1)/p:  (L+p-1)α + 2fSβ: bandwidth-optimal within a factor 2, in few rounds.
 // Source: van de Geijn's broadcast, MPICH's for long messages (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -5,7 +5,6 @@
 //
 // Cost, L = ceil(log2 p):  Lα + LSβ + LSγ, depth L: latency-optimal.
 // Source: MPICH's reduce for short messages (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -8,7 +8,6 @@
 // Source: the ring of Patarasuk and Yuan (JPDC 69(2), 2009) in place of the halving of Rabenseifner's reduce (ICCS
 // 2004),
 //         which folds when p is no power of two.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

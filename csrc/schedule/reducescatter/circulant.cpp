@@ -5,7 +5,6 @@
 // Symmetry: rotation.
 // Cost, L = ceil(log2 p), f = (p-1)/p:  Lα + fSβ + fSγ: optimal in all three.
 // Source: Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv:2410.14234.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -5,7 +5,6 @@
 // Symmetry: rotation.
 // Cost, f = (p-1)/p:  (p-1)α + fSβ + fSγ: bandwidth-optimal, neighbours only.
 // Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009.
-#include "schedule/built_in.hpp"
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -1,0 +1,35 @@
+// Algorithms that users wrote: schedules that have been proved, and agreed between the ranks that run them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "schedule/schedule.hpp"
+
+namespace ringcomm {
+
+// This process's part of them, in groups of any size. Any thread.
+class OwnAlgorithms {
+ public:
+  void add(const std::string& name, std::shared_ptr<const Schedule> schedule) {  // in place of an earlier one
+    const std::lock_guard lock(mutex_);
+    Key key{schedule->collective, schedule->rank, schedule->size, name};
+    schedules_[std::move(key)] = std::move(schedule);
+  }
+  std::shared_ptr<const Schedule> find(Collective collective, int rank, int size, const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = schedules_.find({collective, rank, size, name});
+    return found == schedules_.end() ? nullptr : found->second;
+  }
+
+ private:
+  using Key = std::tuple<Collective, int, int, std::string>;
+  mutable std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const Schedule>> schedules_;
+};
+
+}  // namespace ringcomm

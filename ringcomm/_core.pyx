@@ -3,6 +3,7 @@
 from collections import namedtuple
 from libc.stdint cimport int64_t, uint8_t, uint64_t, uintptr_t
 from libcpp cimport bool as cbool
+from libcpp.map cimport map
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
 from libcpp.string cimport string
 from libcpp.utility cimport move

@@ -2,8 +2,10 @@
 # handler is left it takes the number out, destroys the exception, and only then runs atexit's functions. So its destructor
 # is told: an exception that the main thread destroys while no Python code runs is that one.
 cdef extern from "border/exits.hpp":
-    int ringcomm_exit_status
+    int ringcomm_exit_status, ringcomm_last_status
     void ringcomm_watch_exit(unsigned long main_thread)
+    void ringcomm_end()
+    int Py_AtExit(void (*function)())
 
 
 def watch_exit(main_thread):
@@ -12,6 +14,12 @@ def watch_exit(main_thread):
 
 def exit_status():
     return ringcomm_exit_status
+
+
+def end_without_mpi(int status):
+    global ringcomm_last_status
+    ringcomm_last_status = status
+    Py_AtExit(ringcomm_end)
 
 
 cdef bint in_child = False  # of a fork: it waits for nothing

@@ -54,6 +54,8 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         void close() except +translate
     cdef cppclass CEngine "ringcomm::Engine":
         CEngine(shared_ptr[CWorker], shared_ptr[CTransport], CEngineConfig) except +translate
+        void watch(shared_ptr[CProcesses], map[int, int]) except +translate
+        vector[int] lost()
         int add_set(vector[int], shared_ptr[CNode], int) except +translate
         void remove_set(int) except +translate
         shared_ptr[COperation] submit(int, CNamed) except +translate
@@ -170,6 +172,11 @@ cdef class Engine:
         c.channel = channel_config(config.channel)
         self.worker = worker.it
         self.it = make_shared[CEngine](worker.it, transport.it, c)
+
+    def watch(self, Processes processes not None, rank_of):
+        self.it.get().watch(processes.it, rank_of)
+
+    def lost(self): return list(self.it.get().lost())
 
     def add_set(self, ranks, node, int slot):
         return self.it.get().add_set(ranks, node_of(node), slot)

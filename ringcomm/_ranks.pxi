@@ -45,6 +45,15 @@ cdef extern from "call/own_algorithms.hpp" namespace "ringcomm" nogil:
     cdef cppclass COwnAlgorithms "ringcomm::OwnAlgorithms":
         void add(const string&, shared_ptr[const CSchedule]) except +translate
 
+cdef extern from "node/processes.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CProcesses "ringcomm::Processes":
+        void watch(int pid) except +translate
+        vector[int] dead() except +translate
+
+cdef extern from "call/comparison.hpp" namespace "ringcomm" nogil:
+    void c_make_board "ringcomm::make_board"(CNode&, int slot) except +translate
+
+
 cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
     cdef cppclass CRule "ringcomm::Rule":
         Collective collective
@@ -141,6 +150,18 @@ cdef class Transport:
     def size(self): return self.it.get().size()
 
 
+cdef class Processes:
+    cdef shared_ptr[CProcesses] it
+
+    def __init__(self):
+        self.it = make_shared[CProcesses]()
+
+    def watch(self, int pid):
+        self.it.get().watch(pid)
+
+    def dead(self): return set(self.it.get().dead())
+
+
 cdef class Node:
     cdef shared_ptr[CNode] it
 
@@ -167,6 +188,9 @@ cdef class Node:
     def rank(self): return self.it.get().rank()
     @property
     def size(self): return self.it.get().size()
+
+    def make_board(self, int slot):
+        c_make_board(self.it.get()[0], slot)
 
     def watch(self, pidfds):
         self.it.get().watch(pidfds)

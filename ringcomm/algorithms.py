@@ -176,6 +176,12 @@ def is_builtin(collective: str, name: str) -> bool:
     return True
 
 
+def require_known(collective: str, name: str) -> None:
+    """ValueError unless it is built in or registered."""
+    if registered(collective, name) is None:
+        _core.check_algorithm(collective, name)
+
+
 class OwnAlgorithms:
     """The registered algorithms that a communicator's calls, and named operations beside them, may run: proved for
     their number of ranks, and the same on all of them."""

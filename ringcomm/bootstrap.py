@@ -42,6 +42,7 @@ class Topology:
     size: int
     hosts: tuple[tuple[int, ...], ...]
     host_names: tuple[str, ...]
+    pids: tuple[int, ...] = ()  # of each rank's process; empty: ranks are threads
 
     @classmethod
     def single_host(cls, rank: int, size: int, name: str) -> Topology:
@@ -85,13 +86,12 @@ class Topology:
 
 def discover(comm: Any) -> Topology:
     """The topology of an mpi4py communicator, by one allgather. Collective."""
-    keys = comm.allgather(host_key())
+    processes = comm.allgather((host_key(), os.getpid()))
     places: dict[tuple[str, ...], list[int]] = {}
-    for rank, key in enumerate(keys):
+    for rank, (key, _) in enumerate(processes):
         places.setdefault(key, []).append(rank)
-    return Topology(
-        comm.Get_rank(), len(keys), tuple(tuple(ranks) for ranks in places.values()), tuple(key[0] for key in places)
-    )
+    hosts, names = tuple(tuple(ranks) for ranks in places.values()), tuple(key[0] for key in places)
+    return Topology(comm.Get_rank(), len(processes), hosts, names, tuple(pid for _, pid in processes))
 
 
 @dataclass

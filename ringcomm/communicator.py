@@ -74,7 +74,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
             return None, "one rank shares with nobody"
         if self.config.shared_memory == "off":
             return None, "switched off"
-        node, why = self._link.share_memory()
+        node, why = self._link.share_memory(compared=(ORDERED_SLOT, QUEUED_SLOT))
         if node is None and self.config.shared_memory == "on":
             raise RingcommError(f"shared memory is required (shared_memory=on) but cannot be had: {why}")
         return node, why

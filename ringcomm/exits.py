@@ -24,9 +24,9 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from ringcomm import _core, deaths, process, timeline
+from ringcomm import _core, deaths, mpi_library, process, timeline
 from ringcomm.errors import RingcommError
-from ringcomm.links import await_ends, live_workers
+from ringcomm.links import any_lost, await_ends, live_workers
 
 INTERRUPTED = 130  # what shells report for Ctrl-C
 
@@ -167,6 +167,9 @@ def _at_exit() -> None:
         worker.stop()
     # Not in MPI_Finalize: if others abort while a rank is in there, Open MPI's launcher may crash or hang.
     await_ends()
+    if any_lost():  # MPI_Finalize would wait for the dead
+        mpi_library.keep_unfinalized()
+        _core.end_without_mpi(status or hasattr(sys, "last_value"))
 
 
 # ---- fork ------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ringcomm.errors import PeerLostError
 
 _workers: dict[bool, _core.Worker] = {}
 _workers_lock = threading.Lock()
+processes = _core.Processes()  # of ranks of this host, watched
 
 
 def worker(threaded: bool) -> _core.Worker:
@@ -42,15 +43,19 @@ class Link(abc.ABC):
     queued: _core.Transport
     tags: int
     worker: _core.Worker
+    rank_of: dict[int, int]  # by process number: the other ranks of this host that are processes
 
     @abc.abstractmethod
     def exchange(self, item: Any) -> list[Any]:
         """Every rank's item, by rank. Collective."""
 
     @abc.abstractmethod
-    def share_memory(self, ranks: Sequence[int] | None = None) -> tuple[_core.Node | None, str]:
+    def share_memory(
+        self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
+    ) -> tuple[_core.Node | None, str]:
         """Arenas of those of `ranks` (None: all) that are on this host, mapped; or None and why not, the same on each
-        of them. Collective over all ranks."""
+        of them. `compared`: slots in which ranks of several hosts will compare their calls. Collective over all
+        ranks."""
 
     @abc.abstractmethod
     def another_transport(self) -> _core.Transport:
@@ -65,19 +70,19 @@ class Link(abc.ABC):
         """Gives everything back. Collective; nothing is under way."""
 
 
-def _map_arenas(comm: Any, topology: bootstrap.Topology) -> tuple[_core.Node | None, str]:
+def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] = ()) -> tuple[_core.Node | None, str]:
     """Every rank makes an arena, gives it to the others of its host and maps theirs; all succeed, or none uses any.
     Collective."""
-    if len(topology.hosts) > 1:
-        return _map_arenas_of_hosts(comm, topology)
     shared = bootstrap.share_arenas(comm, topology)
     node, why = None, shared if isinstance(shared, str) else ""
     if not isinstance(shared, str):
         try:
             node = _core.Node(comm.Get_rank(), shared.fds)
             node.watch(shared.pidfds)
+            for slot in boards:
+                node.make_board(slot)
         except (ValueError, OSError) as error:
-            why = str(error)
+            node, why = None, str(error)
         finally:
             for fd in (*shared.fds, *shared.pidfds):
                 if fd >= 0:
@@ -86,12 +91,16 @@ def _map_arenas(comm: Any, topology: bootstrap.Topology) -> tuple[_core.Node | N
     return (None, reasons[0]) if reasons else (node, "")
 
 
-def _map_arenas_of_hosts(comm: Any, topology: bootstrap.Topology) -> tuple[_core.Node | None, str]:
+def _map_arenas_of_hosts(
+    comm: Any, topology: bootstrap.Topology, compared: Sequence[int]
+) -> tuple[_core.Node | None, str]:
+    if len(topology.hosts) == 1:
+        return _map_arenas(comm, topology)
     if all(len(ranks) == 1 for ranks in topology.hosts):
         return None, f"each of the {topology.size} ranks is on a host of its own"
     here = comm.Split(topology.hosts.index(topology.host), comm.Get_rank())
     try:
-        node, why = _map_arenas(here, bootstrap.discover(here))
+        node, why = _map_arenas(here, bootstrap.discover(here), compared)
     finally:
         here.Free()
     reasons = [reason for reason in comm.allgather(why) if reason]
@@ -106,6 +115,7 @@ class MpiLink(Link):
         mpi = mpi_library.load()
         if comm.Is_inter():
             raise ValueError("ringcomm needs an intracommunicator")
+        require_alive(comm)
         self._mpi = mpi
         self._comms = [comm] if owned else []
         self._ending: Any = None  # MPI's request, once this process ends
@@ -116,6 +126,10 @@ class MpiLink(Link):
         self.rank, self.size = first.Get_rank(), first.Get_size()
         self.tags = min(mpi_library.describe(first)["tag_limit"], 1 << 15)
         self.topology = bootstrap.discover(first)
+        self.rank_of = {self.topology.pids[rank]: rank for rank in self.topology.host if rank != self.rank}
+        for pid in self.rank_of:
+            processes.watch(pid)
+        self.reported: set[int] = set()  # ranks that a fatal error named
         self.worker = worker(threads and mpi.Query_thread() >= mpi.THREAD_MULTIPLE)
         _open.append(self)
 
@@ -131,15 +145,17 @@ class MpiLink(Link):
     def another_transport(self) -> _core.Transport:
         return self._duplicate(self._control)[0]
 
-    def share_memory(self, ranks: Sequence[int] | None = None) -> tuple[_core.Node | None, str]:
+    def share_memory(
+        self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
+    ) -> tuple[_core.Node | None, str]:
         if ranks is None or len(ranks) == self.size:
-            return _map_arenas(self._control, self.topology)
+            return _map_arenas_of_hosts(self._control, self.topology, compared)
         # Split and not Create_group, which Open MPI may leave waiting for processes outside the group.
         comm = self._control.Split(0 if self.rank in ranks else self._mpi.UNDEFINED, self.rank)
         if comm == self._mpi.COMM_NULL:
             return None, "this rank is not in the group"
         try:
-            return _map_arenas(comm, bootstrap.discover(comm))
+            return _map_arenas_of_hosts(comm, bootstrap.discover(comm), compared)
         finally:
             comm.Free()
 
@@ -181,10 +197,20 @@ class MpiLink(Link):
         self._control.Barrier()
         self.free()
 
+    def lost(self) -> list[int]:
+        """Ranks whose processes are known to have ended without MPI's leave: no collective call comes to an end."""
+        return sorted(self.reported.union(self.rank_of[pid] for pid in processes.dead() & self.rank_of.keys()))
+
+    def lost_of(self, group: Any) -> list[int]:
+        """The same, as ranks of another group."""
+        lost = self.lost()
+        found = self._control.Get_group().Translate_ranks(lost, group) if lost else []
+        return [rank for rank in found if rank >= 0]
+
     def others_ended(self) -> bool:
-        """Whether every rank has asked this, and so uses the link no more. Collective, but waits for nobody: ask again
-        until it is so."""
-        if self._mpi.Is_finalized():
+        """Whether every rank has asked this, and so uses the link no more, or will never ask. Collective, but waits for
+        nobody: ask again until it is so."""
+        if self._mpi.Is_finalized() or self.lost():
             return True
         try:
             self._ending = self._ending or self._control.Ibarrier()
@@ -194,6 +220,23 @@ class MpiLink(Link):
 
 
 _open: list[MpiLink] = []  # not freed
+
+
+def require_alive(comm: Any, ranks: Sequence[int] | None = None) -> None:
+    """Raises PeerLostError if one of `ranks` (None: all) of an mpi4py communicator is known to be lost."""
+    group = comm.Get_group()
+    lost = {rank for link in _open for rank in link.lost_of(group) if ranks is None or rank in ranks}
+    group.Free()
+    if lost:
+        raise PeerLostError(
+            f"ranks {sorted(lost)} have died, and MPI has no others in their place: start the job again, or make a "
+            "communicator of the ranks that live",
+            tuple(sorted(lost)),
+        )
+
+
+def any_lost() -> bool:
+    return any(link.lost() for link in _open)
 
 
 def await_ends() -> None:
@@ -255,6 +298,7 @@ class ThreadsLink(Link):
         self.world, self.rank, self.size = world, rank, world.size
         self.topology = bootstrap.Topology.single_host(rank, world.size, socket.gethostname())
         self.tags = 1 << 15
+        self.rank_of = {}
         self._transports = 0
         self.ordered, self.queued = self.another_transport(), self.another_transport()
         self.worker = worker(True)
@@ -266,7 +310,9 @@ class ThreadsLink(Link):
         self._transports += 1
         return _core.Transport.threads(self.world.hub(self._transports - 1), self.rank)
 
-    def share_memory(self, ranks: Sequence[int] | None = None) -> tuple[_core.Node | None, str]:
+    def share_memory(
+        self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
+    ) -> tuple[_core.Node | None, str]:
         if ranks is not None and len(ranks) < self.size:
             return None, "ranks are threads, and only some of them take part"
         return self.world.node(self.rank), ""

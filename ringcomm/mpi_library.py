@@ -64,6 +64,11 @@ def initialized() -> ModuleType:
     return mpi
 
 
+def keep_unfinalized() -> None:
+    """Not finalized by us at the end of the process."""
+    atexit.unregister(_finalize)
+
+
 def _finalize(mpi: ModuleType) -> None:
     if mpi.Is_initialized() and not mpi.Is_finalized():
         mpi.Finalize()

@@ -14,7 +14,7 @@ from ringcomm import config as configuration
 from ringcomm.agreement import agree_on_sets, exchange_sets, require_equal
 from ringcomm.communicator import Communicator
 from ringcomm.errors import NotInitializedError
-from ringcomm.links import Link, MpiLink, ThreadsLink, ThreadsWorld
+from ringcomm.links import Link, MpiLink, ThreadsLink, ThreadsWorld, processes, require_alive
 from ringcomm.mpi_library import initialized
 from ringcomm.process_sets import ProcessSet, as_ranks, global_process_set
 
@@ -37,6 +37,7 @@ class Session:
         self.own = self.comm.own
         engine_config = self.config.engine(link.topology.places, self.own.table)
         self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
+        self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []
         everybody = list(range(self.size))
         set_id = self.engine.add_set(everybody, self.comm._node, ENGINE_SLOT)
@@ -117,6 +118,7 @@ class Session:
         exits.unwatch(self)
         exits.unwatch(self.comm)
         if isinstance(self.link, MpiLink):
+            self.link.reported.update(self.engine.lost())
             _ended.append(self.link)
 
     def _leave(self, why: str) -> None:
@@ -156,6 +158,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
 
     Raises:
         ringcomm.RingcommError: ranks run different versions.
+        ringcomm.PeerLostError: one of them died under an earlier runtime.
         ValueError: an option, a rank or a process set makes no sense.
     """
     global _session
@@ -198,6 +201,7 @@ def _link(comm: Any, threads: bool) -> Link:
         return MpiLink(world, threads=threads)
     if world.Get_rank() not in ranks:
         raise ValueError(f"rank {world.Get_rank()} is not among the ranks given to init(): {ranks}")
+    require_alive(world, ranks)
     group = world.Get_group().Incl(ranks)
     try:
         return MpiLink(world.Create_group(group), owned=True, threads=threads)
@@ -206,9 +210,12 @@ def _link(comm: Any, threads: bool) -> Link:
 
 
 def _free_ended() -> None:
-    """Every rank has left the earlier sessions by now, so nobody uses their communicators."""
+    """Every rank has left the earlier sessions by now, so nobody uses their communicators. Where a rank is lost these
+    are abandoned as they are, for to free them is collective."""
     while _ended:
-        _ended.pop().drain_and_free()
+        link = _ended.pop()
+        if not link.lost():
+            link.drain_and_free()
 
 
 def shutdown() -> None:

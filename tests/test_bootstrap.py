@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import mpi_case
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,7 +146,7 @@ def share_and_look(comm: Any, make_arena: Callable[[], int] = memory_file) -> An
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=24))
 def test_topology_of_any_placement(places: list[int]) -> None:
     keys = [(f"host{place}", "boot") for place in places]
-    views = [bootstrap.discover(FixedComm(rank, keys)) for rank in range(len(keys))]
+    views = [bootstrap.discover(FixedComm(rank, [(key, 1) for key in keys])) for rank in range(len(keys))]
     for rank, view in enumerate(views):
         assert (view.rank, view.size, view.hosts) == (rank, len(keys), views[0].hosts)
         assert [r for r in range(len(keys)) if keys[r] == keys[rank]] == list(view.host)
@@ -299,7 +300,31 @@ def over_mpi() -> None:
     half = comm.Split(comm.rank % 2, -comm.rank)
     part = bootstrap.share_arenas(half, bootstrap.discover(half), memory_file)
     assert isinstance(part, bootstrap.Arenas) and len(part.fds) == half.size
+    if comm.size == 3:
+        one_rank_is_refused_a_board(comm)
     mpi_case.say("seen", *seen)
+
+
+def one_rank_is_refused_a_board(comm: Any) -> None:
+    """Two hosts; on one rank there is no memory left once the arenas are mapped: no rank shares any."""
+    import ringcomm
+    from ringcomm import _core
+
+    class Refusing(_core.Node):
+        def make_board(self, slot: int) -> None:
+            raise ValueError("no memory for you")
+
+    of_one_host, node = bootstrap.host_key, _core.Node
+    try:
+        bootstrap.host_key = lambda: (f"host{comm.rank // 2}",)
+        if comm.rank == 1:
+            _core.Node = Refusing
+        world = ringcomm.Communicator(comm)
+    finally:
+        bootstrap.host_key, _core.Node = of_one_host, node
+    assert not world.shared_memory and "no memory for you" in world.shared_memory_reason
+    assert world.allreduce(np.ones(5))[0] == comm.size
+    world.close()
 
 
 @pytest.mark.mpi

@@ -355,3 +355,39 @@ def many_communicators(turns):
 @pytest.mark.parametrize("size", [1, 3])
 def test_communicators_leave_nothing(size):
     mpi_case.run(size, many_communicators, 10)
+
+
+# ---- a death that the launcher does not see --------------------------------------------------------------------------
+def unseen(folder):
+    """The process that the launcher knows outlives the rank, so that nobody ends the job."""
+    if rank := os.fork():
+        status = os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1])
+        Path(folder, str(rank)).touch()
+        while len(os.listdir(folder)) < 3:  # or the launcher ends the others
+            time.sleep(0.01)
+        os._exit(0 if status == -signal.SIGKILL else status % 256)
+    ringcomm.init()
+    ringcomm.allreduce(np.ones(3), name="start")
+    if ringcomm.rank() == BAD:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(2):  # it is fatal: later operations fail too
+        try:
+            agreeing()
+        except ringcomm.PeerLostError as error:
+            mpi_case.say("lost", error.ranks)
+    ringcomm.shutdown()
+    for ranks in (None, [0, 1, 2]):
+        try:
+            ringcomm.init(ranks)
+        except ringcomm.PeerLostError as error:
+            mpi_case.say("init", error.ranks)
+
+
+@pytest.mark.parametrize("memory", ["on", "off"])
+def test_a_death_that_the_launcher_does_not_see(memory, tmp_path):
+    result = mpi_case.start(
+        3, unseen, str(tmp_path), limit=STARTING + LIMIT, variables={"RINGCOMM_SHARED_MEMORY": memory}
+    )
+    assert not result.left_behind, result.left_behind
+    assert len(result.lines("lost (1,)")) == 4, result.text
+    assert len(result.lines("init (1,)")) == 4, result.text

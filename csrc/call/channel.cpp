@@ -111,7 +111,7 @@ Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, i
   if (epochs_ && !on_one_host()) hosts_ = Hosts(terms_of(config_, peers_).hosts, me_);
   if (compares_by_hosts()) {
     riding_ = riding_by_hosts(terms_of(config_, peers_), hosts_);
-    make_board(*epochs_);
+    if (config_.check) make_board(*node_, slot);
     for (const int rank : hosts_.lane(0)) speakers_.push_back(peers_[static_cast<std::size_t>(rank)]);
   }
   if (size() > 1) listen();

@@ -211,9 +211,9 @@ std::unique_ptr<Comparison> make_host_comparison(Epochs& epochs, const Hosts& ho
   return std::make_unique<HostComparison>(epochs, hosts, transport, speakers, tag, most);
 }
 
-void make_board(Epochs& epochs) {
-  Mailbox& mine = epochs.mine();
-  if (mine.board == kPrivate) mine.board = epochs.node().allocate(2 * kPlace);
+void make_board(Node& node, int slot) {
+  Mailbox& mine = node.mailbox(node.rank(), slot);
+  if (mine.board == kPrivate) mine.board = node.allocate(2 * kPlace);
 }
 
 std::size_t longest_reduced(std::size_t pieces) {

@@ -40,8 +40,9 @@ std::unique_ptr<Comparison> make_flat_comparison(Transport& transport, std::span
 std::unique_ptr<Comparison> make_host_comparison(Epochs& epochs, const Hosts& hosts, Transport& transport,
                                                  std::span<const int> speakers, int tag, Riding most);
 
-// Memory for that in this rank's arena, kept by the slot. Before the ranks of the host meet. Throws Error(invalid).
-void make_board(Epochs& epochs);
+// Memory for that in this rank's arena, kept by the slot, unless the slot has it already. Before the ranks of the host
+// meet. Throws Error(invalid), on this rank alone: who makes several ranks' channels reserves it before, and agrees.
+void make_board(Node& node, int slot);
 // What there is room for: of collectives that compute, from so many ranks or hosts; and on boards.
 std::size_t longest_reduced(std::size_t pieces);
 Riding most_on_boards(const Hosts& hosts);

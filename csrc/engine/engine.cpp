@@ -207,6 +207,17 @@ Engine::~Engine() {
   state_->close();
 }
 
+void Engine::watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
+  const std::lock_guard lock(state_->context.mutex);
+  state_->processes = std::move(processes);
+  state_->rank_of = std::move(rank_of);
+}
+
+std::vector<int> Engine::lost() const {
+  const std::lock_guard lock(state_->context.mutex);
+  return state_->lost;
+}
+
 int Engine::add_set(std::vector<int> ranks, std::shared_ptr<Node> node, int slot) {
   return state_->add_set(std::move(ranks), std::move(node), slot);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "engine/operation.hpp"
 #include "engine/request.hpp"
 #include "engine/worker.hpp"
+#include "node/processes.hpp"
 
 namespace ringcomm {
 
@@ -26,6 +28,12 @@ class Engine {
   ~Engine();  // what is in flight fails with Error(shut_down); says no goodbye, that is leave()'s
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+
+  // Ranks of this host are these processes, by number: if one has ended and had not left before, everything fails with
+  // Error(peer_lost), whatever it waits for. Before anything is submitted.
+  void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of);
+  // Whom a fatal error named.
+  std::vector<int> lost() const;
 
   // Process sets: set 0 is everybody. Collective in the sense that all ranks add the same sets in the same order.
   // `slot`: of the node, for nothing else. Throws Error(invalid) for ranks that are none, and when message tags run

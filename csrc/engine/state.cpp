@@ -4,11 +4,18 @@
 #include <variant>
 
 #include "base/clock.hpp"
+#include "base/rank_text.hpp"
 
 namespace ringcomm {
 
 namespace {
-constexpr std::int64_t kStallCheckEvery = 50'000'000;  // ns
+constexpr std::int64_t kLookEvery = 50'000'000;  // ns
+
+// Its channels only run what has been agreed.
+EngineConfig without_comparison(EngineConfig config) {
+  config.channel.check = false;
+  return config;
+}
 
 template <class... F>
 struct Overloaded : F... {
@@ -17,7 +24,7 @@ struct Overloaded : F... {
 }  // namespace
 
 Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config)
-    : worker(std::move(the_worker)), context(std::move(transport), std::move(config)) {}
+    : worker(std::move(the_worker)), context(std::move(transport), without_comparison(std::move(config))) {}
 
 bool Engine::State::moving_data() {
   return std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->moving(); });
@@ -42,8 +49,9 @@ Progress Engine::State::give_turn() {
   context.control.flush();  // before the work, so that peers can begin theirs
   bool moved_data = false;
   for (const auto& [id, set] : live_) moved_data |= set->execute();
-  if (const std::int64_t now = now_ns(); now - stall_checked_ns_ >= kStallCheckEvery) {
-    stall_checked_ns_ = now;
+  if (const std::int64_t now = now_ns(); now - looked_ns_ >= kLookEvery) {
+    looked_ns_ = now;
+    look_for_dead();
     for (const auto& [id, set] : live_) set->check_stall(now);
   }
   context.control.flush();
@@ -144,20 +152,35 @@ void Engine::State::welcome(NamedSet& set) {
 
 // ---- the end
 
+// Twice, because the goodbye of a rank that left before it ended may still be on its way.
+void Engine::State::look_for_dead() {
+  if (rank_of.empty()) return;
+  std::vector<int> ended, dead;
+  for (const int pid : processes->dead()) {
+    const auto rank = rank_of.find(pid);
+    if (rank != rank_of.end() && !gone_.contains(rank->second)) ended.push_back(rank->second);
+  }
+  for (const int rank : ended) {
+    if (contains(suspects_, rank)) dead.push_back(rank);
+  }
+  suspects_ = std::move(ended);
+  if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + " died: the process has ended", dead);
+}
+
 // Fatal: everything fails with it, here, and on the peers by a message that may or may not reach them.
 void Engine::State::fail(const Error& error) noexcept {
   {
     const std::lock_guard lock(context.mutex);
     if (fatal) return;
     fatal = std::make_exception_ptr(error);
+    lost = error.ranks();
     live_ = sets;
   }
   for (const auto& [id, set] : live_) set->die(error);
   for (int peer = 0; peer < context.transport->size() && !told_; ++peer) {
-    const auto& lost = error.ranks();
-    if (peer == context.rank() || std::find(lost.begin(), lost.end(), peer) != lost.end()) continue;
+    if (peer == context.rank() || contains(error.ranks(), peer)) continue;
     try {
-      context.control.send(peer, AbortRecord{error.kind(), error.what(), lost});
+      context.control.send(peer, AbortRecord{error.kind(), error.what(), error.ranks()});
       context.control.flush();
     } catch (const Error&) {  // that one is lost too
     }

@@ -13,6 +13,7 @@
 #include "engine/context.hpp"
 #include "engine/engine.hpp"
 #include "engine/set.hpp"
+#include "node/processes.hpp"
 
 namespace ringcomm {
 
@@ -39,6 +40,9 @@ struct Engine::State final : public Source {
   // Guarded by the context's mutex.
   std::map<int, std::shared_ptr<NamedSet>> sets;
   std::exception_ptr fatal;
+  std::vector<int> lost;  // whom it named
+  std::shared_ptr<const Processes> processes;
+  std::map<int, int> rank_of;  // of the processes, by number
 
  private:
   enum class Leaving : std::uint8_t { no, asked, withdrawing, saying };
@@ -51,6 +55,7 @@ struct Engine::State final : public Source {
   NamedSet* live(std::uint32_t id);  // null: removed
   bool not_yet(const Record& record) const;
   void welcome(NamedSet& set);  // a set that is new to the worker
+  void look_for_dead();
   void fail(const Error& error) noexcept;
   bool leave_turn(bool moved_data);
   void say_goodbye();
@@ -67,7 +72,8 @@ struct Engine::State final : public Source {
   std::vector<std::pair<int, Record>> early_;  // of sets that this rank has not added yet
   std::map<int, LeaveRecord> gone_;            // who has left the job
   bool told_ = false;                          // of the fatal error, by a peer: it tells everybody
-  std::int64_t stall_checked_ns_ = 0;
+  std::vector<int> suspects_;                  // ended when last looked at, and had not said that they leave
+  std::int64_t looked_ns_ = 0;
   Leaving stage_ = Leaving::no;
   std::int64_t deadline_ns_ = 0;
 };

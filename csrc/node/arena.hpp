@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
+#include "node/file_handle.hpp"
 #include "node/node.hpp"
 
 namespace ringcomm {
@@ -27,21 +27,6 @@ inline constexpr std::size_t kHeaderOffset = round_up(sizeof(Mailbox) * kSlots, 
 inline constexpr std::size_t kHeapBegin = round_up(kHeaderOffset + sizeof(ArenaHeader), kPage);
 
 inline ArenaHeader& header_of(std::byte* base) { return *reinterpret_cast<ArenaHeader*>(base + kHeaderOffset); }
-
-// A file descriptor of one's own.
-class FileHandle {
- public:
-  explicit FileHandle(int fd = -1) : fd_(fd) {}
-  static FileHandle duplicate(int fd);  // close-on-exec; throws Error(invalid)
-  ~FileHandle();
-  FileHandle(FileHandle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileHandle& operator=(FileHandle&&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // Arenas in this process's address space: all of one size, all or none.
 class Mappings {

@@ -1,15 +1,13 @@
 #include "node/node.hpp"
 
-#include <poll.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <string>
 
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
 #include "node/arena.hpp"
 #include "node/heap.hpp"
+#include "node/processes.hpp"
 
 namespace ringcomm {
 namespace {
@@ -99,18 +97,6 @@ void Node::watch(std::vector<int> pidfds) {
   }
 }
 
-// A pidfd becomes readable when its process ends, also before anybody has waited for it.
-std::vector<int> Node::dead() const {
-  std::vector<pollfd> asked;
-  for (const int fd : pidfds_) asked.push_back({fd, POLLIN, 0});  // poll passes over negative descriptors
-  while (::poll(asked.data(), asked.size(), 0) < 0) {
-    if (errno != EINTR) return {};
-  }
-  std::vector<int> ranks;
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (asked[i].revents & (POLLIN | POLLHUP)) ranks.push_back(static_cast<int>(i));
-  }
-  return ranks;
-}
+std::vector<int> Node::dead() const { return ended_among(pidfds_); }
 
 }  // namespace ringcomm

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <Python.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 static destructor ringcomm_destroy_exit = nullptr;
 static unsigned long ringcomm_main_thread = 0;
@@ -28,4 +31,11 @@ static void ringcomm_watch_exit(unsigned long main_thread) {
   if (type->tp_dealloc == ringcomm_see_exit) return;
   ringcomm_destroy_exit = type->tp_dealloc;
   type->tp_dealloc = ringcomm_see_exit;
+}
+
+static int ringcomm_last_status = 0;
+
+static void ringcomm_end() {
+  std::fflush(nullptr);
+  ::_exit(ringcomm_last_status);
 }

@@ -1,5 +1,10 @@
 // Every way to end: ranks that leave, die, stall; engines that are destroyed; waits that are interrupted.
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <csignal>
 
 #include "engine_ranks.hpp"
 
@@ -258,9 +263,87 @@ void leave_after_a_step(int size) {
   });
 }
 
+// A process that only waits to be killed. Before there are threads.
+class Victim {
+ public:
+  Victim() : pid_(::fork()) {
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) ::pause();
+    }
+    CHECK(pid_ > 0);
+    processes->watch(pid_);
+  }
+  void kill() {
+    ::kill(pid_, SIGKILL);
+    CHECK(::waitpid(pid_, nullptr, 0) == pid_);
+  }
+  const std::shared_ptr<Processes> processes = std::make_shared<Processes>();
+  std::map<int, int> as(int rank) const { return {{pid_, rank}}; }
+
+ private:
+  pid_t pid_;
+};
+
+// The process of the last rank ends without a word while the others wait for it: in an operation, or in a plan's step.
+void a_process_ends(int size, bool in_a_step) {
+  Victim victim;
+  const auto hub = make_threads_hub(size);
+  std::barrier end(size);
+  on_ranks(size, [&](int rank) {
+    Rank r(hub, rank, size);
+    r.engine->watch(victim.processes, victim.as(size - 1));
+    std::vector<std::int32_t> data(10, 1);
+    const auto plan = r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {},
+                                          std::nullopt, 1, nullptr, 0);
+    CHECK(!r.outcome(r.engine->submit(0, named("first", data))));
+    end.arrive_and_wait();
+    if (rank == size - 1) {
+      victim.kill();
+    } else {
+      const auto error = r.outcome(in_a_step ? plan->finish({1}) : r.engine->submit(0, named("x", data)));
+      CHECK(error.value().kind() == ErrorKind::peer_lost && error->ranks() == std::vector<int>{size - 1});
+      CHECK(r.engine->lost() == error->ranks());
+      CHECK(r.outcome(r.engine->submit(0, named("later", data))).value().kind() == ErrorKind::peer_lost);
+    }
+    end.arrive_and_wait();
+  });
+}
+
+// It had left before: what does not need it goes on.
+void a_process_ends_after_it_left(int size) {
+  Victim victim;
+  const auto hub = make_threads_hub(size);
+  std::barrier end(size);
+  on_ranks(size, [&](int rank) {
+    Rank r(hub, rank, size);
+    r.engine->watch(victim.processes, victim.as(size - 1));
+    std::vector<int> others(static_cast<std::size_t>(size - 1));
+    std::iota(others.begin(), others.end(), 0);
+    r.engine->add_set(others, nullptr, 0);
+    std::vector<std::int32_t> data(10, 1), held(10, 1);
+    if (rank == size - 1) {
+      r.engine->leave();
+      victim.kill();
+    }
+    end.arrive_and_wait();
+    // An operation that rank 0 holds up for several looks at the processes.
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (rank != size - 1) {
+      CHECK(!r.outcome(r.engine->submit(1, named("held", held))));
+      check_data(held, size - 1);
+      CHECK(is_left(r.outcome(r.engine->submit(0, named("x", data))), size - 1, "x"));
+    }
+    end.arrive_and_wait();
+    r.engine->leave();
+  });
+}
+
 }  // namespace
 
 int main() {
+  for (const bool in_a_step : {false, true}) a_process_ends(3, in_a_step);
+  a_process_ends_after_it_left(3);
   destroyed();
   interrupted();
   for (const int leaver : {0, 1, 2}) {

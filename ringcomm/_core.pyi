@@ -65,6 +65,13 @@ def algorithms() -> list[AlgorithmInfo]: ...
 def check_algorithm(collective: str, name: str, size: int = 0) -> None:
     """ValueError unless calls of `size` ranks (0: any number) may ask for it: a built-in, or "shared"."""
 
+def wire_formats() -> tuple[str, ...]: ...
+def wire_ratio(name: str, dtype: int) -> float:
+    """Bytes sent for each byte of data of this dtype; 1: it travels as it is."""
+
+def wire_code(name: str) -> int:
+    """What names the format to the core, with its usual parameters. Raises ValueError if there is none."""
+
 def schedule(collective: str, algorithm: str, rank: int, size: int, root: int = 0) -> Schedule: ...
 def prove(schedules: Sequence[Schedule]) -> str | None:
     """None if proved, else why not."""
@@ -293,7 +300,7 @@ class Request:
         splits: Sequence[int] | None = None,  # by name: rows to each rank of an alltoall; None: even
         pre: float = 1.0,
         post: float = 1.0,
-        wire: int = -1,  # a dtype; -1: as it is
+        wire: int = 0,  # of wire_code(); 0: as it is
         name: str = "",
         shape: Any = None,  # what ranks compare: .hash and .text (arrays.Signature)
     ) -> None: ...

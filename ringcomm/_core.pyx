@@ -8,7 +8,6 @@ from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
 from libcpp.string cimport string
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
-from libcpp.optional cimport optional, nullopt
 from cpython.exc cimport PyErr_CheckSignals
 from cython cimport freelist
 

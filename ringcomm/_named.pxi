@@ -4,7 +4,7 @@ cdef extern from "border/named.hpp":
     void c_check "ringcomm_border::check"(const COperation&) except +translate
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, size_t, uintptr_t)
-    shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, int,
+    shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, uint64_t,
                                                                size_t, shared_ptr[CNode], int, string) except +translate nogil
 
 cdef extern from "engine/operation.hpp" namespace "ringcomm" nogil:
@@ -200,7 +200,7 @@ cdef class Engine:
         cdef vector[shared_ptr[COperation]] out = self.it.get().join(set_ids)
         return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
 
-    def make_plan(self, int set_id, str name, buckets, int op, double pre, double post, int wire, size_t items,
+    def make_plan(self, int set_id, str name, buckets, int op, double pre, double post, uint64_t wire, size_t items,
                   node, int slot, str algorithm=""):
         cdef vector[CPlanBucket] all_buckets
         cdef string c_name = name.encode(), c_algorithm = algorithm.encode()

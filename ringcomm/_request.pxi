@@ -1,4 +1,9 @@
 # What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
+cdef extern from "kernels/wire_format.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CWire "ringcomm::Wire":
+        pass
+    CWire wire_of "ringcomm::Wire::of"(uint64_t code)
+
 cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
     cdef cppclass CCall "ringcomm::Call":
         Collective collective
@@ -11,7 +16,7 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         size_t count
         vector[size_t] counts, receive_counts
         Scale pre, post
-        optional[DType] wire
+        CWire wire
         string name
         uint64_t shape
         string shape_text
@@ -28,7 +33,7 @@ cdef class Request:
 
     def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
                  uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
-                 double pre=1, double post=1, int wire=-1, str name="", shape=None):
+                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
         call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
@@ -38,8 +43,7 @@ cdef class Request:
             call.counts = counts
         if receive_counts is not None:
             call.receive_counts = receive_counts
-        if wire >= 0:
-            call.wire = <DType>wire
+        call.wire = wire_of(wire)
         if shape is not None:
             call.shape, call.shape_text = shape.hash, shape.text.encode()
         self.it.row, self.it.rows = row, rows

@@ -16,7 +16,7 @@ from ringcomm import _core, arrays
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.errors import UnsupportedError
-from ringcomm.ops import FLOATING, Adasum, Op, as_op, wire_index
+from ringcomm.ops import FLOATING, Adasum, Op, as_op, wire_code
 
 ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER = (
     _core.COLLECTIVES.index(name)
@@ -55,7 +55,7 @@ def _reduction(collective: int, source: Buffer, op: Any, wire: Any) -> dict[str,
     """The fields that say how to reduce, checked."""
     op = as_op(op)
     require_reducible(_core.COLLECTIVES[collective], source, op)
-    return {"op": int(op), "wire": wire_index(wire, source.dtype)}
+    return {"op": int(op), "wire": wire_code(wire, source.dtype)}
 
 
 def require_reducible(collective: str, buffer: Buffer, op: Op) -> None:

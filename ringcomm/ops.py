@@ -53,14 +53,20 @@ def chosen_op(op: Any, average: bool | None) -> Op:
     return Average if op is None else as_op(op)
 
 
-def wire_index(wire: Any, dtype: int) -> int:
-    """The core's index of the dtype to travel as, -1 for "as it is". `wire`: None, a dtype or its name."""
+def wire_code(wire: Any, dtype: int | None = None) -> int:
+    """The core's code of what elements travel as; 0: as they are.
+
+    Args:
+        wire: None, a format's name (``_core.wire_formats()``), or a dtype, which is the format of its name.
+        dtype: the elements', by its index; None if there will be several. Elements that the format does not shorten
+            travel as they are.
+
+    Raises:
+        ValueError: there is no such format; the message names those that there are.
+    """
     if wire is None:
-        return -1
+        return 0
     name = wire if isinstance(wire, str) else getattr(wire, "name", None) or str(wire).removeprefix("torch.")
-    if name not in _core.DTYPES or _core.DTYPES.index(name) not in FLOATING:
-        raise ValueError(f"wire must be float16, bfloat16, float32 or float64, not {wire!r}")
-    if dtype not in FLOATING:
-        return -1
-    index = _core.DTYPES.index(name)
-    return -1 if _core.ITEM_SIZES[index] >= _core.ITEM_SIZES[dtype] else index
+    if name not in _core.wire_formats():
+        raise ValueError(f"there is no wire format {wire!r}; known: {', '.join(_core.wire_formats())}")
+    return _core.wire_code(name) if dtype is None or _core.wire_ratio(name, dtype) < 1 else 0

@@ -58,8 +58,9 @@ class OrderedCalls:
             algorithm: a built-in ("ring", "butterfly", ...), "two_level:ring" and so on (between hosts; memory
                 inside them), "shared", or a registered one; None: chosen.
             prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
-            wire: floating dtype that travels instead of a wider one, such as "bfloat16"; small calls, and what goes
-                through a host's memory, travel as they are.
+            wire: what wider floating elements travel as between hosts: "float16", "bfloat16" or "float32", or such a
+                dtype. Inside a host that shares memory nothing is encoded, for memory is faster than encoding; nor
+                are calls so small that they go with the comparison of calls.
             name: compared between ranks and used in messages.
 
         Returns:

@@ -134,11 +134,11 @@ class StepPlan:
         items: int,
         op: int,
         scales: tuple[float, float],
-        wire: int = -1,
+        wire: int = 0,
         algorithm: str | None = None,
     ) -> None:
-        """`items`: gradients, in buckets or not, whose presence ranks count. `wire`: the core's index of a dtype, -1
-        for none. `algorithm`: of every bucket; None: as the options say."""
+        """`items`: gradients, in buckets or not, whose presence ranks count. `wire`: of ops.wire_code.
+        `algorithm`: of every bucket; None: as the options say."""
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
         self._plan: _core.Plan = self._session.engine.make_plan(

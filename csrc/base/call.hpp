@@ -3,14 +3,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/scale.hpp"
 #include "base/types.hpp"
+#include "base/wire.hpp"
 
 namespace ringcomm {
+
+class WireState;  // of encoders that keep something from call to call (kernels/wire_format.hpp)
 
 struct Fragment {
   const void* input = nullptr;
@@ -33,7 +35,11 @@ struct Call {
   std::vector<std::size_t> counts;
   std::vector<std::size_t> receive_counts;  // alltoall: from each rank, in order, into output
   kernels::Scale pre, post;
-  std::optional<DType> wire;  // travels as this floating dtype
+  // What elements travel as in a schedule's messages. Where ranks share memory nothing is encoded, for reading a
+  // neighbour's memory is faster than encoding is; nor what is so small that it goes with the comparison of calls.
+  Wire wire;
+  WireState* wire_state = nullptr;  // of the wire's format, may be null; outlives the call
+  std::uint64_t tensor = 0;         // of those that the state is for
   std::string name;
   std::uint64_t shape = 0;  // hash of dimensions that must agree
   std::string shape_text;

@@ -66,6 +66,11 @@ inline constexpr std::array<std::string_view, 7> kCollectiveNames{"allreduce",  
 inline constexpr bool computes(Collective c) {  // others only move bytes
   return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
 }
+// All ranks end with the same data, which then must have the same bits.
+inline constexpr bool ends_alike(Collective c) {
+  return c == Collective::allreduce || c == Collective::allgather || c == Collective::broadcast;
+}
+inline constexpr bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
 // Each rank tells its own number of rows: it may differ.
 inline constexpr bool tells_rows(Collective c) { return c == Collective::allgather || c == Collective::alltoall; }
 inline constexpr std::string_view name_of(Collective c) { return kCollectiveNames[static_cast<std::size_t>(c)]; }

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "kernels/cast_codec.hpp"
 #include "kernels/kernels.hpp"
 #include "messages/staging.hpp"
 
@@ -68,12 +67,10 @@ std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& coun
 class Builder {
  public:
   Builder(const BodyContext& context, const Call& call, std::shared_ptr<const Schedule> schedule)
-      : context_(context), call_(call), schedule_(std::move(schedule)), item_(size_of(call.dtype)) {
-    options_.dtype = call.dtype;
-    options_.op = summing(call.op);
+      : context_(context), call_(call), schedule_(std::move(schedule)), item_(size_of(call.dtype)),
+        options_(run_options(call)) {
     options_.window = context.cut.window;
     if (call.op == Op::adasum) options_.parts = call.parts;
-    if (call.wire && *call.wire != call.dtype) options_.codec = make_cast_codec(call.dtype, *call.wire);
   }
 
   std::unique_ptr<Task> build() {
@@ -191,6 +188,16 @@ class Builder {
 };
 
 }  // namespace
+
+RunOptions run_options(const Call& call) {
+  RunOptions options;
+  options.dtype = call.dtype;
+  options.op = summing(call.op);
+  options.codec = make_codec(call.wire, call.dtype, call.wire_state);
+  options.tensor = call.tensor;
+  options.settles = encoding_of(call.wire, call.dtype).alike;
+  return options;
+}
 
 std::size_t bytes_of(const Call& call) { return elements_of(call) * size_of(call.dtype); }
 

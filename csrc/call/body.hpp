@@ -20,7 +20,8 @@ struct BodyContext {
   Cut cut;
 };
 
-std::size_t bytes_of(const Call& call);  // of the whole buffer: the size that algorithms are chosen by
+RunOptions run_options(const Call& call);  // dtype, op and what elements travel as
+std::size_t bytes_of(const Call& call);    // of the whole buffer: the size that algorithms are chosen by
 // One rank: copies and scales.
 std::unique_ptr<Task> make_local_body(const Call& call);
 // Over messages, by a schedule.

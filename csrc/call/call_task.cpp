@@ -7,7 +7,6 @@
 #include "base/clock.hpp"
 #include "base/trace.hpp"
 #include "call/body.hpp"
-#include "kernels/cast_codec.hpp"
 #include "memory/node_stage.hpp"
 
 namespace ringcomm {
@@ -53,7 +52,7 @@ Descriptor CallTask::describe() const {
   mine.collective = static_cast<std::uint8_t>(call_.collective);
   mine.dtype = static_cast<std::uint8_t>(call_.dtype);
   mine.op = static_cast<std::uint8_t>(call_.op);
-  if (call_.wire) mine.wire = static_cast<std::uint8_t>(*call_.wire);
+  mine.wire = call_.wire.code();
   mine.root = call_.root;
   mine.count = bytes_of(call_) / size_of(call_.dtype);
   if (call_.collective == Collective::allgather) mine.count = call_.counts[static_cast<std::size_t>(channel_.me_)];
@@ -202,11 +201,9 @@ std::unique_ptr<Task> CallTask::two_levels() const {
   if (local < hosts.lanes()) {
     for (const int rank : hosts.lane(local)) lane.peers.push_back(channel_.peers_[static_cast<std::size_t>(rank)]);
   }
-  lane.options.dtype = call_.dtype;
-  lane.options.op = call_.op == Op::average ? Op::sum : call_.op;
+  lane.options = run_options(call_);
   if (in_lane) lane.options.post = call_.post;
   lane.options.window = std::min(cut.window, kMostOnTheirWay);
-  if (call_.wire && *call_.wire != call_.dtype) lane.options.codec = make_cast_codec(call_.dtype, *call_.wire);
   channel_.epochs_->open_call();
   return make_two_level(*channel_.epochs_, call_, std::move(lane));
 }

@@ -125,7 +125,8 @@ const Choice& Channel::choice(const Call& call) {
   const bool adasum = call.op == Op::adasum && call.collective == Collective::allreduce;
   const std::string algorithm = adasum ? std::string(kAdasumAlgorithm) : call.algorithm;
   const bool known = call.collective != Collective::alltoall || call.even;  // otherwise ranks have totals of their own
-  return chooser_.choose(call.collective, algorithm, known ? bytes_of(call) : 0, call.even, adasum);
+  return chooser_.choose(call.collective, algorithm, known ? bytes_of(call) : 0, call.even, adasum,
+                         encoding_of(call.wire, call.dtype));
 }
 
 const Choice& Channel::choose(const Call& call) {

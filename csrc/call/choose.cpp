@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.hpp"
+#include "schedule/prove.hpp"
 
 namespace ringcomm {
 namespace {
@@ -77,8 +78,15 @@ const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int
   return place->second;
 }
 
+bool Menu::can_encode(const Algorithm& algorithm, int ranks, int root, const Encoding& encoding) const {
+  if (encoding.alike) return true;
+  std::vector<Schedule> schedules;
+  for (int rank = 0; rank < ranks; ++rank) schedules.push_back(algorithm.make(rank, ranks, root));
+  return has_one_encoder(schedules);
+}
+
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
-                                  const Cut& given) {
+                                  const Cut& given, const Encoding& encoding) {
   std::vector<Option> found;
   memory &= has_two_levels(collective_) && on_host_.most > 1;
   if (name.root >= size_ || (name.two_levels && (!memory || hosts_ == 1))) return found;
@@ -90,16 +98,16 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
       found.push_back({{path, runs, root, priced.cut, std::move(text)}, priced.price, peers});
     };
     const auto two_levels = [&](const Cut& cut) {  // all hosts are alike as roots
-      return cheapest_two_level(profile(*algorithm, true, 0), on_host_, nbytes, network_, cut);
+      return cheapest_two_level(profile(*algorithm, true, 0), on_host_, nbytes, network_, cut, encoding);
     };
     if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // two levels, of which one has nothing to do
       add(Path::shared, nullptr, kShared, {{0, 1}, two_levels({nbytes, 1}).price}, 0);
-    if (!name.two_levels) {
+    if (!name.two_levels && can_encode(*algorithm, size_, root, encoding)) {
       const Profile& one = profile(*algorithm, false, root);
-      add(Path::schedule, algorithm, full_name(*algorithm, false, name.root), cheapest(one, nbytes, network_, given),
-          one.peers);
+      add(Path::schedule, algorithm, full_name(*algorithm, false, name.root),
+          cheapest(one, nbytes, network_, given, encoding), one.peers);
     }
-    if (!memory || hosts_ == 1) continue;
+    if (!memory || hosts_ == 1 || !can_encode(*algorithm, hosts_, 0, encoding)) continue;
     add(Path::two_levels, algorithm, full_name(*algorithm, true, name.root), two_levels(given),
         profile(*algorithm, true, 0).peers);
   }
@@ -123,7 +131,7 @@ bool Chooser::can_run(const std::string& name, Collective collective, bool equal
 }
 
 const Choice& Chooser::choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
-                              bool whole) {
+                              bool whole, const Encoding& encoding) {
   if (size_ == 1) return local_;
   if (in_memory_ && name.empty() && free(collective)) return memory_;
   const std::string* wanted = &name;
@@ -141,18 +149,23 @@ const Choice& Chooser::choose(Collective collective, const std::string& name, st
   if (in_memory_ && (wanted->empty() || *wanted == kShared)) return memory_;
   nbytes = std::bit_ceil(std::max<std::size_t>(1, nbytes));
   const bool memory = on_hosts_ && !whole;
-  Key key{collective, std::bit_width(nbytes), equal_blocks, memory, *wanted, given.segment};
+  Key key{collective, std::bit_width(nbytes), equal_blocks, memory, *wanted, given.segment, encoding};
   if (const auto known = made_.find(key); known != made_.end()) return known->second;
-  Choice choice = make(collective, *wanted, nbytes, equal_blocks, memory, given);
+  Choice choice = make(collective, *wanted, nbytes, equal_blocks, memory, given, encoding);
   return made_.emplace(std::move(key), std::move(choice)).first->second;
 }
 
 Choice Chooser::make(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks, bool memory,
-                     const Cut& given) {
+                     const Cut& given, const Encoding& encoding) {
   auto menu = menus_.find(collective);
   if (menu == menus_.end())
     menu = menus_.emplace(collective, Menu(collective, size_, terms_.hosts, terms_.network)).first;
-  const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, memory, given);
+  const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, memory, given, encoding);
+  if (options.empty() && !encoding.alike) {
+    throw Error(ErrorKind::invalid, std::string(name_of(collective)) + " algorithm '" + name +
+                                        "' cannot run with a wire format whose ranks encode differently: several "
+                                        "ranks would encode one value. Leave out the algorithm, or the format");
+  }
   if (options.empty()) {  // an algorithm that this rank knows its own part of only
     constexpr std::size_t kSegment = 240 << 10, kWindow = 4;
     const Cut cut{given.segment > 0 ? given.segment : kSegment, given.window > 0 ? given.window : kWindow};

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/wire_format.hpp"
 #include "schedule/price.hpp"
 #include "schedule/registry.hpp"
 
@@ -52,9 +53,10 @@ class Menu {
   // its cheapest cut, one of them chosen. `equal_blocks`: all blocks are of one size.
   // `memory`: also with the ranks of a host in shared memory: on two levels, or "shared" if there is one host only.
   std::vector<Option> options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory = false,
-                              const Cut& given = {0, 0});
+                              const Cut& given = {0, 0}, const Encoding& encoding = {});
 
  private:
+  bool can_encode(const Algorithm& algorithm, int ranks, int root, const Encoding& encoding) const;
   const Profile& profile(const Algorithm& algorithm, bool between_hosts, int root);
 
   Collective collective_;
@@ -97,7 +99,7 @@ class Chooser {
   // `name`: "" leaves it to the terms and the model; other names are taken as they are. `nbytes` of the whole buffer.
   // `whole`: vectors that no lane may see a slice of.
   const Choice& choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
-                       bool whole = false);
+                       bool whole = false, const Encoding& encoding = {});
   bool free(Collective collective) const {  // the model alone chooses for calls that name nothing
     return terms_.rules.empty() && (collective != Collective::allreduce || terms_.algorithm.empty());
   }
@@ -105,9 +107,9 @@ class Chooser {
  private:
   bool can_run(const std::string& name, Collective collective, bool equal_blocks) const;
   Choice make(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks, bool memory,
-              const Cut& given);
+              const Cut& given, const Encoding& encoding);
 
-  using Key = std::tuple<Collective, int, bool, bool, std::string, std::size_t>;
+  using Key = std::tuple<Collective, int, bool, bool, std::string, std::size_t, Encoding>;
   int size_;
   bool in_memory_, on_hosts_;
   Terms terms_;

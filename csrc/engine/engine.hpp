@@ -62,8 +62,8 @@ class Engine {
   // A plan: buckets fixed once; `items` flags per step say what a rank had. The ranks of a set make and close the same
   // plans in the same order. `slot`: of the node, for nothing else.
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
-                                  kernels::Scale post, std::optional<DType> wire, std::size_t items,
-                                  std::shared_ptr<Node> node, int slot, std::string algorithm = {});
+                                  kernels::Scale post, Wire wire, std::size_t items, std::shared_ptr<Node> node,
+                                  int slot, std::string algorithm = {});
 
   void leave();  // says goodbye to every rank: pending operations here and their peers' fail, typed
   std::vector<std::string> pending() const;

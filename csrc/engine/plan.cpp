@@ -7,9 +7,8 @@
 namespace ringcomm {
 
 std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op,
-                                        kernels::Scale pre, kernels::Scale post, std::optional<DType> wire,
-                                        std::size_t items, std::shared_ptr<Node> node, int slot,
-                                        std::string algorithm) {
+                                        kernels::Scale pre, kernels::Scale post, Wire wire, std::size_t items,
+                                        std::shared_ptr<Node> node, int slot, std::string algorithm) {
   Context& context = state_->context;
   const std::lock_guard lock(context.mutex);
   const std::shared_ptr<NamedSet> target = state_->find(set);

@@ -11,7 +11,7 @@ namespace ringcomm {
 PlanRun::PlanRun(Context& context, NamedSet& set, PlanShape shape, int stream, std::unique_ptr<Channel> channel,
                  std::uint64_t steps)
     : context_(context), set_(set), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
-      ready_(shape_.buckets.size()), channel_(std::move(channel)), steps_(steps) {}
+      ready_(shape_.buckets.size()), channel_(std::move(channel)), wire_state_(make_state()), steps_(steps) {}
 
 // What must be equal on every rank; the stream too, for it names the tags.
 Descriptor PlanRun::make_signature() const {
@@ -25,7 +25,7 @@ Descriptor PlanRun::make_signature() const {
   d.collective = static_cast<std::uint8_t>(Collective::allreduce);
   d.dtype = shape_.buckets.empty() ? 0 : static_cast<std::uint8_t>(shape_.buckets[0].dtype);
   d.op = static_cast<std::uint8_t>(shape_.op);
-  if (shape_.wire) d.wire = static_cast<std::uint8_t>(*shape_.wire);
+  d.wire = shape_.wire.code();
   d.count = count;
   d.shape = buckets.add(shape_.items).add(static_cast<std::uint64_t>(stream_)).value();
   d.pre = ScaleBits(shape_.pre);
@@ -35,6 +35,12 @@ Descriptor PlanRun::make_signature() const {
   const std::string text = std::to_string(shape_.buckets.size()) + " buckets";
   std::strncpy(d.shape_text, text.c_str(), sizeof d.shape_text - 1);
   return d;
+}
+
+std::unique_ptr<WireState> PlanRun::make_state() const {
+  std::vector<WireTensor> tensors;
+  for (const PlanBucket& bucket : shape_.buckets) tensors.push_back({bucket.dtype, bucket.count});
+  return make_wire_state(shape_.wire, tensors);
 }
 
 // ---- the caller's thread
@@ -160,8 +166,9 @@ Call PlanRun::bucket_call(const PlanBucket& bucket) {
     kernels::scale(bucket.dtype, bucket.data, bucket.data, bucket.count, shape_.pre);
   }
   call.post = shape_.post;
-  if (info(bucket.dtype).floating && shape_.wire && size_of(*shape_.wire) < size_of(bucket.dtype))
-    call.wire = shape_.wire;
+  call.wire = shape_.wire;
+  call.wire_state = wire_state_.get();
+  call.tensor = next_;
   call.name = shape_.name + "/" + std::to_string(next_);
   call.agreed = true;
   return call;

@@ -22,7 +22,7 @@ struct PlanShape {
   std::vector<PlanBucket> buckets;
   Op op = Op::average;
   kernels::Scale pre, post;
-  std::optional<DType> wire;
+  Wire wire;
   std::size_t items = 0;
   std::string algorithm{};  // of its calls; "": chosen
 };
@@ -70,6 +70,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   Call flags_call();
   void end_step(std::exception_ptr error);
   Descriptor make_signature() const;
+  std::unique_ptr<WireState> make_state() const;
 
   Context& context_;
   NamedSet& set_;
@@ -86,6 +87,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   PendingPtr step_;
   // The worker's.
   std::unique_ptr<Channel> channel_;
+  std::unique_ptr<WireState> wire_state_;
   std::deque<Step> agreed_;  // the first one runs
   std::size_t next_ = 0;
   bool flagged_ = false;  // the flags have been summed

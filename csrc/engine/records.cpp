@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/types.hpp"
+#include "kernels/wire_format.hpp"
 
 namespace ringcomm {
 
@@ -108,7 +109,7 @@ void write(Writer& w, const Ready& r) {
 Descriptor read_signature(Reader& r) {
   const auto d = r.get<Descriptor>();
   if (d.collective >= kCollectiveNames.size() || d.dtype >= kDTypes.size() || d.op >= kOpNames.size() ||
-      (d.wire >= kDTypes.size() && d.wire != kNoWire)) {
+      !known(Wire::of(d.wire))) {
     malformed();
   }
   return d;

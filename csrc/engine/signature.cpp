@@ -44,8 +44,8 @@ Descriptor signature_of(const Named& request) {
     d.pre = ScaleBits(call.pre);
     d.post = ScaleBits(call.post);
   }
-  if (call.wire) d.wire = static_cast<std::uint8_t>(*call.wire);
-  if (call.collective == Collective::broadcast || call.collective == Collective::reduce) d.root = call.root;
+  d.wire = call.wire.code();
+  if (has_root(call.collective)) d.root = call.root;
   d.count = agreed_count(request);
   d.row = request.row;
   d.shape = Hash().add(call.shape).add(request.row).value();
@@ -78,7 +78,7 @@ PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
   call.algorithm = text_of(signature.algorithm);
   call.pre = signature.pre.scale();
   call.post = signature.post.scale();
-  if (signature.wire != kNoWire) call.wire = static_cast<DType>(signature.wire);
+  call.wire = Wire::of(signature.wire);
   call.name = name;
   call.count = signature.count;
   if (call.collective == Collective::reducescatter && request.row > 0) request.rows = signature.count / request.row;

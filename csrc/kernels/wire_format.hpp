@@ -2,7 +2,7 @@
 // chooses, prices, compares or runs a call asks its row, and knows no format by name.
 #pragma once
 
-#include <bit>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/types.hpp"
+#include "base/wire.hpp"
 
 namespace ringcomm {
 
@@ -37,31 +38,23 @@ class Codec {
   // block = wire op block, or block op wire
   virtual void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op op,
                              bool incoming_first) = 0;
-  // Whether ranks make equal bytes of equal elements. One whose bytes also depend on its state or rank does not, and
-  // runs on schedules with one encoder only (schedule/prove.hpp).
-  virtual bool alike() const { return true; }
 };
 
-// A format as a call asks for it, with its parameters. Ranks compare all 8 bytes, and rebuild it from them.
-struct Wire {
-  std::uint8_t format = 0;  // row of wire_formats(), counted from 1; 0: as they are
-  std::uint8_t mode = 0;    // parameters; what they mean is the format's
-  std::uint16_t group = 0;
-  float amount = 0;
-
-  explicit operator bool() const { return format != 0; }
-  std::uint64_t code() const { return std::bit_cast<std::uint64_t>(*this); }
-  static Wire of(std::uint64_t code) { return std::bit_cast<Wire>(code); }
-  bool operator==(const Wire& other) const { return code() == other.code(); }
+// What a state is for.
+struct WireTensor {
+  DType dtype;
+  std::size_t count;  // elements
 };
 
 struct WireFormat {
   std::string_view name;
-  bool alike;                              // as Codec::alike
-  double encoding, decoding;               // of an element: times what a copy of it takes
+  // Whether ranks make equal bytes of equal elements. A format whose bytes also depend on a state, or on the rank, runs
+  // where each value has one encoder only (schedule/prove.hpp).
+  bool alike;
+  double work;                             // of encoding and decoding: times what a copy of the data takes
   double (*ratio)(Wire wire, DType data);  // bytes sent for each byte of data; 1: such data travels as it is
-  std::unique_ptr<Codec> (*make)(Wire wire, DType data, WireState* state);
-  std::unique_ptr<WireState> (*keep)(Wire wire, DType data, std::span<const std::size_t> tensors);  // null: nothing
+  std::unique_ptr<Codec> (*make)(Wire wire, DType data, WireState* state);             // state: null, or keep's
+  std::unique_ptr<WireState> (*keep)(Wire wire, std::span<const WireTensor> tensors);  // null: it keeps nothing
 };
 
 std::span<const WireFormat> wire_formats();
@@ -70,10 +63,16 @@ std::span<const WireFormat> wire_formats();
 Wire find_wire(std::string_view name);
 std::string_view name_of(Wire wire);  // "none" if there is none
 bool known(Wire wire);                // what came from another rank
-double ratio_of(Wire wire, DType data);
-// Seconds of encoding and decoding a byte of data, where copying one takes `copy`.
-double coding_of(Wire wire, DType data, double copy);
 // nullptr where elements of this type travel as they are.
 std::unique_ptr<Codec> make_codec(Wire wire, DType data, WireState* state = nullptr);
+std::unique_ptr<WireState> make_wire_state(Wire wire, std::span<const WireTensor> tensors);  // null: it keeps nothing
+
+// What a choice of schedules has to know of data that travels so.
+struct Encoding {
+  double ratio = 1, work = 0;
+  bool alike = true;
+  auto operator<=>(const Encoding&) const = default;
+};
+Encoding encoding_of(Wire wire, DType data);
 
 }  // namespace ringcomm

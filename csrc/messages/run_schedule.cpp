@@ -13,12 +13,6 @@ void require(bool holds, const Schedule& schedule, const char* what) {
   if (!holds) throw Error(ErrorKind::internal, "algorithm '" + schedule.algorithm + "' cannot run: " + what);
 }
 
-// Whether all ranks end with the same data, which then must have the same bits.
-bool alike(Collective collective) {
-  return collective == Collective::allreduce || collective == Collective::allgather ||
-         collective == Collective::broadcast;
-}
-
 // Segments start in order; the window slides with the oldest unfinished one, so that tags in flight are distinct.
 class RunSchedule final : public Task {
  public:
@@ -110,7 +104,7 @@ std::unique_ptr<Task> make_run_schedule(Transport& transport, std::shared_ptr<co
   context.program = Program(plan, context.fills());
   if (chosen.codec) {
     context.encodings = encodings_of(plan, context.program);
-    if (plan.size == 1 || !chosen.settles || !alike(plan.collective)) context.encodings.unsettled.clear();
+    if (plan.size == 1 || !chosen.settles || !ends_alike(plan.collective)) context.encodings.unsettled.clear();
   }
   require(size_of(chosen.dtype) == context.layout.item_size() ||
               !(chosen.codec || context.program.computes(0, context.program.writes.size())),

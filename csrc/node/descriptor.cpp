@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/rank_text.hpp"
+#include "kernels/wire_format.hpp"
 
 namespace ringcomm {
 
@@ -94,8 +95,6 @@ std::string sentence(const Field& field, std::string_view call, const std::vecto
   return text + ". " + field.fix;
 }
 
-bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
-
 Field collective_field() {
   return {"the collective", "Call the same collectives in the same order on every rank.",
           [](const auto& a, const auto& b) { return a.collective == b.collective; }, call_name};
@@ -125,7 +124,7 @@ Field shape_field(Collective collective) {
       shape_name};
 }
 
-std::string wire_name(const Descriptor& d) { return d.wire == kNoWire ? "no wire dtype" : dtype_name(d.wire); }
+std::string wire_name(const Descriptor& d) { return std::string(name_of(Wire::of(d.wire))); }
 
 // What follows collective and name, in the order of asking.
 std::vector<Field> fields_of(Collective collective) {
@@ -144,7 +143,7 @@ std::vector<Field> fields_of(Collective collective) {
                       [](const auto& a, const auto& b) { return a.root == b.root; },
                       [](const auto& d) { return std::to_string(d.root); }});
   }
-  fields.push_back({"the dtype on the wire", "Ask for the same compression on every rank.",
+  fields.push_back({"the wire format", "Ask for the same compression on every rank.",
                     [](const auto& a, const auto& b) { return a.wire == b.wire; }, wire_name});
   fields.push_back(algorithm_field());
   if (computes(collective)) {

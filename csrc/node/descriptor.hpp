@@ -22,18 +22,17 @@ struct ScaleBits {
   bool operator==(const ScaleBits&) const = default;
 };
 
-inline constexpr std::uint8_t kNoWire = 255;  // data travels in its own dtype
-
 struct Descriptor {
-  std::uint8_t collective = 0, dtype = 0, op = 0, wire = kNoWire;
+  std::uint8_t collective = 0, dtype = 0, op = 0, unused = 0;
   std::int32_t root = 0;
+  std::uint64_t wire = 0;   // Wire::code
   std::uint64_t count = 0;  // elements; allgather: of this rank's part; alltoall: of a row
   std::uint64_t row = 1;    // elements of a row, where ranks exchange rows; the hash of the shape covers it
   std::uint64_t shape = 0;  // hash of the dimensions that must agree
   ScaleBits pre, post;
   char algorithm[40] = {};   // whole: ranks that have joined make their call from it
   char name[40] = {};        // cut; for messages and compared when given
-  char shape_text[32] = {};  // "(3, 4)", cut; for messages
+  char shape_text[24] = {};  // "(3, 4)", cut; for messages
 };
 static_assert(sizeof(Descriptor) <= 176);
 

@@ -19,6 +19,7 @@ struct Network {
   LinkModel within{1e-6, 1e-10, 0, 0};  // a host, by messages
   double gamma = 1e-10;                 // s per byte reduced
   double copy = 1e-10;                  // s per byte copied between ranks of a host through memory that they share
+  double coding = 0;                    // s per byte sent, which its sender encodes and its receiver decodes
 };
 
 // Host of each rank. Empty: every rank has one of its own.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace ringcomm {
 namespace {
@@ -29,7 +30,8 @@ class Pricer {
       round += run.rounds;
       steps_.push_back(step);
     }
-    alone_ = begun;
+    coding_ = net_.coding * bytes(profile.sent);
+    alone_ = begun + coding_;
   }
 
   double alone() const { return alone_; }  // one instance
@@ -84,7 +86,7 @@ class Pricer {
     return {{{bytes(t.out) * net_.between.beta, host.out},
              {bytes(t.in) * net_.between.beta, host.in},
              {bytes(std::max(t.gives, t.gets)) * net_.within.beta, host.any},
-             {posting + net_.gamma * bytes(t.reduced), host.any}}};
+             {posting + net_.gamma * bytes(t.reduced) + coding_, host.any}}};
   }
 
   const Step& step_at(std::size_t round) const {
@@ -104,7 +106,7 @@ class Pricer {
   double block_;
   const Network& net_;
   std::vector<Step> steps_;
-  double alone_ = 0, longest_ = 0;
+  double alone_ = 0, longest_ = 0, coding_ = 0;
 };
 
 std::size_t segments_of(std::size_t nbytes, std::size_t segment) {
@@ -153,6 +155,30 @@ Priced best_cut(const Profile& profile, std::size_t nbytes, const Cut& given, co
   return best;
 }
 
+// A call as if it were one of as much data as it sends, on a machine that reduces and copies so much less a second.
+struct Encoded {
+  Encoded(std::size_t data, const Network& links, const Cut& fixed, const Encoding& encoding)
+      : ratio(encoding.ratio), nbytes(scaled(data, ratio)), network(links),
+        given{scaled(fixed.segment, ratio), fixed.window} {
+    network.coding = encoding.work * links.copy / ratio;
+    network.gamma /= ratio;
+    network.copy /= ratio;
+  }
+  Priced of_data(Priced priced) const {
+    priced.cut.segment = scaled(priced.cut.segment, 1 / ratio);
+    priced.price.reduced /= ratio;
+    return priced;
+  }
+  static std::size_t scaled(std::size_t n, double by) {
+    return static_cast<std::size_t>(std::ceil(static_cast<double>(n) * by));
+  }
+
+  const double ratio;
+  const std::size_t nbytes;
+  Network network;
+  const Cut given;
+};
+
 Price tally(const Profile& profile, std::size_t nbytes, std::size_t segments) {
   const double block = static_cast<double>(nbytes) / static_cast<double>(profile.parts);
   return {0, profile.messages * segments, static_cast<double>(profile.sent) * block,
@@ -191,20 +217,24 @@ Price price(const Profile& profile, std::size_t nbytes, const Cut& cut, const Ne
   return it;
 }
 
-Priced cheapest(const Profile& profile, std::size_t nbytes, const Network& network, const Cut& given) {
-  return best_cut(profile, nbytes, given, [&](const Cut& cut) { return price(profile, nbytes, cut, network); });
+Priced cheapest(const Profile& profile, std::size_t nbytes, const Network& network, const Cut& given,
+                const Encoding& encoding) {
+  const Encoded sent(nbytes, network, given, encoding);
+  return sent.of_data(best_cut(profile, sent.nbytes, sent.given,
+                               [&](const Cut& cut) { return price(profile, sent.nbytes, cut, sent.network); }));
 }
 
 Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::size_t nbytes, const Network& network,
-                          const Cut& given) {
-  Network lane = network;  // a host's lanes share its link
+                          const Cut& given, const Encoding& encoding) {
+  const Encoded sent(nbytes, network, given, encoding);
+  Network lane = sent.network;  // a host's lanes share its link
   lane.between.beta *= on_host.lanes;
-  const double in_memory = seconds_in_host(between_hosts, on_host, network);
-  const std::size_t slice = nbytes / static_cast<std::size_t>(on_host.lanes);
-  Priced best = best_cut(between_hosts, slice, given, [&](const Cut& cut) {
+  const double in_memory = seconds_in_host(between_hosts, on_host, sent.network);
+  const std::size_t slice = sent.nbytes / static_cast<std::size_t>(on_host.lanes);
+  Priced best = best_cut(between_hosts, slice, sent.given, [&](const Cut& cut) {
     const std::size_t segments = segments_of(slice, cut.segment);
     const double in_host =
-        2 * network.within.alpha + static_cast<double>(nbytes) / static_cast<double>(segments) * in_memory;
+        2 * network.within.alpha + static_cast<double>(sent.nbytes) / static_cast<double>(segments) * in_memory;
     Price it = price(between_hosts, slice, cut, lane);
     const double alone = price(between_hosts, slice / segments, {0, 1}, lane).seconds;
     it.seconds = in_host + std::max(it.seconds, alone + static_cast<double>(segments - 1) * in_host);
@@ -216,7 +246,7 @@ Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::
   constexpr std::size_t kLeastOnTheirWay = 2;
   if (given.window == 0 && segments_of(slice, best.cut.segment) > 1)
     best.cut.window = std::max(best.cut.window, kLeastOnTheirWay);
-  return best;
+  return sent.of_data(best);
 }
 
 }  // namespace ringcomm

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/wire_format.hpp"
 #include "schedule/network.hpp"
 #include "schedule/profile.hpp"
 
@@ -19,7 +20,7 @@ struct Cut {
 struct Price {
   double seconds = 0;
   std::size_t messages = 0;  // sent by the busiest rank, over all segments
-  double bytes = 0;          // sent by the busiest rank
+  double bytes = 0;          // sent by the busiest rank, as encoded
   double reduced = 0;        // bytes reduced by the busiest rank
   std::size_t rounds = 0;    // of one instance
 };
@@ -34,8 +35,10 @@ struct Priced {
 
 // The cut to run with, of those that the executor may use. A smaller window, and a segment near the usual one, are
 // worth a few percent: what is in flight beyond need only queues up in front of links.
-// `given`: a segment or window that is fixed already; 0 where it is not.
-Priced cheapest(const Profile& profile, std::size_t nbytes, const Network& network, const Cut& given = {0, 0});
+// `given`: a segment or window that is fixed already; 0 where it is not. With an encoding, segments are as long as they
+// would be of data that is as long as what is sent: it is messages that have a good length.
+Priced cheapest(const Profile& profile, std::size_t nbytes, const Network& network, const Cut& given = {0, 0},
+                const Encoding& encoding = {});
 
 struct HostRanks {
   int lanes = 1, most = 1;  // ranks of the hosts that have the fewest, and the most
@@ -45,6 +48,6 @@ struct HostRanks {
 // share; the profile's schedule (of one rank of each host) takes each lane's slice across; and they take it out. These
 // three as a pipeline. The cut is a slice's.
 Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::size_t nbytes, const Network& network,
-                          const Cut& given = {0, 0});
+                          const Cut& given = {0, 0}, const Encoding& encoding = {});
 
 }  // namespace ringcomm

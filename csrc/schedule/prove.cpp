@@ -272,6 +272,17 @@ std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
 
 }  // namespace
 
+bool has_one_encoder(const std::vector<Schedule>& schedules) {
+  Symbols symbols;
+  Values values = before(schedules, symbols);
+  if (!run_on_symbols(schedules, symbols, values, true).empty()) return false;
+  if (!ends_alike(schedules.front().collective)) return true;
+  const auto blocks = static_cast<std::ptrdiff_t>(schedules.front().blocks);
+  return std::all_of(values.begin(), values.end(), [&](const auto& of_rank) {
+    return std::equal(of_rank.begin(), of_rank.begin() + blocks, values.front().begin());
+  });
+}
+
 Proof prove(const std::vector<Schedule>& schedules) {
   std::string why = malformed(schedules);
   if (!why.empty()) return {false, why};

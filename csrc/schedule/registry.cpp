@@ -44,8 +44,6 @@ bool stands_for(const Alias& alias, const Algorithm& algorithm) {
          std::find(alias.algorithms.begin(), alias.algorithms.end(), algorithm.name) != alias.algorithms.end();
 }
 
-bool has_root(Collective collective) { return collective == Collective::broadcast || collective == Collective::reduce; }
-
 // The schedules made last, up to a number and a total of steps (each about 20 bytes).
 class Cache {
  public:

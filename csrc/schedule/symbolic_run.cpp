@@ -6,6 +6,8 @@
 namespace ringcomm {
 namespace {
 
+constexpr int kEncoder = -1;  // no block
+
 // All blocks of one round to or from one peer.
 struct Message {
   std::size_t peer;
@@ -28,8 +30,10 @@ Message* find(std::vector<Message>& messages, std::size_t peer) {
 
 class Machine {
  public:
-  Machine(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values)
-      : schedules_(schedules), symbols_(symbols), values_(values), ranks_(schedules.size()) {}
+  Machine(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values, bool encoding)
+      : schedules_(schedules), symbols_(symbols), values_(values), encoding_(encoding), ranks_(schedules.size()) {
+    for (const auto& blocks : values) encoded_.emplace_back(blocks.size());
+  }
 
   std::string run() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) post(r);
@@ -60,7 +64,14 @@ class Machine {
     }
   }
 
-  std::vector<Message> gather(std::size_t rank, bool taken) const {
+  // A value's mark: which rank encoded it.
+  void encode(std::size_t rank, std::size_t block) {
+    if (!encoding_ || encoded_[rank][block]) return;
+    encoded_[rank][block] = true;
+    values_[rank][block] = symbols_.join(symbols_.leaf(static_cast<int>(rank), kEncoder), values_[rank][block]);
+  }
+
+  std::vector<Message> gather(std::size_t rank, bool taken) {
     std::vector<const Step*> steps;
     for (const Step& step : round_of(rank)) {
       if (taken ? receives(step.kind) : step.kind == StepKind::send) steps.push_back(&step);
@@ -71,6 +82,7 @@ class Machine {
       const auto peer = static_cast<std::size_t>(step->peer);
       if (messages.empty() || messages.back().peer != peer) messages.push_back({peer, false, 0, {}, {}});
       messages.back().blocks.push_back(step->block);
+      if (!taken) encode(rank, static_cast<std::size_t>(step->block));
       if (!taken) messages.back().carried.push_back(values_[rank][static_cast<std::size_t>(step->block)]);
     }
     return messages;
@@ -127,6 +139,7 @@ class Machine {
       if (step.kind == StepKind::send) continue;
       auto& target = blocks[static_cast<std::size_t>(step.block)];
       Symbols::Id incoming;
+      const bool whole = receives(step.kind) || encoded_[rank][static_cast<std::size_t>(step.source)];
       if (receives(step.kind)) {
         Message& message = *find(ranks_[rank].in, static_cast<std::size_t>(step.peer));
         incoming = message.carried[message.used++];
@@ -137,6 +150,7 @@ class Machine {
       target = replaces              ? incoming
                : step.incoming_first ? symbols_.join(incoming, target)
                                      : symbols_.join(target, incoming);
+      encoded_[rank][static_cast<std::size_t>(step.block)] = replaces && whole;
     }
   }
 
@@ -171,6 +185,8 @@ class Machine {
   const std::vector<Schedule>& schedules_;
   Symbols& symbols_;
   Values& values_;
+  const bool encoding_;
+  std::vector<std::vector<bool>> encoded_;  // by rank and block: it holds what was sent or received
   std::vector<RankState> ranks_;
   std::vector<std::size_t> posted_, completed_;
   std::string why_;
@@ -182,8 +198,8 @@ std::string place_of(std::size_t rank, std::size_t round) {
   return "rank " + std::to_string(rank) + ", round " + std::to_string(round);
 }
 
-std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values) {
-  return Machine(schedules, symbols, values).run();
+std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values, bool encoding) {
+  return Machine(schedules, symbols, values, encoding).run();
 }
 
 }  // namespace ringcomm

@@ -12,7 +12,9 @@ namespace ringcomm {
 // values[rank][block], data and scratch. Replaces them by what they are after the last round.
 // Returns why it cannot be run to its end; empty if it can. Steps must name ranks and blocks that exist.
 using Values = std::vector<std::vector<Symbols::Id>>;
-std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values);
+// `encoding`: what is sent, and was not sent or received as it is before, becomes a value of its sender's own.
+std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values,
+                           bool encoding = false);
 
 // Blocks of one class are of one size on all ranks. All-to-all has its sizes from the caller: there all blocks are in
 // one class.

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import torch
 
 from ringcomm import errors, timeline
-from ringcomm.ops import Average, Sum
+from ringcomm.ops import Average, Sum, wire_code
 from ringcomm.plan_agreement import Agreed
 from ringcomm.plans import Flags, Presence, StepPlan, assign
 from ringcomm.torch.arguments import Settings
@@ -18,7 +18,6 @@ from ringcomm.torch.buckets import Bucket, lay_out
 from ringcomm.torch.compression import is_builtin, parts_of
 from ringcomm.torch.named_gradients import NamedGradients
 from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
-from ringcomm.torch.tensors import DTYPES
 
 
 class GradientPlan:
@@ -47,7 +46,7 @@ class GradientPlan:
             len(self.slots),
             settings.op,
             settings.scales(),
-            -1 if wire is None else DTYPES[wire],
+            wire_code(wire),
             settings.algorithm,
         )
         timeline.describe(

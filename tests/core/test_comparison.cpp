@@ -48,7 +48,7 @@ T small_number(DType dtype, std::size_t n) {  // 0 to 10
 // Every collective but alltoall rides when it is small, and gives what it gives by a named algorithm: sums of small
 // whole numbers, whatever the order, and the same bits everywhere.
 template <class T>
-void rides(RankContext& context, DType dtype, std::optional<DType> wire = {}) {
+void rides(RankContext& context, DType dtype, Wire wire = {}) {
   const int size = context.size;
   const auto all = static_cast<std::size_t>(size) * 60;
   for (const std::size_t count : {0, 1, 5, 40}) {
@@ -156,7 +156,7 @@ void all(RankContext& context) {
   rides<std::uint8_t>(context, DType::uint8);
   rides<std::uint8_t>(context, DType::boolean);
   rides<std::uint16_t>(context, DType::float16);
-  rides<float>(context, DType::float32, DType::bfloat16);
+  rides<float>(context, DType::float32, find_wire("bfloat16"));
   mixed(context);
   disagreeing(context);
 }

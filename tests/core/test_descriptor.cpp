@@ -9,6 +9,7 @@
 
 #include "base/rank_text.hpp"
 #include "check.hpp"
+#include "kernels/wire_format.hpp"
 
 using namespace ringcomm;
 
@@ -46,7 +47,7 @@ static const Change kNothing = [](Descriptor&) {};
 static const Change kDtype = [](Descriptor& d) { d.dtype = static_cast<std::uint8_t>(DType::float64); };
 static const Change kOp = [](Descriptor& d) { d.op = static_cast<std::uint8_t>(Op::max); };
 static const Change kRoot = [](Descriptor& d) { d.root = 2; };
-static const Change kWire = [](Descriptor& d) { d.wire = static_cast<std::uint8_t>(DType::bfloat16); };
+static const Change kWire = [](Descriptor& d) { d.wire = find_wire("bfloat16").code(); };
 static const Change kAlgorithm = [](Descriptor& d) { put(d.algorithm, "ring"); };
 static const Change kScale = [](Descriptor& d) { d.pre.factor = 5; };
 static const Change kCount = [](Descriptor& d) { d.count = 13; };

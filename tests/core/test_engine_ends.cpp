@@ -103,8 +103,8 @@ void leave_in_a_step(int size, bool agreed) {
   on_ranks(size, [&](int rank) {
     Rank r(hub, rank, size);
     std::vector<std::int32_t> data(20000, 1);
-    const auto plan = r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {},
-                                          std::nullopt, 1, nullptr, 0);
+    const auto plan =
+        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 1, nullptr, 0);
     CHECK(!r.outcome(plan->finish({1})));
     plan->begin();
     if (agreed) {
@@ -146,8 +146,7 @@ void a_rank_dies(int size, bool idle_first) {
     }
     const auto later = r.outcome(r.engine->submit(0, named("later", data[0])));
     CHECK(later && later->kind() == ErrorKind::peer_lost);
-    auto plan =
-        r.engine->make_plan(0, "p", {{DType::int32, 10, data[0].data()}}, Op::sum, {}, {}, std::nullopt, 1, nullptr, 0);
+    auto plan = r.engine->make_plan(0, "p", {{DType::int32, 10, data[0].data()}}, Op::sum, {}, {}, {}, 1, nullptr, 0);
     plan->begin();
     CHECK(r.outcome(plan->finish({1})).value().fatal());
     plan.reset();
@@ -254,7 +253,7 @@ void leave_after_a_step(int size) {
     Rank r(hub, rank, size);
     std::vector<std::int32_t> data(1000, 1);
     const std::vector<PlanBucket> buckets{{DType::int32, data.size(), data.data()}};
-    const auto plan = r.engine->make_plan(0, "p", buckets, Op::sum, {}, {}, std::nullopt, 1, nullptr, 0);
+    const auto plan = r.engine->make_plan(0, "p", buckets, Op::sum, {}, {}, {}, 1, nullptr, 0);
     CHECK(!r.outcome(plan->finish({1})));
     check_data(data, size);
     if (rank == size - 1) r.engine->leave();

@@ -238,7 +238,7 @@ void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, En
     std::vector<float> bucket(1000), small(3);
     const auto plan = r.engine->make_plan(
         0, "model", {{DType::float32, bucket.size(), bucket.data()}, {DType::float32, small.size(), small.data()}},
-        Op::average, {3, 1}, {}, std::nullopt, 2, nodes[static_cast<std::size_t>(rank)], 1);
+        Op::average, {3, 1}, {}, {}, 2, nodes[static_cast<std::size_t>(rank)], 1);
     Random random(seed * 100 + static_cast<std::uint64_t>(rank));
     for (std::size_t epoch = 0; epoch < job.steps.size(); ++epoch) {
       const auto& steps = job.steps[epoch];
@@ -348,8 +348,8 @@ void refusals() {
   on_ranks(2, [&](int rank) {
     Rank r(hub, rank, 2);
     std::vector<std::int32_t> data(10, 1);
-    const auto plan = r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {},
-                                          std::nullopt, 0, nullptr, 0);
+    const auto plan =
+        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 0, nullptr, 0);
     plan->begin();
     CHECK(thrown([&] { join(r); }) == ErrorKind::invalid);
     CHECK(!r.outcome(plan->finish({})));
@@ -463,8 +463,8 @@ void a_plan_unknown() {
     if (rank == 1) {
       error = r.outcome(join(r));
     } else {
-      const auto plan = r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {},
-                                            std::nullopt, 0, nullptr, 0);
+      const auto plan =
+          r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 0, nullptr, 0);
       error = r.outcome(plan->finish({}));
     }
     CHECK(error && error->kind() == ErrorKind::left && error->ranks() == std::vector<int>{1});

@@ -20,7 +20,7 @@ struct Case {
   std::size_t count = 0;  // of the buffer; of the longest block
   int root = 0;
   bool in_place = false;
-  std::optional<DType> wire;
+  Wire wire;
   int shape = 0;  // of unequal counts
 };
 
@@ -210,7 +210,7 @@ void dtypes_and_ops(const std::vector<int>& host_of) {
     // what halves hold comes back
     for (const Collective collective : {allreduce, allgather, broadcast, reduce, reducescatter}) {
       Run(context, {collective, "two_level:" + std::string(algorithm_names(collective).front()), DType::float32,
-                    Op::sum, 5'003, context.size - 1, false, DType::bfloat16, 1})();
+                    Op::sum, 5'003, context.size - 1, false, find_wire("bfloat16"), 1})();
     }
   });
 }

@@ -28,7 +28,7 @@ struct Case {
   DType dtype = DType::float32;
   Op op = Op::sum;
   std::size_t count = 0;
-  std::optional<DType> wire;
+  Wire wire;
 };
 
 // `shared`: whether this rank's array is.
@@ -84,7 +84,7 @@ void layout(const std::vector<int>& host_of) {
     for (std::size_t d = 0; d < kDTypes.size(); ++d) {
       for (const Op op : kElementOps) run(context, {"two_level:ring", static_cast<DType>(d), op, 1'009, {}}, true);
     }
-    run(context, {"two_level:circulant", DType::float32, Op::sum, 5'003, DType::float16}, true);
+    run(context, {"two_level:circulant", DType::float32, Op::sum, 5'003, find_wire("float16")}, true);
     CHECK(!staged(context));
     all(host == host_of[0]);     // one host's are shared, others' are not
     all(context.rank % 2 == 0);  // some of a host's

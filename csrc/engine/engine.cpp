@@ -14,7 +14,9 @@
 //   LEAVE      rank -> everybody      has executed so many verdicts of each set, steps of each plan; does no more
 //   ABORT      rank -> everybody      met a fatal error
 //
-// Nothing polls when idle. A rank takes part (receives, answers) only while something is pending on it: before it has
+// Services (engine/service.hpp) share the transport and the worker with that, and none of its tags or agreements.
+//
+// Nothing polls when idle, unless there is a service. A rank takes part (receives, answers) only while something is pending on it: before it has
 // submitted, nothing can be agreed that concerns it, for a verdict to run needs every rank of the set. What is sent to
 // an idle rank waits in the transport until that rank submits something, and is read before it can matter. A
 // coordinator that is idle has not submitted, so nothing can be ready everywhere and nobody is kept waiting by its
@@ -293,6 +295,13 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
   }
   return operations;
 }
+
+void Engine::add_service(std::shared_ptr<Service> service) {
+  state_->services.add(std::move(service));
+  state_->worker->wake();
+}
+
+void Engine::wake() { state_->worker->wake(); }
 
 void Engine::leave() { state_->leave(); }
 

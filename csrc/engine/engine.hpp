@@ -11,6 +11,7 @@
 #include "engine/config.hpp"
 #include "engine/operation.hpp"
 #include "engine/request.hpp"
+#include "engine/service.hpp"
 #include "engine/worker.hpp"
 #include "node/processes.hpp"
 
@@ -64,6 +65,11 @@ class Engine {
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
                                   kernels::Scale post, Wire wire, std::size_t items, std::shared_ptr<Node> node,
                                   int slot, std::string algorithm = {});
+
+  // Every rank adds the same services in the same order: the k-th ones send to each other. Throws Error(shut_down) after
+  // leave(), Error(invalid) when tags run out.
+  void add_service(std::shared_ptr<Service> service);
+  void wake();  // a service has something to send
 
   void leave();  // says goodbye to every rank: pending operations here and their peers' fail, typed
   std::vector<std::string> pending() const;

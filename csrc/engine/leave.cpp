@@ -47,13 +47,15 @@ bool Engine::State::leave_turn(bool moved_data) {
     const bool settled =
         std::all_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->settled(); });
     if (!settled && now < deadline_ns_) return false;
+    services.end(Error(ErrorKind::shut_down, "was in flight at shutdown"));
     say_goodbye();
     stage_ = Leaving::saying;
     deadline_ns_ = now + kGoodbye;
     return true;
   }
-  if (stage_ == Leaving::saying && (!context.control.sending() || now >= deadline_ns_)) {
+  if (stage_ == Leaving::saying && ((!context.control.sending() && !services.moving()) || now >= deadline_ns_)) {
     context.control.close();
+    services.close();
     const std::lock_guard lock(context.mutex);
     left_ = true;
     left_changed_.notify_all();
@@ -87,7 +89,10 @@ void Engine::State::close() {
     left_changed_.notify_all();
     live_ = sets;
   }
-  for (const auto& [id, set] : live_) set->die(Error(ErrorKind::shut_down, "was in flight when the engine was closed"));
+  const Error closed(ErrorKind::shut_down, "was in flight when the engine was closed");
+  services.end(closed);
+  services.close();
+  for (const auto& [id, set] : live_) set->die(closed);
   context.control.close();
 }
 

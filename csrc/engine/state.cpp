@@ -24,10 +24,12 @@ struct Overloaded : F... {
 }  // namespace
 
 Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config)
-    : worker(std::move(the_worker)), context(std::move(transport), without_comparison(std::move(config))) {}
+    : worker(std::move(the_worker)), context(std::move(transport), without_comparison(std::move(config))),
+      services(*context.transport) {}
 
 bool Engine::State::moving_data() {
-  return std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->moving(); });
+  return services.moving() ||
+         std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->moving(); });
 }
 
 Progress Engine::State::turn() {
@@ -55,9 +57,10 @@ Progress Engine::State::give_turn() {
     for (const auto& [id, set] : live_) set->check_stall(now);
   }
   context.control.flush();
+  const bool served = services.turn();
   moved |= leave_turn(moved_data);
-  if (!still_busy()) return Progress::done;
-  return moved || moved_data ? Progress::moved : Progress::blocked;
+  if (!still_busy()) return served ? Progress::moved : Progress::done;
+  return moved || moved_data || served ? Progress::moved : Progress::blocked;
 }
 
 bool Engine::State::refresh() {
@@ -73,7 +76,7 @@ bool Engine::State::refresh() {
   while (known_sets_ < (live_.empty() ? 0 : live_.rbegin()->first + 1)) {
     if (NamedSet* set = live(static_cast<std::uint32_t>(known_sets_++))) welcome(*set);
   }
-  return still_busy();
+  return services.refresh() || still_busy();
 }
 
 bool Engine::State::still_busy() {
@@ -134,7 +137,9 @@ void Engine::State::handle_leave(int peer, LeaveRecord&& record) {
   for (const SetEnd& end : record.sets) {
     if (NamedSet* set = live(end.set)) set->take_end(peer, end);
   }
-  if (record.entirely) gone_[peer] = std::move(record);
+  if (!record.entirely) return;
+  services.left(peer);
+  gone_[peer] = std::move(record);
 }
 
 void Engine::State::welcome(NamedSet& set) {
@@ -176,6 +181,7 @@ void Engine::State::fail(const Error& error) noexcept {
     lost = error.ranks();
     live_ = sets;
   }
+  services.end(error);
   for (const auto& [id, set] : live_) set->die(error);
   for (int peer = 0; peer < context.transport->size() && !told_; ++peer) {
     if (peer == context.rank() || contains(error.ranks(), peer)) continue;

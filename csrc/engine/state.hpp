@@ -12,6 +12,7 @@
 
 #include "engine/context.hpp"
 #include "engine/engine.hpp"
+#include "engine/services.hpp"
 #include "engine/set.hpp"
 #include "node/processes.hpp"
 
@@ -34,9 +35,11 @@ struct Engine::State final : public Source {
   // ---- the worker
   Progress turn() override;
   bool moving_data() override;
+  bool listens() override { return services.any(); }
 
   const std::shared_ptr<Worker> worker;
   Context context;
+  Services services;
   // Guarded by the context's mutex.
   std::map<int, std::shared_ptr<NamedSet>> sets;
   std::exception_ptr fatal;

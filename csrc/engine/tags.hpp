@@ -1,7 +1,8 @@
 // Which tags mean what on the engine's transport. Every rank computes the same from tag_limit alone.
 //
 //   0 .. 15                      control (only 0 is used)
-//   16 + (set * streams + s) * width ...   stream s of a set: 0 is the set's own, 1 .. plans are its plans'
+//   16 .. 127                    services, one each
+//   128 + (set * streams + s) * width ...   stream s of a set: 0 is the set's own, 1 .. plans are its plans'
 //
 // MPI promises 32768 tags: then 60 sets of 16 plans, 32 tags each. The MPIs in use have 2^28 or more: then about 4000
 // sets of 64 plans, 1024 tags each.
@@ -17,10 +18,10 @@ namespace ringcomm {
 
 class TagMap {
  public:
-  static constexpr int kControl = 0, kControlTags = 16;
+  static constexpr int kControl = 0, kControlTags = 16, kServices = 112;
 
   explicit TagMap(int tag_limit) {
-    const int rest = tag_limit - kControlTags;
+    const int rest = tag_limit - kFirstStream;
     constexpr int kManyPlans = 64, kFewPlans = 16, kManySets = 64;
     width_ = std::clamp(rest / (kManySets * (1 + kManyPlans)), 32, 1024);
     plans_ = rest / width_ >= kManySets * (1 + kManyPlans) ? kManyPlans : kFewPlans;
@@ -30,12 +31,17 @@ class TagMap {
   int sets() const { return sets_; }
   int plans() const { return plans_; }  // per set
   int width() const { return width_; }
+  static int of_service(int number) {
+    if (number >= kServices) throw Error(ErrorKind::invalid, "no more than " + std::to_string(kServices) + " services");
+    return kControlTags + number;
+  }
   TagStream of_set(int place) const { return stream(place, 0); }
   TagStream of_plan(int place, int plan) const { return stream(place, 1 + plan); }
 
  private:
+  static constexpr int kFirstStream = kControlTags + kServices;
   TagStream stream(int place, int index) const {
-    return {kControlTags + (place * (1 + plans_) + index) * width_, width_};
+    return {kFirstStream + (place * (1 + plans_) + index) * width_, width_};
   }
   int width_, plans_, sets_;
 };

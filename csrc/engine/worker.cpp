@@ -28,6 +28,9 @@ constexpr Sleep kGather = microseconds(60), kLongestGather = microseconds(480);
 constexpr Sleep kDoze = microseconds(500);
 constexpr std::int64_t kDozing = 50'000'000;
 
+// To a source that listens while nothing is pending.
+constexpr Sleep kListen = microseconds(1000);
+
 // How long to sleep after a pass.
 class Pace {
  public:
@@ -128,6 +131,7 @@ Worker::Pass Worker::pass() {
   Pass result;
   for (const auto& source : sources) {
     const Progress progress = source->turn();
+    result.listening |= source->listens();
     if (progress == Progress::done) continue;
     result.pending = true;
     result.moved |= progress == Progress::moved;
@@ -142,7 +146,9 @@ Worker::Pass Worker::turns() {
     woken_ = gathering_ = false;  // before the pass, so that a submit during it is not missed
   }
   const std::lock_guard turn(turn_);  // somebody may be removing a source: what is pending is not known without a look
-  return pass();
+  const Pass result = pass();
+  listening_ = result.listening;
+  return result;
 }
 
 void Worker::loop() {
@@ -167,10 +173,19 @@ void Worker::doze(std::unique_lock<std::mutex>& lock) {
       noticed_ = submitted_;
       noticed_ns_ = now;
     }
-    if (now - noticed_ns_ > kDozing) return wake_.wait(lock, due);
+    const bool listens = listening_ && !assisted_;  // who assists gives these turns
+    if (now - noticed_ns_ > kDozing) {
+      if (!listens) {
+        wake_.wait(lock, [&] { return due() || (listening_ && !assisted_); });
+        continue;
+      }
+      wake_.wait_for(lock, kListen, due);
+      return;
+    }
     dozing_ = true;
     wake_.wait_for(lock, kDoze);
     dozing_ = false;
+    if (listens) return;
   }
 }
 
@@ -201,7 +216,7 @@ void Worker::work() {
       pace.moved();
       continue;
     }
-    const Sleep sleep = pace.still(result.moving);
+    const Sleep sleep = std::min(pace.still(result.moving), result.listening ? kListen : kLongSleep);
     if (sleep.count() == 0) continue;
     std::unique_lock lock(mutex_);
     const bool woken = wake_.wait_for(lock, sleep, [this] { return woken_ || stop_; });
@@ -228,7 +243,7 @@ bool Worker::assist(const std::function<bool()>& over, std::chrono::nanoseconds 
       pace.moved();
       continue;
     }
-    const Sleep sleep = pace.still(result.moving);
+    const Sleep sleep = std::min(pace.still(result.moving), result.listening ? kListen : kLongSleep);
     if (sleep.count() == 0) continue;
     if (!short_sleeps) short_sleeps.emplace();
     std::unique_lock lock(mutex_);
@@ -238,7 +253,7 @@ bool Worker::assist(const std::function<bool()>& over, std::chrono::nanoseconds 
   const std::lock_guard lock(mutex_);
   assisted_ = false;
   woken_ |= pending;
-  if (woken_ || stop_) wake_.notify_one();
+  if (woken_ || listening_ || stop_) wake_.notify_one();
   return true;
 }
 

@@ -24,6 +24,8 @@ class Source {
   virtual ~Source() = default;
   virtual Progress turn() = 0;     // done: nothing pending (until the next wake). Must not throw
   virtual bool moving_data() = 0;  // bytes in flight: look again within 100 us; else within 1 ms. Called after turn()
+  // Something may come at any time, though nothing is pending: a turn each millisecond all the same. Called after turn()
+  virtual bool listens() { return false; }
 };
 
 class Worker {
@@ -50,6 +52,7 @@ class Worker {
  private:
   struct Pass {
     bool moved = false, pending = false, moving = false;
+    bool listening = false;  // nothing is pending there, but it wants to be asked
   };
   void loop();
   void doze(std::unique_lock<std::mutex>& lock);
@@ -58,9 +61,10 @@ class Worker {
   Pass turns();  // a pass for which submissions from now on count as new
   Pass pass();
 
-  std::atomic<bool> running_;  // the thread
-  std::mutex mutex_;           // guards all below but thread_
-  std::mutex turn_;            // held during a pass
+  std::atomic<bool> running_;           // the thread
+  std::atomic<bool> listening_{false};  // some source did, when last asked
+  std::mutex mutex_;                    // guards all below but thread_
+  std::mutex turn_;                     // held during a pass
   std::condition_variable wake_, wake_assistant_;
   bool stop_ = false, woken_ = false, assisted_ = false;
   bool gathering_ = false;                     // all that was submitted can wait a moment

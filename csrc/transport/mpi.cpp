@@ -63,6 +63,26 @@ class MpiTransport final : public Transport {
     return activate(request, peer, true);
   }
 
+  bool probe(int peer, int tag, Found& found) override {
+    if (peer != kAnyPeer) check(peer, tag, 0);
+    Handle message = null_;
+    int flag = 0;
+    const int source = peer == kAnyPeer ? library_.any_source : peer;
+    const int code = mpi_.improbe(source, tag, comm_, &flag, &message, one_status_.data());
+    if (code != library_.success) throw failure("looking for messages of", peer, code);
+    if (!flag) return false;
+    found = {arrival_of(one_status_.data()), mpi::bits_of(message)};
+    return true;
+  }
+
+  Ticket receive(const Found& found, void* data) override {
+    auto message = handle_from<Handle>(found.message);
+    Handle request = null_;
+    const int code = mpi_.imrecv(data, static_cast<int>(found.arrival.nbytes), byte_, &message, &request);
+    if (code != library_.success) throw failure("receiving from", found.arrival.peer, code);
+    return activate(request, found.arrival.peer, true);
+  }
+
   bool poll() override {
     if (requests_.empty()) return false;
     int completed = 0;
@@ -157,10 +177,15 @@ class MpiTransport final : public Transport {
     if (slot.state == State::failed) return;
     slot.state = State::complete;
     if (!slot.receiving) return;
+    const Arrival arrival = arrival_of(outcome);
+    slot.nbytes = arrival.nbytes;
+    slot.peer = arrival.peer;
+  }
+
+  Arrival arrival_of(const std::byte* outcome) const {
     int count = 0;
     mpi_.get_count(outcome, byte_, &count);
-    slot.nbytes = static_cast<std::size_t>(std::max(count, 0));
-    slot.peer = number_at(outcome + library_.status_source_offset);
+    return {number_at(outcome + library_.status_source_offset), static_cast<std::size_t>(std::max(count, 0))};
   }
 
   // After an error some statuses say which messages failed (MPI_ERR_IN_STATUS, whose value we do not know). If none

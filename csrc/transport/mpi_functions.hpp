@@ -21,11 +21,22 @@ Handle handle_from(std::uint64_t bits) {
   }
 }
 
-// The functions we call. A status is passed as plain memory: only its size and two offsets are known.
+template <class Handle>
+std::uint64_t bits_of(Handle handle) {
+  if constexpr (std::is_pointer_v<Handle>) {
+    return reinterpret_cast<std::uintptr_t>(handle);
+  } else {
+    return static_cast<std::uint32_t>(handle);
+  }
+}
+
+// The functions we call. MPI_Message is a handle like any other. A status is passed as plain memory: only its size and two offsets are known.
 template <class Handle>
 struct Functions {
   int (*isend)(const void*, int, Handle, int, int, Handle, Handle*) = nullptr;
   int (*irecv)(void*, int, Handle, int, int, Handle, Handle*) = nullptr;
+  int (*improbe)(int, int, Handle, int*, Handle*, void*) = nullptr;
+  int (*imrecv)(void*, int, Handle, Handle*, Handle*) = nullptr;
   int (*testsome)(int, Handle*, int*, int*, void*) = nullptr;
   int (*test)(Handle*, int*, void*) = nullptr;
   int (*get_count)(const void*, Handle, int*) = nullptr;
@@ -36,6 +47,8 @@ struct Functions {
   explicit Functions(void* library) {
     find(library, "MPI_Isend", isend);
     find(library, "MPI_Irecv", irecv);
+    find(library, "MPI_Improbe", improbe);
+    find(library, "MPI_Imrecv", imrecv);
     find(library, "MPI_Testsome", testsome);
     find(library, "MPI_Test", test);
     find(library, "MPI_Get_count", get_count);

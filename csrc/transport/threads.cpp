@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -129,6 +130,38 @@ class ThreadsTransport final : public Transport {
     slot.nbytes = nbytes;
     collect();
     if (!take_unexpected(slot)) posted_.push_back(ticket);
+    return ticket;
+  }
+
+  bool probe(int peer, int tag, Found& found) override {
+    check(peer == kAnyPeer ? rank_ : peer, tag, 0);
+    collect();
+    const auto wanted = [&](const std::shared_ptr<Message>& message) {
+      return message->tag == tag && (peer == kAnyPeer || message->source == peer) &&
+             message->stage.load(std::memory_order_acquire) == Stage::offered;
+    };
+    const auto it = std::find_if(unexpected_.begin(), unexpected_.end(), wanted);
+    if (it == unexpected_.end()) {
+      if (peer == kAnyPeer && hub_->kills() > 0) throw lost(kAnyPeer);
+      return false;
+    }
+    found = {{(*it)->source, (*it)->nbytes}, ++found_so_far_};
+    found_[found.message] = std::move(*it);
+    unexpected_.erase(it);
+    return true;
+  }
+
+  Ticket receive(const Found& found, void* data) override {
+    const Ticket ticket = slots_.take();
+    Slot& slot = slots_[ticket];
+    slot.receiving = true;
+    slot.peer = found.arrival.peer;
+    slot.data = data;
+    slot.nbytes = found.arrival.nbytes;
+    const auto message = found_.extract(found.message);
+    if (message.empty()) throw Error(ErrorKind::internal, "a message that was found is received twice");
+    if (!take(slot, *message.mapped())) slot.state = State::failed;  // its sender has given it up
+    news_ = true;
     return ticket;
   }
 
@@ -277,6 +310,8 @@ class ThreadsTransport final : public Transport {
   std::vector<Ticket> sends_;   // rendezvous sends that no receiver has taken
   std::deque<std::shared_ptr<Message>> unexpected_;
   std::vector<std::shared_ptr<Message>> incoming_;
+  std::map<std::uint64_t, std::shared_ptr<Message>> found_;  // by probe(), not yet received
+  std::uint64_t found_so_far_ = 0;
   std::uint64_t arrived_seen_ = 0, completed_seen_ = 0;
   int kills_seen_ = 0;
   bool news_ = false;  // something completed since the last poll()

@@ -15,6 +15,12 @@ struct Arrival {
   std::size_t nbytes = 0;
 };
 
+// A message that a probe has found and taken out of the others: for one receive.
+struct Found {
+  Arrival arrival;
+  std::uint64_t message = 0;  // the transport's name for it
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -26,6 +32,11 @@ class Transport {
   // and must live until done() or cancel(). A receive may be longer than what comes.
   virtual Ticket send(int peer, int tag, const void* data, std::size_t nbytes) = 0;
   virtual Ticket receive(int peer, int tag, void* data, std::size_t nbytes) = 0;  // peer may be kAnyPeer
+
+  // The first message of this tag for which no receive has been posted, of a peer or of kAnyPeer: tells who sent it and
+  // how long it is, and keeps it for receive(found, ...), which must follow. False if there is none. Throws as done().
+  virtual bool probe(int peer, int tag, Found& found) = 0;
+  virtual Ticket receive(const Found& found, void* data) = 0;  // all of it
 
   virtual bool poll() = 0;                       // makes progress; true if anything completed
   virtual bool yields() const { return false; }  // a poll() that finds nothing lets others have the core by itself

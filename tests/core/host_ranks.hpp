@@ -52,6 +52,8 @@ class CountingTransport final : public Transport {
   Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override {
     return inner_->receive(peer, tag, data, nbytes);
   }
+  bool probe(int peer, int tag, Found& found) override { return inner_->probe(peer, tag, found); }
+  Ticket receive(const Found& found, void* data) override { return inner_->receive(found, data); }
   bool poll() override { return inner_->poll(); }
   bool done(Ticket ticket, Arrival* arrival) override { return inner_->done(ticket, arrival); }
   void cancel(Ticket ticket) override { inner_->cancel(ticket); }

@@ -106,7 +106,7 @@ void tags_are_apart() {
     const TagMap map(limit);
     CHECK(map.sets() >= 60 && map.plans() >= 16 && map.width() >= 32);
     if (limit >= 1 << 20) CHECK(map.sets() >= 64 && map.plans() == 64);
-    std::int64_t last = TagMap::kControlTags - 1;
+    std::int64_t last = TagMap::kControlTags + TagMap::kServices - 1;
     for (int set = 0; set < map.sets(); ++set) {
       for (int s = -1; s < map.plans(); ++s) {
         TagStream stream = s < 0 ? map.of_set(set) : map.of_plan(set, s);

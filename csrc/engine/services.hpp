@@ -1,0 +1,45 @@
+// The services of an engine, and what the engine knows of their peers.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "engine/service.hpp"
+
+namespace ringcomm {
+
+class Services {
+ public:
+  explicit Services(Transport& transport) : transport_(transport) {}
+
+  void add(std::shared_ptr<Service> service);  // any thread. As Engine::add_service
+
+  // ---- the worker
+  bool refresh();  // takes over what was added; false: there are none
+  bool any() const { return !running_.empty(); }
+  bool turn();  // true if anything moved. Throws what is fatal
+  bool moving() const;
+  void left(int rank);           // the rank has left the job
+  void end(const Error& error);  // no service has another turn
+  void close() noexcept;         // what is still on its way is given up
+
+ private:
+  struct Running {
+    std::shared_ptr<Service> service;
+    std::unique_ptr<Mail> mail;
+  };
+  static Error left_error(int rank);
+
+  Transport& transport_;
+  std::mutex mutex_;  // guards the next two
+  std::vector<std::shared_ptr<Service>> added_;
+  bool ended_ = false;
+  // The worker's.
+  std::vector<Running> running_, ending_;
+  int started_ = 0;
+  std::set<int> left_;
+};
+
+}  // namespace ringcomm

@@ -288,7 +288,7 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
   std::vector<std::shared_ptr<Operation>> operations;
   for (const auto& target : targets) {
     auto pending = std::make_shared<Pending>("join");
-    pending->join = true;
+    pending->kind = Pending::Kind::join;
     pending->submitted_ns = now_ns();
     state_->submit(*target, {pending});
     operations.push_back(pending);

@@ -77,7 +77,7 @@ bool NamedSet::end_join(int last) {
   if (answering()) return false;
   end_current(nullptr);
   for (const PendingPtr& pending : all()) {
-    if (!pending->join) continue;
+    if (pending->kind != Pending::Kind::join) continue;
     pending->last_joined = last;
     finish(pending, nullptr);
   }
@@ -128,7 +128,7 @@ void NamedSet::die(const Error& error) {
     if (!by_leave) plan->drop();
   }
   for (const PendingPtr& pending : all()) {
-    if (by_leave && pending->plan && pending->agreed) continue;
+    if (by_leave && pending->kind == Pending::Kind::step && pending->agreed) continue;
     finish(pending,
            std::make_exception_ptr(Error(error.kind(), "'" + pending->name + "': " + error.what(), error.ranks())));
   }
@@ -160,7 +160,7 @@ bool NamedSet::settled() const {
   if ((!dead_ && (!confirmed_ || task_ || !queue_.empty())) || answering()) return false;
   // A plan's step may still complete if nothing more has to be filled.
   return std::none_of(left.begin(), left.end(), [](const PendingPtr& pending) {
-    return pending->plan && pending->agreed && pending->plan->finishing();
+    return pending->kind == Pending::Kind::step && pending->agreed && pending->plan->finishing();
   });
 }
 

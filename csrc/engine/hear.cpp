@@ -78,7 +78,7 @@ bool NamedSet::hear_run(Verdict& verdict) {
       }
       if (!absent) context_.traced("agree", pending->name, pending->sent_ns, now);
       if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
-      if (pending->plan) {
+      if (pending->kind == Pending::Kind::step) {
         // has its own channel, so nothing of this set's stream waits for it
         pending->plan->agree(pending, !verdict.absent.empty());
       } else {
@@ -107,6 +107,7 @@ PendingPtr NamedSet::taking_part(const VerdictItem& item, std::uint32_t id, bool
   if (!pending || (!absent && pending->sent_ns == 0)) return nullptr;
   pending->agreed = true;
   if (absent && is_plan(pending->signature)) {
+    pending->kind = Pending::Kind::step;
     pending->plan = plan_of(pending->signature, pending->name);
     if (!pending->plan) return nullptr;
   }

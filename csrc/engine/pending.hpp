@@ -25,11 +25,16 @@ struct Pending final : Operation {
   explicit Pending(std::string name)
       : Operation(std::move(name)), name_hash(std::hash<std::string_view>()(this->name)) {}
 
+  enum class Kind : std::uint8_t {
+    request,  // of `request`
+    step,     // of `plan`
+    join,     // this rank has nothing more to give, until all have joined
+  };
   const std::size_t name_hash;
-  bool join = false;      // not a request: this rank has nothing more to give, until all have joined
+  Kind kind = Kind::request;
   bool stand_in = false;  // for what this rank, having joined, takes part in without having submitted it
   bool agreed = false;
-  std::shared_ptr<PlanRun> plan;  // a plan's step, not a request
+  std::shared_ptr<PlanRun> plan;  // until the step has finished
   std::int64_t submitted_ns = 0, sent_ns = 0;
   std::int64_t withdrawn_ns = 0;  // when this rank asked to give it up; 0: it has not
   // the set in which it was sent last; after so many were forgotten there; as this id

@@ -52,6 +52,7 @@ PendingPtr PlanRun::prepare() {
   begun_ = true;
   step_ = std::make_shared<Pending>(shape_.name);
   step_->signature = signature_;
+  step_->kind = Pending::Kind::step;
   step_->plan = shared_from_this();  // until it has finished
   step_->submitted_ns = now_ns();
   return step_;

@@ -230,8 +230,27 @@ void write(Writer& w, const AbortRecord& r) {
   w.list(r.ranks);
 }
 
-LeaveRecord read_leave(Reader& r) {
-  LeaveRecord record;
+void read(Reader& r, ReadyRecord& record) {
+  record.set = r.get<std::uint32_t>();
+  record.heard = r.get<std::uint64_t>();
+  record.entries.resize(r.size(5));
+  for (Ready& entry : record.entries) entry = read_ready(r);
+}
+void read(Reader& r, VerdictRecord& record) {
+  record.set = r.get<std::uint32_t>();
+  record.first = r.get<std::uint64_t>();
+  record.verdicts.resize(r.size(13));
+  for (Verdict& verdict : record.verdicts) verdict = read_verdict(r);
+}
+void read(Reader& r, WithdrawRecord& record) {
+  record.set = r.get<std::uint32_t>();
+  record.name = r.text();
+  record.why = r.text();
+}
+void read(Reader& r, GoingRecord& record) { record.set = r.get<std::uint32_t>(); }
+void read(Reader& r, ConfirmedRecord& record) { record.set = r.get<std::uint32_t>(); }
+void read(Reader& r, JoinRecord& record) { record.set = r.get<std::uint32_t>(); }
+void read(Reader& r, LeaveRecord& record) {
   record.entirely = r.flag();
   record.sets.resize(r.size(20));
   for (SetEnd& end : record.sets) {
@@ -244,47 +263,23 @@ LeaveRecord read_leave(Reader& r) {
     }
     end.because = r.list<int>();
   }
-  return record;
+}
+void read(Reader& r, AbortRecord& record) {
+  record.kind = checked<ErrorKind>(r.get<std::uint8_t>(), kErrorKinds);
+  record.what = r.text();
+  record.ranks = r.list<int>();
 }
 
-Record read_record(Reader& r) {
-  switch (r.get<std::uint8_t>()) {
-    case 0: {
-      ReadyRecord record{r.get<std::uint32_t>(), r.get<std::uint64_t>(), {}};
-      record.entries.resize(r.size(5));
-      for (Ready& entry : record.entries) entry = read_ready(r);
-      return record;
-    }
-    case 1: {
-      VerdictRecord record{r.get<std::uint32_t>(), r.get<std::uint64_t>(), {}};
-      record.verdicts.resize(r.size(13));
-      for (Verdict& verdict : record.verdicts) verdict = read_verdict(r);
-      return record;
-    }
-    case 2: {
-      WithdrawRecord record;
-      record.set = r.get<std::uint32_t>();
-      record.name = r.text();
-      record.why = r.text();
-      return record;
-    }
-    case 3:
-      return GoingRecord{r.get<std::uint32_t>()};
-    case 4:
-      return ConfirmedRecord{r.get<std::uint32_t>()};
-    case 5:
-      return read_leave(r);
-    case 6: {
-      AbortRecord record;
-      record.kind = checked<ErrorKind>(r.get<std::uint8_t>(), kErrorKinds);
-      record.what = r.text();
-      record.ranks = r.list<int>();
-      return record;
-    }
-    case 7:
-      return JoinRecord{r.get<std::uint32_t>()};
-    default:
-      malformed();
+// A record's number is its place in the variant, for who writes and for who reads.
+template <std::size_t number = 0>
+Record read_record(std::size_t kind, Reader& r) {
+  if constexpr (number == std::variant_size_v<Record>) {
+    malformed();
+  } else {
+    if (kind != number) return read_record<number + 1>(kind, r);
+    std::variant_alternative_t<number, Record> record;
+    read(r, record);
+    return record;
   }
 }
 
@@ -298,7 +293,7 @@ void encode(const Record& record, Bytes& out) {
 
 std::vector<Record> decode(std::span<const std::byte> in) {
   std::vector<Record> records;
-  for (Reader reader(in); !reader.empty();) records.push_back(read_record(reader));
+  for (Reader reader(in); !reader.empty();) records.push_back(read_record(reader.get<std::uint8_t>(), reader));
   return records;
 }
 

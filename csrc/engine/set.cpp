@@ -40,7 +40,7 @@ void NamedSet::insert(PendingPtr pending) {
     throw Error(ErrorKind::invalid,
                 "an operation named '" + pending->name + "' is already in flight: wait for it, or choose another name");
   }
-  joining_ |= pending->join;
+  joining_ |= pending->kind == Pending::Kind::join;
   inbox_.push_back(std::move(pending));
   ++context_.open;
 }
@@ -65,7 +65,7 @@ bool NamedSet::withdraw_from_flight(const PendingPtr& pending) {
   const auto found = in_flight_.find(pending);
   if (found == in_flight_.end() || *found != pending) return false;
   in_flight_.erase(found);
-  if (pending->join) joining_ = false;
+  if (pending->kind == Pending::Kind::join) joining_ = false;
   --context_.open;
   return true;
 }
@@ -114,7 +114,7 @@ bool NamedSet::send_ready() {
     if (pending->done()) continue;  // an early failure found it here before it was sent
     if (dead_) {
       finish(pending, named(name, *dead_));
-    } else if (pending->join) {
+    } else if (pending->kind == Pending::Kind::join) {
       pending->sent_ns = now;
       join = true;
     } else if (abandoned_.contains(name)) {
@@ -167,10 +167,10 @@ Ready NamedSet::ready_of(const PendingPtr& pending) {
   if (ready.id == 0) {
     ready.signature = pending->signature;
     ready.name = pending->name;
-  } else if (!pending->plan) {
+  } else if (pending->kind == Pending::Kind::request) {
     sent_[ready.id] = pending;
   }
-  if (!pending->plan) ready.extra = extra_of(pending->request);
+  if (pending->kind == Pending::Kind::request) ready.extra = extra_of(pending->request);
   ready.group = pending->group;
   ready.group_size = pending->group_size;
   return ready;

@@ -32,7 +32,8 @@ void NamedSet::check_stall(std::int64_t now) {
       if (gone != abandoned_.end() && age >= fail_after + kGrace) finish(pending, gone->second);
       continue;
     }
-    if (pending->agreed || pending->join) continue;  // a join waits for as long as others have data
+    if (pending->agreed || pending->kind == Pending::Kind::join)
+      continue;  // a join waits for as long as others have data
     if (fail_after > 0 && age >= fail_after) withdraw(*pending, now);
     if (warn_after > 0 && age >= warn_after) waiting.push_back(pending);
   }

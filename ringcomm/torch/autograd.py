@@ -111,8 +111,8 @@ class Allgather(torch.autograd.Function):
     """The gradient is averaged; each rank takes the rows that it gave."""
 
     @staticmethod
-    def forward(ctx: Any, grouped: bool, name: str | None, process_set: Any, *tensors: Tensor) -> Any:
-        result = _run(grouped, allgather_async, grouped_allgather_async, tensors, name, process_set)
+    def forward(ctx: Any, grouped: bool, name: str | None, process_set: Any, algorithm: Any, *tensors: Tensor) -> Any:
+        result = _run(grouped, allgather_async, grouped_allgather_async, tensors, name, process_set, algorithm)
         ctx.process_set, ctx.shapes = process_set, [tensor.shape for tensor in tensors]
         return result
 
@@ -127,30 +127,30 @@ class Allgather(torch.autograd.Function):
             mean.narrow(0, begin, count).reshape(shape)
             for mean, begin, count, shape in zip(means, first, mine, ctx.shapes, strict=True)
         ]
-        return None, None, None, *parts
+        return None, None, None, None, *parts
 
 
 class Broadcast(torch.autograd.Function):
     """The gradient is averaged and goes to the root; elsewhere it is zero."""
 
     @staticmethod
-    def forward(ctx: Any, root_rank: int, name: str | None, process_set: Any, tensor: Tensor) -> Any:
+    def forward(ctx: Any, root_rank: int, name: str | None, process_set: Any, algorithm: Any, tensor: Tensor) -> Any:
         ctx.root_rank, ctx.process_set = root_rank, process_set
-        return asynchronous.broadcast_async(tensor, root_rank, name, process_set).wait()
+        return asynchronous.broadcast_async(tensor, root_rank, name, process_set, algorithm).wait()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         (mean,) = _mean([gradient], ctx.process_set).wait()
         here = ctx.process_set.rank() == ctx.process_set.ranks.index(ctx.root_rank)
-        return None, None, None, mean if here else torch.zeros_like(mean)
+        return None, None, None, None, mean if here else torch.zeros_like(mean)
 
 
 class Alltoall(torch.autograd.Function):
     """The gradient's rows go back where the tensor's rows came from."""
 
     @staticmethod
-    def forward(ctx: Any, splits: Any, name: str | None, process_set: Any, tensor: Tensor) -> Any:
-        output, ctx.received = asynchronous.alltoall_async(tensor, splits, name, process_set).wait()
+    def forward(ctx: Any, splits: Any, name: str | None, process_set: Any, algorithm: Any, tensor: Tensor) -> Any:
+        output, ctx.received = asynchronous.alltoall_async(tensor, splits, name, process_set, algorithm).wait()
         ctx.process_set, ctx.rows, size = process_set, tensor.shape[0], process_set.size()
         ctx.sent = [tensor.shape[0] // size] * size if splits is None else [int(rows) for rows in splits]
         if splits is None:
@@ -167,7 +167,7 @@ class Alltoall(torch.autograd.Function):
             back = torch.cat([part if rows == sent else _lost(back, sent) for part, rows, sent in parts])
         if ctx.rows > back.shape[0]:  # rows that the splits left out
             back = torch.cat([back, _lost(back, ctx.rows - back.shape[0])])
-        return None, None, None, back
+        return None, None, None, None, back
 
 
 class Reducescatter(torch.autograd.Function):
@@ -215,16 +215,16 @@ HorovodGroupedAllreduce = _named_as_in_horovod(
     ),
 )
 HorovodAllgather = _named_as_in_horovod(
-    "HorovodAllgather", Allgather, lambda tensor, name, process_set: (False, name, process_set, tensor)
+    "HorovodAllgather", Allgather, lambda tensor, name, process_set: (False, name, process_set, None, tensor)
 )
 HorovodGroupedAllgather = _named_as_in_horovod(
-    "HorovodGroupedAllgather", Allgather, lambda name, process_set, *tensors: (True, name, process_set, *tensors)
+    "HorovodGroupedAllgather", Allgather, lambda name, process_set, *tensors: (True, name, process_set, None, *tensors)
 )
 HorovodBroadcast = _named_as_in_horovod(
-    "HorovodBroadcast", Broadcast, lambda tensor, root, name, process_set: (root, name, process_set, tensor)
+    "HorovodBroadcast", Broadcast, lambda tensor, root, name, process_set: (root, name, process_set, None, tensor)
 )
 HorovodAlltoall = _named_as_in_horovod(
-    "HorovodAlltoall", Alltoall, lambda tensor, splits, name, process_set: (splits, name, process_set, tensor)
+    "HorovodAlltoall", Alltoall, lambda tensor, splits, name, process_set: (splits, name, process_set, None, tensor)
 )
 HorovodReducescatter = _named_as_in_horovod(
     "HorovodReducescatter",

@@ -98,7 +98,9 @@ def grouped_allreduce(
     )
 
 
-def allgather(tensor: Tensor, name: str | None = None, process_set: Any = global_process_set) -> Tensor:
+def allgather(
+    tensor: Tensor, name: str | None = None, process_set: Any = global_process_set, algorithm: str | None = None
+) -> Tensor:
     """Every rank's tensor, joined on the first dimension in the order of the ranks.
 
     Args:
@@ -108,27 +110,42 @@ def allgather(tensor: Tensor, name: str | None = None, process_set: Any = global
     Returns:
         A new tensor whose first dimension is the sum of all ranks'.
     """
-    return autograd.Allgather.apply(False, name, process_set, tensor)
+    return autograd.Allgather.apply(False, name, process_set, algorithm, tensor)
 
 
 def grouped_allgather(
-    tensors: Sequence[Tensor], name: str | None = None, process_set: Any = global_process_set
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    process_set: Any = global_process_set,
+    algorithm: str | None = None,
 ) -> list[Tensor]:
     """`allgather` of several tensors that travel together."""
-    return list(autograd.Allgather.apply(True, name, process_set, *tensors))
+    return list(autograd.Allgather.apply(True, name, process_set, algorithm, *tensors))
 
 
-def broadcast(tensor: Tensor, root_rank: int, name: str | None = None, process_set: Any = global_process_set) -> Tensor:
+def broadcast(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: Any = global_process_set,
+    algorithm: str | None = None,
+) -> Tensor:
     """The root's values, as a new tensor on every rank.
 
     Args:
         tensor: the same shape and dtype on every rank.
         root_rank: a global rank, also within a process set.
     """
-    return autograd.Broadcast.apply(root_rank, name, process_set, tensor)
+    return autograd.Broadcast.apply(root_rank, name, process_set, algorithm, tensor)
 
 
-def alltoall(tensor: Tensor, splits: Any = None, name: str | None = None, process_set: Any = global_process_set) -> Any:
+def alltoall(
+    tensor: Tensor,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: Any = global_process_set,
+    algorithm: str | None = None,
+) -> Any:
     """Sends rows of the first dimension to each rank, and joins what comes, in the order of the ranks.
 
     Args:
@@ -140,7 +157,7 @@ def alltoall(tensor: Tensor, splits: Any = None, name: str | None = None, proces
         The rows received; with ``splits`` given, also how many came from each rank (int32, or the dtype of the splits
         tensor).
     """
-    return autograd.Alltoall.apply(splits, name, process_set, tensor)
+    return autograd.Alltoall.apply(splits, name, process_set, algorithm, tensor)
 
 
 def reducescatter(

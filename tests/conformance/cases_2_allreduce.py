@@ -209,5 +209,11 @@ def case_an_algorithm_by_name():
             same(form([x.clone()], op=hvd.Sum, algorithm=algorithm)[0], want)
     assert "ring" in raises(ValueError, hvd.allreduce_async_, x, name="a", algorithm="no such")
     same(hvd.allgather_async(x[:1], algorithm="ring").wait(), torch.arange(float(n)))
+    same(hvd.allgather(x[:1], algorithm="ring"), torch.arange(float(n)))
+    same(hvd.grouped_allgather([x[:1]], algorithm="ring")[0], torch.arange(float(n)))
+    same(hvd.broadcast(x, n - 1, algorithm="binomial"), torch.full((5,), n - 1.0))
+    for form in (hvd.broadcast, hvd.allgather, hvd.alltoall, hvd.reducescatter):
+        arguments = (torch.ones(n), 0) if form is hvd.broadcast else (torch.ones(n),)
+        assert "unknown" in raises(ValueError, form, *arguments, algorithm="no such")
     other = "tree" if hvd.rank() else "ring"
     raises(hvd.HorovodInternalError, hvd.allreduce_async(x, name="other", algorithm=other).wait)

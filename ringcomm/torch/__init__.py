@@ -16,8 +16,8 @@ from ringcomm.torch.functions import allgather_object, broadcast_object, broadca
 from ringcomm.torch.mpi_ops import *  # noqa: F403
 from ringcomm.torch.mpi_ops import __all__ as _operations
 from ringcomm.torch.optimizer import DistributedOptimizer
-from ringcomm.torch.shared import empty
 from ringcomm.torch.sync_batch_norm import SyncBatchNorm
+from ringcomm.torch.tensors import empty
 
 __all__ = [
     "Compression",

@@ -1,12 +1,14 @@
-"""What of torch's tensors the core can take."""
+"""What of torch's tensors the core can take, and tensors in memory that the ranks of a host have in common."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ringcomm import _core
+from ringcomm import _core, runtime, shared
 from ringcomm.ops import Adasum
 
 # Dtypes with arithmetic. Collectives that only move data take any other dtype too, as its bytes (ringcomm/arrays.py).
@@ -35,3 +37,32 @@ def require_arithmetic(tensor: torch.Tensor, op: Any = None) -> None:
         raise ValueError(f"Tensor type {tensor.type()} is not supported: there is no Adasum of {tensor.dtype}")
     if tensor.dtype not in DTYPES:
         raise ValueError(f"Tensor type {tensor.type()} is not supported: {tensor.dtype} cannot be reduced")
+
+
+def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """An uninitialised tensor in memory that the ranks of this host share: an all-reduce in place of such tensors
+    copies nothing. As ``torch.empty`` otherwise; what :meth:`ringcomm.Communicator.empty` is for arrays.
+
+    Not collective, and for operations between all ranks; ordinary memory where none can be shared
+    (``Communicator.shared_memory_reason``). The memory lives as long as the tensor and its views. A forked child must
+    not touch it: there it is not mapped.
+
+    Args:
+        size: of the tensor: integers, or one sequence of them; none: a tensor without dimensions.
+        dtype: any dtype of dense CPU tensors; None: torch's default dtype.
+
+    Returns:
+        A contiguous CPU tensor.
+
+    Raises:
+        ValueError: before ``init()``.
+        TypeError: a size that is no integer.
+        RuntimeError: a negative size, or a quantized dtype.
+    """
+    node = runtime.session().comm._node
+    shape = torch.empty(*(size or [()]), device="meta").shape  # refuses what torch does
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes == 0:
+        return torch.empty(shape, dtype=dtype)
+    return torch.from_numpy(shared.flat(node, nbytes)).view(dtype).reshape(shape)

@@ -18,7 +18,7 @@ def exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> dict[int
     not among them. Collective over the set."""
     if process_set.size() == 1:
         return {process_set.ranks[0]: list(row)}
-    mine = np.array([process_set.ranks[process_set.rank()], len(row), *row], np.int64)
+    mine = np.array([process_set.ranks[process_set.require_rank()], len(row), *row], np.int64)
     request = named.allgather(process_set, arrays.source(mine), name)
     gathered = named.submit(process_set, request).wait().tolist()
     rows: dict[int, list[int]] = {}

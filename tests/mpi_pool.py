@@ -158,8 +158,9 @@ def _done(case: Case) -> bool:
         return False
     finally:
         faulthandler.cancel_dump_traceback_later()
+        rank = {name: value for name, value in os.environ.items() if name == "RINGCOMM_RANK_PROCESS"}  # stays one
         os.environ.clear()
-        os.environ.update(variables)
+        os.environ.update(variables | rank)
         sys.path[:] = path
 
 

@@ -213,7 +213,7 @@ def test_bad_splits_and_rows():
     wrong(lambda comm: comm.allgather(np.zeros(3), rows=[2]), "rows")
     wrong(lambda comm: comm.broadcast(np.zeros(3), root=1), "root")
     wrong(lambda comm: comm.ialltoall(np.zeros(3), splits=[3]), "both")
-    wrong(lambda comm: comm.allreduce(np.zeros(3), algorithm="rign"), "unknown.*ring")
+    wrong(lambda comm: comm.allreduce(np.zeros(3), algorithm="rign"), "no allreduce algorithm.*ring")
     wrong(lambda comm: comm.allreduce(np.zeros(3), wire="int8"), "wire")
 
 

@@ -88,7 +88,7 @@ bool Menu::can_encode(const Algorithm& algorithm, int ranks, int root, const Enc
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
                                   const Cut& given, const Encoding& encoding) {
   std::vector<Option> found;
-  memory &= has_two_levels(collective_) && on_host_.most > 1;
+  memory &= has_two_levels(collective_) && (on_host_.most > 1 || name.two_levels);  // one rank on each: if asked for
   if (name.root >= size_ || (name.two_levels && (!memory || hosts_ == 1))) return found;
   const int root = std::max(0, name.root);
   for (const Algorithm* algorithm : algorithms_named(collective_, name)) {

@@ -5,7 +5,7 @@
 // and executes in that order, one at a time, on the set's channel. Data and control are two planes; they share a
 // transport, not tags.
 //
-//   READY      rank -> coordinator    names (or cache ids) submitted since the last turn, how many verdicts it has heard
+//   READY      rank -> coordinator    names (or cache ids) submitted since the last turn, and verdicts heard
 //   VERDICTS   coordinator -> ranks   run these as one bucket; or fail them, and why
 //   JOIN       rank -> coordinator    has nothing more to give; counts as ready for everything, until all have joined
 //   WITHDRAW   rank -> coordinator    gives up one operation (stalled), lives on
@@ -16,11 +16,11 @@
 //
 // Services (engine/service.hpp) share the transport and the worker with that, and none of its tags or agreements.
 //
-// Nothing polls when idle, unless there is a service. A rank takes part (receives, answers) only while something is pending on it: before it has
-// submitted, nothing can be agreed that concerns it, for a verdict to run needs every rank of the set. What is sent to
-// an idle rank waits in the transport until that rank submits something, and is read before it can matter. A
-// coordinator that is idle has not submitted, so nothing can be ready everywhere and nobody is kept waiting by its
-// sleep that would not wait anyway. A rank that has joined counts as pending.
+// Nothing polls when idle, unless there is a service. A rank takes part (receives, answers) only while something is
+// pending on it: before it has submitted, nothing can be agreed that concerns it, for a verdict to run needs every
+// rank of the set. What is sent to an idle rank waits in the transport until that rank submits something, and is read
+// before it can matter. A coordinator that is idle has not submitted, so nothing can be ready everywhere and nobody is
+// kept waiting by its sleep that would not wait anyway. A rank that has joined counts as pending.
 //
 // Joining. A verdict says which ranks take part without having submitted: they have joined. These find in it all that
 // they need to stand in (a signature; of a plan, they have their own), and the others that they give nothing (in shared

@@ -66,8 +66,8 @@ class Engine {
                                   kernels::Scale post, Wire wire, std::size_t items, std::shared_ptr<Node> node,
                                   int slot, std::string algorithm = {});
 
-  // Every rank adds the same services in the same order: the k-th ones send to each other. Throws Error(shut_down) after
-  // leave(), Error(invalid) when tags run out.
+  // Every rank adds the same services in the same order: the k-th ones send to each other. Throws Error(shut_down)
+  // after leave(), Error(invalid) when tags run out.
   void add_service(std::shared_ptr<Service> service);
   void wake();  // a service has something to send
 
@@ -88,8 +88,8 @@ class Plan {
   ~Plan();
   void begin();  // the step starts here; agreement goes out. Throws Error(invalid) while a step is under way
   void ready(std::size_t bucket);  // filled: runs after all before it in the plan. Begins the step if need be
-  // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had it.
-  // Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
+  // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had
+  // it. Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
   std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
   bool bucket_done(std::size_t bucket) const;  // in the step begun last
   void close();                                // throws Error(invalid) while a step is under way

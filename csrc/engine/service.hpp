@@ -1,5 +1,5 @@
-// Messages between ranks beside the collectives. A service takes what any rank sends it, of any length, at any time, and
-// answers when it likes: what point-to-point messages, a parameter server or gossip are made of.
+// Messages between ranks beside the collectives. A service takes what any rank sends it, of any length, at any time,
+// and answers when it likes: what point-to-point messages, a parameter server or gossip are made of.
 //
 // It lives on the engine's worker. While nothing else moves the worker looks at it once a millisecond; at once after
 // Engine::wake().

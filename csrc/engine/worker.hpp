@@ -24,7 +24,8 @@ class Source {
   virtual ~Source() = default;
   virtual Progress turn() = 0;     // done: nothing pending (until the next wake). Must not throw
   virtual bool moving_data() = 0;  // bytes in flight: look again within 100 us; else within 1 ms. Called after turn()
-  // Something may come at any time, though nothing is pending: a turn each millisecond all the same. Called after turn()
+  // Something may come at any time, though nothing is pending: a turn each millisecond all the same. Called after
+  // turn()
   virtual bool listens() { return false; }
 };
 

@@ -11,7 +11,7 @@
 //
 // So arrival t says: segment t is copied in, and segment t-1 is worked on. Collectives that only move data end with the
 // last work. Those that reduce leave results in everybody's inputs, say so by one arrival more, and take them out in
-// `finish`. With a depth d (levels/two_level.cpp: a segment is on its way between hosts) arrival t+1 waits until segment
+// `finish`. With a depth d (levels/two_level.cpp: a segment is between hosts) arrival t+1 waits until segment
 // t-d has its result, and `finish` follows d turns later.
 //
 // Why nothing is overwritten that is still needed (d = 0): an input is one of three that segments take in turns, over

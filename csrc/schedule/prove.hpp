@@ -20,8 +20,8 @@ struct Proof {
 // alltoall never writes its input.
 Proof prove(const std::vector<Schedule>& schedules);
 
-// Whether ranks that shall end with equal data do so even if what a rank encodes depends on the rank: what several ranks
-// have of a value was then encoded once, by one of them. For schedules that can be proved.
+// Whether ranks that shall end with equal data do so even if what a rank encodes depends on the rank: what several
+// ranks have of a value was then encoded once, by one of them. For schedules that can be proved.
 bool has_one_encoder(const std::vector<Schedule>& schedules);
 
 }  // namespace ringcomm

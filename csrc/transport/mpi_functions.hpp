@@ -30,7 +30,8 @@ std::uint64_t bits_of(Handle handle) {
   }
 }
 
-// The functions we call. MPI_Message is a handle like any other. A status is passed as plain memory: only its size and two offsets are known.
+// The functions we call. MPI_Message is a handle like any other. A status is passed as plain memory: only its size and
+// two offsets are known.
 template <class Handle>
 struct Functions {
   int (*isend)(const void*, int, Handle, int, int, Handle, Handle*) = nullptr;

@@ -19,7 +19,7 @@ inline PlanBucket bucket(int dtype, std::size_t count, std::uintptr_t data) {
 inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name, std::vector<PlanBucket> buckets,
                                        int op, double pre, double post, std::uint64_t wire, std::size_t items,
                                        std::shared_ptr<Node> node, int slot, std::string algorithm) {
-  return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1}, Wire::of(wire),
-                          items, std::move(node), slot, std::move(algorithm));
+  return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1},
+                          Wire::of(wire), items, std::move(node), slot, std::move(algorithm));
 }
 }  // namespace ringcomm_border

@@ -120,7 +120,9 @@ class Exchange:
 
     def results(self, size: int, status: int) -> list[Any]:
         """By rank, once the job has ended with `status`."""
-        errors = [error for error in self._errors if error[2] not in _CONSEQUENCES] or self._errors
+        silent = sorted({*range(size)} - {*self._results} - {error[0] for error in self._errors})
+        causes = [error for error in self._errors if error[2] not in _CONSEQUENCES]
+        errors = causes or ([] if silent else self._errors)  # of a rank that ended without a word, the others' speak
         if errors:
             rank, pickled, _, text = errors[0]
             cause = RankTraceback(rank, text)
@@ -132,8 +134,7 @@ class Exchange:
                 error = RuntimeError(f"rank {rank} raised {text.strip().splitlines()[-1]}")
             raise error from cause
         if status or len(self._results) < size:
-            missing = [rank for rank in range(size) if rank not in self._results]
-            raise RuntimeError(f"the job ended with exit status {status}, without results of ranks {missing}")
+            raise RuntimeError(f"the job ended with exit status {status}, without results of ranks {silent}")
         return [pickle.loads(self._results[rank]) for rank in range(size)]
 
 

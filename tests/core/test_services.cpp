@@ -51,8 +51,10 @@ class Echo final : public Service {
         mail.send(letter->peer, std::move(letter->bytes));
         continue;
       }
-      const auto answer = waiting_[letter->peer].front();
-      waiting_[letter->peer].pop_front();
+      auto& waiting = waiting_[letter->peer];
+      if (waiting.empty()) continue;  // its peer was seen to leave before its last letters were read
+      const auto answer = waiting.front();
+      waiting.pop_front();
       answer->bytes.assign(letter->bytes.begin() + 1, letter->bytes.end());
       answer->finish();
     }

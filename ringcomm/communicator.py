@@ -15,8 +15,9 @@ from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
 from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
-from ringcomm.links import Link, MpiLink
+from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
+from ringcomm.mpi_link import MpiLink
 from ringcomm.ordered import OrderedCalls
 from ringcomm.version import __version__
 

@@ -26,7 +26,8 @@ from typing import Any, Protocol
 
 from ringcomm import _core, deaths, mpi_library, process, timeline
 from ringcomm.errors import RingcommError
-from ringcomm.links import any_lost, await_ends, live_workers
+from ringcomm.mpi_link import any_lost, await_ends
+from ringcomm.workers import live_workers
 
 INTERRUPTED = 130  # what shells report for Ctrl-C
 

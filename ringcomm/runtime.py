@@ -14,9 +14,11 @@ from ringcomm import config as configuration
 from ringcomm.agreement import agree_on_sets, exchange_sets, require_equal
 from ringcomm.communicator import Communicator
 from ringcomm.errors import NotInitializedError
-from ringcomm.links import Link, MpiLink, ThreadsLink, ThreadsWorld, processes, require_alive
+from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
+from ringcomm.mpi_link import MpiLink, processes, require_alive
 from ringcomm.process_sets import ProcessSet, as_ranks, global_process_set
+from ringcomm.threads_link import ThreadsLink, ThreadsWorld
 
 logger = logging.getLogger("ringcomm")
 

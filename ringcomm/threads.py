@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ringcomm.communicator import Communicator
 from ringcomm.config import Config
 from ringcomm.errors import PeerLostError, RankLeftError
-from ringcomm.links import ThreadsLink, ThreadsWorld
+from ringcomm.threads_link import ThreadsLink, ThreadsWorld
 
 Result = TypeVar("Result")
 

@@ -17,7 +17,8 @@ from ringcomm import _core, rules, tuning_cache
 from ringcomm.bootstrap import Topology
 from ringcomm.calls import ALLREDUCE, BROADCAST
 from ringcomm.config import NETWORK, Config
-from ringcomm.links import Link, MpiLink
+from ringcomm.links import Link
+from ringcomm.mpi_link import MpiLink
 
 logger = logging.getLogger("ringcomm")
 

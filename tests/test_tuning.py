@@ -17,7 +17,7 @@ from mpi_case import say
 from ringcomm import _core, rules, threads, tuning, tuning_cache
 from ringcomm.bootstrap import Topology
 from ringcomm.config import NETWORK, Config
-from ringcomm.links import ThreadsLink, ThreadsWorld
+from ringcomm.threads_link import ThreadsLink, ThreadsWorld
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ def measures(several_hosts):
 
     from mpi4py import MPI
 
-    from ringcomm.links import MpiLink
+    from ringcomm.mpi_link import MpiLink
 
     link = MpiLink(MPI.COMM_WORLD)
     if several_hosts:

@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ringcomm.links import MpiLink
     from ringcomm.mpi_library import load
+    from ringcomm.mpi_link import MpiLink
 
     link = MpiLink(load().COMM_WORLD)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ringcomm.links import MpiLink
+from ringcomm.mpi_link import MpiLink
 from ringcomm.ops import chosen_op
 from ringcomm.process_sets import global_process_set
 from ringcomm.runtime import is_initialized

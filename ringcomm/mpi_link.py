@@ -1,0 +1,191 @@
+"""Ranks that are processes of MPI."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ringcomm import _core, bootstrap, mpi_library
+from ringcomm.errors import PeerLostError
+from ringcomm.links import Link
+from ringcomm.workers import worker
+
+processes = _core.Processes()  # of ranks of this host, watched
+
+
+def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] = ()) -> tuple[_core.Node | None, str]:
+    """Every rank makes an arena, gives it to the others of its host and maps theirs; all succeed, or none uses any.
+    Collective."""
+    shared = bootstrap.share_arenas(comm, topology)
+    node, why = None, shared if isinstance(shared, str) else ""
+    if not isinstance(shared, str):
+        try:
+            node = _core.Node(comm.Get_rank(), shared.fds)
+            node.watch(shared.pidfds)
+            for slot in boards:
+                node.make_board(slot)
+        except (ValueError, OSError) as error:
+            node, why = None, str(error)
+        finally:
+            for fd in (*shared.fds, *shared.pidfds):
+                if fd >= 0:
+                    os.close(fd)
+    reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(comm.allgather(why)) if reason]
+    return (None, reasons[0]) if reasons else (node, "")
+
+
+def _map_arenas_of_hosts(
+    comm: Any, topology: bootstrap.Topology, compared: Sequence[int]
+) -> tuple[_core.Node | None, str]:
+    if len(topology.hosts) == 1:
+        return _map_arenas(comm, topology)
+    if all(len(ranks) == 1 for ranks in topology.hosts):
+        return None, f"each of the {topology.size} ranks is on a host of its own"
+    here = comm.Split(topology.hosts.index(topology.host), comm.Get_rank())
+    try:
+        node, why = _map_arenas(here, bootstrap.discover(here), compared)
+    finally:
+        here.Free()
+    reasons = [reason for reason in comm.allgather(why) if reason]
+    return (None, reasons[0]) if reasons else (node, "")
+
+
+class MpiLink(Link):
+    """Over private duplicates of an mpi4py communicator, errors returned."""
+
+    def __init__(self, comm: Any, *, owned: bool = False, threads: bool = True) -> None:
+        """`owned`: `comm` is ours to free. `threads`: a thread of ours may call MPI, if MPI allows it."""
+        mpi = mpi_library.load()
+        if comm.Is_inter():
+            raise ValueError("ringcomm needs an intracommunicator")
+        require_alive(comm)
+        self._mpi = mpi
+        self._comms = [comm] if owned else []
+        self._ending: Any = None  # MPI's request, once this process ends
+        self._threads = threads
+        self.ordered, first = self._duplicate(comm)
+        self.queued, _ = self._duplicate(comm)
+        self._control = first
+        self.rank, self.size = first.Get_rank(), first.Get_size()
+        self.tags = min(mpi_library.describe(first)["tag_limit"], 1 << 15)
+        self.topology = bootstrap.discover(first)
+        self.rank_of = {self.topology.pids[rank]: rank for rank in self.topology.host if rank != self.rank}
+        for pid in self.rank_of:
+            processes.watch(pid)
+        self.reported: set[int] = set()  # ranks that a fatal error named
+        self.worker = worker(threads and mpi.Query_thread() >= mpi.THREAD_MULTIPLE)
+        _open.append(self)
+
+    def _duplicate(self, comm: Any) -> tuple[_core.Transport, Any]:
+        mine = comm.Dup()
+        mine.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self._comms.append(mine)
+        return _core.Transport.mpi(**mpi_library.describe(mine)), mine
+
+    def exchange(self, item: Any) -> list[Any]:
+        return list(self._control.allgather(item))
+
+    def another_transport(self) -> _core.Transport:
+        return self._duplicate(self._control)[0]
+
+    def share_memory(
+        self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
+    ) -> tuple[_core.Node | None, str]:
+        if ranks is None or len(ranks) == self.size:
+            return _map_arenas_of_hosts(self._control, self.topology, compared)
+        # Split and not Create_group, which Open MPI may leave waiting for processes outside the group.
+        comm = self._control.Split(0 if self.rank in ranks else self._mpi.UNDEFINED, self.rank)
+        if comm == self._mpi.COMM_NULL:
+            return None, "this rank is not in the group"
+        try:
+            return _map_arenas_of_hosts(comm, bootstrap.discover(comm), compared)
+        finally:
+            comm.Free()
+
+    def split(self, color: int | None, key: int) -> Link | None:
+        comm = self._control.Split(self._mpi.UNDEFINED if color is None else color, key)
+        return None if comm == self._mpi.COMM_NULL else MpiLink(comm, owned=True, threads=self._threads)
+
+    def free(self) -> None:
+        del self.ordered, self.queued
+        _open.remove(self)
+        comms, self._comms = self._comms, []
+        if not self._mpi.Is_finalized():
+            for comm in reversed(comms):
+                comm.Free()
+
+    def ranks_of(self, comm: Any) -> list[int]:
+        """Our ranks of the processes of another communicator, sorted. ValueError if it has others."""
+        theirs, ours = comm.Get_group(), self._control.Get_group()
+        ranks = sorted(theirs.Translate_ranks(list(range(theirs.Get_size())), ours))
+        theirs.Free()
+        ours.Free()
+        if ranks and ranks[0] < 0:
+            raise ValueError("the communicator has processes that did not call init()")
+        return ranks
+
+    def drain_and_free(self) -> None:
+        """`free` for a link whose ranks left one by one: takes in their goodbyes, lest a later communicator find them.
+        Collective."""
+        if self._mpi.Is_finalized():
+            return
+        self._control.Barrier()
+        for comm in self._comms:
+            while comm.Iprobe():
+                status = self._mpi.Status()
+                comm.Probe(status=status)
+                comm.Recv(
+                    [bytearray(status.Get_count(self._mpi.BYTE)), self._mpi.BYTE], status.Get_source(), status.Get_tag()
+                )
+        self._control.Barrier()
+        self.free()
+
+    def lost(self) -> list[int]:
+        """Ranks whose processes are known to have ended without MPI's leave: no collective call comes to an end."""
+        return sorted(self.reported.union(self.rank_of[pid] for pid in processes.dead() & self.rank_of.keys()))
+
+    def lost_of(self, group: Any) -> list[int]:
+        """The same, as ranks of another group."""
+        lost = self.lost()
+        found = self._control.Get_group().Translate_ranks(lost, group) if lost else []
+        return [rank for rank in found if rank >= 0]
+
+    def others_ended(self) -> bool:
+        """Whether every rank has asked this, and so uses the link no more, or will never ask. Collective, but waits for
+        nobody: ask again until it is so."""
+        if self._mpi.Is_finalized() or self.lost():
+            return True
+        try:
+            self._ending = self._ending or self._control.Ibarrier()
+            return bool(self._ending.Test())
+        except self._mpi.Exception:  # a peer is lost
+            return True
+
+
+_open: list[MpiLink] = []  # not freed
+
+
+def require_alive(comm: Any, ranks: Sequence[int] | None = None) -> None:
+    """Raises PeerLostError if one of `ranks` (None: all) of an mpi4py communicator is known to be lost."""
+    group = comm.Get_group()
+    lost = {rank for link in _open for rank in link.lost_of(group) if ranks is None or rank in ranks}
+    group.Free()
+    if lost:
+        raise PeerLostError(
+            f"ranks {sorted(lost)} have died, and MPI has no others in their place: start the job again, or make a "
+            "communicator of the ranks that live",
+            tuple(sorted(lost)),
+        )
+
+
+def any_lost() -> bool:
+    return any(link.lost() for link in _open)
+
+
+def await_ends() -> None:
+    """Returns when all ranks of all links have come here too. Costs no processor: the naps are up to 10 ms long."""
+    waiting, began = list(_open), time.monotonic()
+    while waiting := [link for link in waiting if not link.others_ended()]:
+        time.sleep(min(1e-2, 1e-5 + (time.monotonic() - began) / 8))

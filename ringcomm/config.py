@@ -11,11 +11,11 @@ import dataclasses
 import functools
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ringcomm import _core, affinity, horovod_options, rules
+from ringcomm.sizes import parse_size
 
 logger = logging.getLogger("ringcomm")
 
@@ -30,16 +30,6 @@ NETWORK = {
     "gamma": 1e-10,
     "copy": 1e-10,
 }
-
-_SIZE = re.compile(r"(\d+(?:\.\d*)?)([KMG]?)(?:I?B)?")
-
-
-def parse_size(text: str) -> int:
-    """'64M' -> 67108864"""
-    found = _SIZE.fullmatch(text.strip().upper())
-    if found is None:
-        raise ValueError("expected a size such as 4096, 512K, 64M or 1G")
-    return int(float(found[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[found[2]])
 
 
 def parse_flag(text: str) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from ringcomm import _core
+from ringcomm.sizes import parse_size
 
 FIELDS = ("collective", "bytes", "ranks", "algorithm", "segment")
 LARGEST = (1 << 63) - 1
@@ -45,7 +45,7 @@ def _rule(given: Any, index: int) -> _core.Rule:
         raise ValueError(f"{where}: no collective {collective!r}; there are {', '.join(_core.COLLECTIVES)}")
     try:
         _core.check_algorithm(collective, str(algorithm))
-        segment = _number(given["segment"]) if "segment" in given else 0
+        segment = parse_size(str(given["segment"])) if "segment" in given else 0
         from_bytes, to_bytes = _range(given.get("bytes", "-"))
         from_ranks, to_ranks = _range(given.get("ranks", "-"))
     except ValueError as error:
@@ -56,14 +56,7 @@ def _rule(given: Any, index: int) -> _core.Rule:
 def _range(given: Any) -> tuple[int, int]:
     """ "64K-1M", "64K-", "-1M", "4K" or 4096; both ends included."""
     low, dash, high = str(given).partition("-")
-    first = _number(low) if low.strip() else 0
+    first = parse_size(low) if low.strip() else 0
     if not dash:
         return first, first
-    return first, _number(high) if high.strip() else LARGEST
-
-
-def _number(given: Any) -> int:
-    found = re.fullmatch(r"\s*(\d+)\s*([KMG]?)(?:I?B)?\s*", str(given).upper())
-    if found is None:
-        raise ValueError(f"{given!r} is no number such as 4096, 64K or 1M")
-    return int(found[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[found[2]]
+    return first, parse_size(high) if high.strip() else LARGEST

@@ -231,7 +231,7 @@ def test_rules_are_read(tmp_path):
         ('[{}, {"algoritm": "ring"}]', "rule 2 has other fields"),
         ('[{"algorithm": "rign"}]', "no allreduce algorithm 'rign'; known: .*ring"),
         ('[{"collective": "gather"}]', "no collective 'gather'"),
-        ('[{"bytes": "4Q"}]', "rule 1: '4Q' is no number"),
+        ('[{"bytes": "4Q"}]', "rule 1: '4Q' is no size"),
         (None, "No such file"),
     ],
 )

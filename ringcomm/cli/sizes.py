@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import argparse
 
+from ringcomm import sizes
+
 SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}  # per second, as tc(8) writes rates
-UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "4", "1K", "16MB", "2GiB": powers of 1024. Raises argparse.ArgumentTypeError."""
-    word = text.strip().upper().removesuffix("IB").removesuffix("B")
-    unit = word[-1:] if word[-1:] in ("K", "M", "G") else ""
+    """Bytes, as ringcomm.sizes reads them. Raises argparse.ArgumentTypeError, whose words argparse shows."""
     try:
-        value = float(word.removesuffix(unit)) * UNITS[unit]
-    except ValueError:
-        value = -1.0
-    if value < 0 or value != int(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 4, 1K, 16M or 2G")
-    return int(value)
+        return sizes.parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_sizes(text: str) -> list[int]:
     """Sizes between commas; "4-64M" is every power of two from one to the other, "4-64M/4" every power of four."""
-    sizes: list[int] = []
+    listed: list[int] = []
     for part in text.split(","):
         ends, _, step = part.partition("/")
         low, dash, high = ends.partition("-")
         if not dash:
-            sizes.append(parse_size(low))
+            listed.append(parse_size(low))
             continue
         size, last = max(1, parse_size(low)), parse_size(high)
         factor = int(step) if step.isdigit() and int(step) > 1 else 2
         while size <= last:
-            sizes.append(size)
+            listed.append(size)
             size *= factor
-    return sizes
+    return listed
 
 
 def _number(text: str, units: dict[str, float]) -> float | None:

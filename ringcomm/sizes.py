@@ -1,0 +1,17 @@
+"""Sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*([KMG]?)(?:I?B)?\s*", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "4096", "512K", "1.5M", "16MB" or "2GiB": powers of 1024. Raises ValueError."""
+    found = _SIZE.fullmatch(text)
+    size = float(found[1]) * _UNITS[found[2].upper()] if found else 0.5
+    if size != int(size):
+        raise ValueError(f"{text!r} is no size such as 4096, 512K, 64M or 1G")
+    return int(size)

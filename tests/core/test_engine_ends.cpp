@@ -293,8 +293,8 @@ void a_process_ends(int size, bool in_a_step) {
     Rank r(hub, rank, size);
     r.engine->watch(victim.processes, victim.as(size - 1));
     std::vector<std::int32_t> data(10, 1);
-    const auto plan = r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {},
-                                          {}, 1, nullptr, 0);
+    const auto plan =
+        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 1, nullptr, 0);
     CHECK(!r.outcome(r.engine->submit(0, named("first", data))));
     end.arrive_and_wait();
     if (rank == size - 1) {

@@ -99,8 +99,6 @@ def test_the_snippets_of_the_readme_run_and_show_it(tmp_path):
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     program = tmp_path / "snippets.py"
     program.write_text("\n".join(snippets))  # one job for all of them
-    lines = sorted(output_of([program], tmp_path, ranks=2).splitlines())
-    assert len(lines) == 2 * len(snippets) == 4 and all(
-        line.startswith(f"rank {i // 2} of 2") for i, line in enumerate(lines)
-    )
-    assert sum("2048 samples" in line for line in lines) == sum("[2. 2. 2.]" in line for line in lines) == 2
+    text = output_of([program], tmp_path, ranks=2)  # lines of two ranks may run into each other
+    assert len(snippets) == 2 and all(text.count(f"rank {rank} of 2") == len(snippets) for rank in range(2)), text
+    assert text.count("2048 samples") == text.count("[2. 2. 2.]") == 2, text

@@ -1,0 +1,40 @@
+// The one loop that waits, for whoever has nothing to do until something happens that nobody will wake it for.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/task.hpp"
+
+namespace ringcomm {
+
+inline constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();  // a deadline, in now_ns()'s time
+
+// Looks until a look says `done`, and then returns true; false once `deadline_ns` has passed. A look that `moved`
+// something is followed by the next one at once, and `backoff` begins anew; one that is `blocked` by what `backoff`
+// says, and where that is a sleep, by `sleep` of so long at most.
+template <class Look, class Sleep>
+bool wait_until(Look&& look, Backoff& backoff, std::int64_t deadline_ns, Sleep&& sleep) {
+  for (;;) {
+    const Progress progress = look();
+    if (progress == Progress::done) return true;
+    if (deadline_ns != kForEver && now_ns() >= deadline_ns) return false;
+    if (progress == Progress::moved) {
+      backoff.reset();
+    } else if (const std::chrono::nanoseconds longest = backoff.next(); longest.count() > 0) {
+      sleep(longest);
+    }
+  }
+}
+
+template <class Look>
+bool wait_until(Look&& look, Backoff& backoff, std::int64_t deadline_ns = kForEver) {
+  return wait_until(std::forward<Look>(look), backoff, deadline_ns,
+                    [](std::chrono::nanoseconds longest) { std::this_thread::sleep_for(longest); });
+}
+
+}  // namespace ringcomm

@@ -1,25 +1,15 @@
 #include "base/trace.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/fields.hpp"
 
 namespace ringcomm {
 namespace {
 
 thread_local TraceLabel* current = nullptr;
-
-// Cuts text to fit, ends it with a zero, and never leaves half a UTF-8 character. What lies behind stays as it was.
-template <std::size_t N>
-void put(char (&field)[N], std::string_view text) {
-  std::size_t length = std::min(text.size(), N - 1);
-  const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u; };
-  while (length > 0 && length < text.size() && continues(length)) --length;
-  if (length > 0) std::memcpy(field, text.data(), length);
-  field[length] = 0;
-}
 
 }  // namespace
 
@@ -46,9 +36,9 @@ void Trace::record(std::string_view category, std::string_view name, std::string
   event.rank = rank;
   event.thread = thread;
   event.lane = lane;
-  put(event.category, category);
-  put(event.name, name);
-  put(event.detail, detail);
+  write_field(event.category, category);
+  write_field(event.name, name);
+  write_field(event.detail, detail);
 }
 
 std::vector<TraceEvent> Trace::drain() {

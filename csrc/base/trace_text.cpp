@@ -2,7 +2,8 @@
 
 #include <array>
 #include <charconv>
-#include <cstring>
+
+#include "base/fields.hpp"
 
 namespace ringcomm {
 namespace {
@@ -17,11 +18,6 @@ std::string_view title_of(std::string_view category) {
     if (known == category) return title;
   }
   return category;
-}
-
-template <std::size_t N>
-std::string_view field(const char (&text)[N]) {
-  return {text, ::strnlen(text, N)};
 }
 
 template <class Number>
@@ -101,7 +97,7 @@ std::string TraceText::text(std::span<const TraceEvent> events) {
   std::string out;
   out.reserve(events.size() * 192);
   for (const TraceEvent& event : events) {
-    if (mark_cycles_ || field(event.category) != "cycle") add(event, out);
+    if (mark_cycles_ || text_of(event.category) != "cycle") add(event, out);
   }
   std::string all = std::exchange(new_rows_, {});
   if (!out.empty()) separate(all);
@@ -109,7 +105,7 @@ std::string TraceText::text(std::span<const TraceEvent> events) {
 }
 
 void TraceText::add(const TraceEvent& event, std::string& out) {
-  const std::string_view category = field(event.category), name = field(event.name), detail = field(event.detail);
+  const std::string_view category = text_of(event.category), name = text_of(event.name), detail = text_of(event.detail);
   const int row = this->row(name.empty() ? category : name, event.lane);
   bool instant = false;
   for (const std::string_view one : kInstants) instant |= category == one;

@@ -1,158 +1,183 @@
+#include "engine/coordinator.hpp"
+
 #include <algorithm>
-#include <cstddef>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/types.hpp"
-#include "engine/agree.hpp"
+#include "engine/complaints.hpp"
 
 namespace ringcomm {
 
-static_assert(std::has_unique_object_representations_v<Descriptor>, "compared byte by byte");
+namespace {
 
-bool same_signature(const Descriptor& a, const Descriptor& b) {
-  static_assert(offsetof(Descriptor, shape_text) + sizeof a.shape_text == sizeof a, "it is the last field");
-  return std::memcmp(&a, &b, offsetof(Descriptor, shape_text)) == 0;
-}
-
-void append(std::vector<Ready>& entries, Ready&& entry) {
-  const auto alone = [](const Ready& one) { return one.id != 0 && one.extra.empty() && one.group_size <= 1; };
-  if (!entries.empty() && alone(entry) && alone(entries.back()) &&
-      entries.back().id + entries.back().count == entry.id) {
-    entries.back().count += entry.count;
-  } else {
-    entries.push_back(std::move(entry));
+// What an item says of rows: VerdictItem::sizes.
+void describe_rows(const Row& row, std::size_t size, VerdictItem& item) {
+  const auto collective = static_cast<Collective>(row.first.collective);
+  if (collective == Collective::allgather) {
+    for (const auto& extra : row.extras) item.sizes.push_back(extra.empty() ? 0 : extra[0]);
   }
-}
-
-bool has_matrix(const Verdict& verdict) {
-  return std::any_of(verdict.items.begin(), verdict.items.end(), [](const VerdictItem& item) { return item.matrix; });
-}
-
-int place_of(std::span<const int> ranks, int rank) {
-  const auto found = std::find(ranks.begin(), ranks.end(), rank);
-  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
-}
-
-bool is_plan(const Descriptor& signature) {
-  return std::string_view(signature.algorithm, sizeof signature.algorithm).starts_with(kPlanAlgorithm);
-}
-
-Verdict seen_by(const Verdict& verdict, int rank, int size) {
-  Verdict mine = verdict;
-  for (VerdictItem& item : mine.items) {
-    if (!item.matrix) continue;
-    const std::vector<std::uint64_t> all = std::move(item.sizes);
-    item.matrix = false;
-    item.sizes.assign(static_cast<std::size_t>(size), 0);
-    for (std::size_t from = 0; from < item.sizes.size(); ++from) {
-      item.sizes[from] = all[from * item.sizes.size() + static_cast<std::size_t>(rank)];
+  if (collective != Collective::alltoall) return;
+  item.sizes.reserve(size * size);
+  for (const auto& extra : row.extras) {
+    for (std::size_t to = 0; to < size; ++to) {
+      const bool listed = extra.size() > 1;
+      item.sizes.push_back(extra.empty() ? 0 : listed ? extra[1 + to] : extra[0] / size);
     }
   }
-  return mine;
+  item.matrix =
+      std::any_of(item.sizes.begin(), item.sizes.end(), [&](std::uint64_t rows) { return rows != item.sizes[0]; });
+  if (!item.matrix) item.sizes.resize(1);
 }
 
+}  // namespace
+
 Coordinator::Coordinator(std::vector<int> ranks, std::size_t fusion_bytes, std::size_t cache_capacity)
-    : ranks_(std::move(ranks)), fusion_bytes_(fusion_bytes), cache_capacity_(cache_capacity), heard_(ranks_.size(), 0),
-      joined_(ranks_.size(), 0), spans_(ranks_.size()) {}
+    : ranks_(std::move(ranks)), fusion_bytes_(fusion_bytes), rows_(ranks_.size()), ids_(cache_capacity),
+      read_(ranks_.size(), 0) {}
 
 void Coordinator::end() {
   ended_ = true;
-  for (auto& [id, known] : known_) known.row = nullptr;
   rows_.clear();
-  spans_.clear();
-  complete_.clear();
-  complete_ids_.clear();
-  groups_.clear();
   failures_.clear();
 }
 
-void Coordinator::hears(int rank, std::uint64_t heard) {
-  std::uint64_t& so_far = heard_.at(static_cast<std::size_t>(rank));
-  so_far = std::max(so_far, heard);
+void Coordinator::has_read(int rank, std::uint64_t verdicts) {
+  std::uint64_t& so_far = read_.at(static_cast<std::size_t>(rank));
+  so_far = std::max(so_far, verdicts);
+}
+
+void Coordinator::ready(int rank, std::uint64_t read, const Ready& entry) {
+  if (ended_) return;
+  has_read(rank, read);
+  const std::int64_t now = now_ns();
+  if (entry.id == 0) {
+    if (!owed(rank, read, entry.name)) rows_.submit(rows_.of(entry.name), rank, entry, 0, entry.signature, now);
+    return;
+  }
+  for (std::uint32_t id = entry.id; id - entry.id < entry.count; ++id) {
+    const IdCache::Known& known = ids_.at(id);
+    if (early_.empty() || !owed(rank, read, *known.row->name))
+      rows_.submit(*known.row, rank, entry, id, known.signature, now);
+  }
+}
+
+// A submission that had crossed an early failure on its way: that rank fails it when it reads of it.
+bool Coordinator::owed(int rank, std::uint64_t read, const std::string& name) {
+  const auto found = early_.find(name);
+  if (found == early_.end()) return false;
+  for (Early& early : found->second) {
+    char& owing = early.owing[static_cast<std::size_t>(rank)];
+    if (!owing || read >= early.number) continue;
+    owing = 0;
+    return true;
+  }
+  return false;
 }
 
 void Coordinator::join(int rank) {
-  if (ended_) return;
-  char& joined = joined_.at(static_cast<std::size_t>(rank));
-  if (joined) throw Error(ErrorKind::internal, "a rank joined twice");
-  unfold_all();
-  joined = 1;
-  ++joined_count_;
-  last_joined_ = rank;
-  for (auto& [name, row] : rows_) look_if_complete(row);
-}
-
-std::vector<int> Coordinator::absent(const Row& row) const {
-  std::vector<int> result;
-  for (std::size_t i = 0; i < ranks_.size() && joined_count_ > 0; ++i) {
-    if (!row.here[i] && joined_[i]) result.push_back(static_cast<int>(i));
-  }
-  return result;
-}
-
-void Coordinator::drop(Row& row) {
-  if (const auto known = known_.find(row.id); row.id != 0 && known != known_.end()) known->second.row = nullptr;
-  rows_.erase(rows_.find(*row.name));
+  if (!ended_) rows_.join(rank);
 }
 
 void Coordinator::withdraw(int rank, const std::string& name, const std::string& why) {
-  unfold_all();
-  const auto found = rows_.find(name);
-  if (ended_ || found == rows_.end() || !found->second.here[static_cast<std::size_t>(rank)]) return;
-  Row& row = found->second;
-  Verdict verdict;
-  verdict.kind = Verdict::Kind::fail;
+  Row* const row = rows_.waiting(name);
+  if (ended_ || !row || !row->is_here(static_cast<std::size_t>(rank))) return;
+  const std::vector<int> missing = rows_.missing(row);
+  Verdict& verdict = failures_.emplace_back(Verdict{.kind = Verdict::Kind::fail, .absent = rows_.absent(*row)});
   verdict.error = ErrorKind::left;
   verdict.why = why;
-  verdict.ranks = missing(name);
-  verdict.early = !verdict.ranks.empty();
-  verdict.absent = absent(row);
+  verdict.ranks = called(missing);
+  verdict.early = !missing.empty();
   verdict.items.push_back({.name = name});
   if (verdict.early) {
     // decide() puts failures first, so the verdict's number is known.
-    Early early{issued_ + failures_.size() + 1, {}};
-    for (std::size_t i = 0; i < ranks_.size(); ++i) early.owing.push_back(expected(row, i));
-    early_[name].push_back(std::move(early));
+    Early& early = early_[name].emplace_back(Early{issued_ + failures_.size(), std::vector<char>(ranks_.size(), 0)});
+    for (const int one : missing) early.owing[static_cast<std::size_t>(one)] = 1;
   }
-  failures_.push_back(std::move(verdict));
-  std::erase(complete_, &row);
-  leave_group(row);
-  drop(row);
+  rows_.remove(*row);
 }
 
-void Coordinator::leave_group(Row& row) {
-  const auto group = groups_.find(row.group);
-  if (row.group_size <= 1 || group == groups_.end()) return;
-  std::erase(group->second, &row);
-  if (group->second.empty()) groups_.erase(group);
+std::vector<int> Coordinator::called(std::vector<int> ranks) const {
+  for (int& rank : ranks) rank = ranks_[static_cast<std::size_t>(rank)];
+  return ranks;
 }
 
-std::vector<int> Coordinator::missing(const std::string& name) {
-  unfold_all();
-  std::vector<int> result;
-  const auto found = rows_.find(name);
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (found == rows_.end() ? !joined_[i] : expected(found->second, i)) result.push_back(ranks_[i]);
-  }
-  return result;
-}
+std::vector<int> Coordinator::missing(const std::string& name) { return called(rows_.missing(rows_.waiting(name))); }
 
-std::vector<Coordinator::Waiting> Coordinator::waiting(std::int64_t before_ns) {
-  for (const Spans::Span& span : spans_.take_since(before_ns)) unfold(span);
+std::vector<Coordinator::Waiting> Coordinator::waiting(std::int64_t before_ns) const {
   std::vector<Waiting> result;
-  for (const auto& [name, row] : rows_) {
-    if (row.since_ns > before_ns) continue;
-    Waiting& one = result.emplace_back(Waiting{name, row.since_ns, {}, {}});
+  rows_.each_waiting([&](const Row& row) {
+    if (row.since_ns > before_ns) return;
+    Waiting& one = result.emplace_back(Waiting{*row.name, row.since_ns, {}, called(rows_.missing(&row))});
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (row.here[i]) one.here.push_back(ranks_[i]);
-      if (expected(row, i)) one.missing.push_back(ranks_[i]);
+      if (row.is_here(i)) one.here.push_back(ranks_[i]);
     }
-  }
+  });
   std::sort(result.begin(), result.end(), [](const Waiting& a, const Waiting& b) { return a.since_ns < b.since_ns; });
   return result;
+}
+
+std::vector<Verdict> Coordinator::decide() {
+  if (ended_) return {};
+  Fusion fusion(fusion_bytes_);
+  for (Verdict& verdict : std::exchange(failures_, {})) fusion.add(std::move(verdict));
+  rows_.take_due([&](std::span<Row* const> rows) { judge(rows, fusion); });
+  if (rows_.all_joined()) {  // so what any rank had submitted was complete, and is above
+    fusion.add(
+        {.kind = Verdict::Kind::all_joined, .last_joined = ranks_[static_cast<std::size_t>(rows_.last_joined())]});
+    rows_.leave_join();
+  }
+  std::vector<Verdict> verdicts;
+  for (Fusion::Draft& draft : fusion.drafts()) {
+    ++issued_;
+    // Items get their ids in the order in which they are read, so that no rank forgets an id before its last use.
+    for (Row* const row : draft.rows) {
+      append(draft.verdict.items, item_of(*row, draft.verdict));
+      rows_.remove(*row);
+    }
+    verdicts.push_back(std::move(draft.verdict));
+  }
+  clean_up();
+  return verdicts;
+}
+
+// A group, or one operation alone: all of it runs, or fails.
+void Coordinator::judge(std::span<Row* const> rows, Fusion& fusion) {
+  std::optional<Error> why;
+  for (std::size_t i = 0; i < rows.size() && !why; ++i) why = complaint(*rows[i], ranks_);
+  for (Row* const row : rows) {
+    if (!why) {
+      fusion.add(*row, rows_.absent(*row));
+      continue;
+    }
+    Verdict verdict{.kind = Verdict::Kind::fail,
+                    .absent = rows_.absent(*row),
+                    .error = why->kind(),
+                    .why = why->what(),
+                    .ranks = why->ranks()};
+    verdict.items.push_back({.name = *row->name});
+    fusion.add(std::move(verdict));
+    rows_.remove(*row);
+  }
+}
+
+VerdictItem Coordinator::item_of(Row& row, Verdict& verdict) {
+  VerdictItem item;
+  ids_.identify(row, item, verdict, issued_);
+  if (!verdict.absent.empty()) item.signature = row.first;
+  describe_rows(row, ranks_.size(), item);
+  return item;
+}
+
+// Drops what no message under way can name any more.
+void Coordinator::clean_up() {
+  if (!ids_.has_forgotten() && early_.empty()) return;
+  const std::uint64_t read_by_all = *std::min_element(read_.begin(), read_.end());
+  for (Row* const row : ids_.clean_up(read_by_all)) rows_.release(*row);
+  for (auto entry = early_.begin(); entry != early_.end();) {
+    std::erase_if(entry->second, [&](const Early& early) { return early.number <= read_by_all; });
+    entry = entry->second.empty() ? early_.erase(entry) : std::next(entry);
+  }
 }
 
 }  // namespace ringcomm

@@ -106,7 +106,7 @@ PendingPtr NamedSet::taking_part(const VerdictItem& item, std::uint32_t id, bool
   }
   if (!pending || (!absent && pending->sent_ns == 0)) return nullptr;
   pending->agreed = true;
-  if (absent && is_plan(pending->signature)) {
+  if (absent && pending->signature.plan) {
     pending->kind = Pending::Kind::step;
     pending->plan = plan_of(pending->signature, pending->name);
     if (!pending->plan) return nullptr;

@@ -1,10 +1,11 @@
 #include "engine/plan_run.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/clock.hpp"
+#include "base/fields.hpp"
 #include "engine/bucket.hpp"
+#include "engine/signature.hpp"
 
 namespace ringcomm {
 
@@ -30,10 +31,10 @@ Descriptor PlanRun::make_signature() const {
   d.shape = buckets.add(shape_.items).add(static_cast<std::uint64_t>(stream_)).value();
   d.pre = ScaleBits(shape_.pre);
   d.post = ScaleBits(shape_.post);
-  std::strncpy(d.algorithm, (std::string(kPlanAlgorithm) + shape_.algorithm).c_str(), sizeof d.algorithm - 1);
-  std::strncpy(d.name, shape_.name.c_str(), sizeof d.name - 1);
-  const std::string text = std::to_string(shape_.buckets.size()) + " buckets";
-  std::strncpy(d.shape_text, text.c_str(), sizeof d.shape_text - 1);
+  d.plan = 1;
+  write_field(d.algorithm, shape_.algorithm);
+  write_field(d.name, shape_.name);
+  write_field(d.shape_text, std::to_string(shape_.buckets.size()) + " buckets");
   return d;
 }
 

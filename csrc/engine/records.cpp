@@ -108,7 +108,7 @@ void write(Writer& w, const Ready& r) {
 
 Descriptor read_signature(Reader& r) {
   const auto d = r.get<Descriptor>();
-  if (d.collective >= kCollectiveNames.size() || d.dtype >= kDTypes.size() || d.op >= kOpNames.size() ||
+  if (d.collective >= kCollectiveNames.size() || d.dtype >= kDTypes.size() || d.op >= kOpNames.size() || d.plan > 1 ||
       !known(Wire::of(d.wire))) {
     malformed();
   }

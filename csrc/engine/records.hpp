@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/agree.hpp"
+#include "engine/agreement.hpp"
 
 namespace ringcomm {
 

@@ -18,7 +18,7 @@ std::exception_ptr named(const std::string& name, const Error& error) {
 }  // namespace
 
 NamedSet::NamedSet(Context& context, int id, int place, std::vector<int> ranks_in, std::shared_ptr<Node> node, int slot)
-    : id(id), place(place), me(place_of(ranks_in, context.rank())), ranks(std::move(ranks_in)), context_(context),
+    : id(id), place(place), me(index_of(ranks_in, context.rank())), ranks(std::move(ranks_in)), context_(context),
       buffer_(node) {
   plans.resize(static_cast<std::size_t>(context.tags.plans()));
   if (me < 0) return;
@@ -28,8 +28,8 @@ NamedSet::NamedSet(Context& context, int id, int place, std::vector<int> ranks_i
   if (coordinates()) coordinator_.emplace(ranks, config.fusion_bytes, config.cache_capacity);
 }
 
-int NamedSet::index_of(int rank) const {
-  const int index = place_of(ranks, rank);
+int NamedSet::member(int rank) const {
+  const int index = index_of(ranks, rank);
   if (index < 0)
     throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " spoke of a process set that it is not in");
   return index;
@@ -179,8 +179,8 @@ Ready NamedSet::ready_of(const PendingPtr& pending) {
 // ---- the coordinator
 
 void NamedSet::take(int rank, ReadyRecord&& record) {
-  const int index = index_of(rank);
-  coordinator_.value().hears(index, record.heard);
+  const int index = member(rank);
+  coordinator_.value().has_read(index, record.heard);
   for (const Ready& entry : record.entries) {
     if (trace().enabled()) {
       const std::int64_t now = now_ns();
@@ -193,11 +193,11 @@ void NamedSet::take(int rank, ReadyRecord&& record) {
   }
 }
 
-void NamedSet::take_join(int rank) { coordinator_.value().join(index_of(rank)); }
+void NamedSet::take_join(int rank) { coordinator_.value().join(member(rank)); }
 
 void NamedSet::take_going(int rank) {
   coordinator_.value().end();
-  if (index_of(rank) == me) {
+  if (member(rank) == me) {
     confirmed_ = true;
   } else {
     context_.control.send(rank, ConfirmedRecord{static_cast<std::uint32_t>(id)});

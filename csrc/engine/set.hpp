@@ -12,9 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/agree.hpp"
 #include "engine/bucket.hpp"
 #include "engine/context.hpp"
+#include "engine/coordinator.hpp"
+#include "engine/known_names.hpp"
 #include "engine/pending.hpp"
 #include "engine/signature.hpp"
 
@@ -95,7 +96,7 @@ class NamedSet {
   void warn(std::vector<PendingPtr> waiting, std::int64_t now);
   Ready ready_of(const PendingPtr& pending);
   std::uint32_t id_of(Pending& pending) const;  // 0: it has none
-  int index_of(int rank) const;
+  int member(int rank) const;
 
   Context& context_;
   // Guarded by the context's mutex.

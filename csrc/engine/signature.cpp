@@ -1,16 +1,10 @@
 #include "engine/signature.hpp"
 
-#include <algorithm>
-#include <cstring>
+#include "base/fields.hpp"
 
 namespace ringcomm {
 
 namespace {
-
-template <std::size_t N>
-void put(char (&field)[N], const std::string& text) {
-  std::memcpy(field, text.data(), std::min(text.size(), N - 1));
-}
 
 std::size_t agreed_count(const Named& request) {
   switch (request.call.collective) {
@@ -24,11 +18,6 @@ std::size_t agreed_count(const Named& request) {
     default:
       return request.call.count;
   }
-}
-
-template <std::size_t N>
-std::string text_of(const char (&field)[N]) {
-  return {field, ::strnlen(field, N)};
 }
 
 }  // namespace
@@ -49,9 +38,9 @@ Descriptor signature_of(const Named& request) {
   d.count = agreed_count(request);
   d.row = request.row;
   d.shape = Hash().add(call.shape).add(request.row).value();
-  put(d.algorithm, call.algorithm);
-  put(d.name, call.name);
-  put(d.shape_text, call.shape_text);
+  write_field(d.algorithm, call.algorithm);
+  write_field(d.name, call.name);
+  write_field(d.shape_text, call.shape_text);
   return d;
 }
 

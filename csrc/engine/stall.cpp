@@ -75,7 +75,7 @@ void NamedSet::take(int rank, const WithdrawRecord& record) {
   const std::vector<int> missing = coordinator_.value().missing(record.name);
   const std::string who = missing.empty() ? "all ranks have submitted it, but not others of its group"
                                           : "not submitted by " + rank_text(missing);
-  coordinator_->withdraw(index_of(rank), record.name, record.why + "; " + who + ": did every rank submit it?");
+  coordinator_->withdraw(member(rank), record.name, record.why + "; " + who + ": did every rank submit it?");
 }
 
 // Asks the coordinator to fail it everywhere. A coordinator that sleeps has not submitted it either and does not

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/fields.hpp"
 #include "base/rank_text.hpp"
 #include "kernels/wire_format.hpp"
 
@@ -16,11 +17,6 @@ static_assert(sizeof(Descriptor) % 8 == 0 && std::has_unique_object_representati
 namespace {
 
 constexpr std::size_t kMostGroups = 8;  // values that a message shows; the rest is counted
-
-template <std::size_t N>
-std::string_view text_of(const char (&field)[N]) {
-  return {field, ::strnlen(field, N)};
-}
 
 template <class Table>
 std::string entry(const Table& table, std::size_t index, std::string_view Table::value_type::* member) {
@@ -97,7 +93,8 @@ std::string sentence(const Field& field, std::string_view call, const std::vecto
 
 Field collective_field() {
   return {"the collective", "Call the same collectives in the same order on every rank.",
-          [](const auto& a, const auto& b) { return a.collective == b.collective; }, call_name};
+          [](const auto& a, const auto& b) { return a.collective == b.collective && a.plan == b.plan; },
+          [](const auto& d) { return call_name(d) + (d.plan ? ", a step of a plan" : ""); }};
 }
 
 Field name_field() {
@@ -166,9 +163,9 @@ std::string disagreement_on(const Field& field, std::string_view call, std::span
 bool all_alike(std::span<const Descriptor> all) {
   const Descriptor& a = all[0];
   for (const Descriptor& b : all) {
-    const bool numbers = a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.wire == b.wire &&
-                         a.root == b.root && a.count == b.count && a.shape == b.shape && a.pre == b.pre &&
-                         a.post == b.post;
+    const bool numbers = a.collective == b.collective && a.plan == b.plan && a.dtype == b.dtype && a.op == b.op &&
+                         a.wire == b.wire && a.root == b.root && a.count == b.count && a.shape == b.shape &&
+                         a.pre == b.pre && a.post == b.post;
     const bool texts = std::memcmp(a.algorithm, b.algorithm, sizeof a.algorithm) == 0 &&
                        std::memcmp(a.name, b.name, sizeof a.name) == 0;
     if (!numbers || !texts) return false;

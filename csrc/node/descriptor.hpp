@@ -23,7 +23,8 @@ struct ScaleBits {
 };
 
 struct Descriptor {
-  std::uint8_t collective = 0, dtype = 0, op = 0, unused = 0;
+  std::uint8_t collective = 0, dtype = 0, op = 0;
+  std::uint8_t plan = 0;  // 1: a step of a plan, on which only the engine agrees
   std::int32_t root = 0;
   std::uint64_t wire = 0;   // Wire::code
   std::uint64_t count = 0;  // elements; allgather: of this rank's part; alltoall: of a row

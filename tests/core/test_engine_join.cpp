@@ -4,7 +4,7 @@
 #include <limits>
 #include <span>
 
-#include "engine/agree.hpp"
+#include "engine/agreement.hpp"
 #include "engine_ranks.hpp"
 
 using namespace ringcomm;

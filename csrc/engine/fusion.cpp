@@ -1,0 +1,57 @@
+#include "engine/fusion.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/fields.hpp"
+#include "base/types.hpp"
+
+namespace ringcomm {
+
+namespace {
+
+// Tensors of one bucket are.
+bool alike(const Descriptor& a, const Descriptor& b) {
+  return a.dtype == b.dtype && a.op == b.op && a.wire == b.wire && a.pre == b.pre && a.post == b.post &&
+         text_of(a.algorithm) == text_of(b.algorithm);
+}
+
+// What they have in common, as bytes.
+std::array<char, sizeof(Descriptor)> kind_of(const Descriptor& d) {
+  Descriptor kind;
+  kind.dtype = d.dtype;
+  kind.op = d.op;
+  kind.wire = d.wire;
+  kind.pre = d.pre;
+  kind.post = d.post;
+  std::copy(std::begin(d.algorithm), std::end(d.algorithm), kind.algorithm);
+  return std::bit_cast<std::array<char, sizeof kind>>(kind);
+}
+
+}  // namespace
+
+void Fusion::add(Row& row, std::vector<int> absent) {
+  const Descriptor& d = row.first;
+  const std::size_t bytes = d.count * size_of(static_cast<DType>(d.dtype));
+  const bool fusable = static_cast<Collective>(d.collective) == Collective::allreduce && !d.plan && bytes < limit_;
+  Draft* draft = fusable ? open_draft(row, absent, bytes) : nullptr;
+  if (!draft) draft = &drafts_.emplace_back(Draft{{.absent = std::move(absent)}});
+  draft->bytes += bytes;
+  draft->rows.push_back(&row);
+}
+
+// The draft that takes tensors of this kind, if it has room for one more; else the next one will. Most are of the kind
+// of the one before.
+Fusion::Draft* Fusion::open_draft(const Row& row, const std::vector<int>& absent, std::size_t bytes) {
+  const auto takes = [&](std::size_t index) {
+    return index < drafts_.size() && drafts_[index].bytes + bytes <= limit_;
+  };
+  if (takes(last_) && alike(drafts_[last_].rows[0]->first, row.first) && drafts_[last_].verdict.absent == absent)
+    return &drafts_[last_];
+  std::size_t& index = open_.try_emplace({kind_of(row.first), absent}, drafts_.size()).first->second;
+  if (!takes(index)) index = drafts_.size();
+  last_ = index;
+  return index < drafts_.size() ? &drafts_[index] : nullptr;
+}
+
+}  // namespace ringcomm

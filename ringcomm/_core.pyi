@@ -22,7 +22,7 @@ class Step(NamedTuple):
     peer: int  # -1 for local steps
     block: int
     source: int  # combine, copy; else -1
-    incoming_first: bool  # reduce, combine: operand order
+    incoming_first: bool | None  # reduce, combine: operand order; None: prove() decides
 
 class Schedule:
     """One rank's schedule. See csrc/schedule/schedule.hpp for what it means."""
@@ -74,7 +74,14 @@ def wire_code(name: str) -> int:
 
 def schedule(collective: str, algorithm: str, rank: int, size: int, root: int = 0) -> Schedule: ...
 def prove(schedules: Sequence[Schedule]) -> str | None:
-    """None if proved, else why not."""
+    """None if proved, else why not. Decides the operand orders that are open: the lowest rank's data comes first."""
+
+def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
+    """0 to 1, how complete block `b` of rank `r` is when its round `i` begins: `[r][i][b]`, with one more entry for the
+    end. Raises ValueError if ranks wait for each other for ever."""
+
+def digest(schedules: Sequence[Schedule]) -> bytes:
+    """16 bytes, equal only for equal schedules of all ranks."""
 
 class Network(NamedTuple):
     """What prices schedules (csrc/schedule/network.hpp): seconds, per message, byte sent, byte reduced, byte copied."""

@@ -1,5 +1,6 @@
 # cython: language_level=3, binding=True, embedsignature=False
 # The border between Python and csrc: conversions and nothing else. What it offers is documented in _core.pyi.
+import hashlib
 from collections import namedtuple
 from libc.stdint cimport int64_t, uint8_t, uint64_t, uintptr_t
 from libcpp cimport bool as cbool

@@ -13,12 +13,11 @@ cdef extern from *:
     #include "kernels/wire_format.hpp"
     #include "schedule/registry.hpp"
     #include "schedule/price.hpp"
-    #include "schedule/prove.hpp"
     #include "call/choose.hpp"
     namespace ringcomm_border {
     inline std::string text(std::string_view view) { return std::string(view); }
-    inline ringcomm::Step step(int kind, bool first, int peer, int block, int source) {
-      return {static_cast<ringcomm::StepKind>(kind), first, peer, block, source};
+    inline ringcomm::Step step(int kind, bool first, int peer, int block, int source, bool order_is_open) {
+      return {static_cast<ringcomm::StepKind>(kind), first, peer, block, source, order_is_open};
     }
     inline ringcomm::Price price(const std::vector<ringcomm::Schedule>& schedules, std::size_t nbytes, const ringcomm::Network& network,
                                  std::size_t segment, std::size_t window) {
@@ -32,7 +31,7 @@ cdef extern from *:
     }
     """
     string text "ringcomm_border::text"(...)
-    CStep make_step "ringcomm_border::step"(int kind, cbool first, int peer, int block, int source)
+    CStep make_step "ringcomm_border::step"(int kind, cbool first, int peer, int block, int source, cbool order_is_open)
 
 cdef extern from "schedule/schedule.hpp" namespace "ringcomm" nogil:
     cdef enum class StepKind(uint8_t):
@@ -87,7 +86,8 @@ cdef extern from "schedule/prove.hpp" namespace "ringcomm" nogil:
     cdef cppclass CProof "ringcomm::Proof":
         cbool ok
         string why
-    CProof c_prove "ringcomm::prove"(const vector[CSchedule]& schedules) except +translate
+    CProof c_prove "ringcomm::prove"(vector[CSchedule]& schedules) except +translate
+    vector[vector[vector[double]]] c_follow "ringcomm::follow"(const vector[CSchedule]& schedules) except +translate
 
 cdef extern from "schedule/registry.hpp" namespace "ringcomm" nogil:
     cdef cppclass CAlgorithm "ringcomm::Algorithm":
@@ -184,7 +184,7 @@ cdef class Schedule:
         for row in rounds:
             steps.clear()
             for kind, peer, block, source, first in row:
-                steps.push_back(make_step(position(STEP_KINDS, kind, "step"), bool(first), peer, block, source))
+                steps.push_back(make_step(position(STEP_KINDS, kind, "step"), bool(first), peer, block, source, first is None))
             self.it.rounds.push_back(steps)
 
     @staticmethod
@@ -257,22 +257,60 @@ def schedule(collective, algorithm, int rank, int size, int root=0):
     return Schedule.wrap(made.get()[0])
 
 
-def prove(schedules):
+cdef vector[CSchedule] schedules_of(schedules) except *:
     cdef vector[CSchedule] all_ranks
-    cdef CProof proof
     for one in schedules:
         all_ranks.push_back((<Schedule?>one).it)
+    return all_ranks
+
+
+def prove(schedules):
+    cdef vector[CSchedule] all_ranks = schedules_of(schedules)
+    cdef CProof proof
+    cdef size_t rank
     with nogil:
         proof = c_prove(all_ranks)
+    for rank in range(all_ranks.size()):
+        (<Schedule>schedules[rank]).it = all_ranks[rank]
     return None if proof.ok else proof.why.decode()
 
 
+def follow(schedules):
+    cdef vector[CSchedule] all_ranks = schedules_of(schedules)
+    cdef vector[vector[vector[double]]] history
+    with nogil:
+        history = c_follow(all_ranks)
+    return history
+
+
+def digest(schedules):
+    cdef vector[int] numbers
+    cdef CSchedule* it
+    cdef CStep step
+    cdef size_t i, j
+    hashed = hashlib.blake2b(digest_size=16)
+    for one in schedules:
+        it = &(<Schedule?>one).it
+        numbers = it.temps
+        numbers.push_back(<int>it.collective)
+        numbers.push_back(it.blocks)
+        for i in range(it.rounds.size()):
+            numbers.push_back(<int>it.rounds[i].size())
+            for j in range(it.rounds[i].size()):
+                step = it.rounds[i][j]
+                numbers.push_back(<int>step.kind)
+                numbers.push_back(step.incoming_first)
+                numbers.push_back(step.peer)
+                numbers.push_back(step.block)
+                numbers.push_back(step.source)
+        hashed.update((<char*>numbers.data())[:numbers.size() * sizeof(int)])
+    return hashed.digest()
+
+
 def price(schedules, size_t nbytes, network, size_t segment=0, size_t window=1):
-    cdef vector[CSchedule] all_ranks
+    cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef CNetwork links = network_of(network)
     cdef CPrice it
-    for one in schedules:
-        all_ranks.push_back((<Schedule?>one).it)
     with nogil:
         it = make_price(all_ranks, nbytes, links, segment, window)
     return price_of(it)

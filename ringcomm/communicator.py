@@ -19,6 +19,7 @@ from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink
 from ringcomm.ordered import OrderedCalls
+from ringcomm.own_algorithms import OwnAlgorithms
 from ringcomm.version import __version__
 
 SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where every rank has one
@@ -62,7 +63,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
         self._link = link
         self.rank, self.size = link.rank, link.size
         self.config = tuning.settle(link, mine.agreed([one for _, one, *_ in hellos], link.rank), hellos[0][3])
-        self.own = algorithms.OwnAlgorithms()
+        self.own = OwnAlgorithms()
         if self.config.algorithm:
             self.own.agree_on_default(self.config.algorithm, self.rank, self.size, link.exchange)
         self._node, self.shared_memory_reason = self._share_memory()

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from ringcomm import _core
-from ringcomm.algorithms import OwnAlgorithms
 from ringcomm.config import Config
 from ringcomm.errors import NotInitializedError
 from ringcomm.links import Link
+from ringcomm.own_algorithms import OwnAlgorithms
 
 # Names of nameless operations repeat after so many, so that the engine's memory of names holds them all.
 NAMELESS = 1024

@@ -19,8 +19,7 @@ from launching import ROOT, output_of, run
 
 import ringcomm
 from ringcomm import _core
-from ringcomm.cli import bench_cases, main, show
-from ringcomm.cli.contributions import follow
+from ringcomm.cli import bench_cases, main, picture, show
 from ringcomm.cli.sizes import parse_size, parse_sizes
 from ringcomm.config import NETWORK
 
@@ -104,16 +103,16 @@ def test_the_text_is_the_schedule(collective, name, size):
 @pytest.mark.parametrize("size", range(1, 10))
 def test_what_is_drawn_ends_complete(collective, name, size):
     root = size // 2
-    history = follow(ranks_of(collective, name, size, root))
-    for rank, schedule in enumerate(history.schedules):
+    schedules = ranks_of(collective, name, size, root)
+    complete = _core.follow(schedules)
+    for rank, schedule in enumerate(schedules):
         promised = {"reduce": range(schedule.blocks if rank == root else 0), "reducescatter": [rank]}.get(
             collective, range(schedule.blocks)
         )
-        assert all(history.completeness(rank, history.rounds, block) == 1 for block in promised)
-    sent = sum(
-        len({s.peer for s in steps if s.kind == "send"}) for schedule in history.schedules for steps in schedule.rounds
-    )
-    assert len(history.messages) == sent
+        assert len(complete[rank]) == len(schedule.rounds) + 1
+        assert all(complete[rank][-1][block] == 1 for block in promised)
+    sent = sum(len({s.peer for s in steps if s.kind == "send"}) for schedule in schedules for steps in schedule.rounds)
+    assert len(picture.messages(schedules)) == sent
 
 
 def rounds_of(schedule, block):
@@ -155,11 +154,10 @@ def test_the_cost_is_that_of_the_slowest_rank_in_each_round(collective, name, si
 
 def test_a_picture_is_drawn(tmp_path):
     matplotlib = pytest.importorskip("matplotlib.image")
-    from ringcomm.cli.picture import draw
 
     heights = []
     for size in (1, 4, 8):
-        draw(ranks_of("allreduce", "ring", size), str(tmp_path / "ring.png"))
+        picture.draw(ranks_of("allreduce", "ring", size), str(tmp_path / "ring.png"))
         pixels = matplotlib.imread(tmp_path / "ring.png")
         assert len(np.unique(pixels[..., 1])) > 10  # shades of green
         heights.append(pixels.shape[0])
@@ -169,8 +167,6 @@ def test_a_picture_is_drawn(tmp_path):
 @pytest.mark.parametrize(("collective", "name"), ALGORITHMS)
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 def test_phases_part_the_rounds_where_reducing_ends(collective, name, size):
-    from ringcomm.cli.picture import phases
-
     schedules = ranks_of(collective, name, size)
     kinds = [
         {step.kind for schedule in schedules for step in (*schedule.rounds, *[()] * rounds)[index]}
@@ -178,7 +174,7 @@ def test_phases_part_the_rounds_where_reducing_ends(collective, name, size):
         for index in range(rounds)
     ]
     reduces = [bool(found & {"reduce", "combine"}) for found in kinds]
-    found = phases(schedules)
+    found = picture.phases(schedules)
     assert bool(found) == any(reduces)
     if found:
         assert [index for _, first, last in found for index in range(first, last + 1)] == list(range(len(kinds)))
@@ -235,8 +231,8 @@ def test_a_schedule_that_is_wrong_is_called_wrong():
     rounds[1] = [step for step in rounds[1] if step.kind != "send"]
     broken[2] = _core.Schedule("allreduce", "ring", 2, 4, 0, 4, [], rounds)
     assert "NOT PROVED" in show.describe(broken)
-    with pytest.raises(ValueError, match="wait"):
-        follow(broken)
+    with pytest.raises(ValueError, match="rank 3, round 1: takes block 1 from rank 2"):
+        _core.follow(broken)
 
 
 # ---- bench -----------------------------------------------------------------------------------------------------------

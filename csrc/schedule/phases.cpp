@@ -58,22 +58,22 @@ void binomial_broadcast(Schedule& s) {
   }
 }
 
-void ring_share_reduce(Schedule& s, int shift) {
+void ring_share_reduce(Schedule& s, int ahead) {
   const int p = s.size, r = s.rank;
   std::size_t at = extend(s, p - 1);
   for (int i = 0; i < p - 1; ++i, ++at) {
     // What arrives holds all ranks from the block's first to the one before this: the lowest, unless this is rank 0.
-    s.rounds[at] = {send(modulo(r + 1, p), modulo(r - i + shift, p)),
-                    reduce(modulo(r - 1, p), modulo(r - 1 - i + shift, p), r != 0)};
+    s.rounds[at] = {send(modulo(r + 1, p), modulo(r - 1 - i + ahead, p)),
+                    reduce(modulo(r - 1, p), modulo(r - 2 - i + ahead, p), r != 0)};
   }
 }
 
-void ring_share_only(Schedule& s, int shift) {
+void ring_share_only(Schedule& s, int ahead) {
   const int p = s.size, r = s.rank;
   std::size_t at = extend(s, p - 1);
   for (int i = 0; i < p - 1; ++i, ++at) {
-    s.rounds[at] = {send(modulo(r + 1, p), modulo(r + 1 - i + shift, p)),
-                    receive(modulo(r - 1, p), modulo(r - i + shift, p))};
+    s.rounds[at] = {send(modulo(r + 1, p), modulo(r - i + ahead, p)),
+                    receive(modulo(r - 1, p), modulo(r - 1 - i + ahead, p))};
   }
 }
 

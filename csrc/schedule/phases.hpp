@@ -29,9 +29,9 @@ void binomial_reduce(Schedule& schedule);
 void binomial_broadcast(Schedule& schedule);
 
 // The ring's two halves on `size` blocks; p-1 rounds each, one block to (r+1) mod p per round.
-// Share-reduce leaves rank r with block (r + 1 + shift) mod p reduced; share-only starts from there.
-void ring_share_reduce(Schedule& schedule, int shift);
-void ring_share_only(Schedule& schedule, int shift);
+// Share-reduce leaves rank r with block (r + ahead) mod p reduced; share-only starts from there.
+void ring_share_reduce(Schedule& schedule, int ahead);
+void ring_share_only(Schedule& schedule, int ahead);
 
 // The same on a circulant graph: ceil(log2 p) rounds each, any p, p-1 blocks sent in each half.
 // Share-reduce leaves rank r with block r reduced; share-only starts from there.

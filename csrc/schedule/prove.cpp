@@ -4,18 +4,14 @@
 #include <map>
 #include <tuple>
 
-#include "schedule/symbolic_run.hpp"
+#include "base/error.hpp"
+#include "schedule/promise.hpp"
 #include "schedule/symbols.hpp"
 
 namespace ringcomm {
 namespace {
 
 using std::to_string;
-
-bool reduces(Collective c) {
-  return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter ||
-         c == Collective::barrier;
-}
 
 // ---- what a schedule says of itself
 
@@ -67,7 +63,7 @@ std::string wrong_step(const Schedule& s, const Step& step) {
     return block + " has peer " + to_string(step.peer) + ", not a rank";
   }
   if (!is_local(step.kind) && step.peer == s.rank) return block + " has the rank itself for a peer";
-  if (computes(step.kind) && !reduces(s.collective)) {
+  if (computes(step.kind) && !has_operation(s.collective)) {
     return block + " is reduced, but " + std::string(name_of(s.collective)) + " has no operation";
   }
   if (is_local(step.kind) && size_class(s, step.block) != size_class(s, step.source)) {
@@ -85,7 +81,7 @@ std::string malformed(const std::vector<Schedule>& schedules) {
     if (std::string why = wrong_head(schedules, r); !why.empty()) return why;
     for (std::size_t k = 0; k < schedules[r].rounds.size(); ++k) {
       for (const Step& step : schedules[r].rounds[k]) {
-        if (const std::string why = wrong_step(schedules[r], step); !why.empty()) return place_of(r, k) + ": " + why;
+        if (const std::string why = wrong_step(schedules[r], step); !why.empty()) return moment_of(r, k) + ": " + why;
       }
     }
   }
@@ -93,21 +89,6 @@ std::string malformed(const std::vector<Schedule>& schedules) {
 }
 
 // ---- what a schedule promises
-
-Values before(const std::vector<Schedule>& schedules, Symbols& symbols) {
-  Values values(schedules.size());
-  for (std::size_t r = 0; r < schedules.size(); ++r) {
-    const Schedule& s = schedules[r];
-    values[r].assign(static_cast<std::size_t>(s.blocks) + s.temps.size(), Symbols::undefined);
-    for (int b = 0; b < s.blocks; ++b) {
-      const bool given = reduces(s.collective) || (s.collective == Collective::broadcast && s.rank == s.root) ||
-                         (s.collective == Collective::allgather && b == s.rank) ||
-                         (s.collective == Collective::alltoall && b < s.size);
-      if (given) values[r][static_cast<std::size_t>(b)] = symbols.leaf(s.rank, b);
-    }
-  }
-  return values;
-}
 
 // Whose parts a value is made of. `at_least_once`: a rank may be met again.
 std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int block, bool at_least_once) {
@@ -144,7 +125,7 @@ class Judge {
       for (int b = 0; b < schedules_[r].blocks; ++b) {
         std::string why = wrong(schedules_[r], b, values_[r][static_cast<std::size_t>(b)]);
         if (!why.empty()) {
-          return place_of(r, schedules_[r].rounds.size()) + ": block " + to_string(b) + " ends wrong: it " + why;
+          return moment_of(r, schedules_[r].rounds.size()) + ": block " + to_string(b) + " ends wrong: it " + why;
         }
       }
     }
@@ -153,20 +134,15 @@ class Judge {
 
  private:
   std::string wrong(const Schedule& s, int block, Symbols::Id value) {
+    if (const auto origin = promised_origin(s, block)) return unequal(value, origin->rank, origin->block);
     switch (s.collective) {
-      case Collective::broadcast:
-        return unequal(value, s.root, block);
-      case Collective::allgather:
-        return unequal(value, block, block);
-      case Collective::alltoall:  // a block from rank q is the one that q had for this rank
-        return block < s.size ? unequal(value, s.rank, block) : unequal(value, block - s.size, s.rank);
       case Collective::reduce:
         return s.rank == s.root ? not_the_sum(s, block, value) : "";
       case Collective::reducescatter:
         return s.rank == block ? not_the_sum(s, block, value) : "";
       case Collective::barrier:
         return value == Symbols::undefined ? "is lost" : wrong_parts(symbols_, value, s.size, block, true);
-      case Collective::allreduce:
+      default:
         break;
     }
     const Symbols::Id first = values_[0][static_cast<std::size_t>(block)];
@@ -220,7 +196,7 @@ std::string false_symmetry(const std::vector<Schedule>& schedules) {
     const Shape first = shape_of(schedules.front(), k);
     for (std::size_t r = 1; r < schedules.size(); ++r) {
       if (shape_of(schedules[r], k) != first) {
-        return place_of(r, k) + ": is not rank 0's round, as the declared symmetry says";
+        return moment_of(r, k) + ": is not rank 0's round, as the declared symmetry says";
       }
     }
   }
@@ -264,7 +240,7 @@ std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
       const bool covered = std::any_of(most.begin(), most.end(), [&](const Effort& m) {
         return it.messages <= m.messages && it.blocks <= m.blocks && it.reduced <= m.reduced;
       });
-      if (!covered) return place_of(r, k) + ": has more to do than the ranks that are declared the busiest";
+      if (!covered) return moment_of(r, k) + ": has more to do than the ranks that are declared the busiest";
     }
   }
   return {};
@@ -274,8 +250,8 @@ std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
 
 bool has_one_encoder(const std::vector<Schedule>& schedules) {
   Symbols symbols;
-  Values values = before(schedules, symbols);
-  if (!run_on_symbols(schedules, symbols, values, true).empty()) return false;
+  Values values = initial_values(schedules, symbols);
+  if (!run_on_symbols(schedules, symbols, values, {.encoding = true}).empty()) return false;
   if (!ends_alike(schedules.front().collective)) return true;
   const auto blocks = static_cast<std::ptrdiff_t>(schedules.front().blocks);
   return std::all_of(values.begin(), values.end(), [&](const auto& of_rank) {
@@ -283,16 +259,25 @@ bool has_one_encoder(const std::vector<Schedule>& schedules) {
   });
 }
 
-Proof prove(const std::vector<Schedule>& schedules) {
+Proof prove(std::vector<Schedule>& schedules) {
   std::string why = malformed(schedules);
   if (!why.empty()) return {false, why};
   Symbols symbols;
-  Values values = before(schedules, symbols);
-  why = run_on_symbols(schedules, symbols, values);
+  Values values = initial_values(schedules, symbols);
+  why = run_on_symbols(schedules, symbols, values, {.ordered = &schedules});
   if (why.empty()) why = Judge(schedules, symbols, values).verdict();
   if (why.empty()) why = false_symmetry(schedules);
   if (why.empty()) why = busier_than_the_busiest(schedules);
   return {why.empty(), why};
+}
+
+History follow(const std::vector<Schedule>& schedules) {
+  Symbols symbols;
+  Values values = initial_values(schedules, symbols);
+  History history;
+  const std::string why = run_on_symbols(schedules, symbols, values, {.history = &history});
+  if (!why.empty()) throw Error(ErrorKind::invalid, why);
+  return history;
 }
 
 }  // namespace ringcomm

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "schedule/schedule.hpp"
+#include "schedule/symbolic_run.hpp"
 
 namespace ringcomm {
 
@@ -17,11 +18,14 @@ struct Proof {
 // size; no deadlock even if every send waits for its receive; every block ends as the collective promises, every
 // contribution in it exactly once (barrier: at least once); where several ranks compute one value, one operand order;
 // and that a declared symmetry, or declared busiest ranks, are true. Only collectives with an operation may reduce;
-// alltoall never writes its input.
-Proof prove(const std::vector<Schedule>& schedules);
+// alltoall never writes its input. Operand orders that are open are decided: the lowest rank's data comes first.
+Proof prove(std::vector<Schedule>& schedules);
 
 // Whether ranks that shall end with equal data do so even if what a rank encodes depends on the rank: what several
 // ranks have of a value was then encoded once, by one of them. For schedules that can be proved.
 bool has_one_encoder(const std::vector<Schedule>& schedules);
+
+// For pictures. Throws Error(invalid) for schedules that cannot be run to their end.
+History follow(const std::vector<Schedule>& schedules);
 
 }  // namespace ringcomm

@@ -37,7 +37,8 @@ struct Step {
   bool incoming_first = false;
   std::int32_t peer = -1;  // send, receive, reduce
   std::int32_t block = 0;
-  std::int32_t source = -1;  // combine, copy
+  std::int32_t source = -1;    // combine, copy
+  bool order_is_open = false;  // reduce, combine: prove() decides incoming_first
   bool operator==(const Step&) const = default;
 };
 
@@ -70,11 +71,9 @@ struct Schedule {
   }
 };
 
-inline Step send(int peer, int block) { return {StepKind::send, false, peer, block, -1}; }
-inline Step receive(int peer, int block) { return {StepKind::receive, false, peer, block, -1}; }
-inline Step reduce(int peer, int block, bool incoming_first) {
-  return {StepKind::reduce, incoming_first, peer, block, -1};
-}
+inline Step send(int peer, int block) { return {StepKind::send, false, peer, block}; }
+inline Step receive(int peer, int block) { return {StepKind::receive, false, peer, block}; }
+inline Step reduce(int peer, int block, bool incoming_first) { return {StepKind::reduce, incoming_first, peer, block}; }
 inline Step combine(int source, int block, bool source_first) {
   return {StepKind::combine, source_first, -1, block, source};
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "schedule/promise.hpp"
+
 namespace ringcomm {
 namespace {
 
@@ -12,9 +14,10 @@ constexpr int kEncoder = -1;  // no block
 struct Message {
   std::size_t peer;
   bool moved = false;
-  std::size_t used = 0;  // of what was taken
-  std::vector<int> blocks;
-  std::vector<Symbols::Id> carried;  // as they were when the round began
+  std::size_t used = 0;  // of what was received
+  std::vector<int> blocks{};
+  std::vector<Symbols::Id> carried{};  // as they were when the round began
+  bool reduces = false;                // some of what comes
 };
 
 struct RankState {
@@ -30,9 +33,10 @@ Message* find(std::vector<Message>& messages, std::size_t peer) {
 
 class Machine {
  public:
-  Machine(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values, bool encoding)
-      : schedules_(schedules), symbols_(symbols), values_(values), encoding_(encoding), ranks_(schedules.size()) {
+  Machine(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values, const SymbolicRun& wanted)
+      : schedules_(schedules), symbols_(symbols), values_(values), wanted_(wanted), ranks_(schedules.size()) {
     for (const auto& blocks : values) encoded_.emplace_back(blocks.size());
+    if (wanted_.history) wanted_.history->resize(ranks_.size());
   }
 
   std::string run() {
@@ -52,7 +56,9 @@ class Machine {
   // Posts the messages of this rank's next round that has any, doing the local work of those before it.
   void post(std::size_t rank) {
     RankState& state = ranks_[rank];
-    for (; !finished(rank); ++state.round) {
+    for (;; ++state.round) {
+      if (wanted_.history) record(rank, (*wanted_.history)[rank].emplace_back());
+      if (finished(rank)) return;
       state.out = gather(rank, false);
       state.in = gather(rank, true);
       state.waiting = state.out.size() + state.in.size();
@@ -64,9 +70,15 @@ class Machine {
     }
   }
 
+  void record(std::size_t rank, std::vector<double>& moment) {
+    for (std::size_t b = 0; b < values_[rank].size(); ++b) {
+      moment.push_back(completeness(schedules_[rank], static_cast<int>(b), values_[rank][b], symbols_));
+    }
+  }
+
   // A value's mark: which rank encoded it.
   void encode(std::size_t rank, std::size_t block) {
-    if (!encoding_ || encoded_[rank][block]) return;
+    if (!wanted_.encoding || encoded_[rank][block]) return;
     encoded_[rank][block] = true;
     values_[rank][block] = symbols_.join(symbols_.leaf(static_cast<int>(rank), kEncoder), values_[rank][block]);
   }
@@ -80,7 +92,7 @@ class Machine {
     std::vector<Message> messages;
     for (const Step* step : steps) {
       const auto peer = static_cast<std::size_t>(step->peer);
-      if (messages.empty() || messages.back().peer != peer) messages.push_back({peer, false, 0, {}, {}});
+      if (messages.empty() || messages.back().peer != peer) messages.push_back({peer});
       messages.back().blocks.push_back(step->block);
       if (!taken) encode(rank, static_cast<std::size_t>(step->block));
       if (!taken) messages.back().carried.push_back(values_[rank][static_cast<std::size_t>(step->block)]);
@@ -119,14 +131,14 @@ class Machine {
 
   std::string misfit(std::size_t from, const Message& out, std::size_t to, const Message& in) const {
     if (out.blocks.size() != in.blocks.size()) {
-      return place_of(to, ranks_[to].round) + ": takes " + std::to_string(in.blocks.size()) +
+      return moment_of(to, ranks_[to].round) + ": takes " + std::to_string(in.blocks.size()) +
              " blocks (the first is block " + std::to_string(in.blocks.front()) + ") from rank " +
              std::to_string(from) + ", which sends " + std::to_string(out.blocks.size()) + " in its round " +
              std::to_string(ranks_[from].round);
     }
     for (std::size_t i = 0; i < in.blocks.size(); ++i) {
       if (size_class(schedules_[from], out.blocks[i]) == size_class(schedules_[to], in.blocks[i])) continue;
-      return place_of(to, ranks_[to].round) + ": takes block " + std::to_string(in.blocks[i]) + " from rank " +
+      return moment_of(to, ranks_[to].round) + ": takes block " + std::to_string(in.blocks[i]) + " from rank " +
              std::to_string(from) + ", which sends block " + std::to_string(out.blocks[i]) +
              ", of another size, in its round " + std::to_string(ranks_[from].round);
     }
@@ -135,7 +147,9 @@ class Machine {
 
   void write(std::size_t rank) {
     auto& blocks = values_[rank];
-    for (const Step& step : round_of(rank)) {
+    const Round& round = round_of(rank);
+    for (std::size_t i = 0; i < round.size(); ++i) {
+      const Step& step = round[i];
       if (step.kind == StepKind::send) continue;
       auto& target = blocks[static_cast<std::size_t>(step.block)];
       Symbols::Id incoming;
@@ -147,6 +161,10 @@ class Machine {
         incoming = blocks[static_cast<std::size_t>(step.source)];
       }
       const bool replaces = step.kind == StepKind::receive || step.kind == StepKind::copy;
+      if (wanted_.ordered && step.order_is_open) {
+        (*wanted_.ordered)[rank].rounds[ranks_[rank].round][i].incoming_first =
+            symbols_.at(incoming).lowest < symbols_.at(target).lowest;
+      }
       target = replaces              ? incoming
                : step.incoming_first ? symbols_.join(incoming, target)
                                      : symbols_.join(target, incoming);
@@ -179,13 +197,13 @@ class Machine {
     const std::string peer = finished(worst->peer)
                                  ? ", which has ended"
                                  : ", which is stuck in its round " + std::to_string(ranks_[worst->peer].round);
-    return place_of(who, ranks_[who].round) + ":" + verb + " block " + std::to_string(worst->blocks.front()) + peer;
+    return moment_of(who, ranks_[who].round) + ":" + verb + " block " + std::to_string(worst->blocks.front()) + peer;
   }
 
   const std::vector<Schedule>& schedules_;
   Symbols& symbols_;
   Values& values_;
-  const bool encoding_;
+  const SymbolicRun wanted_;
   std::vector<std::vector<bool>> encoded_;  // by rank and block: it holds what was sent or received
   std::vector<RankState> ranks_;
   std::vector<std::size_t> posted_, completed_;
@@ -194,12 +212,13 @@ class Machine {
 
 }  // namespace
 
-std::string place_of(std::size_t rank, std::size_t round) {
+std::string moment_of(std::size_t rank, std::size_t round) {
   return "rank " + std::to_string(rank) + ", round " + std::to_string(round);
 }
 
-std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values, bool encoding) {
-  return Machine(schedules, symbols, values, encoding).run();
+std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values,
+                           const SymbolicRun& wanted) {
+  return Machine(schedules, symbols, values, wanted).run();
 }
 
 }  // namespace ringcomm

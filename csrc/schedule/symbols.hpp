@@ -1,6 +1,7 @@
 // Values as the prover sees them: how a block was made, not what is in it. Equal trees have equal ids.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
@@ -14,14 +15,18 @@ class Symbols {
   static constexpr Id undefined = 0;  // memory that nothing was put in
   struct Node {
     bool leaf;
-    std::uint32_t a, b;  // leaf: rank and block; else the first and the second operand
+    std::uint32_t a, b;           // leaf: rank and block; else the first and the second operand
+    std::uint32_t lowest, parts;  // the lowest rank of whose data it is made, and of how many leaves
   };
 
   Id leaf(int rank, int block) {
-    return make({true, static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(block)});
+    const auto from = static_cast<std::uint32_t>(rank);
+    return make({true, from, static_cast<std::uint32_t>(block), from, 1});
   }
   Id join(Id first, Id second) {
-    return first == undefined || second == undefined ? undefined : make({false, first, second});
+    if (first == undefined || second == undefined) return undefined;
+    const Node &a = nodes_[first], &b = nodes_[second];
+    return make({false, first, second, std::min(a.lowest, b.lowest), a.parts + b.parts});
   }
   const Node& at(Id id) const { return nodes_[id]; }
   std::size_t size() const { return nodes_.size(); }
@@ -37,13 +42,15 @@ class Symbols {
     bool operator()(const Node& x, const Node& y) const { return x.leaf == y.leaf && x.a == y.a && x.b == y.b; }
   };
   Id make(const Node& node) {
-    const auto [place, is_new] = ids_.try_emplace(node, static_cast<Id>(nodes_.size()));
+    const auto [found, is_new] = ids_.try_emplace(node, static_cast<Id>(nodes_.size()));
     if (is_new) nodes_.push_back(node);
-    return place->second;
+    return found->second;
   }
 
-  std::vector<Node> nodes_{{true, ~0u, ~0u}};  // entry 0 is `undefined`
+  std::vector<Node> nodes_{{true, ~0u, ~0u, ~0u, 0}};  // entry 0 is `undefined`
   std::unordered_map<Node, Id, Hash, Equal> ids_;
 };
+
+using Values = std::vector<std::vector<Symbols::Id>>;  // [rank][block], data and scratch
 
 }  // namespace ringcomm

@@ -2,32 +2,71 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+from ringcomm import _core
 from ringcomm._core import Schedule
-from ringcomm.cli.contributions import REDUCING, History, Message, follow
 
+REDUCING = ("allreduce", "reduce", "reducescatter", "barrier")
 REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # arrows
 EDGE, INK = "#9aa39a", "#1c241c"
 HEIGHT = 0.30  # of a block, in inches, as everything here
 
 
+class Message(NamedTuple):
+    """All that round `sent` of `sender` sends to `receiver`, which receives it in its round `received`."""
+
+    sender: int
+    receiver: int
+    sent: int
+    sent_blocks: list[int]
+    received: int
+    received_blocks: list[int]
+    reduces: bool
+
+
+def messages(schedules: Sequence[Schedule]) -> list[Message]:
+    """The k-th that a rank sends to another is matched by the k-th that the other receives from it."""
+    sent: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
+    received: dict[tuple[int, int], list[tuple[int, list[int], bool]]] = defaultdict(list)
+    for schedule in schedules:
+        for index, steps in enumerate(schedule.rounds):
+            for peer in dict.fromkeys(step.peer for step in steps if step.peer >= 0):
+                own = [step for step in steps if step.peer == peer]
+                if out := [step.block for step in own if step.kind == "send"]:
+                    sent[schedule.rank, peer].append((index, out))
+                if into := [step.block for step in own if step.kind != "send"]:
+                    reduces = any(step.kind == "reduce" for step in own)
+                    received[peer, schedule.rank].append((index, into, reduces))
+    return [
+        Message(*ends, *out, taken, into, reduces)
+        for ends, leaving in sent.items()
+        for out, (taken, into, reduces) in zip(leaving, received[ends], strict=True)
+    ]
+
+
 class _Grid:
     """Where things lie: x grows by blocks and ranks, y falls by rounds."""
 
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.blocks = max(len(states[0]) for states in history.states)
-        ranks = len(history.schedules)
+    def __init__(self, schedules: Sequence[Schedule]) -> None:
+        self.schedules = schedules
+        self.messages = messages(schedules)
+        complete = _core.follow(schedules)
+        self.rounds = max(map(len, complete)) - 1
+        # By rank, round and block; ranks that are done stay as they are.
+        self.complete = [moments + moments[-1:] * (self.rounds + 1 - len(moments)) for moments in complete]
+        self.blocks = max(len(moments[0]) for moments in complete)
+        ranks = len(schedules)
         self.cell = min(0.38, max(0.10, 11.5 / (ranks * max(self.blocks, 1))))
         self.strip = self.cell * self.blocks
         self.column = self.strip + max(0.28, self.cell * 0.9)
-        fan = max((sum(m.sent == i for m in history.messages) for i in range(history.rounds)), default=0) / ranks
+        fan = max((sum(m.sent == i for m in self.messages) for i in range(self.rounds)), default=0) / ranks
         self.pitch = HEIGHT + 0.50 + 0.16 * min(fan, 5)
         self.width = self.column * ranks
-        self.height = self.pitch * history.rounds + HEIGHT
+        self.height = self.pitch * self.rounds + HEIGHT
 
     def corner(self, rank: int, moment: int, block: int) -> tuple[float, float]:
         return rank * self.column + block * self.cell, -moment * self.pitch - HEIGHT
@@ -44,7 +83,7 @@ def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    grid = _Grid(follow(schedules))
+    grid = _Grid(schedules)
     left, right, top, bottom = 1.05, 0.15, 0.95, 0.62
     legend = _Legend(grid, schedules[0])
     width, height = max(grid.width + left + right, legend.width + 0.9), grid.height + top + bottom
@@ -57,9 +96,9 @@ def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
     axes.axis("off")
     _labels(axes, grid, schedules[0])
     for rank in range(len(schedules)):
-        for moment in range(grid.history.rounds + 1):
+        for moment in range(grid.rounds + 1):
             _strip(axes, grid, rank, moment)
-    for message in grid.history.messages:
+    for message in grid.messages:
         _arrow(axes, grid, message)
     _draw_legend(axes, grid, legend)
     figure.savefig(path, dpi=dpi)
@@ -83,10 +122,10 @@ def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
         for block in range(grid.blocks if grid.cell >= 0.14 else 0):
             name = str(block) if block < schedule.blocks else f"t{block - schedule.blocks}"
             axes.text(grid.middle(rank, [block]), 0.12, name, ha="center", va="center", fontsize=6.5, color="#6b746b")
-    for index in range(grid.history.rounds):
+    for index in range(grid.rounds):
         y = -index * grid.pitch - HEIGHT - (grid.pitch - HEIGHT) / 2
         axes.text(-0.18, y, f"round {index}", ha="right", va="center", fontsize=8.5, color="#6b746b")
-    for name, first, last in phases(grid.history.schedules):
+    for name, first, last in phases(grid.schedules):
         high, low = (-index * grid.pitch - HEIGHT - 0.1 for index in (first, last))
         axes.plot([-0.86, -0.86], [high, low - grid.pitch + HEIGHT + 0.2], color=EDGE, linewidth=1.2)
         axes.text(
@@ -100,7 +139,7 @@ def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
             color=INK,
         )
     axes.text(-0.18, -HEIGHT / 2, "start", ha="right", va="center", fontsize=8.5, color=INK)
-    if grid.history.rounds:
+    if grid.rounds:
         axes.text(-0.18, -grid.height + HEIGHT / 2, "end", ha="right", va="center", fontsize=8.5, color=INK)
 
 
@@ -143,10 +182,9 @@ def colour(share: float) -> tuple[float, float, float]:
 def _strip(axes: Any, grid: _Grid, rank: int, moment: int) -> None:
     from matplotlib.patches import Rectangle
 
-    schedule = grid.history.schedules[rank]
+    schedule = grid.schedules[rank]
     reducing = schedule.collective in REDUCING
-    for block, value in enumerate(grid.history.states[rank][moment]):
-        share = grid.history.completeness(rank, moment, block)
+    for block, share in enumerate(grid.complete[rank][moment]):
         x, y = grid.corner(rank, moment, block)
         scratch = block >= schedule.blocks
         axes.add_patch(
@@ -161,11 +199,11 @@ def _strip(axes: Any, grid: _Grid, rank: int, moment: int) -> None:
                 zorder=2,
             )
         )
-        if reducing and value and grid.cell >= 0.11:
+        if reducing and share and grid.cell >= 0.11:
             axes.text(
                 x + grid.cell / 2,
                 y + HEIGHT / 2,
-                str(len(value)),
+                str(round(share * schedule.size)),
                 ha="center",
                 va="center_baseline",
                 zorder=3,
@@ -180,12 +218,12 @@ def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     tint = REDUCED if message.reduces else RECEIVED
-    crowd = sum(m.sent == message.sent for m in grid.history.messages) / len(grid.history.schedules)
+    crowd = sum(m.sent == message.sent for m in grid.messages) / len(grid.schedules)
     for sent, taken in _pairs(message):
         axes.add_patch(
             FancyArrowPatch(
                 (grid.middle(message.sender, sent), -message.sent * grid.pitch - HEIGHT - 0.02),
-                (grid.middle(message.receiver, taken), -(message.taken + 1) * grid.pitch + 0.04),
+                (grid.middle(message.receiver, taken), -(message.received + 1) * grid.pitch + 0.04),
                 arrowstyle="-|>",
                 mutation_scale=8,
                 color=tint,
@@ -198,7 +236,7 @@ def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
         )
     for rank, moment, blocks, below in (
         (message.sender, message.sent, message.sent_blocks, True),
-        (message.receiver, message.taken + 1, message.taken_blocks, False),
+        (message.receiver, message.received + 1, message.received_blocks, False),
     ):
         y = -moment * grid.pitch - (HEIGHT + 0.02 if below else -0.02)
         for block in blocks if len(blocks) < grid.blocks else ():
@@ -221,10 +259,10 @@ def _runs(blocks: Sequence[int]) -> list[list[int]]:
 
 def _pairs(message: Message) -> list[tuple[Sequence[int], Sequence[int]]]:
     """From where to where a message's arrows go: one for each of a few runs, or one for all."""
-    sent, taken = _runs(message.sent_blocks), _runs(message.taken_blocks)
+    sent, taken = _runs(message.sent_blocks), _runs(message.received_blocks)
     if len(sent) <= 3 and [len(run) for run in sent] == [len(run) for run in taken]:
         return list(zip(sent, taken, strict=True))
-    return [(message.sent_blocks, message.taken_blocks)]
+    return [(message.sent_blocks, message.received_blocks)]
 
 
 class _Legend:
@@ -233,7 +271,7 @@ class _Legend:
     SQUARE, LETTER, ARROW = 0.14, 0.064, 0.62
 
     def __init__(self, grid: _Grid, schedule: Schedule) -> None:
-        kinds = {message.reduces for message in grid.history.messages}
+        kinds = {message.reduces for message in grid.messages}
         self.arrows = [(REDUCED, "received and reduced")] * (True in kinds) + [(RECEIVED, "received")] * (
             False in kinds
         )

@@ -32,7 +32,7 @@ void every_built_in_is_proved() {
         for (int root = 0; root < p; ++root) roots.insert(root);
       }
       for (const int root : roots) {
-        const auto schedules = all_ranks(algorithm, p, root);
+        auto schedules = all_ranks(algorithm, p, root);
         const Proof proof = prove(schedules);
         if (!proof.ok) {
           std::fprintf(stderr, "%s p=%d root=%d: %s\n", schedules[0].algorithm.c_str(), p, root, proof.why.c_str());

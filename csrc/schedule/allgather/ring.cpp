@@ -10,7 +10,8 @@ namespace ringcomm::schedules {
 
 Schedule allgather_ring(int rank, int size, int) {
   Schedule s = blank(Collective::allgather, "ring", rank, size, size, Symmetry::rotation);
-  ring_share_only(s, -1);
+  constexpr int ahead = 0;  // rank r's block is its own
+  ring_share_only(s, ahead);
   return s;
 }
 

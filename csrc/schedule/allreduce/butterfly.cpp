@@ -16,12 +16,12 @@
 namespace ringcomm::schedules {
 namespace {
 
-// Of `size` ranks, 2^k take part; neighbours share a place, so a lower place holds lower ranks.
+// Of `size` ranks, 2^k take part; neighbours share an index, so a lower index holds lower ranks.
 struct Fold {
   explicit Fold(int size) : core(bit_floor(size)), rest(size - core) {}
   bool waits(int rank) const { return rank < 2 * rest && rank % 2 == 1; }
-  int place(int rank) const { return rank < 2 * rest ? rank / 2 : rank - rest; }
-  int rank_at(int place) const { return place < rest ? 2 * place : place + rest; }
+  int index(int rank) const { return rank < 2 * rest ? rank / 2 : rank - rest; }
+  int rank_at(int index) const { return index < rest ? 2 * index : index + rest; }
   int core, rest;
 };
 
@@ -45,27 +45,27 @@ void exchange_doubling(Schedule& s, const Fold& fold) {
   std::size_t at = extend(s, ceil_log2(fold.core));
   if (fold.waits(s.rank)) return;
   for (int d = 1; d < fold.core; d *= 2, ++at) {
-    const int peer = fold.rank_at(fold.place(s.rank) ^ d);
+    const int peer = fold.rank_at(fold.index(s.rank) ^ d);
     s.rounds[at] = {send(peer, 0), reduce(peer, 0, peer < s.rank)};
   }
 }
 
 void exchange_halving(Schedule& s, const Fold& fold) {
-  const int place = fold.place(s.rank);
+  const int index = fold.index(s.rank);
   std::size_t at = extend(s, 2 * ceil_log2(fold.core));
   if (fold.waits(s.rank)) return;
   int first = 0, count = fold.core;  // the blocks that this rank still reduces; later, those it has
   for (int d = 1; d < fold.core; d *= 2, ++at) {
     count /= 2;
-    const int keep = place & d ? first + count : first, give = place & d ? first : first + count;
-    const int peer = fold.rank_at(place ^ d);
-    for (int j = 0; j < count; ++j) s.rounds[at].push_back(send(peer, give + j));
+    const int keep = index & d ? first + count : first, away = index & d ? first : first + count;
+    const int peer = fold.rank_at(index ^ d);
+    for (int j = 0; j < count; ++j) s.rounds[at].push_back(send(peer, away + j));
     for (int j = 0; j < count; ++j) s.rounds[at].push_back(reduce(peer, keep + j, peer < s.rank));
     first = keep;
   }
   for (int d = fold.core / 2; d > 0; d /= 2, ++at) {
-    const int other = place & d ? first - count : first + count;
-    const int peer = fold.rank_at(place ^ d);
+    const int other = index & d ? first - count : first + count;
+    const int peer = fold.rank_at(index ^ d);
     for (int j = 0; j < count; ++j) s.rounds[at].push_back(send(peer, first + j));
     for (int j = 0; j < count; ++j) s.rounds[at].push_back(receive(peer, other + j));
     first = std::min(first, other);

@@ -13,8 +13,9 @@ namespace ringcomm::schedules {
 
 Schedule allreduce_ring(int rank, int size, int) {
   Schedule s = blank(Collective::allreduce, "ring", rank, size, size, Symmetry::rotation);
-  ring_share_reduce(s, 0);
-  ring_share_only(s, 0);
+  constexpr int ahead = 1;  // rank r reduces block r+1 to its end, for it begins by sending block r
+  ring_share_reduce(s, ahead);
+  ring_share_only(s, ahead);
   return s;
 }
 

@@ -22,7 +22,7 @@ Schedule broadcast_scatter_ring(int rank, int size, int root) {
       for (int b = v; b < std::min(v + d, size); ++b) s.rounds[at].push_back(receive(modulo(rank - d, size), b));
     }
   }
-  ring_share_only(s, -1 - root);
+  ring_share_only(s, -root);  // the rank v after the root has block v
   return s;
 }
 

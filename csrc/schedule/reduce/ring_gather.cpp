@@ -1,6 +1,6 @@
 // Ring share-reduce, then a binomial gather of the reduced blocks to the root.
 //
-//        0 ──► 1 ──► 2 ──► 3 ──► 0     rounds 0 .. p-2: one block on; v places after the root ends with block v
+//        0 ──► 1 ──► 2 ──► 3 ──► 0     rounds 0 .. p-2: one block on; the rank v after the root ends with block v
 //        0 ◄─1─ 1   2 ◄─3─ 3           round p-1
 //        0 ◄────2,3 2                  round p
 //
@@ -16,7 +16,7 @@ Schedule reduce_ring_gather(int rank, int size, int root) {
   Schedule s = blank(Collective::reduce, "ring_gather", rank, size, size, Symmetry::none, root);
   const int half = bit_floor(std::max(1, size - 1)), subtree = size - half >= half / 2 ? half : half / 2;
   s.busiest = {root, modulo(root + subtree, size)};  // takes most; sends most
-  ring_share_reduce(s, -1 - root);
+  ring_share_reduce(s, -root);                       // leaves the rank v after the root with block v
   const int v = modulo(rank - root, size);
   std::size_t at = extend(s, ceil_log2(size));
   for (int d = 1; d < size; d *= 2, ++at) {

@@ -11,7 +11,8 @@ namespace ringcomm::schedules {
 
 Schedule reducescatter_ring(int rank, int size, int) {
   Schedule s = blank(Collective::reducescatter, "ring", rank, size, size, Symmetry::rotation);
-  ring_share_reduce(s, -1);
+  constexpr int ahead = 0;  // rank r's block is its own
+  ring_share_reduce(s, ahead);
   return s;
 }
 

@@ -47,7 +47,7 @@ struct Call {
   bool agreed = false;  // the engine has compared it already
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
-  std::vector<std::size_t> parts;  // adasum: elements of the vectors that lie one behind the other; empty: one vector
+  std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
 };
 
 }  // namespace ringcomm

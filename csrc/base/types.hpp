@@ -52,9 +52,9 @@ inline constexpr std::array<DTypeInfo, 13> kDTypes{{
 inline constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
 inline constexpr std::size_t size_of(DType d) { return info(d).size; }
 
-// `average` is a sum whose result is divided by the number of ranks. `adasum` (kernels.hpp) is no reduction of elements
-// but of whole floating vectors, two at a time: of an all-reduce only.
-// The numbers are Horovod's, for scripts and option files that write them as numbers.
+// What a call asks for. `average` is a sum whose result is divided by the number of ranks. `adasum` is no reduction of
+// elements but of whole vectors: an all-reduce composed of pairs (call/adasum.hpp). The numbers are
+// Horovod's, for scripts and option files that write them as numbers.
 enum class Op : std::uint8_t { average, sum, adasum, min, max, product };
 inline constexpr std::array<std::string_view, 6> kOpNames{"average", "sum", "adasum", "min", "max", "product"};
 inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, Op::product};

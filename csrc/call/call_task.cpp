@@ -6,7 +6,8 @@
 
 #include "base/clock.hpp"
 #include "base/trace.hpp"
-#include "call/body.hpp"
+#include "call/adasum.hpp"
+#include "call/moves.hpp"
 #include "memory/node_stage.hpp"
 
 namespace ringcomm {
@@ -70,7 +71,7 @@ void CallTask::begin() {
   const bool compare_first = !call_.agreed && channel_.config_.check;
   choice_ = &channel_.choose(call_);
   if (channel_.size() == 1) {
-    inner_ = make_local_body(call_);
+    inner_ = move_alone(call_);
     phase_ = Phase::moving;
   } else if (channel_.on_one_host() && (compare_first || on_host())) {
     show();
@@ -184,8 +185,11 @@ void CallTask::make_body() {
     inner_ = two_levels();
     return;
   }
-  const BodyContext context{*channel_.transport_, channel_.peers_, channel_.me_, channel_.tags_, choice_->cut};
-  inner_ = make_schedule_body(context, call_, channel_.schedule(call_, *choice_));
+  const MoveContext context{*channel_.transport_, channel_.peers_, channel_.me_, channel_.tags_};
+  if (choice_->path == Path::adasum)
+    inner_ = move_adasum(context, call_);
+  else
+    inner_ = move_by_schedule(context, call_, channel_.schedule(call_, *choice_), choice_->cut);
 }
 
 std::unique_ptr<Task> CallTask::two_levels() const {

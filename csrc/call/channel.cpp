@@ -8,9 +8,10 @@
 #include "base/clock.hpp"
 #include "base/rank_text.hpp"
 #include "base/short_sleeps.hpp"
-#include "call/body.hpp"
+#include "call/adasum.hpp"
 #include "call/call_task.hpp"
 #include "call/gathered.hpp"
+#include "call/moves.hpp"
 #include "memory/payload.hpp"
 
 namespace ringcomm {
@@ -84,22 +85,6 @@ Memory memory_of(const Node* node, int size) {
   return !node ? Memory::none : node->size() == size ? Memory::everybodys : Memory::on_hosts;
 }
 
-constexpr std::string_view kAdasumAlgorithm = "butterfly_doubling";  // pairs whole buffers, any number of ranks
-
-// Every rank meets it alike.
-void refuse_what_no_adasum_is(const Call& call) {
-  const std::string what(name_of(call.collective));
-  if (call.collective == Collective::reduce || call.collective == Collective::reducescatter)
-    throw Error(ErrorKind::invalid, what + ": adasum is an op of allreduce only");
-  if (call.collective != Collective::allreduce) return;
-  if (!info(call.dtype).floating)
-    throw Error(ErrorKind::invalid, what + ": there is no adasum of " + std::string(info(call.dtype).name));
-  if (!call.algorithm.empty() && call.algorithm != kAdasumAlgorithm) {
-    throw Error(ErrorKind::invalid, what + ": adasum runs as " + std::string(kAdasumAlgorithm) +
-                                        ", not as algorithm '" + call.algorithm + "'");
-  }
-}
-
 }  // namespace
 
 Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
@@ -122,10 +107,9 @@ Channel::~Channel() {
 }
 
 const Choice& Channel::choice(const Call& call) {
-  const bool adasum = call.op == Op::adasum && call.collective == Collective::allreduce;
-  const std::string algorithm = adasum ? std::string(kAdasumAlgorithm) : call.algorithm;
+  if (is_adasum(call) && size() > 1) return adasum_choice();
   const bool known = call.collective != Collective::alltoall || call.even;  // otherwise ranks have totals of their own
-  return chooser_.choose(call.collective, algorithm, known ? bytes_of(call) : 0, call.even, adasum,
+  return chooser_.choose(call.collective, call.algorithm, known ? bytes_of(call) : 0, call.even,
                          encoding_of(call.wire, call.dtype));
 }
 
@@ -142,7 +126,7 @@ bool Channel::takes_fragments(const Call& call) {
 
 bool Channel::gathers(const Call& call) const {
   const bool compared = size() > 1 && !on_one_host() && !call.agreed && config_.check;
-  const bool free = call.algorithm.empty() && call.op != Op::adasum && chooser_.free(call.collective);
+  const bool free = call.algorithm.empty() && !is_adasum(call) && chooser_.free(call.collective);
   return compared && free &&
          rides(call.collective, call.dtype, call.count, call.counts, size(), riding_.of(call.collective));
 }
@@ -180,7 +164,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": root " + std::to_string(call.root) +
                                         " is not a rank of this communicator of " + std::to_string(size()));
   }
-  if (call.op == Op::adasum) refuse_what_no_adasum_is(call);
+  if (is_adasum(call)) check_adasum(call);
   if (call.op == Op::average) call.post.divisor *= size();
   ++sequence_;
   return std::make_unique<CallTask>(*this, std::move(call));

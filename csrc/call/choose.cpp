@@ -131,7 +131,7 @@ bool Chooser::can_run(const std::string& name, Collective collective, bool equal
 }
 
 const Choice& Chooser::choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
-                              bool whole, const Encoding& encoding) {
+                              const Encoding& encoding) {
   if (size_ == 1) return local_;
   if (in_memory_ && name.empty() && free(collective)) return memory_;
   const std::string* wanted = &name;
@@ -148,19 +148,18 @@ const Choice& Chooser::choose(Collective collective, const std::string& name, st
   }
   if (in_memory_ && (wanted->empty() || *wanted == kShared)) return memory_;
   nbytes = std::bit_ceil(std::max<std::size_t>(1, nbytes));
-  const bool memory = on_hosts_ && !whole;
-  Key key{collective, std::bit_width(nbytes), equal_blocks, memory, *wanted, given.segment, encoding};
+  Key key{collective, std::bit_width(nbytes), equal_blocks, *wanted, given.segment, encoding};
   if (const auto known = made_.find(key); known != made_.end()) return known->second;
-  Choice choice = make(collective, *wanted, nbytes, equal_blocks, memory, given, encoding);
+  Choice choice = make(collective, *wanted, nbytes, equal_blocks, given, encoding);
   return made_.emplace(std::move(key), std::move(choice)).first->second;
 }
 
-Choice Chooser::make(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks, bool memory,
+Choice Chooser::make(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
                      const Cut& given, const Encoding& encoding) {
   auto menu = menus_.find(collective);
   if (menu == menus_.end())
     menu = menus_.emplace(collective, Menu(collective, size_, terms_.hosts, terms_.network)).first;
-  const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, memory, given, encoding);
+  const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, on_hosts_, given, encoding);
   if (options.empty() && !encoding.alike) {
     throw Error(ErrorKind::invalid, std::string(name_of(collective)) + " algorithm '" + name +
                                         "' cannot run with a wire format whose ranks encode differently: several "

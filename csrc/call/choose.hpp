@@ -28,6 +28,7 @@ enum class Path : std::uint8_t {
   gathered,    // with the comparison of calls (call/comparison.hpp)
   schedule,    // by messages
   two_levels,  // by messages between hosts, through memory inside them
+  adasum,      // whole vectors by messages (call/adasum.hpp)
 };
 
 struct Choice {
@@ -97,19 +98,18 @@ class Chooser {
  public:
   Chooser(int size, Memory memory, Terms terms);
   // `name`: "" leaves it to the terms and the model; other names are taken as they are. `nbytes` of the whole buffer.
-  // `whole`: vectors that no lane may see a slice of.
   const Choice& choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
-                       bool whole = false, const Encoding& encoding = {});
+                       const Encoding& encoding = {});
   bool free(Collective collective) const {  // the model alone chooses for calls that name nothing
     return terms_.rules.empty() && (collective != Collective::allreduce || terms_.algorithm.empty());
   }
 
  private:
   bool can_run(const std::string& name, Collective collective, bool equal_blocks) const;
-  Choice make(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks, bool memory,
-              const Cut& given, const Encoding& encoding);
+  Choice make(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks, const Cut& given,
+              const Encoding& encoding);
 
-  using Key = std::tuple<Collective, int, bool, bool, std::string, std::size_t, Encoding>;
+  using Key = std::tuple<Collective, int, bool, std::string, std::size_t, Encoding>;
   int size_;
   bool in_memory_, on_hosts_;
   Terms terms_;

@@ -64,7 +64,6 @@ std::size_t elements_to_line(std::span<void* const> targets, std::size_t size, s
 }  // namespace
 
 void reduce(DType dtype, Op op, void* target, const void* first, const void* second, std::size_t count) {
-  if (op == Op::adasum) return adasum(dtype, target, first, second, count);
   void* const targets[] = {target};
   const void* const sources[] = {first, second};
   pass_for(dtype, op, false)({.targets = targets,

@@ -24,7 +24,7 @@ namespace ringcomm::kernels {
 // Integers: trunc(double(x) * factor) unless factor is 1, held to the dtype's range (NaN gives 0), then divided by
 // divisor, rounding toward zero, exactly.
 
-// target[i] = first[i] op second[i]; target may be either operand. Op::average counts as sum. Op::adasum: as below.
+// target[i] = first[i] op second[i] of an element op; target may be either operand. Op::average counts as sum.
 void reduce(DType dtype, Op op, void* target, const void* first, const void* second, std::size_t count);
 
 // Floating dtypes: target = (1 - a.b / 2|a|²) a + (1 - a.b / 2|b|²) b for the vectors a, first, and b, second: their

@@ -44,7 +44,7 @@ void Instance::apply(const Write& write) {
       return keep(write.block, arrived);
     case StepKind::reduce:
       if (!options.codec) return reduce(write, block, arrived.data);
-      if (options.op != Op::adasum) {
+      if (!options.combine) {
         return options.codec->decode_reduce(arrived.data, arrived.nbytes, block.data, block.count, options.op,
                                             write.incoming_first);
       }
@@ -58,12 +58,8 @@ void Instance::reduce(const Write& write, const Extent& block, const std::byte* 
   const RunOptions& options = context_.options;
   const std::byte* first = write.incoming_first ? incoming : block.data;
   const std::byte* second = write.incoming_first ? block.data : incoming;
-  if (options.parts.empty()) return kernels::reduce(options.dtype, options.op, block.data, first, second, block.count);
-  std::size_t at = 0;
-  for (const std::size_t count : options.parts) {
-    kernels::reduce(options.dtype, options.op, block.data + at, first + at, second + at, count);
-    at += count * context_.layout.item_size();
-  }
+  if (options.combine) return options.combine(block.data, first, second, block.count);
+  kernels::reduce(options.dtype, options.op, block.data, first, second, block.count);
 }
 
 }  // namespace ringcomm

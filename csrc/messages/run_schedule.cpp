@@ -81,7 +81,6 @@ std::unique_ptr<Task> make_run_schedule(Transport& transport, std::shared_ptr<co
                                         std::span<const int> peers, Layout layout, const void* source, TagStream& tags,
                                         RunOptions options) {
   const Schedule& plan = *schedule;
-  if (options.op == Op::average) options.op = Op::sum;
   options.longest_message = std::clamp<std::size_t>(options.longest_message, 1, kLongestMessage);
   RunContext context{transport,
                      std::move(schedule),
@@ -96,8 +95,7 @@ std::unique_ptr<Task> make_run_schedule(Transport& transport, std::shared_ptr<co
   const RunOptions& chosen = context.options;
   require(context.peers.size() == static_cast<std::size_t>(plan.size), plan, "it is for another number of ranks");
   require(context.layout.blocks() == static_cast<std::size_t>(plan.blocks), plan, "the layout has other blocks");
-  require(chosen.op != Op::adasum || (plan.blocks == 1 && context.layout.segments() == 1), plan,
-          "adasum needs whole vectors");
+  require(!chosen.combine || (plan.blocks == 1 && context.layout.segments() == 1), plan, "it cuts whole buffers");
   require(context.layout.even() || (!context.source && chosen.pre.identity() && chosen.post.identity()), plan,
           "listed blocks are neither filled nor scaled");
   if (context.layout.even() && context.source == context.layout.segment(0).data) context.source = nullptr;

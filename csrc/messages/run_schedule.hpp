@@ -1,6 +1,7 @@
 // Runs a schedule over a transport: segmented, several instances in flight, receives posted early.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,9 @@ class TagStream {
   std::uint64_t drawn_ = 0;
 };
 
+// Makes one buffer of two, which lie where kernels::reduce takes them.
+using Combine = std::function<void(void* target, const void* first, const void* second, std::size_t count)>;
+
 struct RunOptions {
   DType dtype = DType::uint8;
   Op op = Op::sum;
@@ -37,9 +41,7 @@ struct RunOptions {
   // Whether ranks that computed a block themselves, and sent it to nobody, keep of it what the codec would. Not where
   // ranks encode differently; their schedule has one encoder for each value (schedule/prove.hpp).
   bool settles = true;
-  // Op::adasum: elements of the vectors that a block holds one behind the other; empty: it is one. Needs one block and
-  // one segment.
-  std::vector<std::size_t> parts;
+  Combine combine;  // in place of `op`, of whole buffers: needs one block and one segment
   // For a stage of a pipeline, null elsewhere: how many segments the stage before has made, which may be opened; and
   // where to say how many are finished.
   const std::size_t* released = nullptr;

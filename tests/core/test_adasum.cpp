@@ -60,7 +60,7 @@ void check(DType dtype, std::size_t count, std::size_t offset, const Fill& first
     Array apart(dtype, count, (offset * 5) % 23), on_first(dtype, count, offset), on_second(dtype, count, offset);
     kernels::adasum(dtype, apart.data(), a.data(), b.data(), count);
     check_equal("adasum", dtype, apart, want);
-    kernels::reduce(dtype, Op::adasum, apart.data(), b.data(), a.data(), count);
+    kernels::adasum(dtype, apart.data(), b.data(), a.data(), count);
     check_equal("adasum, operands exchanged", dtype, apart, want);
     on_first.assign(a);
     kernels::adasum(dtype, on_first.data(), on_first.data(), b.data(), count);
@@ -129,9 +129,13 @@ void identities() {
         CHECK(identity.rim_untouched());
         std::vector<std::uint64_t> want;
         for (std::size_t i = 0; i < count; ++i) want.push_back(values.get(i));
-        kernels::reduce(dtype, op, out.data(), values.data(), identity.data(), count);
+        const auto combine = [&](Array& first, Array& second) {
+          op == Op::adasum ? kernels::adasum(dtype, out.data(), first.data(), second.data(), count)
+                           : kernels::reduce(dtype, op, out.data(), first.data(), second.data(), count);
+        };
+        combine(values, identity);
         check_equal(std::string(name_of(op)) + " with its identity", dtype, out, want);
-        kernels::reduce(dtype, op, out.data(), identity.data(), values.data(), count);
+        combine(identity, values);
         check_equal(std::string(name_of(op)) + " of its identity", dtype, out, want);
       }
     }

@@ -209,8 +209,6 @@ void channels_choose_two_levels() {
   CHECK(chooser.choose(broadcast, "two_level:chain", 16 << 20, true).name == "two_level:chain");
   CHECK(chooser.choose(broadcast, "", 10, true).name == "two_level:binomial");
   CHECK(!none.choose(broadcast, "", 10, true).name.starts_with("two_level:"));
-  // whole vectors
-  CHECK(chooser.choose(allreduce, "butterfly_doubling", 16 << 20, true, true).name == "butterfly_doubling");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "call/body.hpp"
+#include "call/moves.hpp"
 
 #include <cstring>
 
@@ -24,9 +24,6 @@ std::size_t elements_of(const Call& call) {
 
 constexpr std::size_t kAll = ~std::size_t{0};  // one segment
 
-Op summing(Op op) { return op == Op::average ? Op::sum : op; }
-Op of_one(Op op) { return op == Op::adasum ? Op::sum : summing(op); }  // of one rank's elements, which are only scaled
-
 // A task with memory of its own, and something to do after its last advance.
 class Wrapped : public Task {
  public:
@@ -50,14 +47,12 @@ class Wrapped : public Task {
   const Transport& transport_;
 };
 
-std::byte* place(void* base, std::size_t bytes) { return static_cast<std::byte*>(base) + bytes; }
-
 std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& counts, std::size_t item) {
   std::vector<Extent> extents;
   extents.reserve(counts.size());
   std::size_t first = 0;
   for (const std::size_t count : counts) {
-    extents.push_back({place(base, first * item), count});
+    extents.push_back({static_cast<std::byte*>(base) + first * item, count});
     first += count;
   }
   return extents;
@@ -66,11 +61,10 @@ std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& coun
 // Builds the task of one call; one method per way that collectives use their buffers.
 class Builder {
  public:
-  Builder(const BodyContext& context, const Call& call, std::shared_ptr<const Schedule> schedule)
+  Builder(const MoveContext& context, const Call& call, std::shared_ptr<const Schedule> schedule, const Cut& cut)
       : context_(context), call_(call), schedule_(std::move(schedule)), item_(size_of(call.dtype)),
-        options_(run_options(call)) {
-    options_.window = context.cut.window;
-    if (call.op == Op::adasum) options_.parts = call.parts;
+        segment_(cut.segment == 0 ? kAll : std::max<std::size_t>(1, cut.segment / item_)), options_(run_options(call)) {
+    options_.window = cut.window;
   }
 
   std::unique_ptr<Task> build() {
@@ -88,24 +82,19 @@ class Builder {
       case Collective::alltoall:
         return alltoall();
       case Collective::barrier:
-        return barrier();
+        return run(Layout::listed({}, 1, 1), nullptr);  // it brings tokens of its own
     }
     throw Error(ErrorKind::internal, "unknown collective");
   }
 
  private:
-  std::size_t segment() const {  // elements
-    return context_.cut.segment == 0 ? kAll : std::max<std::size_t>(1, context_.cut.segment / item_);
-  }
-
   std::unique_ptr<Task> run(Layout layout, const void* source) {
     return make_run_schedule(context_.transport, schedule_, context_.peers, std::move(layout), source, context_.tags,
                              options_);
   }
 
   std::unique_ptr<Task> even(void* data, const void* source) {
-    const std::size_t in_one = call_.op == Op::adasum ? std::max<std::size_t>(1, call_.count) : segment();
-    return run(Layout::even(data, call_.count, schedule_->blocks, item_, in_one), source == data ? nullptr : source);
+    return run(Layout::even(data, call_.count, schedule_->blocks, item_, segment_), source == data ? nullptr : source);
   }
 
   // Memory of the task's own, for what the caller has none for.
@@ -171,19 +160,14 @@ class Builder {
     return task;
   }
 
-  std::unique_ptr<Task> barrier() {
-    return run(Layout::listed({}, 1, 1), nullptr);  // it brings tokens of its own
-  }
-
   std::size_t block_segment() const {  // of each block
-    return context_.cut.segment == 0 ? kAll
-                                     : std::max<std::size_t>(1, segment() / static_cast<std::size_t>(schedule_->size));
+    return segment_ == kAll ? kAll : std::max<std::size_t>(1, segment_ / static_cast<std::size_t>(schedule_->size));
   }
 
-  const BodyContext& context_;
+  const MoveContext& context_;
   const Call& call_;
   std::shared_ptr<const Schedule> schedule_;
-  std::size_t item_;
+  const std::size_t item_, segment_;  // bytes of an element, elements of a segment
   RunOptions options_;
 };
 
@@ -192,7 +176,7 @@ class Builder {
 RunOptions run_options(const Call& call) {
   RunOptions options;
   options.dtype = call.dtype;
-  options.op = summing(call.op);
+  options.op = call.op;
   options.codec = make_codec(call.wire, call.dtype, call.wire_state);
   options.tensor = call.tensor;
   options.settles = encoding_of(call.wire, call.dtype).alike;
@@ -201,23 +185,20 @@ RunOptions run_options(const Call& call) {
 
 std::size_t bytes_of(const Call& call) { return elements_of(call) * size_of(call.dtype); }
 
-std::unique_ptr<Task> make_local_body(const Call& call) {
+// Whatever the op, one rank's elements are only scaled.
+std::unique_ptr<Task> move_alone(const Call& call) {
   const std::size_t count = elements_of(call);
-  const bool reducing = call.collective == Collective::allreduce || call.collective == Collective::reduce ||
-                        call.collective == Collective::reducescatter;
-  if (count > 0 && reducing && !(call.pre.identity() && call.post.identity())) {
-    void* const target = call.output;
-    const void* const source = call.input;
-    kernels::reduce_many(call.dtype, of_one(call.op), {&target, 1}, {&source, 1}, count, call.pre, call.post);
+  if (count > 0 && computes(call.collective) && !(call.pre.identity() && call.post.identity())) {
+    kernels::reduce_many(call.dtype, Op::sum, {&call.output, 1}, {&call.input, 1}, count, call.pre, call.post);
   } else if (count > 0 && call.input != call.output) {
     std::memmove(call.output, call.input, count * size_of(call.dtype));
   }
   return std::make_unique<Finished>();
 }
 
-std::unique_ptr<Task> make_schedule_body(const BodyContext& context, const Call& call,
-                                         std::shared_ptr<const Schedule> schedule) {
-  return Builder(context, call, std::move(schedule)).build();
+std::unique_ptr<Task> move_by_schedule(const MoveContext& context, const Call& call,
+                                       std::shared_ptr<const Schedule> schedule, const Cut& cut) {
+  return Builder(context, call, std::move(schedule), cut).build();
 }
 
 }  // namespace ringcomm

@@ -142,8 +142,7 @@ std::shared_ptr<NamedSet> Engine::State::find(int id) {
 }
 
 void Engine::State::check_open(const NamedSet& set) const {
-  if (leaving_ || left_)
-    throw Error(ErrorKind::shut_down, "ringcomm has been shut down: call init() before further operations");
+  if (leaving_) throw Error(ErrorKind::shut_down, "ringcomm has been shut down: call init() before further operations");
   const auto found = sets.find(set.id);
   if (found == sets.end() || found->second.get() != &set)
     throw Error(ErrorKind::invalid, "process set " + std::to_string(set.id) + " has been removed");
@@ -167,11 +166,7 @@ void Engine::State::submit(int set, const PendingPtr& request) {
     if (!failed) target->insert(request);
   }
   if (failed) return request->conclude(failed);
-  if (is_small(request->request.call)) {
-    worker->wake_soon();
-  } else {
-    worker->wake();
-  }
+  worker->wake(is_small(request->request.call) ? Worker::When::soon : Worker::When::now);
 }
 
 void Engine::State::submit(NamedSet& set, const std::vector<PendingPtr>& requests) {

@@ -9,28 +9,18 @@ namespace ringcomm {
 namespace {
 constexpr std::int64_t kWithdrawal = 5'000'000'000;  // ns that a leaver waits for the coordinator while nothing moves
 constexpr std::int64_t kGoodbye = 1'000'000'000;     // ns for the goodbyes to get out
-constexpr std::int64_t kAtMost = 60'000'000'000;     // ns in all, however much still moves
+constexpr double kAtMost = 60;                       // seconds in all, however much still moves
 }  // namespace
 
 void Engine::State::leave() {
-  std::unique_lock lock(context.mutex);
-  if (fatal) left_ = true;
-  if (left_) return;
-  leaving_ = true;
-  const std::int64_t deadline = now_ns() + kAtMost;
-  Backoff backoff(std::chrono::microseconds(100));
-  while (!left_ && now_ns() < deadline) {
-    lock.unlock();
-    if (worker->threaded()) {
-      worker->wake();
-    } else {
-      worker->help();
-      backoff.pause();
-    }
-    lock.lock();
-    if (worker->threaded() && !left_) left_changed_.wait_for(lock, std::chrono::milliseconds(50));
+  {
+    const std::lock_guard lock(context.mutex);
+    leaving_ = true;
+    if (fatal) left_.finish();
   }
-  left_ = true;
+  worker->wake();
+  wait_for(left_, *worker, kAtMost, nullptr);
+  left_.finish();
 }
 
 // One turn of leaving; true if it got further.
@@ -56,9 +46,7 @@ bool Engine::State::leave_turn(bool moved_data) {
   if (stage_ == Leaving::saying && ((!context.control.sending() && !services.moving()) || now >= deadline_ns_)) {
     context.control.close();
     services.close();
-    const std::lock_guard lock(context.mutex);
-    left_ = true;
-    left_changed_.notify_all();
+    left_.finish();
     return true;
   }
   return false;
@@ -85,8 +73,8 @@ void Engine::State::say_goodbye() {
 void Engine::State::close() {
   {
     const std::lock_guard lock(context.mutex);
-    leaving_ = left_ = true;
-    left_changed_.notify_all();
+    leaving_ = true;
+    left_.finish();
     live_ = sets;
   }
   const Error closed(ErrorKind::shut_down, "was in flight when the engine was closed");

@@ -7,10 +7,6 @@
 #include <cstdint>
 #include <mutex>
 
-#include "base/clock.hpp"
-#include "base/error.hpp"
-#include "engine/worker.hpp"
-
 namespace ringcomm {
 
 namespace {
@@ -59,33 +55,6 @@ void Operation::renew() {
   last_joined = -1;
   error_ = nullptr;
   done_.store(false, std::memory_order_relaxed);
-}
-
-bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)()) {
-  constexpr double kAsk = 0.05;  // seconds between two questions whether Ctrl-C was pressed
-  const std::int64_t start = now_ns();
-  std::int64_t asked = start;
-  Backoff backoff(std::chrono::microseconds(100));
-  for (;;) {
-    if (operation.done()) return true;
-    const std::int64_t now = now_ns();
-    const double left = seconds < 0 ? kAsk : seconds - static_cast<double>(now - start) * 1e-9;
-    if (left <= 0) return false;
-    if (interrupted && now - asked >= static_cast<std::int64_t>(kAsk * 1e9)) {
-      asked = now;
-      if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted while waiting for '" + operation.name + "'");
-    }
-    if (worker.threaded()) {
-      const double longest = std::min(left, kAsk);
-      const auto over = [&] { return operation.done(); };
-      if (!worker.assist(over, std::chrono::nanoseconds(static_cast<std::int64_t>(longest * 1e9))))
-        operation.wait(longest);
-    } else if (worker.help()) {
-      backoff.reset();
-    } else {
-      backoff.pause();
-    }
-  }
 }
 
 }  // namespace ringcomm

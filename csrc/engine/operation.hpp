@@ -11,8 +11,6 @@
 
 namespace ringcomm {
 
-class Worker;
-
 class Operation {
  public:
   explicit Operation(std::string name) : name(std::move(name)) {}
@@ -37,9 +35,5 @@ class Operation {
   std::vector<std::size_t> counts;
   int last_joined = -1;  // of a join: the rank that was last, of the engine's transport
 };
-
-// Waits wherever the worker runs: sleeps if it has a thread, else gives it turns. True once done; negative seconds: for
-// ever. `interrupted` (may be null) is asked every 50 ms; Error(interrupted) if it says so; the operation goes on.
-bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)());
 
 }  // namespace ringcomm

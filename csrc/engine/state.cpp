@@ -66,7 +66,7 @@ Progress Engine::State::give_turn() {
 bool Engine::State::refresh() {
   {
     const std::lock_guard lock(context.mutex);
-    if (fatal || left_) return false;
+    if (fatal || left_.done()) return false;
     if (version_ != seen_version_) {
       seen_version_ = version_;
       live_ = sets;
@@ -82,7 +82,7 @@ bool Engine::State::refresh() {
 bool Engine::State::still_busy() {
   {
     const std::lock_guard lock(context.mutex);
-    if (left_) return false;
+    if (left_.done()) return false;
     if (context.open > 0 || leaving_) return true;
   }
   return context.control.sending();  // a message may need this rank's help to get out
@@ -192,8 +192,7 @@ void Engine::State::fail(const Error& error) noexcept {
     }
   }
   const std::lock_guard lock(context.mutex);
-  left_ |= leaving_;
-  left_changed_.notify_all();
+  if (leaving_) left_.finish();
 }
 
 }  // namespace ringcomm

@@ -1,7 +1,6 @@
 // The engine at work: a source of the worker. The protocol is told in engine.cpp.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -66,8 +65,8 @@ struct Engine::State final : public Source {
   // Guarded.
   int next_set_ = 0, next_place_ = 0;
   std::uint64_t version_ = 1;  // of `sets`
-  bool leaving_ = false, left_ = false;
-  std::condition_variable left_changed_;
+  bool leaving_ = false;
+  Operation left_{"leave"};  // done: no more turns come
   // The worker's.
   std::uint64_t seen_version_ = 0;
   std::map<int, std::shared_ptr<NamedSet>> live_;

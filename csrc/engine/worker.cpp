@@ -4,54 +4,29 @@
 #include <chrono>
 #include <optional>
 
-#include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/short_sleeps.hpp"
+#include "base/wait.hpp"
 
 namespace ringcomm {
 
 namespace {
 
 using Sleep = std::chrono::nanoseconds;
-using std::chrono::microseconds;
+using namespace std::chrono_literals;
 
 // MPI cannot wake anybody, so waiting polls; these bound what it costs (one look takes a few microseconds).
-constexpr Sleep kMovingSleep = microseconds(100);     // bytes are in flight
-constexpr Sleep kAgreeingSleep = microseconds(1000);  // only agreement waits
-constexpr Sleep kLongSleep = microseconds(2000);      // and has waited for more than a second
-constexpr std::int64_t kLongWait = 1'000'000'000;
+constexpr Sleep kMoving = 100us;   // bytes are in flight
+constexpr Sleep kAgreeing = 1ms;   // only agreement waits
+constexpr Sleep kListening = 1ms;  // nothing does
 
 // Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.
-constexpr Sleep kGather = microseconds(60), kLongestGather = microseconds(480);
+constexpr Sleep kGather = 60us, kLongestGather = 480us;
 
 // To wake the thread costs whoever submits 50 us if they share a core. So for a while after small things were submitted
 // it looks by itself, so often.
-constexpr Sleep kDoze = microseconds(500);
-constexpr std::int64_t kDozing = 50'000'000;
-
-// To a source that listens while nothing is pending.
-constexpr Sleep kListen = microseconds(1000);
-
-// How long to sleep after a pass.
-class Pace {
- public:
-  Pace() : backoff_(kLongSleep) {}
-  void moved() {
-    backoff_.reset();
-    still_since_ = 0;
-  }
-  void woken() { backoff_.reset(); }
-  Sleep still(bool moving_data) {  // zero: look again at once
-    const Sleep sleep = backoff_.next();
-    if (sleep.count() == 0) return sleep;
-    const std::int64_t now = now_ns();
-    if (still_since_ == 0) still_since_ = now;
-    return std::min(sleep, moving_data ? kMovingSleep : now - still_since_ > kLongWait ? kLongSleep : kAgreeingSleep);
-  }
-
- private:
-  Backoff backoff_;
-  std::int64_t still_since_ = 0;  // when it was last seen that nothing moves; 0: something did
-};
+constexpr Sleep kDoze = 500us, kDozing = 50ms;
+constexpr Sleep kRest = 1h;
 
 }  // namespace
 
@@ -62,14 +37,15 @@ Worker::Worker(bool threaded) : running_(threaded) {
 Worker::~Worker() { stop(); }
 
 void Worker::stop() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
     wake_.notify_all();
     wake_assistant_.notify_all();
   }
-  if (thread_.joinable()) thread_.join();
-  running_.store(false);
+  thread_.join();
+  running_ = stop_ = false;
 }
 
 void Worker::add(std::shared_ptr<Source> source) {
@@ -88,30 +64,22 @@ void Worker::remove(const std::shared_ptr<Source>& source) {
   const std::lock_guard under_way(turn_);  // a pass that began before the erase still knew it
 }
 
-void Worker::wake() {
+void Worker::wake(When when) {
   const std::lock_guard lock(mutex_);
-  const bool known = woken_ && !gathering_;
-  gathering_ = false;
-  woken_ = true;
-  if (!known) (assisted_ ? wake_assistant_ : wake_).notify_one();
-}
-
-void Worker::wake_soon() {
-  const std::lock_guard lock(mutex_);
-  ++submitted_;
-  if (woken_) return;
-  woken_ = gathering_ = true;
+  submitted_ += when == When::soon;
+  if (wanted_ >= when) return;
+  wanted_ = when;
   if (assisted_) {
     wake_assistant_.notify_one();
-  } else if (!dozing_) {
+  } else if (when == When::now || !dozing_) {
     wake_.notify_one();
   }
 }
 
 void Worker::hurry() {
   const std::lock_guard lock(mutex_);
-  if (!woken_ || !gathering_ || assisted_) return;
-  gathering_ = false;
+  if (wanted_ != When::soon || assisted_) return;
+  wanted_ = When::now;
   wake_.notify_one();
 }
 
@@ -126,6 +94,7 @@ Worker::Pass Worker::pass() {
   std::vector<std::shared_ptr<Source>> sources;
   {
     const std::lock_guard lock(mutex_);
+    wanted_ = When::never;  // before the pass, so that a submit during it is not missed
     sources = sources_;
   }
   Pass result;
@@ -137,16 +106,6 @@ Worker::Pass Worker::pass() {
     result.moved |= progress == Progress::moved;
     result.moving |= source->moving_data();
   }
-  return result;
-}
-
-Worker::Pass Worker::turns() {
-  {
-    const std::lock_guard lock(mutex_);
-    woken_ = gathering_ = false;  // before the pass, so that a submit during it is not missed
-  }
-  const std::lock_guard turn(turn_);  // somebody may be removing a source: what is pending is not known without a look
-  const Pass result = pass();
   listening_ = result.listening;
   return result;
 }
@@ -156,34 +115,28 @@ void Worker::loop() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      doze(lock);
+      rest(lock);
       if (stop_) return;
       gather(lock);
     }
-    work();
+    work(false, kForEver, [this](const Pass& last) {
+      const std::lock_guard lock(mutex_);
+      if (assisted_) wanted_ = When::now;  // what is left then is looked at again
+      return stop_ || assisted_ || !last.pending;
+    });
   }
 }
 
 // Until there is something to do.
-void Worker::doze(std::unique_lock<std::mutex>& lock) {
-  const auto due = [this] { return (woken_ && !assisted_) || stop_; };
+void Worker::rest(std::unique_lock<std::mutex>& lock) {
+  const auto due = [this] { return stop_ || (wanted_ != When::never && !assisted_); };
   while (!due()) {
     const std::int64_t now = now_ns();
-    if (submitted_ != noticed_) {
-      noticed_ = submitted_;
-      noticed_ns_ = now;
-    }
+    if (noticed_ != submitted_) noticed_ns_ = now;
+    noticed_ = submitted_;
+    dozing_ = noticed_ > 0 && now - noticed_ns_ < kDozing.count();
     const bool listens = listening_ && !assisted_;  // who assists gives these turns
-    if (now - noticed_ns_ > kDozing) {
-      if (!listens) {
-        wake_.wait(lock, [&] { return due() || (listening_ && !assisted_); });
-        continue;
-      }
-      wake_.wait_for(lock, kListen, due);
-      return;
-    }
-    dozing_ = true;
-    wake_.wait_for(lock, kDoze);
+    wake_.wait_for(lock, dozing_ ? kDoze : listens ? kListening : kRest);
     dozing_ = false;
     if (listens) return;
   }
@@ -191,7 +144,7 @@ void Worker::doze(std::unique_lock<std::mutex>& lock) {
 
 // Until nothing was submitted for a while, or somebody does not want to wait so long.
 void Worker::gather(std::unique_lock<std::mutex>& lock) {
-  const auto hurry = [this] { return !gathering_ || assisted_ || stop_; };
+  const auto hurry = [this] { return wanted_ != When::soon || assisted_ || stop_; };
   for (Sleep sleep = kGather; !hurry() && sleep <= kLongestGather; sleep *= 2) {
     const std::uint64_t before = submitted_;
     wake_.wait_for(lock, sleep, hurry);
@@ -199,61 +152,68 @@ void Worker::gather(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-void Worker::work() {
-  Pace pace;
-  for (;;) {
+// Passes until `over`, which is asked before the first and after each, or the deadline.
+template <class Over>
+void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
+  Pass last{.pending = true};
+  if (over(last)) return;
+  Backoff backoff(kAgreeing);
+  std::optional<ShortSleeps> short_sleeps;
+  const auto look = [&] {
     {
-      const std::lock_guard lock(mutex_);
-      if (stop_) return;
-      if (assisted_) {
-        woken_ = true;  // what is left then is looked at again
-        return;
-      }
+      const std::lock_guard turn(turn_);  // somebody may be removing a source: what is pending is not known otherwise
+      last = pass();
     }
-    const Pass result = turns();
-    if (!result.pending) return;
-    if (result.moved) {
-      pace.moved();
-      continue;
-    }
-    const Sleep sleep = std::min(pace.still(result.moving), result.listening ? kListen : kLongSleep);
-    if (sleep.count() == 0) continue;
+    return over(last) ? Progress::done : last.moved ? Progress::moved : Progress::blocked;
+  };
+  const auto pause = [&](Sleep longest) {
+    if (assisting && !short_sleeps) short_sleeps.emplace();
     std::unique_lock lock(mutex_);
-    const bool woken = wake_.wait_for(lock, sleep, [this] { return woken_ || stop_; });
-    if (woken && !result.moving) gather(lock);
-    if (woken) pace.woken();
-  }
+    const auto woken = [this] { return wanted_ != When::never || stop_; };
+    if (!(assisting ? wake_assistant_ : wake_)
+             .wait_for(lock, last.moving ? std::min(longest, kMoving) : longest, woken))
+      return;
+    backoff.reset();
+    if (!assisting && !last.moving) gather(lock);
+  };
+  wait_until(look, backoff, deadline_ns, pause);
 }
 
-bool Worker::assist(const std::function<bool()>& over, std::chrono::nanoseconds longest) {
+bool Worker::assist(const std::function<bool()>& over, std::int64_t deadline_ns) {
   {
     const std::lock_guard lock(mutex_);
-    if (!threaded() || stop_ || assisted_) return false;
+    if (stop_ || assisted_) return false;
     assisted_ = true;
   }
-  const std::int64_t begin = now_ns();
-  Pace pace;
-  std::optional<ShortSleeps> short_sleeps;
   bool pending = true;
-  while (!over()) {
-    const Pass result = turns();
-    pending = result.pending;
-    if (over() || now_ns() - begin > longest.count()) break;
-    if (result.moved) {
-      pace.moved();
-      continue;
-    }
-    const Sleep sleep = std::min(pace.still(result.moving), result.listening ? kListen : kLongSleep);
-    if (sleep.count() == 0) continue;
-    if (!short_sleeps) short_sleeps.emplace();
-    std::unique_lock lock(mutex_);
-    if (stop_) break;
-    if (wake_assistant_.wait_for(lock, sleep, [this] { return woken_ || stop_; })) pace.woken();
-  }
+  work(true, deadline_ns, [&](const Pass& last) {
+    pending = last.pending;
+    return over() || stop_;
+  });
   const std::lock_guard lock(mutex_);
   assisted_ = false;
-  woken_ |= pending;
-  if (woken_ || listening_ || stop_) wake_.notify_one();
+  if (pending) wanted_ = When::now;
+  if (wanted_ != When::never || listening_ || stop_) wake_.notify_one();
+  return true;
+}
+
+bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)()) {
+  constexpr std::int64_t kAsk = 50'000'000;  // ns between two questions whether Ctrl-C was pressed
+  constexpr double kYear = 3e7;              // seconds; it must fit in ns
+  constexpr double kHelp = 1e-3;             // seconds between two looks whether this thread must work
+  const std::int64_t deadline =
+      seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9);
+  for (std::int64_t asked = now_ns(); !operation.done();) {
+    const std::int64_t now = now_ns(), next = std::min(deadline, asked + kAsk);
+    if (now >= deadline) return false;
+    if (now >= next) {
+      asked = now;
+      if (interrupted && interrupted())
+        throw Error(ErrorKind::interrupted, "interrupted while waiting for '" + operation.name + "'");
+    } else if (!worker.assist([&] { return operation.done(); }, next)) {
+      operation.wait(worker.threaded() ? static_cast<double>(next - now) * 1e-9 : kHelp);
+    }
+  }
   return true;
 }
 

@@ -1,11 +1,20 @@
-// The loop. Sleeps until something is pending; then gives every source its turns, and backs off while nothing moves.
+// Gives turns to whatever has something pending: on a thread of its own, or on that of a caller who waits.
 //
-// Who waits for an operation gives the turns meanwhile, instead of the thread: on the way to the thread and back two
-// switches would be lost, and a core where each rank has one.
+//            wake(now)
+//   rest ─────────────────────────────► work: passes, each a turn for every source; while nothing moves, pauses
+//    │ ▲ │                               ▲  │      between them (base/wait.hpp), which wake() cuts short
+//    │ │ │ wake(soon)        nothing new │  │
+//    │ │ └──────────► gather ────────────┘  │
+//    │ └────────────────────────────────────┘ nothing is pending
+//    │                                        or somebody assists
+//    └─ sleeps until it is woken; looks by itself each millisecond where a source listens, and twice as often for a
+//       while after small things were submitted, so that the next of them need not wake it
+//
+// assist(): who waits for an operation works in place of the thread, which rests meanwhile: on the way to the thread
+// and back two switches would be lost, and a core where each rank has one. Without a thread only callers work.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -15,6 +24,7 @@
 #include <vector>
 
 #include "base/task.hpp"
+#include "engine/operation.hpp"
 
 namespace ringcomm {
 
@@ -31,21 +41,21 @@ class Source {
 
 class Worker {
  public:
-  explicit Worker(bool threaded);  // false: below MPI_THREAD_MULTIPLE; callers give the turns, by help()
+  // soon: something small was submitted, and more may follow at once, which is cheaper together: the thread looks a
+  // moment later, or as soon as somebody waits or is in a hurry.
+  enum class When : std::uint8_t { never, soon, now };
+
+  explicit Worker(bool threaded);  // false: below MPI_THREAD_MULTIPLE; callers give the turns
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   void add(std::shared_ptr<Source> source);
-  void remove(
-      const std::shared_ptr<Source>& source);  // returns when no turn of it is under way; not from inside a turn
-  void wake();                                 // something was submitted
-  // Something small was submitted, and more may follow at once, which is cheaper together: the thread looks a moment
-  // later, or as soon as somebody waits or is in a hurry.
-  void wake_soon();
-  void hurry();  // somebody asked whether something is done, and it is not
-  // Gives turns on the caller's thread, in place of the worker's, until `over`, or for so long. False, and nothing has
-  // been done, without the thread (then help() does it), or if another caller does so just now.
-  bool assist(const std::function<bool()>& over, std::chrono::nanoseconds longest);
+  // Returns when no turn of it is under way; not from inside a turn.
+  void remove(const std::shared_ptr<Source>& source);
+  void wake(When when = When::now);  // something was submitted
+  void hurry();                      // somebody asked whether something is done, and it is not
+  // Works until `over`, or the deadline. False, and nothing has been done, if another caller does so just now.
+  bool assist(const std::function<bool()>& over, std::int64_t deadline_ns);
   bool threaded() const { return running_.load(); }  // false too after stop(): callers give the turns again
   bool help();  // one pass on the caller's thread, when not threaded; true if anything moved
   void stop();  // the thread ends
@@ -56,24 +66,28 @@ class Worker {
     bool listening = false;  // nothing is pending there, but it wants to be asked
   };
   void loop();
-  void doze(std::unique_lock<std::mutex>& lock);
-  void work();  // passes until nothing is pending, or somebody assists
+  void rest(std::unique_lock<std::mutex>& lock);
   void gather(std::unique_lock<std::mutex>& lock);
-  Pass turns();  // a pass for which submissions from now on count as new
+  template <class Over>
+  void work(bool assisting, std::int64_t deadline_ns, Over&& over);
   Pass pass();
 
   std::atomic<bool> running_;           // the thread
   std::atomic<bool> listening_{false};  // some source did, when last asked
-  std::mutex mutex_;                    // guards all below but thread_
+  std::mutex mutex_;                    // guards all below but turn_ and thread_
   std::mutex turn_;                     // held during a pass
   std::condition_variable wake_, wake_assistant_;
-  bool stop_ = false, woken_ = false, assisted_ = false;
-  bool gathering_ = false;                     // all that was submitted can wait a moment
-  bool dozing_ = false;                        // the thread looks by itself before long
-  std::uint64_t submitted_ = 0, noticed_ = 0;  // small things
-  std::int64_t noticed_ns_ = 0;                // when the thread saw that there were new ones
+  std::atomic<bool> stop_{false};  // written with it
+  bool assisted_ = false;
+  When wanted_ = When::never;                  // by what has come since the last pass began
+  std::uint64_t submitted_ = 0, noticed_ = 0;  // small things, and what the thread has seen of them
+  std::int64_t noticed_ns_ = 0;                // when it saw new ones
+  bool dozing_ = false;                        // the thread rests, and looks by itself before long
   std::vector<std::shared_ptr<Source>> sources_;
   std::thread thread_;
 };
+
+// Waits, and works meanwhile in place of the worker. True once done; negative seconds: for ever. `interrupted` (may be null) is asked every 50 ms; Error(interrupted) if it says so; the operation goes on.
+bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)());
 
 }  // namespace ringcomm

@@ -62,7 +62,7 @@ struct Set {
   ~Set() { worker->remove(source); }
   std::shared_ptr<Operation> submit(int turns, bool soon) {
     auto operation = source->submit(turns);
-    soon ? worker->wake_soon() : worker->wake();
+    worker->wake(soon ? Worker::When::soon : Worker::When::now);
     return operation;
   }
   const std::shared_ptr<Worker> worker;
@@ -139,7 +139,7 @@ void an_end_while_somebody_waits() {
 void time_runs_out() {
   Set set;
   const auto operation = set.submit(1 << 30, true);
-  CHECK(!set.worker->assist([&] { return operation->done(); }, 0ns) || !operation->done());
+  CHECK(!set.worker->assist([&] { return operation->done(); }, 0) || !operation->done());
   CHECK(!wait_for(*operation, *set.worker, 0.02, nullptr));
 }
 

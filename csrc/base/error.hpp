@@ -18,6 +18,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(what), kind_(kind), ranks_(std::move(ranks)) {}
   ErrorKind kind() const noexcept { return kind_; }
   const std::vector<int>& ranks() const noexcept { return ranks_; }  // whom it is about; may be empty
+  Error about(const std::string& name) const { return {kind_, "'" + name + "': " + what(), ranks_}; }
   bool fatal() const noexcept { return kind_ == ErrorKind::peer_lost || kind_ == ErrorKind::transport; }
 
  private:

@@ -82,13 +82,13 @@ void bring_identity(Call& call, FusionBuffer& buffer, std::size_t me) {
   call.input = call.output = memory;
   if (!computes(call.collective)) return;
   kernels::fill_identity(call.dtype, call.op, memory, count);
-  if (call.collective == Collective::reducescatter) {  // the result in the place of its own block
+  if (call.collective == Collective::reducescatter) {  // the result where its own block lies
     const auto first = call.counts.begin();
     call.output = memory + std::accumulate(first, first + static_cast<std::ptrdiff_t>(me), std::size_t{0}) * item;
   }
 }
 
-// The call of one operation, with what only agreement tells filled in. `joined`: some rank of the set has.
+// The call of one operation, with what only agreement decides filled in. `joined`: some rank of the set has.
 Call call_of(const Agreed& part, const Channel& channel, FusionBuffer& buffer, bool joined) {
   Pending& pending = *part.pending;
   const Named& request = pending.request;
@@ -133,7 +133,7 @@ Call call_of(const Agreed& part, const Channel& channel, FusionBuffer& buffer, b
   return call;
 }
 
-// The bucket as one call; where its data is, is yet to be told.
+// The bucket as one call; where its data lies is not in it yet.
 Call fused_call(const std::vector<Agreed>& parts) {
   Call fused = parts[0].pending->request.call;
   fused.input = fused.output = nullptr;
@@ -206,18 +206,18 @@ class PackedTask final : public Fused {
   }
 
   Progress advance() override {
-    if (stage_ == Stage::pack) return copy_some(true), Progress::moved;
-    if (stage_ == Stage::unpack) return copy_some(false) ? Progress::done : Progress::moved;
+    if (phase_ == Phase::pack) return copy_some(true), Progress::moved;
+    if (phase_ == Phase::unpack) return copy_some(false) ? Progress::done : Progress::moved;
     const Progress progress = task_->advance();
     if (progress != Progress::done) return progress;
     task_.reset();
     trace_run();
-    stage_ = Stage::unpack;
+    phase_ = Phase::unpack;
     return Progress::moved;
   }
 
  private:
-  enum class Stage : std::uint8_t { pack, run, unpack };
+  enum class Phase : std::uint8_t { pack, run, unpack };
   static constexpr std::size_t kBytesPerTurn = 4 << 20;  // then others have their turn
 
   // Copies tensors in or out, whole ones, until a turn's worth is done. True once all are.
@@ -239,7 +239,7 @@ class PackedTask final : public Fused {
 
   void start() {
     task_ = channel_.start(std::move(fused_));
-    stage_ = Stage::run;
+    phase_ = Phase::run;
   }
 
   Channel& channel_;
@@ -247,7 +247,7 @@ class PackedTask final : public Fused {
   Call fused_;
   const kernels::Scale pre_;
   std::size_t next_ = 0, at_ = 0;
-  Stage stage_ = Stage::pack;
+  Phase phase_ = Phase::pack;
 };
 
 }  // namespace

@@ -8,12 +8,25 @@
 namespace ringcomm {
 
 namespace {
-constexpr int kMostPerTurn = 256;  // messages taken before others get their turn
+constexpr int kMostMessages = 256;  // messages taken before others get their turn
 }
 
 void Control::send(int peer, const Bytes& encoded) {
   Bytes& box = outbox_[peer];
   box.insert(box.end(), encoded.begin(), encoded.end());
+}
+
+void Control::send_to_all(const Record& record, std::span<const int> except) noexcept {
+  Bytes encoded;
+  encode(record, encoded);
+  for (int peer = 0; peer < transport_.size(); ++peer) {
+    if (peer == transport_.rank() || contains(except, peer)) continue;
+    try {
+      send(peer, encoded);
+      flush();
+    } catch (const Error&) {  // lost
+    }
+  }
 }
 
 void Control::flush() {
@@ -45,7 +58,7 @@ bool Control::sending() {
 bool Control::receive(const std::function<void(int peer, Record record)>& handle) {
   if (closed_) return false;
   int taken = 0;
-  for (; taken < kMostPerTurn; ++taken) {
+  for (; taken < kMostMessages; ++taken) {
     if (listening_ == kNoTicket) {
       incoming_.resize(kCapacity);
       listening_ = transport_.receive(kAnyPeer, TagMap::kControl, incoming_.data(), incoming_.size());

@@ -27,7 +27,9 @@ class Control {
 
   void send(int peer, const Record& record) { encode(record, outbox_[peer]); }
   void send(int peer, const Bytes& encoded);  // a record for many, encoded once
-  void flush();                               // what was sent goes out now
+  // To every other rank but these. Who cannot be reached needs no word any more.
+  void send_to_all(const Record& record, std::span<const int> except) noexcept;
+  void flush();  // what was sent goes out now
   // Takes what has arrived; true if there was something. Posts the receive if need be.
   bool receive(const std::function<void(int peer, Record record)>& handle);
   bool sending();         // is anything still on its way out?

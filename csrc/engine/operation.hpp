@@ -27,8 +27,8 @@ class Operation {
   std::exception_ptr error_;
 
  public:
-  // Results of a size that only agreement tells: the core's memory (64-byte aligned), and rows (dimension 0) per rank:
-  // allgather: of each rank's part; alltoall: received from each rank; reducescatter: of each rank's result.
+  // Results of a size that only agreement decides: the core's memory (64-byte aligned), and rows (dimension 0) per
+  // rank: allgather: of each rank's part; alltoall: received from each rank; reducescatter: of each rank's result.
   // A plan's step: counts[i] ranks had item i. Read after done().
   std::shared_ptr<std::byte[]> output;
   std::size_t output_bytes = 0;

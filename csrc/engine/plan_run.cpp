@@ -9,9 +9,9 @@
 
 namespace ringcomm {
 
-PlanRun::PlanRun(Context& context, NamedSet& set, PlanShape shape, int stream, std::unique_ptr<Channel> channel,
+PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
                  std::uint64_t steps)
-    : context_(context), set_(set), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
+    : in_flight_(in_flight), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
       ready_(shape_.buckets.size()), channel_(std::move(channel)), wire_state_(make_state()), steps_(steps) {}
 
 // What must be equal on every rank; the stream too, for it names the tags.
@@ -28,7 +28,7 @@ Descriptor PlanRun::make_signature() const {
   d.op = static_cast<std::uint8_t>(shape_.op);
   d.wire = shape_.wire.code();
   d.count = count;
-  d.shape = buckets.add(shape_.items).add(static_cast<std::uint64_t>(stream_)).value();
+  d.shape = buckets.add(shape_.items).add(stream_).value();
   d.pre = ScaleBits(shape_.pre);
   d.post = ScaleBits(shape_.post);
   d.plan = 1;
@@ -94,9 +94,8 @@ bool PlanRun::answering() const {
 bool PlanRun::turn() {
   if (agreed_.empty()) return false;
   if (steps_ >= ends_at_) {
-    const Error left = set_.left_error();
     if (task_) task_->abandon();
-    end_step(std::make_exception_ptr(Error(left.kind(), "'" + shape_.name + "': " + left.what(), left.ranks())));
+    end_step(std::make_exception_ptr(left_.value().about(shape_.name)));
     return true;
   }
   bool moved = false;
@@ -185,15 +184,16 @@ void PlanRun::end_step(std::exception_ptr error) {
   identity_.reset();
   ++steps_;
   if (!error) pending->counts.assign(flags_.begin(), flags_.end());
-  set_.finish(pending, std::move(error));
+  in_flight_.finish(pending, std::move(error));
 }
 
-void PlanRun::take_end(const std::vector<std::pair<std::string, std::uint64_t>>& steps) {
+void PlanRun::end_at(const std::vector<std::pair<std::string, std::uint64_t>>& steps, const Error& error) {
   std::uint64_t completed = 0;
   for (const auto& [name, count] : steps) {
     if (name == shape_.name) completed = count;
   }
   ends_at_ = std::min(ends_at_, completed);
+  left_ = error;
 }
 
 void PlanRun::drop() noexcept {

@@ -6,14 +6,14 @@
 #include <deque>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "call/channel.hpp"
-#include "engine/context.hpp"
+#include "engine/in_flight.hpp"
 #include "engine/pending.hpp"
-#include "engine/set.hpp"
 
 namespace ringcomm {
 
@@ -30,12 +30,12 @@ struct PlanShape {
 class PlanRun : public std::enable_shared_from_this<PlanRun> {
  public:
   // `steps`: completed by earlier plans of this name.
-  PlanRun(Context& context, NamedSet& set, PlanShape shape, int stream, std::unique_ptr<Channel> channel,
+  PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
           std::uint64_t steps);
 
   const std::string& name() const { return shape_.name; }
   const Descriptor& signature() const { return signature_; }
-  int stream() const { return stream_; }
+  std::size_t stream() const { return stream_; }
 
   // ---- the caller's thread
   PendingPtr prepare();                  // a new step, to be submitted
@@ -54,9 +54,10 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool moving() const { return task_ != nullptr; }
   bool answering() const;  // a step as a stand-in is under way
   bool finishing() const { return finishing_.load(std::memory_order_acquire); }
-  std::uint64_t steps() const { return steps_.load(); }                            // completed; any thread
-  void take_end(const std::vector<std::pair<std::string, std::uint64_t>>& steps);  // of a rank that leaves
-  void drop() noexcept;                                                            // what is agreed is given up
+  std::uint64_t steps() const { return steps_.load(); }  // completed; any thread
+  // A rank that leaves completes so many steps of each plan; the others fail with this.
+  void end_at(const std::vector<std::pair<std::string, std::uint64_t>>& steps, const Error& error);
+  void drop() noexcept;  // what is agreed is given up
 
  private:
   bool start_next();  // false: nothing can start
@@ -72,10 +73,9 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   Descriptor make_signature() const;
   std::unique_ptr<WireState> make_state() const;
 
-  Context& context_;
-  NamedSet& set_;
+  InFlight& in_flight_;
   const PlanShape shape_;
-  const int stream_;
+  const std::size_t stream_;
   const Descriptor signature_;
   // Shared: the caller fills, the worker reads.
   std::vector<std::atomic<std::uint8_t>> ready_;
@@ -96,6 +96,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   std::unique_ptr<Task> task_;
   std::atomic<std::uint64_t> steps_;
   std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();
+  std::optional<Error> left_;  // why it ends there
 };
 
 }  // namespace ringcomm

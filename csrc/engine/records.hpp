@@ -16,7 +16,7 @@ namespace ringcomm {
 
 struct ReadyRecord {  // to the coordinator
   std::uint32_t set = 0;
-  std::uint64_t heard = 0;  // verdicts of the set that the sender has heard
+  std::uint64_t read = 0;  // verdicts of the set that the sender has read
   std::vector<Ready> entries;
 };
 struct VerdictRecord {  // from the coordinator

@@ -1,201 +1,67 @@
 #include "engine/set.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <variant>
 
-#include "base/clock.hpp"
+#include "base/rank_text.hpp"
 #include "engine/plan_run.hpp"
 
 namespace ringcomm {
 
 namespace {
 
-constexpr std::uint64_t kTellEvery = 256;  // verdicts
-
-std::exception_ptr named(const std::string& name, const Error& error) {
-  return std::make_exception_ptr(Error(error.kind(), "'" + name + "': " + error.what(), error.ranks()));
-}
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
 
 }  // namespace
 
-NamedSet::NamedSet(Context& context, int id, int place, std::vector<int> ranks_in, std::shared_ptr<Node> node, int slot)
-    : id(id), place(place), me(index_of(ranks_in, context.rank())), ranks(std::move(ranks_in)), context_(context),
-      buffer_(node) {
-  plans.resize(static_cast<std::size_t>(context.tags.plans()));
-  if (me < 0) return;
-  const EngineConfig& config = context.config;
-  channel_ = std::make_unique<Channel>(context.transport, ranks, me, context.tags.of_set(place), std::move(node), slot,
-                                       config.channel);
-  if (coordinates()) coordinator_.emplace(ranks, config.fusion_bytes, config.cache_capacity);
+NamedSet::NamedSet(Context& context, int id, int tags, std::vector<int> ranks_in, std::shared_ptr<Node> node, int slot)
+    : id(id), tags(tags), me(index_of(ranks_in, context.rank())), ranks(std::move(ranks_in)), in_flight(context),
+      plans(context), context_(context),
+      executor_(context, in_flight, plans,
+                me < 0 ? nullptr
+                       : std::make_unique<Channel>(context.transport, ranks, me, context.tags.of_set(tags), node, slot,
+                                                   context.config.channel),
+                node),
+      member_(context, id, me, in_flight, plans, executor_), stall_(context, id, ranks[0], in_flight) {
+  if (coordinates()) coordinator_.emplace(context, id, ranks);
 }
 
 int NamedSet::member(int rank) const {
   const int index = index_of(ranks, rank);
   if (index < 0)
-    throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " spoke of a process set that it is not in");
+    throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " sent word of a process set that it is not in");
   return index;
 }
 
-void NamedSet::insert(PendingPtr pending) {
-  if (!in_flight_.insert(pending).second) {
-    throw Error(ErrorKind::invalid,
-                "an operation named '" + pending->name + "' is already in flight: wait for it, or choose another name");
-  }
-  joining_ |= pending->kind == Pending::Kind::join;
-  inbox_.push_back(std::move(pending));
-  ++context_.open;
+// ---- messages
+
+void NamedSet::receive(int rank, Record&& record) {
+  std::visit(Overloaded{
+                 [&](const ReadyRecord& r) { coordinator_.value().receive(member(rank), r); },
+                 [&](const WithdrawRecord& r) { coordinator_.value().receive(member(rank), r); },
+                 [&](const JoinRecord&) { coordinator_.value().join(member(rank)); },
+                 [&](const GoingRecord&) { receive_going(rank); },
+                 [&](const ConfirmedRecord&) { confirmed_ = true; },
+                 [&](VerdictRecord& r) { read(std::move(r)); },
+                 [](const auto&) { throw Error(ErrorKind::internal, "a record of no process set"); },
+             },
+             record);
 }
 
-void NamedSet::list(std::vector<std::string>& names) const {
-  for (const PendingPtr& pending : in_flight_) names.push_back(pending->name);
-}
-
-PendingPtr NamedSet::find(const std::string& name) const {
-  const std::lock_guard lock(context_.mutex);
-  const auto found = in_flight_.find(name);
-  return found == in_flight_.end() ? nullptr : *found;
-}
-
-std::vector<PendingPtr> NamedSet::all() const {
-  const std::lock_guard lock(context_.mutex);
-  return {in_flight_.begin(), in_flight_.end()};
-}
-
-// Before anybody learns that it has finished, who may submit the name again.
-bool NamedSet::withdraw_from_flight(const PendingPtr& pending) {
-  const auto found = in_flight_.find(pending);
-  if (found == in_flight_.end() || *found != pending) return false;
-  in_flight_.erase(found);
-  if (pending->kind == Pending::Kind::join) joining_ = false;
-  --context_.open;
-  return true;
-}
-
-void NamedSet::finish(const std::vector<Agreed>& parts, const std::exception_ptr& error) {
-  std::vector<char> waited;
-  waited.reserve(parts.size());
-  {
-    const std::lock_guard lock(context_.mutex);
-    for (const Agreed& part : parts) waited.push_back(withdraw_from_flight(part.pending));
-  }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (waited[i]) announce(*parts[i].pending, error);
-  }
-}
-
-void NamedSet::finish(const PendingPtr& pending, std::exception_ptr error) {
-  {
-    const std::lock_guard lock(context_.mutex);
-    if (!withdraw_from_flight(pending)) return;
-  }
-  announce(*pending, std::move(error));
-}
-
-void NamedSet::announce(Pending& pending, std::exception_ptr error) {
-  if (trace().enabled()) {
-    const std::int64_t now = now_ns();
-    context_.traced("done", pending.name, now, now, 0, error ? "failed" : "");
-  }
-  pending.conclude(std::move(error));
-}
-
-// ---- what became ready here
-
-bool NamedSet::send_ready() {
-  std::vector<PendingPtr> fresh;
-  {
-    const std::lock_guard lock(context_.mutex);
-    fresh.swap(inbox_);
-  }
-  ReadyRecord record{static_cast<std::uint32_t>(id), heard_, {}};
-  bool join = false;
-  const std::int64_t now = now_ns();
-  for (const PendingPtr& pending : fresh) {
-    const std::string& name = pending->name;
-    if (pending->done()) continue;  // an early failure found it here before it was sent
-    if (dead_) {
-      finish(pending, named(name, *dead_));
-    } else if (pending->kind == Pending::Kind::join) {
-      pending->sent_ns = now;
-      join = true;
-    } else if (abandoned_.contains(name)) {
-      held_.push_back(pending);  // the coordinator has not yet failed the one before it
-    } else if (const auto doomed = doomed_.find(name); doomed != doomed_.end()) {
-      finish(pending, doomed->second.front());
-      doomed->second.pop_front();
-      if (doomed->second.empty()) doomed_.erase(doomed);
-    } else {
-      pending->sent_ns = now;
-      context_.traced("queue", name, pending->submitted_ns, now);
-      append(record.entries, ready_of(pending));
-    }
-  }
-  // A rank that has joined sends nothing else that would tell how far it has heard.
-  if (!record.entries.empty() || (joined_ && heard_ - told_ >= kTellEvery)) {
-    told_ = heard_;
-    if (coordinates()) {
-      take(context_.rank(), std::move(record));
-    } else {
-      context_.control.send(ranks[0], record);
-    }
-  }
-  if (join) send_join();
-  return !fresh.empty();
-}
-
-void NamedSet::send_join() {
-  joined_ = true;
+void NamedSet::to_coordinator(Record&& record) {
   if (coordinates()) {
-    take_join(context_.rank());
+    receive(context_.rank(), std::move(record));
   } else {
-    context_.control.send(ranks[0], JoinRecord{static_cast<std::uint32_t>(id)});
+    context_.control.send(ranks[0], record);
   }
 }
 
-// An id says the same as long as none is forgotten.
-std::uint32_t NamedSet::id_of(Pending& pending) const {
-  if (pending.sent_as == 0 || pending.sent_in != id || pending.sent_at != known_.forgets()) {
-    pending.sent_in = id;
-    pending.sent_at = known_.forgets();
-    pending.sent_as = known_.find(pending.name, pending.signature);
-  }
-  return pending.sent_as;
-}
-
-Ready NamedSet::ready_of(const PendingPtr& pending) {
-  Ready ready;
-  ready.id = id_of(*pending);
-  if (ready.id == 0) {
-    ready.signature = pending->signature;
-    ready.name = pending->name;
-  } else if (pending->kind == Pending::Kind::request) {
-    sent_[ready.id] = pending;
-  }
-  if (pending->kind == Pending::Kind::request) ready.extra = extra_of(pending->request);
-  ready.group = pending->group;
-  ready.group_size = pending->group_size;
-  return ready;
-}
-
-// ---- the coordinator
-
-void NamedSet::take(int rank, ReadyRecord&& record) {
-  const int index = member(rank);
-  coordinator_.value().has_read(index, record.heard);
-  for (const Ready& entry : record.entries) {
-    if (trace().enabled()) {
-      const std::int64_t now = now_ns();
-      for (std::uint32_t i = 0; i < entry.count; ++i) {
-        context_.traced("ready", entry.id ? coordinator_->name_under(entry.id + i) : entry.name, now, now, 0,
-                        "rank " + std::to_string(rank));
-      }
-    }
-    coordinator_.value().ready(index, record.heard, entry);
-  }
-}
-
-void NamedSet::take_join(int rank) { coordinator_.value().join(member(rank)); }
-
-void NamedSet::take_going(int rank) {
+void NamedSet::receive_going(int rank) {
+  decide();  // what is ready everywhere was so before the leaver thought of leaving
   coordinator_.value().end();
   if (member(rank) == me) {
     confirmed_ = true;
@@ -204,41 +70,122 @@ void NamedSet::take_going(int rank) {
   }
 }
 
-bool NamedSet::decide() {
-  if (!coordinator_) return false;
-  const std::uint64_t first = coordinator_->issued() + 1;
-  std::vector<Verdict> verdicts = coordinator_->decide();
-  if (verdicts.empty()) return false;
-  tell(std::move(verdicts), first);
-  return true;
+// ---- a turn
+
+bool NamedSet::send_ready() {
+  const std::vector<PendingPtr> fresh = in_flight.take_fresh();
+  if (failed_) {
+    for (const PendingPtr& pending : fresh) in_flight.fail(pending, *failed_);
+    return !fresh.empty();
+  }
+  if (auto record = member_.report(fresh)) to_coordinator(std::move(*record));
+  for (const PendingPtr& pending : fresh) {
+    if (pending->kind == Pending::Kind::join && !pending->done())
+      to_coordinator(JoinRecord{static_cast<std::uint32_t>(id)});
+  }
+  return !fresh.empty();
 }
 
-void NamedSet::tell(std::vector<Verdict>&& verdicts, std::uint64_t first) {
-  const int size = static_cast<int>(ranks.size());
-  const auto number = static_cast<std::uint32_t>(id);
-  const bool personal = std::any_of(verdicts.begin(), verdicts.end(), has_matrix);
-  const auto for_rank = [&](int rank) {
-    VerdictRecord record{number, first, {}};
-    for (const Verdict& verdict : verdicts) record.verdicts.push_back(seen_by(verdict, rank, size));
-    return record;
-  };
-  Bytes same;
-  Record record;
-  if (!personal) record = VerdictRecord{number, first, std::move(verdicts)};
-  if (!personal && size > 1) encode(record, same);
-  for (int rank = 1; rank < size; ++rank) {
-    const int peer = ranks[static_cast<std::size_t>(rank)];
-    if (personal) {
-      context_.control.send(peer, for_rank(rank));
-    } else {
-      context_.control.send(peer, same);
-    }
+bool NamedSet::decide() {
+  auto verdicts = coordinator_ ? coordinator_->decide() : std::nullopt;
+  if (verdicts) read(std::move(*verdicts));
+  return verdicts.has_value();
+}
+
+void NamedSet::read(VerdictRecord&& record) {
+  if (failed_) return;
+  if (const auto why = member_.read(std::move(record))) break_off(*why);
+}
+
+bool NamedSet::execute() {
+  bool moved = false;
+  try {
+    moved = executor_.turn(ends_at_);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::left) throw;
+    fail(error);  // seen in the host's memory sooner than in a message
+    moved = true;
   }
-  if (personal) {
-    hear(for_rank(0));
-  } else {
-    hear(std::move(std::get<VerdictRecord>(record)));
+  if (executor_.executed() >= ends_at_ && !failed_) {
+    fail(left_error());
+    moved = true;
   }
+  for (const auto& plan : plans.all()) moved |= plan->turn();
+  return moved;
+}
+
+void NamedSet::check_stall(std::int64_t now) {
+  if (me < 0 || failed_) return;
+  for (WithdrawRecord& record : stall_.check(now, member_, coordinator_ ? &*coordinator_ : nullptr))
+    to_coordinator(std::move(record));
+}
+
+// ---- how it ends
+
+// All the others are to run what this rank no longer waits for, or what it has joined in and does not know: it
+// takes part in this set no more, and says so.
+void NamedSet::break_off(const Error& error) {
+  const LeaveRecord leave{false, {end()}};
+  for (const int rank : ranks) {
+    if (rank != context_.rank()) context_.control.send(rank, leave);
+  }
+  receive_end(context_.rank(), leave.sets[0]);
+  fail(error);
+}
+
+void NamedSet::receive_end(int rank, const SetEnd& end) {
+  if (me < 0 || !contains(ranks, rank)) return;
+  if (coordinator_) coordinator_->end();
+  ends_at_ = std::min(ends_at_, end.executed);
+  // Who began is to blame, also where word of a consequence arrives first.
+  for (const int leaver : end.because.empty() ? std::vector<int>{rank} : end.because) {
+    if (!contains(leavers_, leaver)) leavers_.push_back(leaver);
+  }
+  for (const auto& plan : plans.all()) plan->end_at(end.steps, left_error());
+}
+
+Error NamedSet::left_error() const {
+  return Error(ErrorKind::left,
+               rank_text(leavers_) + (leavers_.size() > 1 ? " have" : " has") +
+                   " left (by shutdown or the end of the script) without this operation",
+               leavers_);
+}
+
+SetEnd NamedSet::end() const { return {static_cast<std::uint32_t>(id), executor_.executed(), plans.steps(), leavers_}; }
+
+void NamedSet::fail(const Error& error) {
+  if (!failed_) failed_ = error;
+  if (coordinator_) coordinator_->end();
+  executor_.drop();
+  const bool by_leave = error.kind() == ErrorKind::left;
+  // A plan's step that a leaver has completed completes here too; the plan itself sees to the others.
+  for (const auto& plan : plans.all()) {
+    if (!by_leave) plan->drop();
+  }
+  for (const PendingPtr& pending : in_flight.all()) {
+    if (by_leave && pending->kind == Pending::Kind::step && pending->agreed) continue;
+    in_flight.fail(pending, error);
+  }
+}
+
+void NamedSet::withdraw() {
+  if (withdrawn_ || me < 0) return;
+  withdrawn_ = true;
+  for (const PendingPtr& pending : in_flight.take_fresh()) {
+    in_flight.finish(pending, std::make_exception_ptr(
+                                  Error(ErrorKind::shut_down, "'" + pending->name + "' was in flight at shutdown")));
+  }
+  if (!in_flight.all().empty()) to_coordinator(GoingRecord{static_cast<std::uint32_t>(id)});
+}
+
+bool NamedSet::settled() const {
+  const std::vector<PendingPtr> left = in_flight.all();
+  if (left.empty()) return true;
+  if ((!failed_ && (!confirmed_ || !executor_.idle())) || plans.answering()) return false;
+  // A plan's step may still complete if nothing more has to be filled.
+  return std::none_of(left.begin(), left.end(), [](const PendingPtr& pending) {
+    return pending->kind == Pending::Kind::step && pending->agreed && pending->plan->finishing();
+  });
 }
 
 }  // namespace ringcomm

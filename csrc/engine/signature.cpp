@@ -57,6 +57,7 @@ PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
   auto pending = std::make_shared<Pending>(name);
   pending->stand_in = true;
   pending->signature = signature;
+  if (signature.plan) pending->kind = Pending::Kind::step;
   Named& request = pending->request;
   request.row = signature.row;
   Call& call = request.call;

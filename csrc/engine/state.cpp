@@ -1,6 +1,8 @@
 #include "engine/state.hpp"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 #include <variant>
 
 #include "base/clock.hpp"
@@ -9,7 +11,9 @@
 namespace ringcomm {
 
 namespace {
+
 constexpr std::int64_t kLookEvery = 50'000'000;  // ns
+constexpr double kLeaveAtMost = 60;              // seconds in all, however much still moves
 
 // Its channels only run what has been agreed.
 EngineConfig without_comparison(EngineConfig config) {
@@ -17,15 +21,83 @@ EngineConfig without_comparison(EngineConfig config) {
   return config;
 }
 
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
+// None: it is of no set.
+std::optional<int> set_of(const Record& record) {
+  return std::visit(
+      [](const auto& r) -> std::optional<int> {
+        if constexpr (requires { r.set; }) return static_cast<int>(r.set);
+        return std::nullopt;
+      },
+      record);
+}
+
 }  // namespace
 
 Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config)
     : worker(std::move(the_worker)), context(std::move(transport), without_comparison(std::move(config))),
       services(*context.transport) {}
+
+// ---- any thread
+
+void Engine::State::check_open(const NamedSet& set) const {
+  if (leaving_) throw Error(ErrorKind::shut_down, "ringcomm has been shut down: call init() before further operations");
+  if (set.me < 0) {
+    throw Error(ErrorKind::invalid,
+                "rank " + std::to_string(context.rank()) + " is not in process set " + std::to_string(set.id));
+  }
+  if (set.in_flight.joining())
+    throw Error(ErrorKind::invalid, "this rank has joined: no operation can be submitted until all ranks have");
+}
+
+void Engine::State::submit(int set, std::span<const PendingPtr> requests, Worker::When when) {
+  std::exception_ptr failed;
+  {
+    const std::lock_guard lock(context.mutex);
+    const std::shared_ptr<NamedSet> target = sets.find(set);
+    check_open(*target);
+    std::unordered_set<std::string_view> names;
+    for (const PendingPtr& pending : requests) {
+      if (pending->name.empty()) throw Error(ErrorKind::invalid, "a named operation needs a name");
+      if (requests.size() == 1) break;  // insert() sees whether its name is in flight
+      if (!names.insert(pending->name).second)
+        throw Error(ErrorKind::invalid, "a group has two operations named '" + pending->name + "'");
+      target->in_flight.require_free(pending->name);
+    }
+    failed = fatal;
+    if (!failed) {
+      for (const PendingPtr& pending : requests) target->in_flight.insert(pending);
+    }
+  }
+  if (!failed) return worker->wake(when);
+  for (const PendingPtr& pending : requests) pending->conclude(failed);
+}
+
+void Engine::State::leave() {
+  {
+    const std::lock_guard lock(context.mutex);
+    leaving_ = true;
+    if (fatal) left_.finish();
+  }
+  worker->wake();
+  wait_for(left_, *worker, kLeaveAtMost, nullptr);
+  left_.finish();
+}
+
+void Engine::State::close() {
+  {
+    const std::lock_guard lock(context.mutex);
+    leaving_ = true;
+    left_.finish();
+    live_ = sets.all();
+  }
+  const Error closed(ErrorKind::shut_down, "was in flight when the engine was closed");
+  services.end(closed);
+  services.close();
+  for (const auto& [id, set] : live_) set->fail(closed);
+  context.control.close();
+}
+
+// ---- the worker
 
 bool Engine::State::moving_data() {
   return services.moving() ||
@@ -45,20 +117,17 @@ Progress Engine::State::turn() {
 
 Progress Engine::State::give_turn() {
   if (!refresh()) return Progress::done;
-  bool moved = context.control.receive([this](int peer, Record record) { handle(peer, std::move(record)); });
+  bool moved = context.control.receive([this](int peer, Record record) { receive(peer, std::move(record)); });
   for (const auto& [id, set] : live_) moved |= set->send_ready();
   for (const auto& [id, set] : live_) moved |= set->decide();
   context.control.flush();  // before the work, so that peers can begin theirs
   bool moved_data = false;
   for (const auto& [id, set] : live_) moved_data |= set->execute();
-  if (const std::int64_t now = now_ns(); now - looked_ns_ >= kLookEvery) {
-    looked_ns_ = now;
-    look_for_dead();
-    for (const auto& [id, set] : live_) set->check_stall(now);
-  }
+  look_around();
   context.control.flush();
   const bool served = services.turn();
-  moved |= leave_turn(moved_data);
+  if (departure_) moved |= departure_->turn(live_, moved_data);
+  if (departure_ && departure_->over()) left_.finish();
   if (!still_busy()) return served ? Progress::moved : Progress::done;
   return moved || moved_data || served ? Progress::moved : Progress::blocked;
 }
@@ -67,15 +136,13 @@ bool Engine::State::refresh() {
   {
     const std::lock_guard lock(context.mutex);
     if (fatal || left_.done()) return false;
-    if (version_ != seen_version_) {
-      seen_version_ = version_;
-      live_ = sets;
+    if (sets.version() != seen_version_) {
+      seen_version_ = sets.version();
+      live_ = sets.all();
     }
-    if (leaving_ && stage_ == Leaving::no) stage_ = Leaving::asked;
+    if (leaving_ && !departure_) departure_.emplace(context, services);
   }
-  while (known_sets_ < (live_.empty() ? 0 : live_.rbegin()->first + 1)) {
-    if (NamedSet* set = live(static_cast<std::uint32_t>(known_sets_++))) welcome(*set);
-  }
+  while (!live_.empty() && known_sets_ <= live_.rbegin()->first) welcome(known_sets_++);
   return services.refresh() || still_busy();
 }
 
@@ -88,88 +155,55 @@ bool Engine::State::still_busy() {
   return context.control.sending();  // a message may need this rank's help to get out
 }
 
+void Engine::State::look_around() {
+  const std::int64_t now = now_ns();
+  if (now - looked_ns_ < kLookEvery) return;
+  looked_ns_ = now;
+  const std::vector<int> dead = deaths.look([this](int rank) { return gone_.contains(rank); });
+  if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + " died: the process has ended", dead);
+  for (const auto& [id, set] : live_) set->check_stall(now);
+}
+
 // ---- messages
 
-NamedSet* Engine::State::live(std::uint32_t id) {
-  const auto found = live_.find(static_cast<int>(id));
-  return found == live_.end() ? nullptr : found->second.get();
-}
-
-bool Engine::State::not_yet(const Record& record) const {
-  return std::visit(
-      [this](const auto& r) {
-        if constexpr (requires { r.set; }) return r.set >= static_cast<std::uint32_t>(known_sets_);
-        return false;
-      },
-      record);
-}
-
-void Engine::State::handle(int peer, Record&& record) {
-  if (not_yet(record)) {
-    early_.emplace_back(peer, std::move(record));
-    return;
+void Engine::State::receive(int peer, Record&& record) {
+  if (const std::optional<int> id = set_of(record)) {
+    const auto set = live_.find(*id);
+    if (*id >= known_sets_) {
+      early_.emplace_back(peer, std::move(record));
+    } else if (set != live_.end()) {  // else it has been removed
+      set->second->receive(peer, std::move(record));
+    }
+  } else if (const auto* abort = std::get_if<AbortRecord>(&record)) {
+    reported_ = true;
+    throw Error(abort->kind, "rank " + std::to_string(peer) + " reported: " + abort->what, abort->ranks);
+  } else {
+    receive_leave(peer, std::get<LeaveRecord>(std::move(record)));
   }
-  const auto in_set = [this](std::uint32_t id, auto&& act) {
-    if (NamedSet* set = live(id)) act(*set);
-  };
-  std::visit(Overloaded{
-                 [&](ReadyRecord& r) { in_set(r.set, [&](NamedSet& set) { set.take(peer, std::move(r)); }); },
-                 [&](WithdrawRecord& r) { in_set(r.set, [&](NamedSet& set) { set.take(peer, r); }); },
-                 [&](GoingRecord& r) {
-                   in_set(r.set, [&](NamedSet& set) {
-                     set.decide();  // what is ready everywhere was so before the leaver thought of leaving
-                     set.take_going(peer);
-                   });
-                 },
-                 [&](JoinRecord& r) { in_set(r.set, [&](NamedSet& set) { set.take_join(peer); }); },
-                 [&](ConfirmedRecord& r) { in_set(r.set, [](NamedSet& set) { set.take_confirmed(); }); },
-                 [&](VerdictRecord& r) { in_set(r.set, [&](NamedSet& set) { set.hear(std::move(r)); }); },
-                 [&](LeaveRecord& r) { handle_leave(peer, std::move(r)); },
-                 [&](AbortRecord& r) {
-                   told_ = true;
-                   throw Error(r.kind, "rank " + std::to_string(peer) + " reported: " + r.what, r.ranks);
-                 },
-             },
-             record);
 }
 
-void Engine::State::handle_leave(int peer, LeaveRecord&& record) {
+void Engine::State::receive_leave(int peer, LeaveRecord&& record) {
   for (const SetEnd& end : record.sets) {
-    if (NamedSet* set = live(end.set)) set->take_end(peer, end);
+    const auto set = live_.find(static_cast<int>(end.set));
+    if (set != live_.end()) set->second->receive_end(peer, end);
   }
   if (!record.entirely) return;
   services.left(peer);
   gone_[peer] = std::move(record);
 }
 
-void Engine::State::welcome(NamedSet& set) {
-  const auto id = static_cast<std::uint32_t>(set.id);
+void Engine::State::welcome(int id) {
+  const auto set = live_.find(id);
+  if (set == live_.end()) return;
   for (const auto& [rank, record] : gone_) {
-    SetEnd end{id, 0, {}, {}};  // left before it knew the set
+    SetEnd end{static_cast<std::uint32_t>(id), 0, {}, {}};  // left before it knew the set
     for (const SetEnd& one : record.sets) {
-      if (one.set == id) end = one;
+      if (one.set == end.set) end = one;
     }
-    set.take_end(rank, end);
+    set->second->receive_end(rank, end);
   }
   std::vector<std::pair<int, Record>> waiting = std::exchange(early_, {});
-  for (auto& [peer, record] : waiting) handle(peer, std::move(record));
-}
-
-// ---- the end
-
-// Twice, because the goodbye of a rank that left before it ended may still be on its way.
-void Engine::State::look_for_dead() {
-  if (rank_of.empty()) return;
-  std::vector<int> ended, dead;
-  for (const int pid : processes->dead()) {
-    const auto rank = rank_of.find(pid);
-    if (rank != rank_of.end() && !gone_.contains(rank->second)) ended.push_back(rank->second);
-  }
-  for (const int rank : ended) {
-    if (contains(suspects_, rank)) dead.push_back(rank);
-  }
-  suspects_ = std::move(ended);
-  if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + " died: the process has ended", dead);
+  for (auto& [peer, record] : waiting) receive(peer, std::move(record));
 }
 
 // Fatal: everything fails with it, here, and on the peers by a message that may or may not reach them.
@@ -179,18 +213,11 @@ void Engine::State::fail(const Error& error) noexcept {
     if (fatal) return;
     fatal = std::make_exception_ptr(error);
     lost = error.ranks();
-    live_ = sets;
+    live_ = sets.all();
   }
   services.end(error);
-  for (const auto& [id, set] : live_) set->die(error);
-  for (int peer = 0; peer < context.transport->size() && !told_; ++peer) {
-    if (peer == context.rank() || contains(error.ranks(), peer)) continue;
-    try {
-      context.control.send(peer, AbortRecord{error.kind(), error.what(), error.ranks()});
-      context.control.flush();
-    } catch (const Error&) {  // that one is lost too
-    }
-  }
+  for (const auto& [id, set] : live_) set->fail(error);
+  if (!reported_) context.control.send_to_all(AbortRecord{error.kind(), error.what(), error.ranks()}, error.ranks());
   const std::lock_guard lock(context.mutex);
   if (leaving_) left_.finish();
 }

@@ -35,13 +35,13 @@ class TagMap {
     if (number >= kServices) throw Error(ErrorKind::invalid, "no more than " + std::to_string(kServices) + " services");
     return kControlTags + number;
   }
-  TagStream of_set(int place) const { return stream(place, 0); }
-  TagStream of_plan(int place, int plan) const { return stream(place, 1 + plan); }
+  TagStream of_set(int slot) const { return stream(slot, 0); }
+  TagStream of_plan(int slot, int plan) const { return stream(slot, 1 + plan); }
 
  private:
   static constexpr int kFirstStream = kControlTags + kServices;
-  TagStream stream(int place, int index) const {
-    return {kFirstStream + (place * (1 + plans_) + index) * width_, width_};
+  TagStream stream(int slot, int index) const {
+    return {kFirstStream + (slot * (1 + plans_) + index) * width_, width_};
   }
   int width_, plans_, sets_;
 };

@@ -87,7 +87,8 @@ class Worker {
   std::thread thread_;
 };
 
-// Waits, and works meanwhile in place of the worker. True once done; negative seconds: for ever. `interrupted` (may be null) is asked every 50 ms; Error(interrupted) if it says so; the operation goes on.
+// Waits, and works meanwhile in place of the worker. True once done; negative seconds: for ever. `interrupted` (may be
+// null) is asked every 50 ms; Error(interrupted) if it says so; the operation goes on.
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)());
 
 }  // namespace ringcomm

@@ -34,10 +34,10 @@ inline std::vector<int> numbers(int size, int first = 0) {
   return result;
 }
 
-// One rank as the protocol sees it: its cache, and how many verdicts it has heard. Verdicts wait in `mail` until read.
+// One rank as the protocol sees it: its cache, and how many verdicts it has read. Verdicts wait in `mail` until read.
 struct Rank {
   KnownNames known;
-  std::uint64_t heard = 0;
+  std::uint64_t read = 0;
   std::deque<Verdict> mail;
   std::map<std::string, Descriptor> pending;
   std::set<std::string> doomed;
@@ -63,7 +63,7 @@ struct Rank {
   void read_one() {
     const Verdict verdict = std::move(mail.front());
     mail.pop_front();
-    ++heard;
+    ++read;
     std::vector<std::pair<std::uint32_t, const VerdictItem*>> each;
     for (const VerdictItem& item : verdict.items) {
       for (std::uint32_t i = 0; i < item.count; ++i) each.emplace_back(item.id + i, &item);
@@ -113,8 +113,8 @@ struct Group {
 
   void submit(std::size_t rank, const Ready& ready) { submit(rank, std::vector{ready}); }
   void submit(std::size_t rank, const std::vector<Ready>& entries) {
-    const auto record = over_the_wire(ReadyRecord{0, ranks[rank].heard, entries});
-    for (const Ready& entry : record.entries) coordinator.ready(static_cast<int>(rank), record.heard, entry);
+    const auto record = over_the_wire(ReadyRecord{0, ranks[rank].read, entries});
+    for (const Ready& entry : record.entries) coordinator.ready(static_cast<int>(rank), record.read, entry);
   }
   std::size_t decide() {
     const auto verdicts = coordinator.decide();

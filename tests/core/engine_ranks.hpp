@@ -69,6 +69,11 @@ ErrorKind thrown(F&& act) {
   return ErrorKind::internal;
 }
 
+inline bool is_left(const std::optional<Error>& error, int rank, const std::string& name) {
+  return error && error->kind() == ErrorKind::left && error->ranks() == std::vector<int>{rank} &&
+         std::string(error->what()).find("'" + name + "'") != std::string::npos;
+}
+
 inline void check_data(const std::vector<std::int32_t>& data, std::int32_t expected) {
   for (const std::int32_t value : data) CHECK(value == expected);
 }

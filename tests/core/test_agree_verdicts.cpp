@@ -132,7 +132,7 @@ void withdrawal() {
     CHECK(group.coordinator.missing("x") == std::vector<int>{11});
     group.coordinator.withdraw(0, "x", "gave up");
     if (crossing) {
-      group.submit(1, group.ranks[1].submit("x", describe("x", 4)));  // it has not heard the verdict
+      group.submit(1, group.ranks[1].submit("x", describe("x", 4)));  // it has not read the verdict
       CHECK(group.decide() == 1);
       group.read_all();
       CHECK(group.ranks[1].doomed.empty());

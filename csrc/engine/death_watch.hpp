@@ -1,0 +1,42 @@
+// Whether ranks of this host have died, by their processes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/agreement.hpp"
+#include "node/processes.hpp"
+
+namespace ringcomm {
+
+class DeathWatch {
+ public:
+  void start(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
+    processes_ = std::move(processes);
+    rank_of_ = std::move(rank_of);
+  }
+  // Ranks that had ended when last asked too, and are not of those that `has_left`: the goodbye of a rank that left
+  // before it ended may still be on its way.
+  template <class HasLeft>
+  std::vector<int> look(HasLeft&& has_left) {
+    std::vector<int> ended, dead;
+    if (rank_of_.empty()) return dead;
+    for (const int pid : processes_->dead()) {
+      const auto rank = rank_of_.find(pid);
+      if (rank == rank_of_.end() || has_left(rank->second)) continue;
+      ended.push_back(rank->second);
+      if (contains(suspects_, rank->second)) dead.push_back(rank->second);
+    }
+    suspects_ = std::move(ended);
+    return dead;
+  }
+
+ private:
+  std::shared_ptr<const Processes> processes_;
+  std::map<int, int> rank_of_;  // of the processes, by number
+  std::vector<int> suspects_;   // ended when last looked at
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,55 @@
+// Runs what a process set has agreed on: its verdicts in order, one at a time, on the set's channel. The worker's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/bucket.hpp"
+#include "engine/in_flight.hpp"
+#include "engine/plan_table.hpp"
+
+namespace ringcomm {
+
+// A verdict that is to be executed. One without parts that is no end of a join is only counted.
+struct Decided {
+  std::vector<Agreed> parts{};
+  std::vector<int> absent{};
+  int last_joined = -1;  // all have joined: the last of them
+};
+
+class Executor {
+ public:
+  // No channel: this rank is not in the set, and nothing is ever agreed.
+  Executor(const Context& context, InFlight& in_flight, const PlanTable& plans, std::unique_ptr<Channel> channel,
+           std::shared_ptr<Node> node);
+
+  void push(Decided decided) { queue_.push_back(std::move(decided)); }
+  // Goes on until `end` verdicts have been executed; true if anything moved. Throws Error(left), after which drop() is
+  // due, and what is fatal.
+  bool turn(std::uint64_t end);
+  void drop() noexcept;                                 // what has been agreed is given up
+  std::uint64_t executed() const { return executed_; }  // verdicts
+  bool idle() const { return !current_ && queue_.empty(); }
+  bool moving() const { return task_ != nullptr; }
+
+ private:
+  bool look();  // at the current verdict; true if anything moved
+  bool end_join();
+  void end_current(const std::exception_ptr& error);
+
+  const Context& context_;
+  InFlight& in_flight_;
+  const PlanTable& plans_;
+  const std::unique_ptr<Channel> channel_;
+  FusionBuffer buffer_;
+  std::deque<Decided> queue_;
+  std::optional<Decided> current_;
+  std::unique_ptr<Task> task_;  // of current_
+  std::uint64_t executed_ = 0;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,90 @@
+#include "engine/in_flight.hpp"
+
+#include <utility>
+
+#include "base/clock.hpp"
+
+namespace ringcomm {
+
+void InFlight::require_free(const std::string& name) const {
+  if (!by_name_.contains(name)) return;
+  throw Error(ErrorKind::invalid,
+              "an operation named '" + name + "' is already in flight: wait for it, or choose another name");
+}
+
+void InFlight::insert(PendingPtr pending) {
+  if (!by_name_.insert(pending).second) require_free(pending->name);
+  joining_ |= pending->kind == Pending::Kind::join;
+  fresh_.push_back(std::move(pending));
+  ++context_.open;
+}
+
+void InFlight::list(std::vector<std::string>& names) const {
+  for (const PendingPtr& pending : by_name_) names.push_back(pending->name);
+}
+
+std::vector<PendingPtr> InFlight::take_fresh() {
+  const std::lock_guard lock(context_.mutex);
+  return std::exchange(fresh_, {});
+}
+
+void InFlight::put_back(PendingPtr pending) {
+  const std::lock_guard lock(context_.mutex);
+  fresh_.push_back(std::move(pending));
+}
+
+PendingPtr InFlight::find(const std::string& name) const {
+  const std::lock_guard lock(context_.mutex);
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : *found;
+}
+
+std::vector<PendingPtr> InFlight::all() const {
+  const std::lock_guard lock(context_.mutex);
+  return {by_name_.begin(), by_name_.end()};
+}
+
+// Before anybody learns that it has finished, who may submit the name again. The mutex is held; false: it has finished
+// before.
+bool InFlight::withdraw(const PendingPtr& pending) {
+  const auto found = by_name_.find(pending);
+  if (found == by_name_.end() || *found != pending) return false;
+  by_name_.erase(found);
+  if (pending->kind == Pending::Kind::join) joining_ = false;
+  --context_.open;
+  return true;
+}
+
+void InFlight::finish(const std::vector<Agreed>& parts, const std::exception_ptr& error) {
+  std::vector<char> waited;
+  waited.reserve(parts.size());
+  {
+    const std::lock_guard lock(context_.mutex);
+    for (const Agreed& part : parts) waited.push_back(withdraw(part.pending));
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (waited[i]) announce(*parts[i].pending, error);
+  }
+}
+
+void InFlight::finish(const PendingPtr& pending, std::exception_ptr error) {
+  {
+    const std::lock_guard lock(context_.mutex);
+    if (!withdraw(pending)) return;
+  }
+  announce(*pending, std::move(error));
+}
+
+void InFlight::fail(const PendingPtr& pending, const Error& error) {
+  finish(pending, std::make_exception_ptr(error.about(pending->name)));
+}
+
+void InFlight::announce(Pending& pending, std::exception_ptr error) {
+  if (trace().enabled()) {
+    const std::int64_t now = now_ns();
+    context_.traced("done", pending.name, now, now, 0, error ? "failed" : "");
+  }
+  pending.conclude(std::move(error));
+}
+
+}  // namespace ringcomm

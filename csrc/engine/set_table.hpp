@@ -1,0 +1,32 @@
+// The process sets of an engine. Any thread, with the context's mutex held.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/set.hpp"
+
+namespace ringcomm {
+
+using Sets = std::map<int, std::shared_ptr<NamedSet>>;  // by id
+
+class SetTable {
+ public:
+  // As Engine::add_set and remove_set. Ids are never used again.
+  int add(Context& context, std::vector<int> ranks, std::shared_ptr<Node> node, int slot);
+  void remove(int id);
+  std::shared_ptr<NamedSet> find(int id) const;  // throws Error(invalid)
+  const Sets& all() const { return sets_; }
+  std::uint64_t version() const { return version_; }  // of all(), from 1 on
+
+ private:
+  int free_tags(int limit);
+
+  Sets sets_;
+  int next_id_ = 0, next_tags_ = 0;
+  std::uint64_t version_ = 1;
+};
+
+}  // namespace ringcomm

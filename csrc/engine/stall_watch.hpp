@@ -1,0 +1,32 @@
+// Every rank that waits for others runs its own clock: it warns, and in the end gives up. The worker's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/coordinator_side.hpp"
+#include "engine/member_side.hpp"
+
+namespace ringcomm {
+
+class StallWatch {
+ public:
+  // `first`: the rank that coordinates the set.
+  StallWatch(const Context& context, int set, int first, InFlight& in_flight);
+  // Looks at what waits, and warns. Returns what the coordinator, which may be here, is to fail everywhere.
+  std::vector<WithdrawRecord> check(std::int64_t now, MemberSide& member, const CoordinatorSide* coordinator);
+
+ private:
+  std::vector<std::string> own_lines(std::int64_t now) const;
+  void give_up(const PendingPtr& pending, std::int64_t now, MemberSide& member, std::vector<WithdrawRecord>& records);
+  void warn(const std::vector<std::string>& lines, bool coordinates) const;
+
+  const Context& context_;
+  const int set_, first_;
+  InFlight& in_flight_;
+  const std::int64_t warn_after_, fail_after_;  // ns; 0: never
+  std::int64_t warned_ns_ = 0;
+};
+
+}  // namespace ringcomm

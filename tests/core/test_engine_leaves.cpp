@@ -1,0 +1,192 @@
+// Ranks that leave, at any moment: what had been agreed is done, and what needs them fails, typed, and names who began.
+#include <atomic>
+#include <chrono>
+
+#include "engine_ranks.hpp"
+
+using namespace ringcomm;
+
+namespace {
+
+// One rank works for a while and leaves; the others are at anything.
+void one_leaves(int size, int leaver, bool pending_there, std::uint64_t seed) {
+  const auto hub = make_threads_hub(size);
+  std::barrier end(size);
+  on_ranks(size, [&](int rank) {
+    Rank r(hub, rank, size);
+    std::vector<int> others;
+    for (int i = 0; i < size; ++i) {
+      if (i != leaver) others.push_back(i);
+    }
+    r.engine->add_set(others, nullptr, 0);
+    Random random(seed + static_cast<std::uint64_t>(rank));
+    std::vector<std::vector<std::int32_t>> data(40);
+    std::vector<Op_> ops;
+    std::vector<std::size_t> order(data.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) {
+      data[i].assign(3000, 1);
+      ops.push_back(r.engine->submit(0, named("x" + std::to_string(i), data[i])));
+    }
+    std::vector<std::int32_t> last(10, 1), alone(10, 1);
+    if (rank == leaver) {
+      for (const Op_& op : ops) CHECK(!r.outcome(op));
+      const Op_ mine = pending_there ? r.engine->submit(0, named("only here", alone)) : nullptr;
+      r.engine->leave();
+      if (mine) CHECK(r.outcome(mine).value().kind() == ErrorKind::shut_down);
+    } else {
+      const Op_ waits = r.engine->submit(0, named("last", last));
+      CHECK(is_left(r.outcome(waits), leaver, "last"));
+      for (const Op_& op : ops) CHECK(!r.outcome(op));  // what the leaver has done, all have done
+      CHECK(is_left(r.outcome(r.engine->submit(0, named("later", last))), leaver, "later"));
+      std::vector<std::int32_t> still(10, 1);
+      CHECK(!r.outcome(r.engine->submit(1, named("still", still))));  // a set without the leaver lives
+      check_data(still, size - 1);
+    }
+    for (const auto& d : data) check_data(d, size);
+    end.arrive_and_wait();
+    r.engine->leave();
+  });
+}
+
+// The last rank leaves, which ends the one before it, and so on down to rank 0: every rank names who began, whichever
+// goodbye it reads first.
+void leave_in_a_row(int size) {
+  const auto hub = make_threads_hub(size);
+  std::barrier end(size);
+  std::vector<std::atomic<bool>> gone(static_cast<std::size_t>(size));
+  on_ranks(size, [&](int rank) {
+    Rank r(hub, rank, size);
+    std::vector<std::int32_t> data(10, 1);
+    CHECK(!r.outcome(r.engine->submit(0, named("all", data))));
+    if (rank != size - 1) {
+      if (rank == 0) {  // idle until all the others have gone: it reads their goodbyes in any order
+        for (int peer = 1; peer < size; ++peer) gone[static_cast<std::size_t>(peer)].wait(false);
+      }
+      CHECK(is_left(r.outcome(r.engine->submit(0, named("x", data))), size - 1, "x"));
+    }
+    r.engine->leave();
+    gone[static_cast<std::size_t>(rank)] = true;
+    gone[static_cast<std::size_t>(rank)].notify_all();
+    end.arrive_and_wait();
+  });
+}
+
+void all_leave_at_once(int size) {
+  const auto hub = make_threads_hub(size);
+  on_ranks(size, [&](int rank) {
+    Rank r(hub, rank, size);
+    std::vector<std::int32_t> both(100, 1), mine(100, 1);
+    const Op_ common = r.engine->submit(0, named("both", both));
+    const Op_ own = size > 1 ? r.engine->submit(0, named("of " + std::to_string(rank), mine)) : common;
+    if (rank % 2) r.wait(common);
+    r.engine->leave();
+    CHECK(common->done() && own->done());
+    if (size > 1) CHECK(own->error());
+  });
+}
+
+// `agreed`: the leaver goes once a bucket has run, so surely after the step was agreed; else when it may not have been.
+void leave_in_a_step(int size, bool agreed) {
+  const auto hub = make_threads_hub(size);
+  std::barrier end(size);
+  on_ranks(size, [&](int rank) {
+    Rank r(hub, rank, size);
+    std::vector<std::int32_t> data(20000, 1);
+    const auto plan =
+        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 1, nullptr, 0);
+    CHECK(!r.outcome(plan->finish({1})));
+    plan->begin();
+    if (agreed) {
+      plan->ready(0);
+      while (!plan->bucket_done(0)) std::this_thread::sleep_for(std::chrono::microseconds(200));
+      end.arrive_and_wait();  // else the word of the leaver may come before the bucket is done
+    }
+    if (rank == size - 1) {
+      r.engine->leave();
+      CHECK(r.outcome(plan->finish({1})).value().kind() == ErrorKind::shut_down);
+    } else {
+      const Op_ step = plan->finish({1});
+      CHECK(is_left(r.outcome(step), size - 1, "plan/p"));
+    }
+    end.arrive_and_wait();
+    r.engine->leave();
+  });
+}
+
+// The coordinator is idle, so nobody confirms that the leaver goes; it goes all the same, and its peer learns of it.
+void leave_while_the_coordinator_sleeps() {
+  const auto hub = make_threads_hub(2);
+  std::barrier step(2);
+  on_ranks(2, [&](int rank) {
+    Rank r(hub, rank, 2);
+    std::vector<std::int32_t> data(10, 1);
+    if (rank == 1) {
+      const Op_ op = r.engine->submit(0, named("x", data));
+      r.engine->leave();
+      CHECK(r.outcome(op).value().kind() == ErrorKind::shut_down);
+      step.arrive_and_wait();
+    } else {
+      step.arrive_and_wait();
+      CHECK(is_left(r.outcome(r.engine->submit(0, named("x", data))), 1, "x"));
+    }
+    check_data(data, 1);
+    r.engine->leave();
+  });
+}
+
+// What was agreed before a rank left is done by all: the group is agreed as a whole, and its first member has run.
+void leave_with_agreed_work(int size, int leaver) {
+  const auto hub = make_threads_hub(size);
+  std::barrier end(size);
+  on_ranks(size, [&](int rank) {
+    Rank r(hub, rank, size);
+    std::vector<std::int32_t> token(1, 1), large(std::size_t{1} << 20, 1);
+    Named first = named("first", token), second = named("second", large);
+    first.call.collective = Collective::broadcast;  // so that they are not fused
+    const auto ops = r.engine->submit_group(0, {first, second});
+    CHECK(!r.outcome(ops[0]));
+    if (rank == leaver) r.engine->leave();
+    CHECK(!r.outcome(ops[1]));
+    check_data(large, size);
+    end.arrive_and_wait();
+    r.engine->leave();
+  });
+}
+
+// A rank that has completed a step may leave at once: the others complete it too.
+void leave_after_a_step(int size) {
+  const auto hub = make_threads_hub(size);
+  std::barrier end(size);
+  on_ranks(size, [&](int rank) {
+    Rank r(hub, rank, size);
+    std::vector<std::int32_t> data(1000, 1);
+    const std::vector<PlanBucket> buckets{{DType::int32, data.size(), data.data()}};
+    const auto plan = r.engine->make_plan(0, "p", buckets, Op::sum, {}, {}, {}, 1, nullptr, 0);
+    CHECK(!r.outcome(plan->finish({1})));
+    check_data(data, size);
+    if (rank == size - 1) r.engine->leave();
+    end.arrive_and_wait();
+    r.engine->leave();
+  });
+}
+
+}  // namespace
+
+int main() {
+  for (const int leaver : {0, 1, 2}) {
+    one_leaves(3, leaver, false, 3);
+    one_leaves(3, leaver, true, 4);
+  }
+  for (const int size : {1, 2, 3, 6}) all_leave_at_once(size);
+  for (const int size : {2, 3, 6}) leave_in_a_row(size);
+  for (const bool agreed : {false, true}) leave_in_a_step(3, agreed);
+  for (int trial = 0; trial < 30; ++trial) {
+    leave_with_agreed_work(3, trial % 3);
+    leave_after_a_step(5);
+  }
+  leave_while_the_coordinator_sleeps();
+  std::puts("engine, leaves: all passed");
+  return 0;
+}

@@ -12,16 +12,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import jobs
 import measure
-from cluster import mpi_kind
 
 from ringcomm.cli import bench
-from ringcomm.cli.sizes import parse_sizes
 
 COLLECTIVES = "broadcast,reduce,allgather,reducescatter,alltoall,barrier"
 SIZES = "4,256,4K,64K,1M,16M,64M"
@@ -52,30 +48,16 @@ def worker(task: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = jobs.make_parser(__doc__, SIZES)
     parser.add_argument("--ranks", default="2,4", help="numbers of ranks (default 2,4)")
     parser.add_argument("--collectives", default=COLLECTIVES, help=f"(default {COLLECTIVES})")
-    parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(SIZES), help=f"(default {SIZES})")
     parser.add_argument("--repeat", type=int, default=15, help="timed calls of large buffers; small ones get more")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
-    jobs.add_arguments(parser)
     options = parser.parse_args()
     if options.worker:
         worker(options.worker)
         return 0
-    results = []
-    for python in jobs.pythons(options):
-        for ranks in map(int, options.ranks.split(",")):
-            task = {"collectives": options.collectives.split(","), "sizes": options.sizes, "repeat": options.repeat}
-            begun = time.perf_counter()
-            result = jobs.on_this_host(python, __file__, ranks, task)
-            took = time.perf_counter() - begun
-            print(f"# took {took:.0f} s", flush=True)
-            kind = mpi_kind(jobs.launcher_of(python))
-            results.append({"kind": kind, "ranks": ranks, "date": measure.now(), "took": took, **result})
-            if options.json:
-                measure.write_merged(options.json, results[-1:], ("kind", "ranks"))
+    task = {"collectives": options.collectives.split(","), "sizes": options.sizes, "repeat": options.repeat}
+    results = jobs.for_each_mpi(options, __file__, task)
     if options.plot:
         from plots import plot_collectives
 

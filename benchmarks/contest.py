@@ -8,17 +8,17 @@ fill meanwhile. The last call's result is checked, all of it. Contestants take t
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from measure import slowest
 
 from ringcomm import _core
 from ringcomm.cli.bench_cases import PERIOD, Case
+from ringcomm.cli.measured import slowest, take_turns
 
 SMALL = 64 << 10  # bytes; smaller buffers cost rounds more than bytes, and are timed for about
 SMALL_SECONDS, LEAST, MOST = 0.3, 20, 1000  # so many seconds, but for so many calls at least and at most
@@ -47,7 +47,6 @@ def all_reduce_case(comm: Any, world: Any, nbytes: int) -> Case:
 
 def time_in_turns(case: Case, contestants: Mapping[str, Contestant], calls: int, turns: int) -> dict[str, list[float]]:
     """Seconds of a call, the slowest rank's, one for each turn. Collective."""
-    shuffle = random.Random(case.nbytes)  # the same on every rank
     counts = dict.fromkeys(contestants, calls)
     if case.nbytes <= LONG:  # makes connections, and is not counted
         trial = {
@@ -56,14 +55,11 @@ def time_in_turns(case: Case, contestants: Mapping[str, Contestant], calls: int,
         if case.nbytes < SMALL:
             tried = slowest(case.world, trial)
             counts = {name: min(max(LEAST, int(SMALL_SECONDS / t)), MOST, calls) for name, (t,) in tried.items()}
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(turns):
-        for name in shuffle.sample(list(contestants), len(contestants)):
-            times[name].append(_timing(case, contestants[name], name, counts[name]))
-    return slowest(case.world, times)
+    timings = {name: partial(_timing, case, one, name, counts[name]) for name, one in contestants.items()}
+    return take_turns(case.world, timings, turns, case.nbytes)
 
 
-def _timing(case: Case, contestant: Contestant, name: str, calls: int) -> float:
+def _timing(case: Case, contestant: Contestant, name: str, calls: int, _turn: int = 0) -> float:
     spent = 0.0
     call = contestant.call
     case.world.Barrier()

@@ -23,22 +23,20 @@ upper end, are listed; with --strict there is then a status of 1.
 
 from __future__ import annotations
 
-import argparse
-import random
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import jobs
 import measure
-from cluster import mpi_kind
 
 from ringcomm.cli.bench_cases import PERIOD, Case
-from ringcomm.cli.sizes import human_size, parse_sizes
+from ringcomm.cli.measured import take_turns
+from ringcomm.cli.sizes import human_size
 
 SIZES = "4-256M"
 PEERS = {"ordinary": "mpi", "in place": "mpi in place", "shared": "mpi"}  # of ours
@@ -115,15 +113,9 @@ def worker(task: dict[str, Any]) -> None:
     comm = ringcomm.Communicator(world)
     rows = []
     for nbytes in task["sizes"]:
-        chosen = contestants(world, comm, nbytes)
-        shuffle = random.Random(nbytes)  # the same on every rank
-        times: dict[str, list[float]] = {name: [] for name in chosen}
-        for repetition in range(-1, task["repeat"]):
-            for name in shuffle.sample(list(chosen), len(chosen)):
-                seconds = timing(chosen[name], name, calls_in_a_timing(nbytes), repetition)
-                if repetition >= 0:
-                    times[name].append(seconds)
-        rows.append({"nbytes": nbytes, "seconds": measure.slowest(world, times)})
+        calls = calls_in_a_timing(nbytes)
+        chosen = {name: partial(timing, one, name, calls) for name, one in contestants(world, comm, nbytes).items()}
+        rows.append({"nbytes": nbytes, "seconds": take_turns(world, chosen, task["repeat"], nbytes, uncounted=1)})
         if world.rank == 0:
             print(line(rows[-1]), flush=True)
     if world.rank == 0:
@@ -177,30 +169,15 @@ def failing(results: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = jobs.make_parser(__doc__, SIZES)
     parser.add_argument("--ranks", default="2,4", help="numbers of ranks (default 2,4)")
-    parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(SIZES), help=f"(default {SIZES})")
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a cell fails")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
-    jobs.add_arguments(parser)
     options = parser.parse_args()
     if options.worker:
         worker(options.worker)
         return 0
-    results = []
-    for python in jobs.pythons(options):
-        kind = mpi_kind(jobs.launcher_of(python))
-        for ranks in map(int, options.ranks.split(",")):
-            print(f"# {kind}, {ranks} ranks; medians of the slowest rank's times", flush=True)
-            begun = time.perf_counter()
-            result = jobs.on_this_host(python, __file__, ranks, {"sizes": options.sizes, "repeat": options.repeat})
-            took = time.perf_counter() - begun
-            print(f"# took {took:.0f} s", flush=True)
-            results.append({"kind": kind, "ranks": ranks, "date": measure.now(), "took": took, **result})
-            if options.json:
-                measure.write_merged(options.json, results[-1:], ("kind", "ranks"))
+    results = jobs.for_each_mpi(options, __file__, {"sizes": options.sizes, "repeat": options.repeat})
     cells = failing(results)
     print("\n".join([f"# {len(cells)} cells above {MOST} of MPI's time:", *cells]))
     if options.plot:

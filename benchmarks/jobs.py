@@ -9,11 +9,16 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import measure
 from cluster import Cluster, mpi_kind
+
+from ringcomm.cli.measured import now
+from ringcomm.cli.sizes import parse_sizes
 
 Task = dict[str, Any]
 
@@ -61,10 +66,32 @@ def give_back(task: Task, result: Any) -> None:
     Path(task["file"]).write_text(json.dumps(result), encoding="utf-8")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which environments' MPIs to run on, and the worker's own option."""
+def make_parser(description: str | None, sizes: str) -> argparse.ArgumentParser:
+    """With what all of these scripts take: sizes, which environments' MPIs to run on, and where results go."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(sizes), help=f"(default {sizes})")
     parser.add_argument("--python", action="append", help="interpreter of an environment; may be repeated")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    return parser
+
+
+def for_each_mpi(options: argparse.Namespace, script: str, task: Task) -> list[Task]:
+    """What rank 0 returns on this host, for each MPI and number of ranks; also into the JSON file."""
+    results: list[Task] = []
+    for python in pythons(options):
+        kind = mpi_kind(launcher_of(python))
+        for ranks in map(int, options.ranks.split(",")):
+            print(f"# {kind}, {ranks} ranks; medians of the slowest rank's times", flush=True)
+            begun = time.perf_counter()
+            result = on_this_host(python, script, ranks, task)
+            took = time.perf_counter() - begun
+            print(f"# took {took:.0f} s", flush=True)
+            results.append({"kind": kind, "ranks": ranks, "date": now(), "took": took, **result})
+            if options.json:
+                measure.write_merged(options.json, results[-1:], ("kind", "ranks"))
+    return results
 
 
 def pythons(options: argparse.Namespace) -> list[str]:

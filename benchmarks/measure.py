@@ -1,19 +1,16 @@
-"""What the benchmarks share: pinning, the slowest rank's times, ratios with their uncertainty, results as JSON."""
+"""What the benchmarks share beside ringcomm/cli/measured.py: pinning, ratios, results as JSON."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import statistics
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ringcomm.cli.bench import interval
+from ringcomm.cli import measured
+from ringcomm.cli.measured import interval
 
 RESULTS = Path(__file__).resolve().parent / "results"
 DIGITS = 5  # that a time is written with
@@ -26,31 +23,14 @@ def pin(rank: int) -> None:
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
 
 
-def slowest(world: Any, times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Of every timing, the slowest rank's. Collective: all ranks timed the same things."""
-    from mpi4py import MPI
-
-    own = np.array([times[name] for name in times])
-    every = np.empty_like(own)
-    world.Allreduce(own, every, MPI.MAX)
-    return {name: [float(t) for t in row] for name, row in zip(times, every, strict=True)}
-
-
 def ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
     """median(over) / median(under) and its 95 % bootstrap interval. Both were measured in the same turns."""
-    low, high = interval(np.array(over), np.array(under), 1000)
-    return statistics.median(over) / statistics.median(under), low, high
+    return interval(lambda of: of("over") / of("under"), {"over": over, "under": under})
 
 
 def machine() -> dict[str, Any]:
     """What a reader must know to judge the numbers. In a rank: it starts MPI."""
-    from ringcomm.cli.bench_report import machine as described
-
-    return described() | {"usable_cores": USABLE_CORES}
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return measured.machine() | {"usable_cores": USABLE_CORES}
 
 
 def mpi_name(mpi: str) -> str:
@@ -63,11 +43,8 @@ def read(file: Path) -> Any:
 
 
 def write(file: Path, document: Any) -> None:
-    """As JSON with lists of numbers on one line each."""
-    text = json.dumps(_rounded(document), indent=1)
-    text = re.sub(r"\[([\s\d.,e+-]+)\]", lambda match: "[" + " ".join(match[1].split()) + "]", text)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text + "\n", encoding="utf-8")
+    measured.write_json(file, _rounded(document))
 
 
 def _rounded(value: Any) -> Any:

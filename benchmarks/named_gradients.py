@@ -18,20 +18,21 @@ both outside the clock. Ratios come with a 95 % bootstrap interval.
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from measure import machine, slowest, write
+from measure import machine, write
 from mpi4py import MPI
 from training_step import start
 
 import ringcomm
 import ringcomm.torch as hvd
+from ringcomm.cli.measured import interval, take_turns
 
 # Arrays; what is timed; what comes after it, given its result.
 Way = tuple[list[Any], Callable[[], Any], Callable[[Any], None]]
@@ -100,27 +101,11 @@ def timed(world: MPI.Intracomm, way: Way, turn: int) -> float:
     return spent
 
 
-def interval(ratio: Callable[[Callable[[str], float]], float], seconds: dict[str, list[float]]) -> list[float]:
-    """A ratio of medians and its 95 % bootstrap interval; `ratio` asks for them by name."""
-    rng = random.Random(0)
-    drawn = sorted(
-        ratio(lambda name: statistics.median(rng.choices(seconds[name], k=len(seconds[name])))) for _ in range(1000)
-    )
-    return [ratio(lambda name: statistics.median(seconds[name])), drawn[25], drawn[-25]]
-
-
 def main() -> None:
     options, world = start(__doc__, 51, {"gradients": 200, "bytes": 4096})
     chosen = ways(world, options.gradients, options.bytes)
-    own: dict[str, list[float]] = {name: [] for name in chosen}
-    rng, order = random.Random(0), list(chosen)
-    for turn in range(options.turns + 3):
-        rng.shuffle(order)
-        for name in order:
-            spent = timed(world, chosen[name], turn)
-            if turn >= 3:
-                own[name].append(spent)
-    seconds = slowest(world, own)
+    contestants = {name: partial(timed, world, way) for name, way in chosen.items()}
+    seconds = take_turns(world, contestants, options.turns, seed=0, uncounted=3)
     ratios = {}
     for name in ("named", "named torch"):
         ratios[f"{name} over ordered + empty submit"] = interval(

@@ -27,7 +27,6 @@ import os
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import contest
@@ -36,7 +35,8 @@ import measure
 from cluster import Cluster, mpi_kind
 
 from ringcomm.cli.bench import what_ran
-from ringcomm.cli.sizes import BITS, human_size, parse_sizes
+from ringcomm.cli.measured import now
+from ringcomm.cli.sizes import BITS, human_size
 
 SETUPS = "4x1:200mbit,8x1:100mbit,4x2:200mbit:bfloat16"
 SIZES = "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M"
@@ -164,13 +164,12 @@ def measured(python: str, setup: dict[str, Any], options: argparse.Namespace) ->
         result = jobs.on_cluster(cluster, python, __file__, setup["ranks_per_host"], task, options.timeout)
     took = time.perf_counter() - begun
     print(f"# took {took:.0f} s", flush=True)
-    return {"kind": kind, "setup": setup, "date": measure.now(), "took": took, "turns": options.turns, **result}
+    return {"kind": kind, "setup": setup, "date": now(), "took": took, "turns": options.turns, **result}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = jobs.make_parser(__doc__, SIZES)
     parser.add_argument("--setups", type=parse_setups, default=parse_setups(SETUPS), help=f"(default {SETUPS})")
-    parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(SIZES), help=f"(default {SIZES})")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--link-megabytes", type=float, default=25.0, help="that cross each link in a timing, at least")
     parser.add_argument("--longest", type=float, default=5.0, help="leaves out sizes that need more seconds at least")
@@ -179,9 +178,6 @@ def main() -> int:
     parser.add_argument("--unchecked", action="store_true", help="also ours where ranks do not compare their calls")
     parser.add_argument("--at-least", type=float, default=0.0, help="exit with 1 if ours stays below this share")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for each setup")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
-    jobs.add_arguments(parser)
     options = parser.parse_args()
     if options.worker:
         worker(options.worker)

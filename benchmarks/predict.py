@@ -28,8 +28,9 @@ from cluster import Cluster, mpi_kind
 
 from ringcomm import _core
 from ringcomm.cli.bench import what_ran
+from ringcomm.cli.measured import now
 from ringcomm.cli.simulate import Row, simulate
-from ringcomm.cli.sizes import human_size, parse_sizes
+from ringcomm.cli.sizes import human_size
 from ringcomm.config import NETWORK
 
 ALGORITHMS = "ring,butterfly_halving,butterfly_doubling,round_robin,circulant"
@@ -131,18 +132,15 @@ def report(document: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = jobs.make_parser(__doc__, SIZES)
     parser.add_argument("--measure-hosts", type=int, default=4)
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--rate", default="100mbit")
-    parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(SIZES), help=f"(default {SIZES})")
     parser.add_argument("--algorithms", default=ALGORITHMS, help=f"(default {ALGORITHMS})")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--link-megabytes", type=float, default=10.0, help="that cross each link in a timing, at least")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for the runs")
-    parser.add_argument("--json", type=Path, default=measure.RESULTS / "prediction_8_hosts.json")
-    parser.add_argument("--plot", type=Path)
-    jobs.add_arguments(parser)
+    parser.set_defaults(json=measure.RESULTS / "prediction_8_hosts.json")
     options = parser.parse_args()
     if options.worker:
         worker(options.worker)
@@ -155,7 +153,7 @@ def main() -> int:
         "hosts": options.hosts,
         "rate": options.rate,
         "network": network,
-        "predicted_at": measure.now(),
+        "predicted_at": now(),
         "predictions": predicted(network, options),
     }
     measure.write(options.json, document)
@@ -163,7 +161,7 @@ def main() -> int:
     task |= {"turns": options.turns, "link_bytes": options.link_megabytes * 1e6}
     with Cluster(options.hosts, options.rate) as cluster:
         result = jobs.on_cluster(cluster, python, __file__, 1, task, options.timeout)
-    document |= {"run_at": measure.now(), "machine": result["machine"], "choices": choices(result["rows"])}
+    document |= {"run_at": now(), "machine": result["machine"], "choices": choices(result["rows"])}
     document["predictions"] = compared(document["predictions"], result["rows"])
     measure.write(options.json, document)
     report(document)

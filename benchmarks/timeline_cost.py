@@ -16,16 +16,16 @@ from __future__ import annotations
 import random
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
-from measure import machine, now, ratio, slowest, write
-from training_step import BATCH, WIDTH, make_model, start, step_of
+from measure import machine, ratio, write
+from training_step import BATCH, WIDTH, make_model, start, step_of, timed
 
 import ringcomm
 import ringcomm.torch as hvd
+from ringcomm.cli.measured import now, slowest
 
 Work = Callable[[], None]
 
@@ -78,10 +78,7 @@ def main() -> None:
                 if kind == "on":
                     hvd.start_timeline(f"{folder}/timeline.json")
                 for name, work in works.items():
-                    world.Barrier()
-                    begin = time.perf_counter()
-                    work()
-                    times[f"{name}, {kind}"].append(time.perf_counter() - begin)
+                    times[f"{name}, {kind}"].append(timed(world, work, 0))
                 if kind == "on":
                     hvd.stop_timeline()
     seconds = slowest(world, times)

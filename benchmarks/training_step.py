@@ -14,21 +14,22 @@ the ranks share, and that is reduced in place.
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import machine, now, pin, slowest, write
+from measure import machine, pin, write
 from mpi4py import MPI
 from peers import start_gloo
 from torch import nn
 
 import ringcomm
 import ringcomm.torch as hvd
+from ringcomm.cli.measured import interval, now, take_turns
 
 WIDTH, LAYERS, BATCH = 2048, 8, 32
 
@@ -75,11 +76,12 @@ def copy_and_reduce(model: nn.Module) -> Callable[[], None]:
     return run
 
 
-def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
-    """95 % bootstrap interval of the median."""
-    rng = random.Random(0)
-    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(draws))
-    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+def timed(world: Any, work: Callable[[], None], _turn: int) -> float:
+    """Seconds that it takes on this rank; all begin together."""
+    world.Barrier()
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
 
 
 def start(
@@ -112,17 +114,8 @@ def main() -> None:
     for ours, theirs in zip(models["ringcomm"].parameters(), models["ddp"].parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-7)
 
-    rng = random.Random(0)
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    order = list(steps)
-    for _ in range(options.turns):
-        rng.shuffle(order)
-        for name in order:
-            world.Barrier()
-            begin = time.perf_counter()
-            steps[name]()
-            times[name].append(time.perf_counter() - begin)
-    seconds = slowest(world, times)
+    works = {name: partial(timed, world, step) for name, step in steps.items()}
+    seconds = take_turns(world, works, options.turns, seed=0)
     if world.rank == 0:
         report(seconds, world.size, options)
     torch.distributed.destroy_process_group()
@@ -137,8 +130,8 @@ def report(seconds: dict[str, list[float]], ranks: int, options: argparse.Namesp
     memory = statistics.median(seconds["memory"])
     print(f"alone {statistics.median(seconds['alone']) * 1e3:.1f} ms")
     for name, values in added.items():
-        low, high = interval(values)
-        print(f"{name} adds {statistics.median(values) * 1e3:.1f} ms [{low * 1e3:.1f}, {high * 1e3:.1f}]")
+        middle, low, high = interval(lambda of: of("added"), {"added": values})
+        print(f"{name} adds {middle * 1e3:.1f} ms [{low * 1e3:.1f}, {high * 1e3:.1f}]")
     ratio = statistics.median(added["ringcomm"]) / statistics.median(added["ddp"])
     over_memory = statistics.median(added["ringcomm"]) / memory
     print(f"ringcomm adds {ratio:.2f} of what DDP with Gloo adds")

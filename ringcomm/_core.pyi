@@ -395,6 +395,15 @@ class EngineConfig(NamedTuple):
     stall_fail_seconds: float
     channel: ChannelConfig
 
+class Letters:
+    """Messages of any rank, of any length, at any time (csrc/engine/service.hpp). Every rank makes the same ones in the
+    same order: the k-th ones send to each other."""
+
+    why: str  # no more come, and why; empty while they may
+    def __init__(self, engine: Engine) -> None: ...
+    def post(self, peer: int, letter: bytes) -> None: ...  # does not wait
+    def collect(self) -> list[tuple[int, bytes]]: ...  # what has come; those of one rank in the order posted
+
 class Engine:
     def __init__(self, worker: Worker, transport: Transport, config: EngineConfig) -> None: ...
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number

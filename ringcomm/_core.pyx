@@ -7,7 +7,7 @@ from libcpp cimport bool as cbool
 from libcpp.map cimport map
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
 from libcpp.string cimport string
-from libcpp.utility cimport move
+from libcpp.utility cimport move, pair
 from libcpp.vector cimport vector
 from cpython.exc cimport PyErr_CheckSignals
 from cython cimport freelist
@@ -20,5 +20,6 @@ include "_request.pxi"
 include "_plain.pxi"
 include "_ranks.pxi"
 include "_named.pxi"
+include "_letters.pxi"
 include "_again.pxi"
 include "_buffers.pxi"

@@ -9,11 +9,13 @@ shows the median.
 from __future__ import annotations
 
 import argparse
-import random
 import runpy
+import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,8 @@ from ringcomm.algorithms import registered
 from ringcomm.cli import bench_report
 from ringcomm.cli.bench_cases import PERIOD, Case, numpy_dtype
 from ringcomm.cli.bench_report import Row
-from ringcomm.cli.sizes import parse_sizes
+from ringcomm.cli.measured import interval, take_turns
+from ringcomm.cli.sizes import parse_names, parse_sizes
 from ringcomm.events import Listener
 from ringcomm.installed import lacks
 from ringcomm.mpi_library import load
@@ -105,7 +108,7 @@ def check(options: argparse.Namespace, size: int) -> str | None:
 
 def algorithm_names(options: argparse.Namespace) -> list[str]:
     if options.algorithms != "all":
-        return [name.strip() for name in options.algorithms.split(",") if name.strip()]
+        return parse_names(options.algorithms)
     return [a.name for a in _core.algorithms() if a.collective == options.collective] + ["auto"]
 
 
@@ -146,58 +149,37 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
     peer = case.mpi() if options.against == "mpi" else None
     if peer is not None:
         calls["mpi"] = peer
-    order = list(calls)
+    shifts = cycle(range(1, PERIOD + 1))
+    wrong = np.zeros(len(calls), np.int64)
+
+    def timed(index: int, call: Callable[[], object], turn: int) -> float:
+        case.refill(next(shifts))
+        case.world.Barrier()
+        begin = time.perf_counter()
+        call()
+        spent = time.perf_counter() - begin
+        wrong[index] += case.wrong()
+        if turn >= 0:
+            tick(1)
+        return spent
+
+    contestants = {name: partial(timed, index, call) for index, (name, call) in enumerate(calls.items())}
     repeats = repetitions(case.nbytes, options.repeat)
-    times = np.zeros((len(order), repeats))
-    wrong = np.zeros(len(order), np.int64)
-    shuffle = random.Random(options.seed)  # the same on every rank
-    shift = 0
-    for repetition in range(-options.warmup, repeats):
-        for index in shuffle.sample(range(len(order)), len(order)):
-            shift = (shift + 1) % PERIOD
-            case.refill(shift)
-            call = calls[order[index]]
-            case.world.Barrier()
-            begin = time.perf_counter()
-            call()
-            spent = time.perf_counter() - begin
-            wrong[index] += case.wrong()
-            if repetition >= 0:
-                times[index, repetition] = spent
-        if repetition >= 0:
-            tick(len(order))
-    return collect(case, order, times, wrong)
+    seconds = take_turns(case.world, contestants, repeats, options.seed, options.warmup)
+    total_wrong = np.empty_like(wrong)
+    case.world.Allreduce(wrong, total_wrong)
+    return judged([row_of(case, name, seconds, int(n)) for name, n in zip(calls, total_wrong, strict=True)])
 
 
-def collect(case: Case, order: list[str], times: Any, wrong: Any) -> list[Row]:
-    from mpi4py import MPI
-
-    slowest, total_wrong = np.empty_like(times), np.empty_like(wrong)
-    case.world.Allreduce(times, slowest, MPI.MAX)
-    case.world.Allreduce(wrong, total_wrong, MPI.SUM)
-    rows = []
-    for index, name in enumerate(order):
-        middle = float(np.median(slowest[index]))
-        algbw = case.count * case.dtype.itemsize / middle
-        ran = what_ran(case, case.ours(None)) if name == "auto" else name
-        row = Row(
-            case.count * case.dtype.itemsize,
-            case.count,
-            case.dtype_name,
-            name,
-            ran,
-            middle,
-            algbw,
-            algbw * case.bus_factor,
-            int(total_wrong[index]),
-            times=[float(t) for t in slowest[index]],
-        )
-        if "mpi" in order:
-            peer = slowest[order.index("mpi")]
-            row.speedup = float(np.median(peer)) / middle
-            row.speedup_low, row.speedup_high = interval(peer, slowest[index])
-        rows.append(row)
-    return judged(rows)
+def row_of(case: Case, name: str, seconds: dict[str, list[float]], wrong: int) -> Row:
+    nbytes, middle = case.count * case.dtype.itemsize, statistics.median(seconds[name])
+    ran = what_ran(case, case.ours(None)) if name == "auto" else name
+    algbw = nbytes / middle
+    row = Row(nbytes, case.count, case.dtype_name, name, ran, middle, algbw, algbw * case.bus_factor, wrong)
+    row.times = seconds[name]
+    if "mpi" in seconds:
+        row.speedup, row.speedup_low, row.speedup_high = interval(lambda of: of("mpi") / of(name), seconds, 400)
+    return row
 
 
 def judged(rows: list[Row]) -> list[Row]:
@@ -216,14 +198,6 @@ def what_ran(case: Case, call: Callable[[], object]) -> str:
         call()
     paths = [event.detail for event in listener.take() if event.category == "run"]
     return str(case.world.bcast(paths[-1] if paths else "", root=0))
-
-
-def interval(peer: Any, own: Any, samples: int = 400) -> tuple[float, float]:
-    """95 % bootstrap interval of median(peer) / median(own); repetitions are drawn as measured, together."""
-    draws = np.random.default_rng(0).integers(0, len(own), (samples, len(own)))
-    ratios = np.median(peer[draws], axis=1) / np.median(own[draws], axis=1)
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return float(low), float(high)
 
 
 class progress:

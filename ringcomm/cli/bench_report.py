@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import platform
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ringcomm.cli import measured
 from ringcomm.cli.sizes import human_size
-from ringcomm.installed import cpu_name
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
 UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
@@ -115,38 +111,17 @@ def losses(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def machine() -> dict[str, Any]:
-    """What a reader must know to judge the numbers."""
-    from mpi4py import MPI
-
-    from ringcomm import __version__, _core
-
-    return {
-        "ringcomm": __version__,
-        "cpu": cpu_name(),
-        "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)),
-        "instruction_set": _core.instruction_set(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "mpi": " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split()),
-        "load": os.getloadavg()[0],
-    }
-
-
 def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
     asked = {key: value for key, value in vars(options).items() if key not in ("run", "command", "json", "plot")}
     document = {
         "ranks": ranks,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "date": measured.now(),
         "options": asked,
-        "machine": machine(),
+        "machine": measured.machine(),
         "units": {"time": "s", "algbw": "B/s", "busbw": "B/s", "size": "B"},
         "rows": [asdict(row) for row in rows],
     }
-    with open(options.json, "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
+    measured.write_json(options.json, document)
 
 
 def plot(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringcomm import _core
+from ringcomm.cli import measured
 from ringcomm.cli.bench_cases import bus_factor
-from ringcomm.cli.sizes import human_size, human_time, parse_link, parse_seconds, parse_sizes
+from ringcomm.cli.sizes import human_size, human_time, parse_link, parse_names, parse_seconds, parse_sizes
 from ringcomm.config import NETWORK
 from ringcomm.installed import lacks
 
@@ -102,8 +103,8 @@ def network_of(options: argparse.Namespace) -> tuple[_core.Network, list[str]]:
     given: dict[str, float] = {}
     if options.network:
         with open(options.network, encoding="utf-8") as file:
-            measured = json.load(file)["network"]
-        given = {name: float(measured[name]) for name in NETWORK if measured[name] > 0}
+            known = json.load(file)["network"]
+        given = {name: float(known[name]) for name in NETWORK if known[name] > 0}
     if options.link:
         given["beta"], given["alpha"] = options.link
         given["hidden"] = 0.0
@@ -128,7 +129,7 @@ def simulate(
     """
     if ranks_per_host < 1 or min(ranks) < 1:
         raise ValueError("--ranks and --ranks-per-host are at least 1")
-    wanted = None if algorithms == "all" else [name.strip() for name in algorithms.split(",") if name.strip()]
+    wanted = None if algorithms == "all" else parse_names(algorithms)
     rows: list[Row] = []
     for count in ranks:
         menu = _core.Menu(collective, count, [rank // ranks_per_host for rank in range(count)], network)
@@ -222,9 +223,7 @@ def write_json(
         "units": {"time": "s", "busbw": "B/s", "size": "B", "segment": "B, 0: one for all", "network": "s, s/B"},
         "rows": [dataclasses.asdict(row) for row in rows],
     }
-    with open(options.json, "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
+    measured.write_json(options.json, document)
 
 
 def plot(options: argparse.Namespace, rows: Sequence[Row]) -> None:

@@ -35,6 +35,11 @@ def parse_sizes(text: str) -> list[int]:
     return listed
 
 
+def parse_names(text: str) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _number(text: str, units: dict[str, float]) -> float | None:
     """ "50us" by SECONDS -> 5e-5; None if it is not written so."""
     word = text.strip().lower()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 
 from ringcomm import tuning, tuning_cache
+from ringcomm.cli import measured
 from ringcomm.cli.sizes import human_time
 from ringcomm.config import NETWORK
 
@@ -64,6 +64,4 @@ def report(options: argparse.Namespace, link: tuning.Link, network: dict[str, fl
         file = tuning_cache.save(link.topology, network)
         print(f"kept in {file}" if file else f"could not be kept in {tuning_cache.directory()}")
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as document:
-            json.dump({"hosts": len(hosts), "ranks": link.size, "network": network}, document, indent=1)
-            document.write("\n")
+        measured.write_json(options.json, {"hosts": len(hosts), "ranks": link.size, "network": network})

@@ -55,13 +55,6 @@ Counts times(const Counts& rows, std::size_t row) {
   return result;
 }
 
-void provide_output(Call& call, Pending& pending, std::size_t elements) {
-  if (call.output || pending.stand_in) return;
-  pending.output_bytes = elements * size_of(call.dtype);
-  pending.output = aligned_bytes(pending.output_bytes);
-  call.output = pending.output.get();
-}
-
 // Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
 void scale_first(Call& call, FusionBuffer& buffer) {
   const std::size_t count = call.collective == Collective::reducescatter ? total(call.counts) : call.count;
@@ -88,48 +81,44 @@ void bring_identity(Call& call, FusionBuffer& buffer, std::size_t me) {
   }
 }
 
-// The call of one operation, with what only agreement decides filled in. `joined`: some rank of the set has.
+// Where ranks have rows: what only agreement decides of them, and a result of that size.
+void fill_rows(Call& call, Pending& pending, const std::vector<std::uint64_t>& sizes, const Channel& channel) {
+  const Named& request = pending.request;
+  const auto size = static_cast<std::size_t>(channel.size());
+  Counts& rows = pending.counts;  // of each rank, in the result
+  if (call.collective == Collective::reducescatter) {
+    for (std::size_t i = 0; i < size; ++i) rows.push_back(split(request.rows, size, i).count);
+  } else if (sizes.size() == 1) {
+    rows.assign(size, sizes[0]);
+  } else {
+    rows.assign(sizes.begin(), sizes.end());
+  }
+  call.counts = times(rows, request.row);
+  std::size_t elements = total(call.counts);
+  if (call.collective == Collective::reducescatter) elements = call.counts[static_cast<std::size_t>(channel.rank())];
+  if (call.collective == Collective::alltoall) {
+    call.even = sizes.size() == 1;
+    call.receive_counts = std::exchange(
+        call.counts, times(request.splits.empty() ? Counts(size, request.rows / size) : request.splits, request.row));
+  }
+  if (call.output || pending.stand_in) return;
+  pending.output_bytes = elements * size_of(call.dtype);
+  pending.output = aligned_bytes(pending.output_bytes);
+  call.output = pending.output.get();
+}
+
+// The call of one operation. `joined`: some rank of the set has.
 Call call_of(const Agreed& part, const Channel& channel, FusionBuffer& buffer, bool joined) {
   Pending& pending = *part.pending;
-  const Named& request = pending.request;
-  Call call = request.call;
+  Call call = pending.request.call;
   call.agreed = true;
-  const auto size = static_cast<std::size_t>(channel.size());
-  const auto me = static_cast<std::size_t>(channel.rank());
-  switch (call.collective) {
-    case Collective::allgather: {
-      pending.counts.assign(part.sizes.begin(), part.sizes.end());
-      call.counts = times(pending.counts, request.row);
-      provide_output(call, pending, std::accumulate(call.counts.begin(), call.counts.end(), std::size_t{0}));
-      break;
-    }
-    case Collective::reducescatter: {
-      for (std::size_t i = 0; i < size; ++i) pending.counts.push_back(split(request.rows, size, i).count);
-      call.counts = times(pending.counts, request.row);
-      provide_output(call, pending, call.counts[me]);
-      break;
-    }
-    case Collective::alltoall: {
-      const Counts splits = request.splits.empty() ? Counts(size, request.rows / size) : request.splits;
-      call.even = part.sizes.size() == 1;
-      if (call.even) {
-        pending.counts.assign(size, part.sizes[0]);
-      } else {
-        pending.counts.assign(part.sizes.begin(), part.sizes.end());
-      }
-      call.counts = times(splits, request.row);
-      call.receive_counts = times(pending.counts, request.row);
-      provide_output(call, pending,
-                     std::accumulate(call.receive_counts.begin(), call.receive_counts.end(), std::size_t{0}));
-      break;
-    }
-    default:
-      break;
-  }
-  if (pending.stand_in)
-    bring_identity(call, buffer, me);
-  else if (joined && computes(call.collective) && !call.pre.identity())
+  if (tells_rows(call.collective) || call.collective == Collective::reducescatter)
+    fill_rows(call, pending, part.sizes, channel);
+  if (pending.stand_in) {
+    bring_identity(call, buffer, static_cast<std::size_t>(channel.rank()));
+  } else if (joined && computes(call.collective) && !call.pre.identity()) {
     scale_first(call, buffer);
+  }
   return call;
 }
 

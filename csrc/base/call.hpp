@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cuts.hpp"
 #include "base/scale.hpp"
 #include "base/types.hpp"
 #include "base/wire.hpp"

@@ -4,9 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <string_view>
-#include <vector>
 
 namespace ringcomm {
 
@@ -71,25 +69,11 @@ inline constexpr bool ends_alike(Collective c) {
   return c == Collective::allreduce || c == Collective::allgather || c == Collective::broadcast;
 }
 inline constexpr bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
+inline constexpr bool has_blocks(Collective c) {  // an array of one block per rank, of any sizes
+  return c == Collective::allgather || c == Collective::reducescatter || c == Collective::alltoall;
+}
 // Each rank tells its own number of rows: it may differ.
 inline constexpr bool tells_rows(Collective c) { return c == Collective::allgather || c == Collective::alltoall; }
 inline constexpr std::string_view name_of(Collective c) { return kCollectiveNames[static_cast<std::size_t>(c)]; }
-
-inline constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
-
-// Part `index` of `count` elements split into `parts` parts that differ by one element at most.
-struct Part {
-  std::size_t first;
-  std::size_t count;
-};
-inline constexpr Part split(std::size_t count, std::size_t parts, std::size_t index) {
-  const std::size_t base = count / parts, rest = count % parts;
-  return {index * base + (index < rest ? index : rest), base + (index < rest ? 1 : 0)};
-}
-
-// Elements of all parts together.
-inline std::size_t total(const std::vector<std::size_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-}
 
 }  // namespace ringcomm

@@ -8,7 +8,7 @@
 #include "base/trace.hpp"
 #include "call/adasum.hpp"
 #include "call/moves.hpp"
-#include "memory/node_stage.hpp"
+#include "memory/memory_pass.hpp"
 
 namespace ringcomm {
 namespace {
@@ -39,7 +39,7 @@ CallTask::CallTask(Channel& channel, Call&& call)
 
 // A call so small that it has no work after its one wait ended with that.
 std::int64_t CallTask::end_ns() const {
-  return stage_ && stage_->is_small() && label_.since_ns > begun_ns_ ? label_.since_ns : now_ns();
+  return pass_ && pass_->is_small() && label_.since_ns > begun_ns_ ? label_.since_ns : now_ns();
 }
 
 std::uint64_t CallTask::even_row() const {
@@ -85,17 +85,17 @@ void CallTask::begin() {
 // On a host every rank shows its descriptor in its mailbox, and the same arrival opens the pass over memory.
 void CallTask::show() {
   Epochs& epochs = *channel_.epochs_;
-  const std::size_t place = epochs.open_call();
+  const std::size_t parity = epochs.open_call();
   if (on_host()) {
-    auto stage = make_node_stage(epochs, call_, channel_.config_.node_segment_bytes);
-    stage->open();
-    stage_ = stage.get();
-    inner_ = std::move(stage);
+    auto pass = make_memory_pass(epochs, call_, channel_.config_.node_segment_bytes);
+    pass->open();
+    pass_ = pass.get();
+    inner_ = std::move(pass);
   }
   if (!call_.agreed) {
     Mailbox& mine = epochs.mine();
-    mine.descriptor[place] = describe();
-    mine.opening[place].digest = digest_of(mine.descriptor[place]);
+    mine.descriptor[parity] = describe();
+    mine.opening[parity].digest = digest_of(mine.descriptor[parity]);
   }
   epoch_ = epochs.publish();
   phase_ = Phase::comparing_shown;
@@ -150,21 +150,21 @@ void CallTask::exchange_all() {
 // Every rank has arrived. Only if digests differ are the descriptors themselves worth a look.
 void CallTask::compare_shown() {
   Epochs& epochs = *channel_.epochs_;
-  const std::size_t place = epochs.place();
+  const std::size_t parity = epochs.parity();
   if (!call_.agreed) {
-    const std::uint64_t digest = epochs.mine().opening[place].digest;
+    const std::uint64_t digest = epochs.mine().opening[parity].digest;
     bool alike = true;
     for (int rank = 0; rank < channel_.size(); ++rank)
-      alike = alike && epochs.mailbox(rank).opening[place].digest == digest;
+      alike = alike && epochs.mailbox(rank).opening[parity].digest == digest;
     if (!alike) {
-      for (int rank = 0; rank < channel_.size(); ++rank) all_.push_back(epochs.mailbox(rank).descriptor[place]);
+      for (int rank = 0; rank < channel_.size(); ++rank) all_.push_back(epochs.mailbox(rank).descriptor[parity]);
       compare();
     } else if (call_.collective == Collective::alltoall) {
-      call_.even = epochs.mine().descriptor[place].count != kUneven;
+      call_.even = epochs.mine().descriptor[parity].count != kUneven;
     }
   }
-  if (!stage_) return make_body();
-  stage_->begin(epoch_);
+  if (!pass_) return make_body();
+  pass_->begin(epoch_);
   phase_ = Phase::moving;
 }
 
@@ -199,7 +199,7 @@ std::unique_ptr<Task> CallTask::two_levels() const {
   const bool in_lane = call_.collective == Collective::allreduce || call_.collective == Collective::reduce;
   LaneRun lane{*channel_.transport_, channel_.tags_, *choice_->algorithm, hosts, 0, {}, {}};
   lane.root_host = hosts.host_of(choice_->algorithm->any_root ? choice_->root : call_.root);
-  lane.local_root = hosts.place_here(call_.root);
+  lane.local_root = hosts.local_rank(call_.root);
   lane.segment_bytes = std::min(cut.segment, kLongestSlice) * static_cast<std::size_t>(hosts.lanes());
   const int local = channel_.node_->rank();
   if (local < hosts.lanes()) {

@@ -9,7 +9,7 @@
 #include "base/trace.hpp"
 #include "call/channel.hpp"
 #include "call/comparison.hpp"
-#include "memory/node_stage.hpp"
+#include "memory/memory_pass.hpp"
 #include "node/descriptor.hpp"
 
 namespace ringcomm {
@@ -49,7 +49,7 @@ class CallTask : public Task {
   std::int64_t begun_ns_ = 0;
   TraceLabel label_;
   std::unique_ptr<Task> inner_;             // the comparison, then the body; on a host that shares memory, one for both
-  NodeStage* stage_ = nullptr;              // inner_, if it is that one
+  MemoryPass* pass_ = nullptr;              // inner_, if it is that one
   std::unique_ptr<Comparison> comparison_;  // by messages
   std::optional<Error> left_;               // what it met; thrown once another's goodbye has had time to come
   std::int64_t patient_until_ = 0;

@@ -128,7 +128,7 @@ bool Channel::gathers(const Call& call) const {
   const bool compared = size() > 1 && !on_one_host() && !call.agreed && config_.check;
   const bool free = call.algorithm.empty() && !is_adasum(call) && chooser_.free(call.collective);
   return compared && free &&
-         rides(call.collective, call.dtype, call.count, call.counts, size(), riding_.of(call.collective));
+         can_piggyback(call.collective, call.dtype, call.count, call.counts, size(), riding_.of(call.collective));
 }
 
 std::unique_ptr<Comparison> Channel::comparison() {

@@ -21,7 +21,7 @@
 #include "levels/two_level.hpp"
 #include "memory/scattered.hpp"
 #include "messages/run_schedule.hpp"
-#include "node/node.hpp"
+#include "node/epochs.hpp"
 
 namespace ringcomm {
 

@@ -32,7 +32,7 @@ class FlatComparison final : public Comparison {
     auto merge = merging(*call_, ranks_);
     const std::array mine{static_cast<const std::byte*>(call_->input)};
     const std::size_t nbytes = merge ? merge_payloads(*call_, mine, call_->pre, gathering_.mine())
-                                     : put_payload(*call_, me_, gathering_.mine());
+                                     : publish_payload(*call_, me_, gathering_.mine());
     gathering_.give(digest, nbytes, std::move(merge));
   }
   Progress advance() override { return gathering_.advance(); }
@@ -40,9 +40,9 @@ class FlatComparison final : public Comparison {
   bool alike() const override { return gathering_.alike(); }
   void take() override {
     if (gathering_.pieces().size() == ranks_)
-      take_payloads(*call_, me_, gathering_.pieces());
+      collect_payloads(*call_, me_, gathering_.pieces());
     else
-      take_merged(*call_, me_, gathering_.pieces());
+      collect_merged(*call_, me_, gathering_.pieces());
   }
 
  private:
@@ -53,7 +53,7 @@ class FlatComparison final : public Comparison {
 };
 
 // ---- by hosts
-// A board has two places, which calls take in turns as they do in mailboxes (node/node.hpp). In each every rank has its
+// A board has two slots, for even and for odd calls, as mailboxes have (node/mailbox.hpp). In each every rank has its
 // own payload, and the speaker what came of the comparison: whether all are alike, and the pieces of all hosts.
 constexpr std::size_t kVerdict = 64;
 constexpr std::size_t kPieces = kPayloadsTogether + kMostPayloads * kPieceAlign;
@@ -73,7 +73,7 @@ class HostComparison final : public Comparison {
   // Who does not speak arrives a second time at once: only the speaker's second arrival means something.
   void give(std::uint64_t digest, const Call* riding) override {
     call_ = riding;
-    if (call_) put_payload(*call_, group_rank(epochs_.node().rank()), payload(epochs_.node().rank()));
+    if (call_) publish_payload(*call_, group_rank(epochs_.node().rank()), payload(epochs_.node().rank()));
     epochs_.mine().opening[place_].digest = digest;
     epoch_ = epochs_.publish();
     if (!speaks()) epoch_ = epochs_.publish();
@@ -111,7 +111,7 @@ class HostComparison final : public Comparison {
     const std::byte* at = pieces();
     if (merged()) {
       for (int i = 0; i < pieces_told(); ++i) found[count++] = std::exchange(at, at + piece_bytes(i));
-      return take_merged(*call_, me, {found.data(), count});
+      return collect_merged(*call_, me, {found.data(), count});
     }
     for (int host = 0; host < hosts_.number(); ++host) {
       for (const int rank : hosts_.of(host)) {
@@ -119,7 +119,7 @@ class HostComparison final : public Comparison {
         ++count;
       }
     }
-    take_payloads(*call_, me, {found.data(), count});
+    collect_payloads(*call_, me, {found.data(), count});
   }
 
  private:

@@ -6,9 +6,10 @@
 #include <memory>
 #include <span>
 
+#include "base/call.hpp"
+#include "base/task.hpp"
 #include "levels/hosts.hpp"
-#include "memory/node_stage.hpp"
-#include "node/node.hpp"
+#include "node/epochs.hpp"
 #include "transport/transport.hpp"
 
 namespace ringcomm {

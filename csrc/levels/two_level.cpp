@@ -1,73 +1,64 @@
 #include "levels/two_level.hpp"
 
 #include "levels/two_level_pass.hpp"
-#include "memory/in_place_or_staged.hpp"
+#include "memory/memory_pass.hpp"
 
 namespace ringcomm {
 
-std::shared_ptr<const Schedule> LaneRun::schedule() const {
-  return schedule_for(algorithm, hosts.mine(), hosts.number(), root_host);
-}
-
-std::unique_ptr<Task> LaneRun::start(std::shared_ptr<const Schedule> plan, Layout layout, const std::size_t& released,
-                                     std::size_t& finished) const {
+std::unique_ptr<Task> LaneRun::start(std::size_t segments, std::size_t item, Layout::Where where,
+                                     const std::size_t& released, std::size_t& finished) const {
+  if (!has()) {
+    for (std::size_t k = 0; k < segments; ++k) tags.next();
+    return nullptr;
+  }
+  auto plan = schedule_for(algorithm, hosts.mine(), hosts.number(), root_host);
+  const auto blocks = static_cast<std::size_t>(plan->blocks);
+  Layout layout = has_blocks(algorithm.collective) ? Layout::listed(segments, blocks, item, std::move(where))
+                                                   : Layout::even(segments, blocks, item, std::move(where));
   RunOptions paced = options;
   paced.released = &released;
   paced.finished = &finished;
   return make_run_schedule(transport, std::move(plan), peers, std::move(layout), nullptr, tags, std::move(paced));
 }
 
-void LaneRun::skip(std::size_t segments) const {
-  for (std::size_t k = 0; k < segments; ++k) tags.next();
-}
-
-TwoLevelPass::TwoLevelPass(Epochs& epochs, const Call& call, LaneRun lane, std::size_t inputs, std::size_t number)
-    : StagedPass(epochs, call, true, inputs, std::min(lane.options.window, number)), lane_(std::move(lane)),
-      number_(number) {}
+TwoLevelPass::TwoLevelPass(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks, bool brings)
+    : StagedPass(epochs, call, true, brings || lane.has() ? blocks.cuts().segment() * size_of(call.dtype) : 0,
+                 std::min(lane.options.window, blocks.cuts().segments())),
+      blocks_(std::move(blocks)), lane_(std::move(lane)) {}
 
 void TwoLevelPass::abandon() noexcept {
   if (network_) network_->abandon();
 }
 
-// The lane is entered here because its blocks lie in staging memory, which the pass has had only since it was opened.
+bool TwoLevelPass::is_home(std::size_t block) const {
+  if (has_blocks(call_.collective)) return block == static_cast<std::size_t>(hosts().mine());
+  return !has_root(call_.collective) || lane_.local_root >= 0;
+}
+
+int TwoLevelPass::owner(int rank) const {
+  if (has_blocks(call_.collective)) return rank;
+  return has_root(call_.collective) ? lane_.local_root : me();
+}
+
+// The lane starts here because its slices lie in staging memory, which the pass has had only since it was opened.
 void TwoLevelPass::work(std::size_t k) {
-  if (!in_lane()) {
-    if (k == 0) lane_.skip(number_);
-    return;
-  }
   if (k == 0) {
-    auto plan = lane_.schedule();
-    Layout layout = lane_layout(*plan);
-    network_ = lane_.start(std::move(plan), std::move(layout), filled_, finished_);
+    const auto slice = [this](std::size_t block, std::size_t segment) {
+      const Part own = blocks_.slice(block, segment, me());
+      return Extent{input(segment) + (blocks_.cuts().slot(block) + own.first) * item_, own.count};
+    };
+    network_ = lane_.start(segments(), item_, slice, filled_, finished_);
   }
-  fill_lane(k);
+  if (in_lane()) fill_lane(k);
   filled_ = k + 1;
-}
-
-// Of every segment, where this rank's slice lies.
-Layout SlicedPass::lane_layout(const Schedule& plan) {
-  std::vector<Extent> places;
-  for (std::size_t k = 0; k < cuts_.segments(); ++k) {
-    const Part own = cuts_.slice(k, me());
-    places.push_back({input(k) + own.first * item_, own.count});
-  }
-  return Layout::placed(std::move(places), plan.blocks, item_);
-}
-
-Layout BlocksPass::lane_layout(const Schedule& plan) {
-  return Layout::found(blocks_.segments(), plan.blocks, item_, [this](std::size_t block, std::size_t k) {
-    const int of = static_cast<int>(block);
-    const Part own = slice(of, k, me());
-    return Extent{input(k) + blocks_.place(of) + own.first * item_, own.count};
-  });
 }
 
 namespace {
 
 // Hosts need not go the same way: what lanes carry is the same.
-class TwoLevelCall final : public Task, private InPlaceOrStaged {
+class TwoLevelCall final : public MemoryPass {
  public:
-  TwoLevelCall(Epochs& epochs, const Call& call, LaneRun lane) : InPlaceOrStaged(epochs, call), lane_(std::move(lane)) {
+  TwoLevelCall(Epochs& epochs, const Call& call, LaneRun lane) : MemoryPass(epochs, call), lane_(std::move(lane)) {
     open();
     epoch_ = epochs_.publish();
   }
@@ -77,9 +68,6 @@ class TwoLevelCall final : public Task, private InPlaceOrStaged {
     if (!arrived_here(epochs_, epoch_, lane_.hosts)) return Progress::blocked;
     begin(epoch_);
     return Progress::moved;
-  }
-  void abandon() noexcept override {
-    if (pass_) pass_->abandon();
   }
   void nap(std::chrono::nanoseconds longest) override {
     if (pass_)
@@ -93,8 +81,8 @@ class TwoLevelCall final : public Task, private InPlaceOrStaged {
     return computes(call_.collective) ? make_two_level_reduction(epochs_, call_, lane_)
                                       : make_two_level_move(epochs_, call_, lane_);
   }
-  std::unique_ptr<Task> in_place(std::vector<std::uint64_t> offsets) override {
-    return make_two_level_in_place(epochs_, call_, lane_, std::move(offsets));
+  std::unique_ptr<Task> in_place(std::vector<std::byte*> arrays) override {
+    return make_two_level_in_place(epochs_, call_, lane_, std::move(arrays));
   }
 
   const LaneRun lane_;

@@ -1,21 +1,21 @@
-// Collectives on two levels: the ranks of a host through their arenas, hosts by messages. A pipeline of segments: what
-// each host brings together (reduces, gathers) in its memory, lanes carry between hosts by a schedule whose ranks are
-// the hosts, each lane its slice, so that a host's link carries every byte once; then all ranks of the host take the
-// result. (Jain et al. call it hierarchical; NCCL's and Horovod's hierarchical all-reduce have one lane per GPU
-// likewise.)
+// Collectives on two levels: the ranks of a host through their arenas, hosts by messages. A pipeline of segments. What
+// a host's ranks have is brought together (reduced, gathered) in their memory. From there lanes carry it to the other
+// hosts, by a schedule whose ranks are the hosts: each lane its slice, so that a host's link carries every byte once.
+// Then all ranks of the host take the result. (Jain et al. call it hierarchical; NCCL's and Horovod's hierarchical
+// all-reduce have one lane per GPU likewise.)
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "base/call.hpp"
 #include "levels/hosts.hpp"
-#include "memory/staged_pass.hpp"
 #include "messages/run_schedule.hpp"
 #include "schedule/registry.hpp"
 
 namespace ringcomm {
 
-// What lies between hosts.
+// What happens between hosts.
 struct LaneRun {
   Transport& transport;
   TagStream& tags;
@@ -28,16 +28,13 @@ struct LaneRun {
   std::size_t segment_bytes = 0;  // of all lanes together
 
   bool has() const { return !peers.empty(); }
-  // Of this rank's lane; only with one.
-  std::shared_ptr<const Schedule> schedule() const;
-  // Runs it over the lane's blocks; opens segments as `released` grows.
-  std::unique_ptr<Task> start(std::shared_ptr<const Schedule> plan, Layout layout, const std::size_t& released,
+  // Runs the lane's schedule over its slices, which lie where `where` says; opens segments as `released` grows. Null
+  // without a lane; then, too, tags are drawn, so that they are the same on all ranks.
+  std::unique_ptr<Task> start(std::size_t segments, std::size_t item, Layout::Where where, const std::size_t& released,
                               std::size_t& finished) const;
-  // Without a lane: every rank draws the tags, so that they stay the same everywhere.
-  void skip(std::size_t segments) const;
 };
 
-// For a call that follows Epochs::open_call(), of which nothing is shown: all ranks know that they agree. `call`
+// For a call that follows Epochs::open_call(), of which nothing is published: all ranks know that they agree. `call`
 // outlives it. What schedules between hosts scale (all-reduce, reduce), lane.options say.
 std::unique_ptr<Task> make_two_level(Epochs& epochs, const Call& call, LaneRun lane);
 

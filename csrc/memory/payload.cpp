@@ -5,19 +5,12 @@
 #include <cstring>
 #include <numeric>
 
-#include "memory/staged_kinds.hpp"
+#include "kernels/kernels.hpp"
 
 namespace ringcomm {
-namespace {
 
-std::size_t start_of(const std::vector<std::size_t>& counts, int rank) {
-  return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
-}
-
-}  // namespace
-
-bool rides(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts, int ranks,
-           std::size_t most) {
+bool can_piggyback(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts,
+                   int ranks, std::size_t most) {
   switch (collective) {
     case Collective::barrier:
       count = 0;
@@ -28,7 +21,7 @@ bool rides(Collective collective, DType dtype, std::size_t count, std::span<cons
       count = *std::max_element(counts.begin(), counts.end());
       break;
     case Collective::reducescatter:
-      count = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+      count = std::reduce(counts.begin(), counts.end());
       break;
     default:
       break;
@@ -44,7 +37,7 @@ std::size_t payload_bytes(const Call& call, int rank) {
   return count * size_of(call.dtype);
 }
 
-std::size_t put_payload(const Call& call, int me, std::byte* to) {
+std::size_t publish_payload(const Call& call, int me, std::byte* to) {
   const std::size_t nbytes = payload_bytes(call, me);
   if (nbytes > 0) std::memcpy(to, call.input, nbytes);
   return nbytes;
@@ -53,7 +46,7 @@ std::size_t put_payload(const Call& call, int me, std::byte* to) {
 namespace {
 
 // This rank's part of the reduction of whole payloads.
-void take_reduction(const Call& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
+void collect_reduction(const Call& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
   Part part{0, call.count};
   if (call.collective == Collective::reducescatter)
     part = {start_of(call.counts, me), call.counts[static_cast<std::size_t>(me)]};
@@ -64,12 +57,12 @@ void take_reduction(const Call& call, int me, std::span<const void*> sources, co
 
 }  // namespace
 
-void take_payloads(const Call& call, int me, std::span<const std::byte* const> payloads) {
+void collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads) {
   const int ranks = static_cast<int>(payloads.size());
   if (computes(call.collective)) {
     std::array<const void*, kMostPayloads> sources;
     std::copy(payloads.begin(), payloads.end(), sources.begin());
-    return take_reduction(call, me, std::span(sources.data(), payloads.size()), call.pre);
+    return collect_reduction(call, me, std::span(sources.data(), payloads.size()), call.pre);
   }
   const auto copy = [&](int from, std::size_t to) {
     if (const std::size_t nbytes = payload_bytes(call, from); nbytes > 0) {
@@ -92,10 +85,10 @@ std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> p
   return nbytes;
 }
 
-void take_merged(const Call& call, int me, std::span<const std::byte* const> merged) {
+void collect_merged(const Call& call, int me, std::span<const std::byte* const> merged) {
   std::array<const void*, kMostPayloads> sources;
   std::copy(merged.begin(), merged.end(), sources.begin());
-  take_reduction(call, me, std::span(sources.data(), merged.size()), {});
+  collect_reduction(call, me, std::span(sources.data(), merged.size()), {});
 }
 
 }  // namespace ringcomm

@@ -1,11 +1,11 @@
-// Calls so small that their data rides with the comparison of what ranks ask for, in mailboxes (node_stage.cpp) or in
-// messages (comparison.cpp): once everybody's is there, every rank computes all of its result itself.
+// Calls so small that their data piggybacks on the comparison of what ranks ask for, in mailboxes (memory_pass.cpp) or
+// in messages (call/comparison.cpp): once everybody's is there, every rank computes all of its result itself.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
-#include "memory/node_stage.hpp"
+#include "base/call.hpp"
 
 namespace ringcomm {
 
@@ -16,16 +16,16 @@ inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;            
 
 // Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree. `count`, `counts`: as in
 // a Call.
-bool rides(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts, int ranks,
-           std::size_t most);
+bool can_piggyback(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts,
+                   int ranks, std::size_t most);
 std::size_t payload_bytes(const Call& call, int rank);
-std::size_t put_payload(const Call& call, int me, std::byte* to);                          // bytes written
-void take_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);  // by rank
+std::size_t publish_payload(const Call& call, int me, std::byte* to);                         // bytes written
+void collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);  // by rank
 
 // In two steps, of calls that compute: payloads of some ranks into one, and the result from such that are of all ranks.
 // What lies between is rounded to the call's dtype, and may overflow it, as on the way through any schedule.
 std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
                            std::byte* to);  // bytes written
-void take_merged(const Call& call, int me, std::span<const std::byte* const> merged);
+void collect_merged(const Call& call, int me, std::span<const std::byte* const> merged);
 
 }  // namespace ringcomm

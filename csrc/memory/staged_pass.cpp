@@ -8,8 +8,8 @@
 namespace ringcomm {
 
 StagedPass::StagedPass(Epochs& epochs, const Call& call, bool reduces, std::size_t inputs, std::size_t depth)
-    : call_(call), item_(size_of(call_.dtype)), epochs_(epochs), node_(epochs.node()), place_(epochs.place()),
-      reduces_(reduces), inputs_(inputs), first_(epochs.staged), depth_(depth) {}
+    : call_(call), item_(size_of(call_.dtype)), epochs_(epochs), node_(epochs.node()), reduces_(reduces),
+      inputs_(inputs), first_(epochs.staged), depth_(depth) {}
 
 // A call that ranks disagree on ends before that; all have arrived, so nobody reads the old memory.
 StagedPass::~StagedPass() {
@@ -80,7 +80,7 @@ bool StagedPass::prepare_turns() {
 // Staging large enough for this call's segments. A refusal is told in the opening: then all ranks give up together.
 void StagedPass::prepare() {
   Mailbox& box = epochs_.mine();
-  Opening& opening = box.opening[place_];
+  Opening& opening = box.opening[epochs_.parity()];
   const bool have = box.staging != kPrivate;
   if (have) mine_ = StagingArea(node_.at(me(), box.staging));
   const std::size_t wanted = StagingArea::fitting(inputs_);
@@ -107,7 +107,7 @@ bool StagedPass::find_areas() {
   std::vector<int> without;
   areas_.reserve(static_cast<std::size_t>(ranks()));
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::uint64_t offset = epochs_.mailbox(rank).opening[place_].staging;
+    const std::uint64_t offset = epochs_.mailbox(rank).opening[epochs_.parity()].staging;
     if (offset == kPrivate) without.push_back(rank);
     areas_.push_back(offset == kPrivate ? StagingArea() : StagingArea(node_.at(rank, offset)));
   }

@@ -11,8 +11,16 @@
 //
 // So arrival t says: segment t is copied in, and segment t-1 is worked on. Collectives that only move data end with the
 // last work. Those that reduce leave results in everybody's inputs, say so by one arrival more, and take them out in
-// `finish`. With a depth d (levels/two_level.cpp: a segment is between hosts) arrival t+1 waits until segment
-// t-d has its result, and `finish` follows d turns later.
+// `finish`. On two levels a segment is between hosts for a while. With a depth d, which is how many may be there at
+// once, arrival t+1 waits until segment t-d has settled, i.e. has its result, and `finish` follows d turns later. Of
+// depth 1:
+//
+//   turn      |      0 |      1 |      2 |      3 |      4 |      5
+//   work      |      0 |      1 |      2 |      3 |        |
+//   copy in   |      1 |      2 |      3 |        |        |
+//   settle    |        |      0 |      1 |      2 |      3 |
+//   arrive    |      1 |      2 |      3 |      4 |      5 |
+//   finish    |        |        |      0 |      1 |      2 |      3
 //
 // Why nothing is overwritten that is still needed (d = 0): an input is one of three that segments take in turns, over
 // all calls, so "copy in t" overwrites segment t-3.
@@ -20,9 +28,9 @@
 //   This rank reads it last in its finish t-3, in turn t-2; it copies t in in turn t-1.
 //   The first segment of a call is copied in after the end of the call before.
 //   With a depth, peers read inputs in their finish k too, before their arrival k+d+3: there are d+4 inputs.
-//   The places of inputs are fixed by the memory's header and never overlap, whatever the calls' counts.
+//   The offsets of inputs are fixed by the memory's header and never overlap, whatever the calls' counts.
 //   Memory that is outgrown is freed in turn 0 of the call that outgrew it: every peer is done with the call before.
-// tests/core/test_node_stage.cpp (mixed_calls) checks it with ranks held up at random, also under a race detector;
+// tests/core/test_memory_pass.cpp (mixed_calls) checks it with ranks held up at random, also under a race detector;
 // test_two_level_others.cpp with depths.
 #pragma once
 
@@ -31,10 +39,12 @@
 #include <string>
 #include <vector>
 
+#include "base/call.hpp"
 #include "base/error.hpp"
+#include "base/task.hpp"
 #include "kernels/kernels.hpp"
-#include "memory/node_stage.hpp"
-#include "memory/node_staging.hpp"
+#include "memory/staging_area.hpp"
+#include "node/epochs.hpp"
 
 namespace ringcomm {
 
@@ -75,7 +85,6 @@ class StagedPass : public Task {
   // Whether the caller's result is more than caches hold; where it takes the input's place, it is in them anyway.
   bool past_caches() const { return segments_ >= kManySegments; }
   Epochs& epochs() { return epochs_; }
-  std::size_t place() const { return place_; }
 
   const Call& call_;
   const std::size_t item_;
@@ -88,7 +97,6 @@ class StagedPass : public Task {
 
   Epochs& epochs_;
   Node& node_;
-  const std::size_t place_;
   const bool reduces_;
   const std::size_t inputs_;
   const std::uint64_t first_;  // segments of earlier calls
@@ -105,11 +113,8 @@ class StagedPass : public Task {
   std::optional<Error> failure_;        // what all ranks throw
 };
 
-// Of any collective but barrier.
+// Of any collective but barrier; and of those that only move data.
 std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
-
-// All-reduce in place on shared arrays, between the call's arrival and one more; offsets[i]: of local rank i's array.
-// Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
-std::unique_ptr<Task> make_shared_pass(Epochs& epochs, const Call& call, std::vector<std::uint64_t> offsets);
+std::unique_ptr<StagedPass> make_moving_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 
 }  // namespace ringcomm

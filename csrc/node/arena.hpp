@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/cuts.hpp"
 #include "node/file_handle.hpp"
 #include "node/node.hpp"
 

@@ -1,5 +1,7 @@
 // Arrivals. Who waits counts itself in before it looks; who arrives shows it before it counts. Both in one total order
 // (seq_cst), so at least one of them sees the other and no wake-up is lost.
+#include "node/epochs.hpp"
+
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -12,7 +14,6 @@
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
 #include "base/trace.hpp"
-#include "node/node.hpp"
 
 namespace ringcomm {
 namespace {

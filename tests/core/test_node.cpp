@@ -1,5 +1,5 @@
 // Arenas, their heaps, epochs, and the sentence that says how ranks disagree.
-#include "node/node.hpp"
+#include "node/epochs.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -2,7 +2,7 @@
 // input is copied only where stores to the result could hit what is yet to be read.
 #include <numeric>
 
-#include "memory/staged_kinds.hpp"
+#include "memory/kept_input.hpp"
 #include "ranks.hpp"
 
 using namespace ringcomm;

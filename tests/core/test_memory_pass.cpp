@@ -1,6 +1,6 @@
 // All-reduce over arenas: every rank ends with the bits of one reduction in rank order, on both ways, whatever came
 // before in the slot. Ranks are processes, then threads (so that a race detector sees them).
-#include "memory/node_stage.hpp"
+#include "memory/memory_pass.hpp"
 
 #include <sys/resource.h>
 
@@ -83,19 +83,19 @@ static void finish(Task& task, std::mt19937* delays = nullptr) {
 static void run_call(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::mt19937* delays = nullptr,
                      int dies_after = 0) {
   epochs.open_call();
-  const auto stage = make_node_stage(epochs, call, segment_bytes);
-  stage->open();
+  const auto pass = make_memory_pass(epochs, call, segment_bytes);
+  pass->open();
   const std::uint32_t epoch = epochs.publish();
   Backoff backoff(std::chrono::milliseconds(20), 16, 16);
   while (!epochs.reached(epoch)) {
     if (const auto sleep = backoff.next(); sleep.count() > 0) epochs.sleep(epoch, kShort);
   }
-  stage->begin(epoch);
+  pass->begin(epoch);
   if (dies_after > 0) {
-    for (int moved = 0; moved < dies_after;) moved += stage->advance() == Progress::moved;
+    for (int moved = 0; moved < dies_after;) moved += pass->advance() == Progress::moved;
     ::raise(SIGKILL);
   }
-  finish(*stage, delays);
+  finish(*pass, delays);
 }
 
 // This rank's end of calls. `shared`: of all ranks, or (mixed) of the even ones.

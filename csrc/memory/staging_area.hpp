@@ -2,7 +2,7 @@
 //
 //   header | input 0 | input 1 | input 2 | ...
 //
-// The places depend only on the header, so they are the same in every call until the memory is replaced by a larger
+// Where inputs lie depends on the header only, so it is the same in every call until the memory is replaced by a larger
 // one.
 #pragma once
 
@@ -10,24 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/types.hpp"
-#include "node/node.hpp"
+#include "base/cuts.hpp"
 
 namespace ringcomm {
 
-inline constexpr std::size_t kLine = 64;  // bytes of a cache line: slices are made of whole ones
-
 inline constexpr std::size_t kManySegments = 16;  // of a call: more than caches hold
-
-// A rank's slice of `count` elements, in whole lines counted from the array's start.
-inline constexpr Part slice_of(std::size_t count, std::size_t item_size, int ranks, int rank) {
-  const std::size_t per_line = kLine / item_size;
-  const std::size_t lines = count / per_line + (count % per_line != 0);
-  const Part part = split(lines, static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank));
-  const std::size_t first = part.first * per_line < count ? part.first * per_line : count;
-  const std::size_t last = (part.first + part.count) * per_line;
-  return {first, (last < count ? last : count) - first};
-}
 
 class StagingArea {
  public:

@@ -1,0 +1,47 @@
+// Input that stores to the result would overwrite before it is read.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "base/call.hpp"
+
+namespace ringcomm {
+
+inline bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
+  return a && b && a_bytes > 0 && b_bytes > 0 && first < second + b_bytes && second < first + a_bytes;
+}
+
+// Whether stores to a rank's result may hit parts of its input that are yet to be read, so that it needs a copy of
+// these. A reduce-scatter's result may take the place of its own block, of which every element is read before it is
+// written.
+inline bool overwrites_input(const Call& call, int rank) {
+  const std::size_t item = size_of(call.dtype), given = total(call.counts) * item;
+  if (call.collective == Collective::alltoall)
+    return overlap(call.input, given, call.output, total(call.receive_counts) * item);
+  if (call.collective != Collective::reducescatter) return false;
+  const std::size_t mine = call.counts[static_cast<std::size_t>(rank)] * item;
+  return overlap(call.input, given, call.output, mine) &&
+         call.output != at(call.input, start_of(call.counts, rank) * item);
+}
+
+// The input, or a copy of it where one is needed.
+class KeptInput {
+ public:
+  KeptInput(const Call& call, int rank) : input_(call.input) {
+    if (!overwrites_input(call, rank)) return;
+    const std::size_t nbytes = total(call.counts) * size_of(call.dtype);
+    copy_ = std::make_unique_for_overwrite<std::byte[]>(nbytes);
+    std::memcpy(copy_.get(), call.input, nbytes);
+    input_ = copy_.get();
+  }
+  const std::byte* from(std::size_t byte) const { return at(input_, byte); }
+
+ private:
+  const void* input_;
+  std::unique_ptr<std::byte[]> copy_;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,48 @@
+// Collectives over the arenas of a host. Small buffers go with the comparison in the mailboxes, shared arrays are worked
+// on where they lie, and others pass through staging memory in segments.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/call.hpp"
+#include "base/task.hpp"
+#include "memory/staged_pass.hpp"
+#include "node/epochs.hpp"
+
+namespace ringcomm {
+
+// One call: on the arrays where they lie if all of the host's are shared, else through staging memory. Every rank opens
+// it, where it says what it has, arrives (Epochs::publish), and begins it once all have arrived and agree: then each
+// knows which way the data goes.
+class MemoryPass : public Task {
+ public:
+  virtual void open();
+  virtual void begin(std::uint32_t epoch);         // after everybody's arrival `epoch`
+  virtual bool is_small() const { return false; }  // all its data is in the mailboxes
+  Progress advance() override { return pass_ ? pass_->advance() : Progress::done; }
+  void abandon() noexcept override {
+    if (pass_) pass_->abandon();
+  }
+  void nap(std::chrono::nanoseconds longest) override {
+    if (pass_) pass_->nap(longest);
+  }
+
+ protected:
+  MemoryPass(Epochs& epochs, const Call& call) : epochs_(epochs), call_(call) {}
+  virtual std::unique_ptr<StagedPass> through_staging() = 0;
+  virtual std::unique_ptr<Task> in_place(std::vector<std::byte*> arrays) = 0;  // of local ranks
+
+  Epochs& epochs_;
+  const Call& call_;
+  std::unique_ptr<Task> pass_;  // from begin() on
+
+ private:
+  std::unique_ptr<StagedPass> staged_;
+};
+
+// Within one host; for a call that follows Epochs::open_call(). `call` outlives it.
+std::unique_ptr<MemoryPass> make_memory_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
+
+}  // namespace ringcomm

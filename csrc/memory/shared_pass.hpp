@@ -1,0 +1,44 @@
+// All-reduce in place on arrays that all lie in their host's shared memory: nothing is copied in.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/call.hpp"
+#include "base/task.hpp"
+#include "node/epochs.hpp"
+
+namespace ringcomm {
+
+// All inputs are ready when it is made. Each rank reduces its slice from everybody's array into everybody's array, where
+// nobody else touches it, and says by an arrival that its stores are done: two arrivals are all that ranks wait for.
+// Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
+class SharedPass : public Task {
+ public:
+  SharedPass(Epochs& epochs, const Call& call, std::vector<std::byte*> arrays);  // of local ranks
+  Progress advance() final;
+  void nap(std::chrono::nanoseconds longest) final;
+
+ protected:
+  virtual Progress store();  // done: in all arrays there is all that this rank stores
+  virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
+  // Sources are in the order of ranks, so that every slice has one operand order.
+  void reduce(Part part, std::span<void* const> targets, const kernels::Scale& post);
+  std::size_t ranks() const { return arrays_.size(); }
+
+  Epochs& epochs_;
+  const Call& call_;
+  const std::size_t item_;
+  const std::vector<std::byte*> arrays_;
+
+ private:
+  std::vector<void*> targets_;
+  std::vector<const void*> sources_;
+  const Part slice_;
+  std::size_t done_ = 0;  // elements of it
+  bool stored_ = false;
+  std::uint32_t epoch_ = 0;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,45 @@
+// Arrivals of a host's ranks, which are all that they wait for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "node/node.hpp"
+
+namespace ringcomm {
+
+// An ordered stream of arrivals in one slot. publish() then reached(): a barrier in two halves, neither of which waits.
+class Epochs {
+ public:
+  Epochs(Node& node, int slot);
+  // A new call: until the next one, its opening, descriptor and payload are those of this parity in every mailbox.
+  std::size_t open_call() { return ++calls_ % 2; }
+  std::size_t parity() const { return calls_ % 2; }
+  std::uint32_t publish();  // this rank arrives: release store, wakes sleepers only if there are any
+  // has everybody? acquire. Throws Error(left | peer_lost) if a lagging rank is gone
+  bool reached(std::uint32_t epoch);
+  void sleep(std::uint32_t epoch, std::int64_t longest_ns);  // raw shared futex on a lagging rank's epoch
+  void wake();                // after a change of this rank's mailbox.state: whoever sleeps on us looks again
+  std::vector<int> behind();  // ranks that have not arrived as often as this one
+  Node& node() { return node_; }
+  int slot() const { return slot_; }
+  Mailbox& mailbox(int rank) { return node_.mailbox(rank, slot_); }
+  Mailbox& mine() { return mailbox(node_.rank()); }
+
+  std::uint64_t staged = 0;  // segments that have gone through staging memory so far, equal on all ranks
+
+ private:
+  bool lags(int rank, std::uint32_t epoch);
+  void look_for_loss(std::uint32_t epoch);
+
+  Node& node_;
+  int slot_;
+  std::uint32_t epoch_ = 0;
+  std::uint64_t calls_ = 0;
+  int behind_ = 0;              // the rank last seen lagging: looked at first
+  std::uint32_t awaited_ = 0;   // the epoch that was last waited for,
+  std::int64_t looked_ns_ = 0;  // and when its laggards' processes were last looked at
+};
+
+}  // namespace ringcomm

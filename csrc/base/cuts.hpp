@@ -1,10 +1,10 @@
 // How arrays are cut. All that is worked on piece by piece is cut in these terms:
 //
-//   array       |--------- block 0 ---------|---- block 1 ----|------ block 2 ------|
-//   cuts        |  0   |  1   |  2   |  3   |  0   |  1   | 2 |  0   |  1   |  2   ||      `each` elements; the last: less
-//   segment 1          |  1   |             +      |  1   |   +      |  1   |              on its way at once
-//   as it lies  | 1 of block 0 | 1 of block 1 | 1 of block 2 |                             slots of `each` elements
-//   slices      | a | b | c |                                                              of a cut, for a, b, c to work on
+//   array      |--------- block 0 ---------|---- block 1 ----|------ block 2 ------|
+//   cuts       |  0   |  1   |  2   |  3   |  0   |  1   | 2 |  0   |  1   |  2   ||   `each` elements; the last: less
+//   segment 1         |  1   |             +      |  1   |   +      |  1   |           what is on its way at once,
+//   lies as    | 1 of block 0 | 1 of block 1 | 1 of block 2 |                          in slots of `each` elements
+//   slices     | a | b | c |                                                           of a cut: a, b, c work on it
 //
 // A block is what belongs to one rank (or one host) of an all-gather, a reduce-scatter or an all-to-all. The array of
 // other collectives is one block. What is cut need not lie in one piece of memory: Stretches say where it lies, and a

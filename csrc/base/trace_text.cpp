@@ -66,7 +66,7 @@ int TraceText::row(std::string_view name, int lane) {
   const auto [entry, fresh] = lanes.try_emplace(lane, last_ + 1);
   if (!fresh) return entry->second;
   ++last_;
-  const int place = places_.try_emplace(std::string(name), static_cast<int>(places_.size())).first->second;
+  const int index = indices_.try_emplace(std::string(name), static_cast<int>(indices_.size())).first->second;
   describe("thread_name", last_);
   new_rows_ += "\"name\":\"";
   put_text(new_rows_, name);
@@ -77,7 +77,7 @@ int TraceText::row(std::string_view name, int lane) {
   new_rows_ += "\"}}";
   describe("thread_sort_index", last_);
   new_rows_ += "\"sort_index\":";
-  put(new_rows_, place * 1000 + lane + 1);
+  put(new_rows_, index * 1000 + lane + 1);
   new_rows_ += "}}";
   return last_;
 }

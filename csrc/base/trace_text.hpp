@@ -16,7 +16,7 @@ namespace ringcomm {
 class TraceText {
  public:
   TraceText(int rank, bool mark_cycles) : rank_(rank), mark_cycles_(mark_cycles) {}
-  int row(std::string_view name, int lane = -1);  // its number; a new one is told of in the next text
+  int row(std::string_view name, int lane = -1);  // its number; the next text describes a new one
   // JSON objects with ",\n" between them: rows that are new, then the events.
   std::string text(std::span<const TraceEvent> events);
 
@@ -27,7 +27,7 @@ class TraceText {
   const int rank_;
   const bool mark_cycles_;
   std::unordered_map<std::string, std::map<int, int>> rows_;  // name, lane: number
-  std::unordered_map<std::string, int> places_;               // of names, in the order of rows
+  std::unordered_map<std::string, int> indices_;              // of names, in the order of rows
   int last_ = 0;
   std::string new_rows_;
 };

@@ -55,7 +55,8 @@ std::unique_ptr<Task> move_adasum(const MoveContext& context, const Call& call) 
   options.pre = call.pre;
   options.post = call.post;
   options.combine = combine_vectors(call);
-  const auto schedule = schedule_for(*adasum_choice().algorithm, context.me, static_cast<int>(context.peers.size()), 0);
+  const int size = static_cast<int>(context.peers.size());
+  const auto schedule = context.schedules.get(*adasum_choice().algorithm, context.me, size, 0);
   Layout layout = Layout::even(call.output, call.count, schedule->blocks, size_of(call.dtype),
                                std::max<std::size_t>(1, call.count));
   return make_run_schedule(context.transport, schedule, context.peers, std::move(layout), call.input, context.tags,

@@ -185,7 +185,7 @@ void CallTask::make_body() {
     inner_ = two_levels();
     return;
   }
-  const MoveContext context{*channel_.transport_, channel_.peers_, channel_.me_, channel_.tags_};
+  const MoveContext context{*channel_.transport_, channel_.peers_, channel_.me_, channel_.tags_, channel_.schedules_};
   if (choice_->path == Path::adasum)
     inner_ = move_adasum(context, call_);
   else
@@ -197,7 +197,7 @@ std::unique_ptr<Task> CallTask::two_levels() const {
   const Cut cut = choice_->cut;
   // is scaled there
   const bool in_lane = call_.collective == Collective::allreduce || call_.collective == Collective::reduce;
-  LaneRun lane{*channel_.transport_, channel_.tags_, *choice_->algorithm, hosts, 0, {}, {}};
+  LaneRun lane{*channel_.transport_, channel_.tags_, channel_.schedules_, *choice_->algorithm, hosts, 0, {}, {}};
   lane.root_host = hosts.host_of(choice_->algorithm->any_root ? choice_->root : call_.root);
   lane.local_root = hosts.local_rank(call_.root);
   lane.segment_bytes = std::min(cut.segment, kLongestSlice) * static_cast<std::size_t>(hosts.lanes());

@@ -137,7 +137,7 @@ std::unique_ptr<Comparison> Channel::comparison() {
   return make_host_comparison(*epochs_, hosts_, *transport_, speakers_, tag, riding_);
 }
 
-std::shared_ptr<const Schedule> Channel::schedule(const Call& call, const Choice& choice) const {
+std::shared_ptr<const Schedule> Channel::schedule(const Call& call, const Choice& choice) {
   const std::string what(name_of(call.collective));
   if (!choice.algorithm) {
     auto own = config_.own ? config_.own->find(call.collective, me_, size(), choice.name) : nullptr;
@@ -154,7 +154,7 @@ std::shared_ptr<const Schedule> Channel::schedule(const Call& call, const Choice
                                          : choice.name == "shared" ? "not all ranks share memory"
                                                                    : "it needs blocks of one size on every rank"));
   }
-  return schedule_for(*choice.algorithm, me_, size(), choice.algorithm->any_root ? choice.root : call.root);
+  return schedules_.get(*choice.algorithm, me_, size(), choice.algorithm->any_root ? choice.root : call.root);
 }
 
 std::unique_ptr<Task> Channel::start(Call&& call) {

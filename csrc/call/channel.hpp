@@ -14,6 +14,7 @@
 #include "base/call.hpp"
 #include "base/error.hpp"
 #include "base/task.hpp"
+#include "base/tuned.hpp"
 #include "call/choose.hpp"
 #include "call/comparison.hpp"
 #include "call/own_algorithms.hpp"
@@ -22,12 +23,13 @@
 #include "memory/scattered.hpp"
 #include "messages/run_schedule.hpp"
 #include "node/epochs.hpp"
+#include "schedule/schedule_cache.hpp"
 
 namespace ringcomm {
 
 struct ChannelConfig {
   std::size_t segment_bytes = 0;  // of a schedule's instance; 0: chosen
-  std::size_t node_segment_bytes = 256 << 10;
+  std::size_t node_segment_bytes = kMemorySegment;
   std::size_t window = 0;                    // instances in flight; 0: chosen
   std::int64_t spin_ns = 0;                  // a waiting caller keeps its core for so long: where every rank has one
   bool check = true;                         // compare descriptors before data moves
@@ -68,7 +70,7 @@ class Channel {
  private:
   friend class CallTask;
   const Choice& choice(const Call& call);  // where its data does not ride
-  std::shared_ptr<const Schedule> schedule(const Call& call, const Choice& choice) const;
+  std::shared_ptr<const Schedule> schedule(const Call& call, const Choice& choice);
   void warn(std::string_view call, std::int64_t waited_ns) const;  // that run() waits
   void show_state(std::uint32_t state);                            // as Mailbox has it
   void listen();                                                   // posts the receive for a goodbye
@@ -92,6 +94,7 @@ class Channel {
   std::uint64_t sequence_ = 0;
   std::optional<Error> broken_;
   Chooser chooser_;
+  ScheduleCache schedules_;
   struct Goodbye {
     std::int64_t rank = -1;
     std::uint64_t calls = 0;  // that the leaver has made

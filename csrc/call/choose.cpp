@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.hpp"
+#include "base/tuned.hpp"
 #include "schedule/prove.hpp"
 
 namespace ringcomm {
@@ -166,8 +167,8 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
                                         "ranks would encode one value. Leave out the algorithm, or the format");
   }
   if (options.empty()) {  // an algorithm that this rank knows its own part of only
-    constexpr std::size_t kSegment = 240 << 10, kWindow = 4;
-    const Cut cut{given.segment > 0 ? given.segment : kSegment, given.window > 0 ? given.window : kWindow};
+    constexpr std::size_t kWindow = 4;
+    const Cut cut{given.segment > 0 ? given.segment : kMessageSegment, given.window > 0 ? given.window : kWindow};
     return {Path::schedule, nullptr, 0, cut, name};
   }
   return *std::find_if(options.begin(), options.end(), [](const Option& option) { return option.chosen; });

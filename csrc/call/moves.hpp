@@ -8,6 +8,7 @@
 #include "base/task.hpp"
 #include "messages/run_schedule.hpp"
 #include "schedule/price.hpp"
+#include "schedule/schedule_cache.hpp"
 
 namespace ringcomm {
 
@@ -17,6 +18,7 @@ struct MoveContext {
   std::span<const int> peers;
   int me;
   TagStream& tags;
+  ScheduleCache& schedules;
 };
 
 RunOptions run_options(const Call& call);            // dtype, op and what elements travel as

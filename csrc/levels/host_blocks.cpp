@@ -25,12 +25,12 @@ HostBlocks::HostBlocks(const Hosts& hosts, const Call& call, std::size_t segment
   if (!has_blocks(call.collective)) return;
   stretches_.assign(cuts_.blocks(), {});
   starts_.assign(cuts_.blocks(), {});
-  std::size_t first = 0;
-  for (std::size_t rank = 0; rank < call.counts.size(); ++rank) {
-    const auto host = static_cast<std::size_t>(hosts.host_of(static_cast<int>(rank)));
-    starts_[host].push_back(first);
-    stretches_[host].add(call.counts[rank]);
-    first += call.counts[rank];
+  const Cuts ranks(call.counts, 1);
+  for (std::size_t host = 0; host < cuts_.blocks(); ++host) {
+    for (const int rank : hosts.of(static_cast<int>(host))) {
+      starts_[host].push_back(ranks.start(static_cast<std::size_t>(rank)));
+      stretches_[host].add(call.counts[static_cast<std::size_t>(rank)]);
+    }
   }
 }
 

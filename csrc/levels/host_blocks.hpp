@@ -1,5 +1,5 @@
-// An array as hosts see it. Where every rank has a block of its own (allgather, reducescatter), a host's blocks count as
-// one, in the order of its ranks, wherever they lie in the array; the array of other collectives is one block. Cuts,
+// An array as hosts see it. Where every rank has a block of its own (allgather, reducescatter), a host's blocks count
+// as one, in the order of its ranks, wherever they lie in the array; the array of other collectives is one block. Cuts,
 // segments and slices are as in base/cuts.hpp, the slices a lane's each.
 #pragma once
 

@@ -11,7 +11,7 @@ std::unique_ptr<Task> LaneRun::start(std::size_t segments, std::size_t item, Lay
     for (std::size_t k = 0; k < segments; ++k) tags.next();
     return nullptr;
   }
-  auto plan = schedule_for(algorithm, hosts.mine(), hosts.number(), root_host);
+  auto plan = schedules.get(algorithm, hosts.mine(), hosts.number(), root_host);
   const auto blocks = static_cast<std::size_t>(plan->blocks);
   Layout layout = has_blocks(algorithm.collective) ? Layout::listed(segments, blocks, item, std::move(where))
                                                    : Layout::even(segments, blocks, item, std::move(where));

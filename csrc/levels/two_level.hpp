@@ -11,7 +11,7 @@
 #include "base/call.hpp"
 #include "levels/hosts.hpp"
 #include "messages/run_schedule.hpp"
-#include "schedule/registry.hpp"
+#include "schedule/schedule_cache.hpp"
 
 namespace ringcomm {
 
@@ -19,6 +19,7 @@ namespace ringcomm {
 struct LaneRun {
   Transport& transport;
   TagStream& tags;
+  ScheduleCache& schedules;
   const Algorithm& algorithm;
   const Hosts& hosts;      // outlives the task
   int root_host = 0;       // where the call or the algorithm has a root

@@ -7,9 +7,10 @@
 namespace ringcomm {
 namespace {
 
-// Each lane reduces its slices of a segment, from its own array and the peers' inputs, into its own input, where its own
-// slices are not copied in. Then each rank takes what is its: all, or nothing without the root's result, or its block.
-// Sources are in the order of ranks, so that every slice has one operand order; between hosts the schedule has one.
+// Each lane reduces its slices of a segment, from its own array and the peers' inputs, into its own input, where its
+// own slices are not copied in. Then each rank takes what it is to have: of an all-reduce everything, of a reduce
+// everything at the root, of a reduce-scatter its block. Sources are in the order of ranks, so that every slice has one
+// operand order; between hosts the schedule has one.
 class TwoLevelReduction final : public TwoLevelPass {
  public:
   TwoLevelReduction(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks)

@@ -1,5 +1,5 @@
-// Collectives over the arenas of a host. Small buffers go with the comparison in the mailboxes, shared arrays are worked
-// on where they lie, and others pass through staging memory in segments.
+// Collectives over the arenas of a host. Small buffers go with the comparison in the mailboxes, shared arrays are
+// worked on where they lie, and others pass through staging memory in segments.
 #pragma once
 
 #include <cstdint>

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 
+#include "base/tuned.hpp"
 #include "kernels/kernels.hpp"
 
 namespace ringcomm {
-namespace {
-
-constexpr std::size_t kTurn = 256 << 10;  // bytes of each array per advance(): the worker has others to serve
-
-}  // namespace
 
 SharedPass::SharedPass(Epochs& epochs, const Call& call, std::vector<std::byte*> arrays)
     : epochs_(epochs), call_(call), item_(size_of(call.dtype)), arrays_(std::move(arrays)), targets_(arrays_.size()),
@@ -32,7 +28,7 @@ void SharedPass::nap(std::chrono::nanoseconds longest) {
 }
 
 Progress SharedPass::store() {
-  const Part part{slice_.first + done_, std::min(kTurn / item_, slice_.count - done_)};
+  const Part part{slice_.first + done_, std::min(kMemorySegment / item_, slice_.count - done_)};
   for (std::size_t rank = 0; rank < ranks(); ++rank) targets_[rank] = arrays_[rank] + part.first * item_;
   reduce(part, targets_, call_.post);
   done_ += part.count;

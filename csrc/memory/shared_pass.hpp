@@ -11,9 +11,9 @@
 
 namespace ringcomm {
 
-// All inputs are ready when it is made. Each rank reduces its slice from everybody's array into everybody's array, where
-// nobody else touches it, and says by an arrival that its stores are done: two arrivals are all that ranks wait for.
-// Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
+// All inputs are ready when it is made. Each rank reduces its slice from everybody's array into everybody's array,
+// where nobody else touches it, and says by an arrival that its stores are done: two arrivals are all that ranks wait
+// for. Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
 class SharedPass : public Task {
  public:
   SharedPass(Epochs& epochs, const Call& call, std::vector<std::byte*> arrays);  // of local ranks

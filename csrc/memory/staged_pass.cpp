@@ -77,7 +77,8 @@ bool StagedPass::prepare_turns() {
   return true;
 }
 
-// Staging large enough for this call's segments. A refusal is told in the opening: then all ranks give up together.
+// Staging large enough for this call's segments. A refusal is published in the opening: then all ranks give up
+// together.
 void StagedPass::prepare() {
   Mailbox& box = epochs_.mine();
   Opening& opening = box.opening[epochs_.parity()];

@@ -113,8 +113,9 @@ class StagedPass : public Task {
   std::optional<Error> failure_;        // what all ranks throw
 };
 
-// Of any collective but barrier; and of those that only move data.
+// Of any collective but barrier; of broadcast and allgather; of reducescatter and alltoall.
 std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
-std::unique_ptr<StagedPass> make_moving_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
+std::unique_ptr<StagedPass> make_staged_move(Epochs& epochs, const Call& call, std::size_t segment_bytes);
+std::unique_ptr<StagedPass> make_staged_exchange(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 
 }  // namespace ringcomm

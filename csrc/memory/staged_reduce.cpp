@@ -1,8 +1,7 @@
-// The staged collectives that compute: allreduce, reduce, reducescatter.
+// The staged collectives that reduce whole arrays: allreduce, reduce.
 #include <algorithm>
 #include <memory>
 
-#include "memory/kept_input.hpp"
 #include "memory/scattered.hpp"
 #include "memory/staged_pass.hpp"
 
@@ -82,54 +81,21 @@ class Allreduce final : public StagedPass {
   std::vector<void*> targets_;
 };
 
-// A segment holds a cut of every other rank's block; each rank reduces what is for it into its array.
-class Reducescatter final : public StagedPass {
- public:
-  Reducescatter(Epochs& epochs, const Call& call, Cuts cuts)
-      : StagedPass(epochs, call, false, cuts.segment() * size_of(call.dtype)), given_(call, me()),
-        cuts_(std::move(cuts)) {}
-
- private:
-  std::size_t segments() override { return cuts_.segments(); }
-
-  void copy_in(std::size_t k) override {
-    for (std::size_t rank = 0; rank < cuts_.blocks(); ++rank) {
-      const Part cut = cuts_.cut(rank, k);
-      if (rank == own_) continue;
-      to_peers(input(k) + cuts_.slot(rank) * item_, given_.from(cut.first * item_), cut.count * item_);
-    }
-  }
-
-  void work(std::size_t k) override {
-    const Part cut = cuts_.cut(own_, k);
-    if (cut.count == 0) return;
-    sources_.clear();
-    for (int rank = 0; rank < ranks(); ++rank) {
-      sources_.push_back(rank == me() ? given_.from(cut.first * item_) : input_of(rank, k) + cuts_.slot(own_) * item_);
-    }
-    void* const target = at(call_.output, (cut.first - cuts_.start(own_)) * item_);
-    kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, cut.count, call_.pre, call_.post);
-  }
-
-  const KeptInput given_;
-  const Cuts cuts_;
-  const std::size_t own_ = static_cast<std::size_t>(me());  // block
-  std::vector<const void*> sources_;
-};
-
 }  // namespace
 
 std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
-  const std::size_t item = size_of(call.dtype);
   switch (call.collective) {
     case Collective::allreduce:
     case Collective::reduce:
-      return std::make_unique<Allreduce>(epochs, call, Cuts(call.count, cut_for(segment_bytes, item)));
+      return std::make_unique<Allreduce>(epochs, call, Cuts(call.count, cut_for(segment_bytes, size_of(call.dtype))));
+    case Collective::broadcast:
+    case Collective::allgather:
+      return make_staged_move(epochs, call, segment_bytes);
     case Collective::reducescatter:
-      return std::make_unique<Reducescatter>(epochs, call,
-                                             Cuts(call.counts, cut_for(segment_bytes, item, call.counts.size())));
+    case Collective::alltoall:
+      return make_staged_exchange(epochs, call, segment_bytes);
     default:
-      return make_moving_pass(epochs, call, segment_bytes);
+      throw Error(ErrorKind::internal, std::string(name_of(call.collective)) + " does not pass through staging memory");
   }
 }
 

@@ -50,7 +50,7 @@ class Compiler {
     group(round, false);
     now_.end = static_cast<std::uint32_t>(out_.messages.size());
     now_.end_piece = static_cast<std::uint32_t>(out_.pieces.size());
-    for (const Step& step : round) place(step);
+    for (const Step& step : round) enter(step);
     now_.end_write = static_cast<std::uint32_t>(out_.writes.size());
     for (std::uint32_t m = now_.first_send; m < now_.end; ++m) peer(out_.messages[m].peer) = {};
     out_.rounds.push_back(now_);
@@ -99,16 +99,16 @@ class Compiler {
     auto next = static_cast<std::uint32_t>(out_.pieces.size());
     for (std::size_t m = first; m < out_.messages.size(); ++m) {
       const std::uint32_t count = out_.messages[m].last;
-      out_.messages[m].first = out_.messages[m].last = next;  // last moves up as pieces are placed
+      out_.messages[m].first = out_.messages[m].last = next;  // last moves up as pieces are entered
       next += count;
     }
     out_.pieces.resize(next);
   }
 
-  void place(const Step& step) {
+  void enter(const Step& step) {
     if (step.kind == StepKind::send) {
       Message& message = out_.messages[peer(step.peer).send];
-      out_.pieces[message.last++].block = step.block;
+      out_.pieces[message.last++] = step.block;
     } else if (receives(step.kind)) {
       const std::uint32_t index = peer(step.peer).receive;
       Message& message = out_.messages[index];
@@ -116,7 +116,7 @@ class Compiler {
       message.plain &= step.kind == StepKind::receive && use.touches == 1;
       message.untouched &= use.touched_before != number_ - 1;
       const std::uint32_t piece = message.last++;
-      out_.pieces[piece] = {step.block, piece};
+      out_.pieces[piece] = step.block;
       write(step, index - now_.first_receive, piece - now_.first_received_piece);
     } else {
       write(step, 0, 0);
@@ -137,18 +137,6 @@ class Compiler {
   RoundProgram now_{};
 };
 
-// Blocks that go to several peers in one round are encoded once.
-void find_twins(Program& program, std::size_t blocks) {
-  std::vector<std::uint32_t> seen(blocks, kNone);
-  for (const RoundProgram& round : program.rounds) {
-    for (std::uint32_t p = round.first_sent_piece; p < round.first_received_piece; ++p) {
-      std::uint32_t& first = seen[static_cast<std::size_t>(program.pieces[p].block)];
-      if (first == kNone || first < round.first_sent_piece) first = p;
-      program.pieces[p].twin = first;
-    }
-  }
-}
-
 }  // namespace
 
 Encodings encodings_of(const Schedule& schedule, const Program& program) {
@@ -158,12 +146,11 @@ Encodings encodings_of(const Schedule& schedule, const Program& program) {
   const auto index = [](std::int32_t block) { return static_cast<std::size_t>(block); };
   for (const RoundProgram& round : program.rounds) {
     for (std::uint32_t p = round.first_sent_piece; p < round.first_received_piece; ++p) {
-      const std::size_t block = index(program.pieces[p].block);
+      const std::size_t block = index(program.pieces[p]);
       found.again[p] = encoded[block];
       found.kept[block] |= encoded[block];
+      encoded[block] = true;
     }
-    for (std::uint32_t p = round.first_sent_piece; p < round.first_received_piece; ++p)
-      encoded[index(program.pieces[p].block)] = true;
     for (std::uint32_t w = round.first_write; w < round.end_write; ++w) {
       const Write& write = program.writes[w];
       encoded[index(write.block)] =
@@ -192,7 +179,6 @@ Program::Program(const Schedule& schedule, bool blocks_change_first) {
   }
   Compiler compiler(schedule, blocks_change_first, *this);
   for (const Round& round : schedule.rounds) compiler.add(round);
-  find_twins(*this, static_cast<std::size_t>(schedule.blocks) + schedule.temps.size());
 }
 
 }  // namespace ringcomm

@@ -16,11 +16,6 @@ struct Message {
   bool untouched = true;  // receives: nor does the round before touch them: they may land while it still runs
 };
 
-struct Piece {
-  std::int32_t block;
-  std::uint32_t twin;  // sends: the first piece of the round with the same block (itself, if it is the first)
-};
-
 struct Write {
   StepKind kind;
   bool incoming_first;
@@ -45,15 +40,15 @@ class Program {
 
   std::vector<RoundProgram> rounds;
   std::vector<Message> messages;
-  std::vector<Piece> pieces;
+  std::vector<std::int32_t> pieces;  // the blocks of messages
   std::vector<Write> writes;
 
   bool computes(std::size_t first, std::size_t end) const;  // whether any of these writes does
 };
 
 // What a codec makes of a schedule. From when a block is encoded, or comes encoded, until it is computed anew, it holds
-// what its encoding decodes to, and that same encoding is what is sent of it again: all ranks that have the value then
-// have equal bits, whatever the codec would make of it a second time.
+// what its encoding decodes to, and that same encoding is what is sent of it again, to others in the same round too:
+// all ranks that have the value then have equal bits, whatever the codec would make of it a second time.
 struct Encodings {
   std::vector<char> again;  // by piece: sent as it is encoded already
   std::vector<char> kept;   // by block: its encoding is sent again

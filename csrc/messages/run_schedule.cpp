@@ -1,6 +1,7 @@
 #include "messages/run_schedule.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <string>
 
 #include "base/error.hpp"
@@ -23,7 +24,6 @@ class RunSchedule final : public Task {
     for (std::size_t s = 0; s < segments; ++s) tags_.push_back(stream.next());
     const auto distinct = static_cast<std::size_t>(std::max(1, stream.count()));
     const std::size_t window = std::min({std::max<std::size_t>(1, context_.options.window), distinct, segments});
-    instances_.reserve(window);
     for (std::size_t i = 0; i < window; ++i) instances_.emplace_back(context_, static_cast<int>(i));
   }
   ~RunSchedule() override { RunSchedule::abandon(); }
@@ -56,7 +56,7 @@ class RunSchedule final : public Task {
   std::vector<std::byte> tokens_;  // a barrier's blocks
   const RunContext context_;
   std::vector<int> tags_;  // by segment
-  std::vector<Instance> instances_;
+  std::deque<Instance> instances_;
   std::size_t oldest_ = 0;  // the first segment that is not finished
   std::size_t opened_ = 0;  // segments opened so far
   bool abandoned_ = false;

@@ -42,8 +42,8 @@ struct RunOptions {
   // ranks encode differently; their schedule has one encoder for each value (schedule/prove.hpp).
   bool settles = true;
   Combine combine;  // in place of `op`, of whole buffers: needs one block and one segment
-  // For a stage of a pipeline, null elsewhere: how many segments the stage before has made, which may be opened; and
-  // where to say how many are finished.
+  // In a pipeline, null elsewhere: how many segments what comes before has made, which may be opened; and where to say
+  // how many are finished.
   const std::size_t* released = nullptr;
   std::size_t* finished = nullptr;
   std::size_t longest_message = kLongestMessage;  // longer ones are cut; all ranks give the same

@@ -159,20 +159,6 @@ std::string disagreement_on(const Field& field, std::string_view call, std::span
   return same ? std::string() : sentence(field, call, groups_of(field, all, ranks));
 }
 
-// The common case, asked at every call: all say the same in every byte that may be compared.
-bool all_alike(std::span<const Descriptor> all) {
-  const Descriptor& a = all[0];
-  for (const Descriptor& b : all) {
-    const bool numbers = a.collective == b.collective && a.plan == b.plan && a.dtype == b.dtype && a.op == b.op &&
-                         a.wire == b.wire && a.root == b.root && a.count == b.count && a.shape == b.shape &&
-                         a.pre == b.pre && a.post == b.post;
-    const bool texts = std::memcmp(a.algorithm, b.algorithm, sizeof a.algorithm) == 0 &&
-                       std::memcmp(a.name, b.name, sizeof a.name) == 0;
-    if (!numbers || !texts) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 std::uint64_t digest_of(const Descriptor& call) {
@@ -190,7 +176,8 @@ std::uint64_t digest_of(const Descriptor& call) {
 }
 
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks) {
-  if (all.empty() || all_alike(all)) return {};
+  const auto alike = [&](const Descriptor& one) { return digest_of(one) == digest_of(all[0]); };
+  if (std::all_of(all.begin(), all.end(), alike)) return {};  // the common case
   if (std::string why = disagreement_on(collective_field(), "", all, ranks); !why.empty()) return why;
   const auto collective = static_cast<Collective>(all[0].collective);
   std::vector<Descriptor> named;  // a rank that gives no name has nothing to contradict

@@ -1,4 +1,4 @@
-// What a rank says of the call it makes. All ranks' are compared before data moves; on a host they ride in the mailbox.
+// What a rank says of the call it makes. All ranks' are compared before data moves; on a host they lie in mailboxes.
 #pragma once
 
 #include <bit>

@@ -26,10 +26,6 @@ std::uint64_t seen_by_all(const std::vector<std::byte*>& bases, std::size_t own)
 
 }  // namespace
 
-struct Node::Heap : ArenaHeap {
-  using ArenaHeap::ArenaHeap;
-};
-
 Node::Node(int rank, const std::vector<int>& fds, std::size_t reserve) : Node() {
   if (rank < 0 || static_cast<std::size_t>(rank) >= fds.size()) {
     throw Error(ErrorKind::invalid,
@@ -45,8 +41,8 @@ void Node::take_arenas(int rank, const std::shared_ptr<Mappings>& mappings, cons
   const std::size_t mapped = mappings->nbytes();
   const auto me = static_cast<std::size_t>(rank);
   header_of(bases_[me]).mapped.store(mapped, std::memory_order_release);
-  heap_ = std::make_shared<Heap>(FileHandle::duplicate(fds[me]), mapped,
-                                 [bases = bases_, mapped] { return seen_by_all(bases, mapped); });
+  heap_ = std::make_shared<ArenaHeap>(FileHandle::duplicate(fds[me]), mapped,
+                                      [bases = bases_, mapped] { return seen_by_all(bases, mapped); });
 }
 
 std::vector<std::shared_ptr<Node>> Node::for_threads(int size) {
@@ -77,7 +73,7 @@ void Node::free(std::uint64_t offset) { heap_->free(offset); }
 std::uint64_t Node::offset_of(const void* data, std::size_t nbytes) const {
   const auto base = reinterpret_cast<std::uintptr_t>(bases_[static_cast<std::size_t>(rank_)]);
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  const std::uintptr_t end = base + static_cast<const Mappings*>(mapping_.get())->nbytes();
+  const std::uintptr_t end = base + mapping_->nbytes();
   if (address < base + kHeapBegin || address > end || nbytes > end - address) return kPrivate;
   return address - base;
 }

@@ -44,14 +44,13 @@ class Node {
   std::vector<int> dead() const;  // local ranks whose process has ended
 
  private:
-  struct Heap;
   Node() = default;
   void take_arenas(int rank, const std::shared_ptr<class Mappings>& mappings, const std::vector<int>& fds);
   int rank_ = 0;
   std::vector<std::byte*> bases_;
   std::vector<int> pidfds_;
-  std::shared_ptr<Heap> heap_;
-  std::shared_ptr<void> mapping_;  // unmaps
+  std::shared_ptr<class ArenaHeap> heap_;
+  std::shared_ptr<class Mappings> mapping_;
 };
 
 }  // namespace ringcomm

@@ -4,9 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <iterator>
 
 namespace ringcomm {
 
@@ -20,19 +18,9 @@ void Processes::watch(int pid) {
 
 std::vector<int> Processes::dead() const {
   const std::lock_guard lock(mutex_);
-  std::vector<int> pidfds, pids;
+  std::vector<int> pids;
   for (const auto& [pid, handle] : watched_) {
-    if (handle.get() < 0) {
-      pids.push_back(pid);
-    } else {
-      pidfds.push_back(handle.get());
-    }
-  }
-  const std::vector<int> ended = ended_among(pidfds);
-  for (const auto& [pid, handle] : watched_) {
-    const bool has_ended = std::any_of(
-        ended.begin(), ended.end(), [&](int place) { return pidfds[static_cast<std::size_t>(place)] == handle.get(); });
-    if (has_ended) pids.push_back(pid);
+    if (handle.get() < 0 || !ended_among({handle.get()}).empty()) pids.push_back(pid);
   }
   return pids;
 }
@@ -44,11 +32,11 @@ std::vector<int> ended_among(const std::vector<int>& pidfds) {
   while (::poll(asked.data(), asked.size(), 0) < 0) {
     if (errno != EINTR) return {};
   }
-  std::vector<int> places;
+  std::vector<int> ended;
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (asked[i].revents & (POLLIN | POLLHUP)) places.push_back(static_cast<int>(i));
+    if (asked[i].revents & (POLLIN | POLLHUP)) ended.push_back(static_cast<int>(i));
   }
-  return places;
+  return ended;
 }
 
 }  // namespace ringcomm

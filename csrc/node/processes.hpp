@@ -19,7 +19,7 @@ class Processes {
   std::map<int, FileHandle> watched_;  // by number: a pidfd; an invalid one if it had ended before
 };
 
-// Which of these pidfds (-1: none) belong to a process that has ended, as places in the list.
+// Which of these pidfds (-1: none) belong to a process that has ended, as indices of the list.
 std::vector<int> ended_among(const std::vector<int>& pidfds);
 
 }  // namespace ringcomm

@@ -10,6 +10,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/tuned.hpp"
+
 namespace ringcomm {
 namespace {
 
@@ -113,16 +115,14 @@ std::size_t segments_of(std::size_t nbytes, std::size_t segment) {
   return segment == 0 || nbytes <= segment ? 1 : (nbytes + segment - 1) / segment;
 }
 
-// The segments that may be worth running with; the usual one first. A block of 60 KB is long enough to be worth a
-// message on most networks; and up to 64 KB Open MPI sends at once over TCP, while the handshake of longer messages
-// waits in the link's queue behind the data.
+// The segments that may be worth running with; the usual one first.
 std::vector<std::size_t> segments_to_try(const Profile& profile, std::size_t nbytes, std::size_t given) {
   if (given > 0) return {given};
   if (profile.collective == Collective::alltoall || profile.collective == Collective::barrier) return {0};
-  constexpr std::size_t kBlock = 60 << 10, kLeast = 240 << 10, kTiny = 1 << 10;  // tinier blocks keep processors busy
-  const std::size_t usual = std::max(kLeast, profile.parts * kBlock);
+  constexpr std::size_t kTiny = 1 << 10;  // tinier blocks keep processors busy
+  const std::size_t usual = std::max(kMessageSegment, profile.parts * kMessageBlock);
   std::vector<std::size_t> segments{usual};
-  for (const std::size_t other : {usual / 4, usual * 4, usual * 16, kLeast}) {
+  for (const std::size_t other : {usual / 4, usual * 4, usual * 16, kMessageSegment}) {
     if (other < nbytes && other != usual && other >= profile.parts * kTiny) segments.push_back(other);
   }
   return segments;

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <map>
-#include <mutex>
-#include <tuple>
 
 #include "base/error.hpp"
 
@@ -42,56 +39,6 @@ constexpr std::array kAliases{
 bool stands_for(const Alias& alias, const Algorithm& algorithm) {
   return alias.collective == algorithm.collective &&
          std::find(alias.algorithms.begin(), alias.algorithms.end(), algorithm.name) != alias.algorithms.end();
-}
-
-// The schedules made last, up to a number and a total of steps (each about 20 bytes).
-class Cache {
- public:
-  std::shared_ptr<const Schedule> get(const Algorithm& algorithm, int rank, int size, int root) {
-    const Key key{&algorithm, rank, size, root};
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto found = entries_.find(key); found != entries_.end()) {
-        found->second.used = ++clock_;
-        return found->second.schedule;
-      }
-    }
-    auto made = std::make_shared<const Schedule>(algorithm.make(rank, size, root));
-    std::size_t weight = made->rounds.size();
-    for (const Round& round : made->rounds) weight += round.size();
-    const std::lock_guard lock(mutex_);
-    const auto [place, is_new] = entries_.try_emplace(key, Entry{made, ++clock_, weight});
-    if (!is_new) return place->second.schedule;  // another thread was faster
-    weight_ += weight;
-    while (entries_.size() > kEntries || (weight_ > kWeight && entries_.size() > 1)) drop_oldest();
-    return made;
-  }
-
- private:
-  using Key = std::tuple<const Algorithm*, int, int, int>;
-  struct Entry {
-    std::shared_ptr<const Schedule> schedule;
-    std::uint64_t used;
-    std::size_t weight;
-  };
-  static constexpr std::size_t kEntries = 256, kWeight = std::size_t{1} << 20;
-
-  void drop_oldest() {
-    const auto oldest = std::min_element(entries_.begin(), entries_.end(),
-                                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-    weight_ -= oldest->second.weight;
-    entries_.erase(oldest);
-  }
-
-  std::mutex mutex_;
-  std::map<Key, Entry> entries_;
-  std::uint64_t clock_ = 0;
-  std::size_t weight_ = 0;
-};
-
-Cache& cache() {
-  static Cache kept;
-  return kept;
 }
 
 }  // namespace
@@ -197,12 +144,12 @@ std::vector<const Algorithm*> algorithms_named(Collective collective, const Algo
   return found;
 }
 
-std::shared_ptr<const Schedule> schedule_for(const Algorithm& algorithm, int rank, int size, int root) {
+Schedule schedule_of(const Algorithm& algorithm, int rank, int size, int root) {
   if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size) {
     throw Error(ErrorKind::invalid, "rank " + std::to_string(rank) + " and root " + std::to_string(root) +
                                         " must be in 0.." + std::to_string(size - 1));
   }
-  return cache().get(algorithm, rank, size, has_root(algorithm.collective) || algorithm.any_root ? root : 0);
+  return algorithm.make(rank, size, algorithm.rooted() ? root : 0);
 }
 
 std::shared_ptr<const Schedule> schedule_for(Collective collective, const AlgorithmName& name, int rank, int size,
@@ -212,7 +159,7 @@ std::shared_ptr<const Schedule> schedule_for(Collective collective, const Algori
     throw Error(ErrorKind::invalid, "there is no " + std::string(name_of(collective)) + " algorithm '" +
                                         std::string(name.name) + "'; known: " + known_names(collective));
   }
-  return schedule_for(*algorithm, rank, size, name.root >= 0 ? name.root : root);
+  return std::make_shared<const Schedule>(schedule_of(*algorithm, rank, size, name.root >= 0 ? name.root : root));
 }
 
 }  // namespace ringcomm

@@ -18,6 +18,7 @@ struct Algorithm {
   bool automatic = false;     // may be chosen for calls that ask for none
   bool any_root = false;      // of a collective without a root: whoever asks for it may choose the rank in the middle
   bool equal_blocks = false;  // only for blocks of one size (Bruck): not for the v-forms
+  bool rooted() const { return has_root(collective) || any_root; }
 };
 
 // "two_level:tree:3" in its parts. An algorithm's name, or an alias: a name for several, of which the cheapest is meant
@@ -40,9 +41,9 @@ std::vector<const Algorithm*> algorithms_named(Collective collective, const Algo
 // nullptr if there is none. Of an alias' algorithms the last.
 const Algorithm* find_algorithm(Collective collective, const AlgorithmName& name);
 
-// The schedule of a built-in, made once and kept. `root` counts where the collective, or the algorithm, has one.
-// Throws Error(invalid) for ranks that are none.
-std::shared_ptr<const Schedule> schedule_for(const Algorithm& algorithm, int rank, int size, int root);
+// The schedule of a built-in. `root` counts where the collective, or the algorithm, has one. Throws Error(invalid) for
+// ranks that are none.
+Schedule schedule_of(const Algorithm& algorithm, int rank, int size, int root);
 // Of the name's own root, if it gives one. Throws Error(invalid) naming the known algorithms.
 std::shared_ptr<const Schedule> schedule_for(Collective collective, const AlgorithmName& name, int rank, int size,
                                              int root = 0);

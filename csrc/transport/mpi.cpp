@@ -8,7 +8,9 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/wait.hpp"
 #include "transport/mpi_functions.hpp"
+#include "transport/mpi_requests.hpp"
 #include "transport/slots.hpp"
 
 namespace ringcomm {
@@ -24,9 +26,8 @@ struct Slot {
   bool receiving = false;
   bool orphan = false;  // cancelled, but MPI may still use the buffer: nobody asks for it any more
   int peer = kAnyPeer;
-  int error = 0;             // MPI's code, when failed
-  std::size_t nbytes = 0;    // received
-  std::size_t position = 0;  // in the array of requests, while active
+  int error = 0;           // MPI's code, when failed
+  std::size_t nbytes = 0;  // received
 };
 
 template <class Handle>
@@ -35,9 +36,8 @@ class MpiTransport final : public Transport {
   MpiTransport(const MpiLibrary& library, std::uint64_t comm, int rank, int size, int tag_limit)
       : mpi_(library.dl_handle), yields_(mpi::yields_when_idle(library.dl_handle)), library_(library),
         comm_(handle_from<Handle>(comm)), byte_(handle_from<Handle>(library.byte_type)),
-        null_(handle_from<Handle>(library.null_request)), rank_(rank), size_(size), tag_limit_(tag_limit) {
-    one_status_.resize(library_.status_size);
-  }
+        null_(handle_from<Handle>(library.null_request)), rank_(rank), size_(size), tag_limit_(tag_limit),
+        requests_(library.status_size), one_status_(library.status_size) {}
   ~MpiTransport() override { withdraw_all(); }
 
   int rank() const override { return rank_; }
@@ -47,7 +47,7 @@ class MpiTransport final : public Transport {
   bool yields() const override { return yields_ && *yields_; }
 
   Ticket send(int peer, int tag, const void* data, std::size_t nbytes) override {
-    check(peer, tag, nbytes);
+    check_message(*this, peer, tag, nbytes);
     Handle request = null_;
     const int code = mpi_.isend(data, static_cast<int>(nbytes), byte_, peer, tag, comm_, &request);
     if (code != library_.success) throw failure("sending to", peer, code);
@@ -55,7 +55,7 @@ class MpiTransport final : public Transport {
   }
 
   Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override {
-    if (peer != kAnyPeer) check(peer, tag, nbytes);
+    if (peer != kAnyPeer) check_message(*this, peer, tag, nbytes);
     Handle request = null_;
     const int source = peer == kAnyPeer ? library_.any_source : peer;
     const int code = mpi_.irecv(data, static_cast<int>(nbytes), byte_, source, tag, comm_, &request);
@@ -64,7 +64,7 @@ class MpiTransport final : public Transport {
   }
 
   bool probe(int peer, int tag, Found& found) override {
-    if (peer != kAnyPeer) check(peer, tag, 0);
+    if (peer != kAnyPeer) check_message(*this, peer, tag, 0);
     Handle message = null_;
     int flag = 0;
     const int source = peer == kAnyPeer ? library_.any_source : peer;
@@ -84,24 +84,19 @@ class MpiTransport final : public Transport {
   }
 
   bool poll() override {
-    if (requests_.empty()) return false;
-    int completed = 0;
-    const int count = static_cast<int>(requests_.size());
-    const int code = mpi_.testsome(count, requests_.data(), &completed, indices_.data(), statuses_.data());
-    if (completed == library_.undefined) completed = 0;
-    if (code != library_.success && !note_failures(code, completed)) return true;
-    if (completed == 0) return false;
-    for (int i = 0; i < completed; ++i) {
-      const auto position = static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]);
-      complete(active_[position], status(static_cast<std::size_t>(i)));
-    }
-    compact(completed);
+    if (requests_.size() == 0) return false;
+    int ended = 0;
+    const int code = requests_.test(mpi_, ended);
+    if (ended == library_.undefined) ended = 0;
+    if (code != library_.success && !note_failures(code, ended)) return true;
+    if (ended == 0) return false;
+    for (int i = 0; i < ended; ++i) complete(requests_.ended(i), requests_.status(i));
+    requests_.drop_ended(ended);
     return true;
   }
 
   bool done(Ticket ticket, Arrival* arrival) override {
-    if (!slots_.holds(ticket)) throw Error(ErrorKind::internal, "no such ticket: " + std::to_string(ticket));
-    const Slot slot = slots_[ticket];
+    const Slot slot = slots_.at(ticket);
     if (slot.state == State::active) return false;
     slots_.give(ticket);
     if (slot.state == State::failed) {
@@ -123,24 +118,16 @@ class MpiTransport final : public Transport {
       return;
     }
     slot.orphan = true;
-    if (slot.receiving && !finalized()) withdraw(slot.position);
+    if (slot.receiving && !finalized()) withdraw(ticket);
   }
 
  private:
   static constexpr std::int64_t kPatience = 2'000'000'000;  // ns that all cancels of one transport may wait together
 
-  std::byte* status(std::size_t index) { return statuses_.data() + index * library_.status_size; }
-  static int number_at(const std::byte* place) {
+  static int number_at(const std::byte* address) {
     int value = 0;
-    std::memcpy(&value, place, sizeof value);
+    std::memcpy(&value, address, sizeof value);
     return value;
-  }
-
-  void check(int peer, int tag, std::size_t nbytes) const {
-    if (peer < 0 || peer >= size_ || tag < 0 || tag >= tag_limit_ || nbytes > kLongestMessage) {
-      throw Error(ErrorKind::internal, "no such message: peer " + std::to_string(peer) + ", tag " +
-                                           std::to_string(tag) + ", " + std::to_string(nbytes) + " bytes");
-    }
   }
 
   Error failure(const char* doing, int peer, int code) const {
@@ -158,13 +145,7 @@ class MpiTransport final : public Transport {
     Slot& slot = slots_[ticket];
     slot.peer = peer;
     slot.receiving = receiving;
-    slot.position = requests_.size();
-    requests_.push_back(request);
-    active_.push_back(ticket);
-    if (indices_.size() < requests_.size()) {
-      indices_.resize(requests_.size() * 2);
-      statuses_.resize(indices_.size() * library_.status_size);
-    }
+    requests_.add(request, ticket);
     return ticket;
   }
 
@@ -190,20 +171,20 @@ class MpiTransport final : public Transport {
 
   // After an error some statuses say which messages failed (MPI_ERR_IN_STATUS, whose value we do not know). If none
   // does, MPI itself has failed: every active message has then, and false is returned.
-  bool note_failures(int code, int completed) {
+  bool note_failures(int code, int ended) {
     bool found = false;
-    for (int i = 0; i < completed; ++i) {
-      const int error = number_at(status(static_cast<std::size_t>(i)) + library_.status_error_offset);
+    for (int i = 0; i < ended; ++i) {
+      const int error = number_at(requests_.status(i) + library_.status_error_offset);
       if (error == library_.success) continue;
       found = true;
-      Slot& slot = slots_[active_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])]];
+      Slot& slot = slots_[requests_.ended(i)];
       slot.state = State::failed;
       slot.error = error;
-      const int source = number_at(status(static_cast<std::size_t>(i)) + library_.status_source_offset);
+      const int source = number_at(requests_.status(i) + library_.status_source_offset);
       if (slot.peer == kAnyPeer && source >= 0 && source < size_) slot.peer = source;
     }
     if (found) return true;
-    for (const Ticket ticket : active_) {
+    for (const Ticket ticket : requests_.tickets()) {
       if (slots_[ticket].orphan) {
         slots_.give(ticket);
       } else {
@@ -212,49 +193,24 @@ class MpiTransport final : public Transport {
       }
     }
     requests_.clear();
-    active_.clear();
     return false;
   }
 
-  // Takes the completed entries out of the arrays; the others move up and keep their order.
-  void compact(int completed) {
-    std::size_t first = requests_.size();
-    for (int i = 0; i < completed; ++i) {
-      const auto position = static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]);
-      active_[position] = kNoTicket;
-      first = std::min(first, position);
-    }
-    std::size_t kept = first;
-    for (std::size_t i = first; i < requests_.size(); ++i) {
-      if (active_[i] == kNoTicket) continue;
-      requests_[kept] = requests_[i];
-      active_[kept] = active_[i];
-      slots_[active_[kept]].position = kept;
-      ++kept;
-    }
-    requests_.resize(kept);
-    active_.resize(kept);
-  }
-
-  void withdraw(std::size_t position) {
-    Handle& request = requests_[position];
+  void withdraw(Ticket ticket) {
+    Handle& request = requests_.of(ticket);
     mpi_.cancel(&request);
     const std::int64_t begun = now_ns();
     Backoff backoff(std::chrono::microseconds(100));
-    for (;;) {
-      int finished = 0;
-      const int code = mpi_.test(&request, &finished, one_status_.data());
-      if (finished || code != library_.success) break;
-      if (waited_ + (now_ns() - begun) > kPatience) {
-        waited_ = kPatience;
-        return;  // an orphan, until a poll finds it complete
-      }
-      backoff.pause();
-    }
-    waited_ += now_ns() - begun;
-    slots_.give(active_[position]);
-    indices_[0] = static_cast<int>(position);
-    compact(1);
+    const auto look = [&] {
+      int ended = 0;
+      const int code = mpi_.test(&request, &ended, one_status_.data());
+      return ended || code != library_.success ? Progress::done : Progress::blocked;
+    };
+    const bool ended = wait_until(look, backoff, begun + kPatience - waited_);
+    waited_ = ended ? waited_ + (now_ns() - begun) : kPatience;
+    if (!ended) return;  // an orphan, until a poll finds it complete
+    slots_.give(ticket);
+    requests_.drop(ticket);
   }
 
   // Objects of Python may outlive MPI: then there is nothing left to withdraw.
@@ -266,8 +222,9 @@ class MpiTransport final : public Transport {
 
   void withdraw_all() noexcept {
     if (finalized()) return;
-    for (std::size_t i = requests_.size(); i-- > 0;) {
-      if (slots_[active_[i]].receiving) withdraw(i);
+    const std::vector<Ticket> all = requests_.tickets();
+    for (const Ticket ticket : all) {
+      if (slots_[ticket].receiving) withdraw(ticket);
     }
     poll();
   }
@@ -278,10 +235,8 @@ class MpiTransport final : public Transport {
   Handle comm_, byte_, null_;
   int rank_, size_, tag_limit_;
   Slots<Slot> slots_;
-  std::vector<Handle> requests_;  // active ones, without holes
-  std::vector<Ticket> active_;    // their tickets
-  std::vector<int> indices_;
-  std::vector<std::byte> statuses_, one_status_;
+  mpi::Requests<Handle> requests_;  // of active messages
+  std::vector<std::byte> one_status_;
   std::int64_t waited_ = 0;
 };
 

@@ -34,35 +34,31 @@ std::uint64_t bits_of(Handle handle) {
 // two offsets are known.
 template <class Handle>
 struct Functions {
-  int (*isend)(const void*, int, Handle, int, int, Handle, Handle*) = nullptr;
-  int (*irecv)(void*, int, Handle, int, int, Handle, Handle*) = nullptr;
-  int (*improbe)(int, int, Handle, int*, Handle*, void*) = nullptr;
-  int (*imrecv)(void*, int, Handle, Handle*, Handle*) = nullptr;
-  int (*testsome)(int, Handle*, int*, int*, void*) = nullptr;
-  int (*test)(Handle*, int*, void*) = nullptr;
-  int (*get_count)(const void*, Handle, int*) = nullptr;
-  int (*cancel)(Handle*) = nullptr;
-  int (*error_string)(int, char*, int*) = nullptr;
-  int (*finalized)(int*) = nullptr;
-
-  explicit Functions(void* library) {
-    find(library, "MPI_Isend", isend);
-    find(library, "MPI_Irecv", irecv);
-    find(library, "MPI_Improbe", improbe);
-    find(library, "MPI_Imrecv", imrecv);
-    find(library, "MPI_Testsome", testsome);
-    find(library, "MPI_Test", test);
-    find(library, "MPI_Get_count", get_count);
-    find(library, "MPI_Cancel", cancel);
-    find(library, "MPI_Error_string", error_string);
-    find(library, "MPI_Finalized", finalized);
-  }
+  explicit Functions(void* mpi) : library(mpi) {}
+  void* const library;
+  int (*const isend)(const void*, int, Handle, int, int, Handle, Handle*) = find("MPI_Isend");
+  int (*const irecv)(void*, int, Handle, int, int, Handle, Handle*) = find("MPI_Irecv");
+  int (*const improbe)(int, int, Handle, int*, Handle*, void*) = find("MPI_Improbe");
+  int (*const imrecv)(void*, int, Handle, Handle*, Handle*) = find("MPI_Imrecv");
+  int (*const testsome)(int, Handle*, int*, int*, void*) = find("MPI_Testsome");
+  int (*const test)(Handle*, int*, void*) = find("MPI_Test");
+  int (*const get_count)(const void*, Handle, int*) = find("MPI_Get_count");
+  int (*const cancel)(Handle*) = find("MPI_Cancel");
+  int (*const error_string)(int, char*, int*) = find("MPI_Error_string");
+  int (*const finalized)(int*) = find("MPI_Finalized");
 
  private:
-  template <class Function>
-  static void find(void* library, const char* name, Function& function) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!function) throw Error(ErrorKind::invalid, std::string("the MPI library has no ") + name);
+  struct Address {
+    void* at;
+    template <class Function>
+    operator Function*() const {  // NOLINT: whichever the field says
+      return reinterpret_cast<Function*>(at);
+    }
+  };
+  Address find(const char* name) const {
+    void* const found = dlsym(library, name);
+    if (!found) throw Error(ErrorKind::invalid, std::string("the MPI library has no ") + name);
+    return {found};
   }
 };
 

@@ -1,11 +1,21 @@
-// Tickets: numbers of slots in a table that grows to the most messages ever in flight and is reused from then on.
+// What transports have in common. Tickets: numbers of slots in a table that grows to the most messages ever in flight
+// and is reused from then on.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "transport/transport.hpp"
 
 namespace ringcomm {
+
+inline void check_message(const Transport& transport, int peer, int tag, std::size_t nbytes) {
+  if (peer >= 0 && peer < transport.size() && tag >= 0 && tag < transport.tag_limit() && nbytes <= kLongestMessage)
+    return;
+  throw Error(ErrorKind::internal, "no such message: peer " + std::to_string(peer) + ", tag " + std::to_string(tag) +
+                                       ", " + std::to_string(nbytes) + " bytes");
+}
 
 template <class Slot>
 class Slots {
@@ -30,6 +40,10 @@ class Slots {
   // Whether a ticket names a message; false for one that is gone, or never was.
   bool holds(Ticket ticket) const {
     return ticket >= 0 && static_cast<std::size_t>(ticket) < slots_.size() && used_[static_cast<std::size_t>(ticket)];
+  }
+  Slot& at(Ticket ticket) {
+    if (!holds(ticket)) throw Error(ErrorKind::internal, "no such ticket: " + std::to_string(ticket));
+    return (*this)[ticket];
   }
   Slot& operator[](Ticket ticket) { return slots_[static_cast<std::size_t>(ticket)]; }
   Ticket end() const { return static_cast<Ticket>(slots_.size()); }  // tickets are 0 .. end()-1

@@ -4,71 +4,25 @@
 #include "transport/threads.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "transport/slots.hpp"
+#include "transport/threads_hub.hpp"
 
 namespace ringcomm {
 namespace {
 
+using threads::Handover;
+using threads::Inbox;
+using threads::Message;
+
 constexpr std::size_t kLongestEager = 4096;  // bytes
-
-// `offered`: the receiver may start to copy. Whoever moves it from there first decides: the receiver (copying) or the
-// sender (withdrawn).
-enum class Stage : int { offered, copying, copied, withdrawn };
-
-struct Message {
-  int source = 0, tag = 0;
-  std::size_t nbytes = 0;
-  const void* data = nullptr;  // the sender's buffer, or of `eager`
-  std::unique_ptr<std::byte[]> eager;
-  std::atomic<Stage> stage{Stage::offered};
-};
-
-struct Inbox {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<Message>> messages;
-  std::atomic<std::uint64_t> arrived{0};    // messages ever put here: tells without a lock that there is something
-  std::atomic<std::uint64_t> completed{0};  // rendezvous sends of this rank that a receiver has taken
-};
-
-}  // namespace
-
-class ThreadsHub {
- public:
-  explicit ThreadsHub(int size) : inboxes_(static_cast<std::size_t>(size)), killed_(static_cast<std::size_t>(size)) {}
-  int size() const { return static_cast<int>(inboxes_.size()); }
-  Inbox& inbox(int rank) { return inboxes_[static_cast<std::size_t>(rank)]; }
-
-  void kill(int rank) {
-    killed_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
-    kills_.fetch_add(1, std::memory_order_release);
-  }
-  bool killed(int rank) const { return killed_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
-  int kills() const { return kills_.load(std::memory_order_acquire); }
-  int first_killed() const {
-    for (int rank = 0; rank < size(); ++rank) {
-      if (killed(rank)) return rank;
-    }
-    return kAnyPeer;
-  }
-
- private:
-  std::vector<Inbox> inboxes_;
-  std::vector<std::atomic<bool>> killed_;
-  std::atomic<int> kills_{0};
-};
-
-namespace {
 
 enum class State : std::uint8_t { active, complete, failed };
 
@@ -138,7 +92,7 @@ class ThreadsTransport final : public Transport {
     collect();
     const auto wanted = [&](const std::shared_ptr<Message>& message) {
       return message->tag == tag && (peer == kAnyPeer || message->source == peer) &&
-             message->stage.load(std::memory_order_acquire) == Stage::offered;
+             message->handover.load(std::memory_order_acquire) == Handover::offered;
     };
     const auto it = std::find_if(unexpected_.begin(), unexpected_.end(), wanted);
     if (it == unexpected_.end()) {
@@ -173,8 +127,7 @@ class ThreadsTransport final : public Transport {
   }
 
   bool done(Ticket ticket, Arrival* arrival) override {
-    if (!slots_.holds(ticket)) throw Error(ErrorKind::internal, "no such ticket: " + std::to_string(ticket));
-    const Slot& slot = slots_[ticket];
+    const Slot& slot = slots_.at(ticket);
     if (slot.state == State::active) return false;
     const State state = slot.state;
     const bool truncated = slot.truncated;
@@ -194,7 +147,7 @@ class ThreadsTransport final : public Transport {
   void cancel(Ticket ticket) override {
     if (!slots_.holds(ticket)) return;
     Slot& slot = slots_[ticket];
-    if (slot.message) withdraw(*slot.message);
+    if (slot.message) slot.message->withdraw();
     std::erase(slot.receiving ? posted_ : sends_, ticket);
     slots_.give(ticket);
   }
@@ -210,23 +163,20 @@ class ThreadsTransport final : public Transport {
   }
 
   void check(int peer, int tag, std::size_t nbytes) const {
-    if (peer < 0 || peer >= size() || tag < 0 || tag >= tag_limit() || nbytes > kLongestMessage) {
-      throw Error(ErrorKind::internal, "no such message: peer " + std::to_string(peer) + ", tag " +
-                                           std::to_string(tag) + ", " + std::to_string(nbytes) + " bytes");
-    }
+    check_message(*this, peer, tag, nbytes);
     if (hub_->killed(peer) || hub_->killed(rank_)) throw lost(peer);
   }
 
   // Moves a message into a receive's buffer; false if its sender has withdrawn it.
   bool take(Slot& slot, Message& message) {
-    Stage expected = Stage::offered;
-    if (!message.stage.compare_exchange_strong(expected, Stage::copying, std::memory_order_acq_rel)) return false;
+    Handover expected = Handover::offered;
+    if (!message.handover.compare_exchange_strong(expected, Handover::copying, std::memory_order_acq_rel)) return false;
     slot.truncated = message.nbytes > slot.nbytes;
     if (!slot.truncated && message.nbytes > 0) std::memcpy(slot.data, message.data, message.nbytes);
     slot.peer = message.source;
     slot.nbytes = message.nbytes;
     slot.state = slot.truncated ? State::failed : State::complete;
-    message.stage.store(Stage::copied, std::memory_order_release);
+    message.handover.store(Handover::copied, std::memory_order_release);
     if (!message.eager) hub_->inbox(message.source).completed.fetch_add(1, std::memory_order_release);
     return true;
   }
@@ -273,7 +223,7 @@ class ThreadsTransport final : public Transport {
     completed_seen_ = completed;
     const std::size_t taken = std::erase_if(sends_, [&](Ticket ticket) {
       Slot& slot = slots_[ticket];
-      if (slot.message->stage.load(std::memory_order_acquire) != Stage::copied) return false;
+      if (slot.message->handover.load(std::memory_order_acquire) != Handover::copied) return false;
       slot.state = State::complete;
       slot.message.reset();
       return true;
@@ -287,20 +237,13 @@ class ThreadsTransport final : public Transport {
     const auto doomed = [&](Ticket ticket) {
       Slot& slot = slots_[ticket];
       if (slot.peer != kAnyPeer && !hub_->killed(slot.peer) && !hub_->killed(rank_)) return false;
-      if (slot.message) withdraw(*slot.message);
+      if (slot.message) slot.message->withdraw();
       slot.state = State::failed;
       slot.message.reset();
       return true;
     };
     const std::size_t gone = std::erase_if(posted_, doomed) + std::erase_if(sends_, doomed);
     news_ |= gone > 0;
-  }
-
-  // After this nobody reads the sender's buffer.
-  static void withdraw(Message& message) {
-    Stage expected = Stage::offered;
-    if (message.stage.compare_exchange_strong(expected, Stage::withdrawn, std::memory_order_acq_rel)) return;
-    while (message.stage.load(std::memory_order_acquire) == Stage::copying) std::this_thread::yield();
   }
 
   std::shared_ptr<ThreadsHub> hub_;

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "check.hpp"
 #include "schedule/prove.hpp"
+#include "schedule/schedule_cache.hpp"
 #include "schedule_simulator.hpp"
 
 using namespace ringcomm;
@@ -191,7 +192,6 @@ void registry_finds_and_keeps() {
   for (std::size_t c = 0; c < kCollectiveNames.size(); ++c) CHECK(!algorithm_names(static_cast<Collective>(c)).empty());
 
   const auto ring = schedule_for(Collective::allreduce, "ring", 1, 4);
-  CHECK(ring == schedule_for(Collective::allreduce, "ring", 1, 4, 3));  // it has no root
   CHECK(schedule_for(Collective::allreduce, "tree:3", 1, 4)->root == 3);
   CHECK(schedule_for(Collective::broadcast, "binomial", 1, 4, 3)->root == 3);
   for (const auto& [name, rank, size, root] :
@@ -207,14 +207,21 @@ void registry_finds_and_keeps() {
     }
     CHECK(thrown);
   }
-  // Many threads, many more schedules than are kept: what comes back is always the one asked for.
-  on_ranks(4, [](int thread) {
-    for (int i = 0; i < 2000; ++i) {
-      const int size = 1 + (i * 7 + thread) % 40, rank = i % size;
-      const auto s = schedule_for(Collective::allreduce, i % 2 ? "ring" : "tree", rank, size);
-      CHECK(s->size == size && s->rank == rank && s->algorithm == (i % 2 ? "ring" : "tree"));
-    }
-  });
+  ScheduleCache cache;
+  const Algorithm &rings = *find_algorithm(Collective::allreduce, "ring"),
+                  &trees = *find_algorithm(Collective::allreduce, "tree");
+  const auto kept = cache.get(rings, 3, 4, 0);
+  CHECK(kept == cache.get(rings, 3, 4, 3));  // it has no root
+  CHECK(cache.get(trees, 1, 4, 3)->root == 3 && cache.get(trees, 1, 4, 0)->root == 0);
+  // More steps than are kept: what comes back is always the one asked for.
+  std::size_t steps = 0;
+  for (int i = 0; steps < (std::size_t{2} << 20); ++i) {
+    const int size = 100 + i % 400, rank = i % size;
+    const auto s = cache.get(rings, rank, size, 0);
+    CHECK(s->size == size && s->rank == rank && s->algorithm == "ring");
+    for (const Round& round : s->rounds) steps += 1 + round.size();
+  }
+  CHECK(kept->rank == 3 && kept != cache.get(rings, 3, 4, 0));  // what was in use is there still
   CHECK(ring->size == 4 && ring->rounds.size() == 6);
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
-#include "base/fields.hpp"
 #include "base/types.hpp"
 
 namespace ringcomm {
@@ -13,7 +13,7 @@ namespace {
 // Tensors of one bucket are.
 bool alike(const Descriptor& a, const Descriptor& b) {
   return a.dtype == b.dtype && a.op == b.op && a.wire == b.wire && a.pre == b.pre && a.post == b.post &&
-         text_of(a.algorithm) == text_of(b.algorithm);
+         std::memcmp(a.algorithm, b.algorithm, sizeof a.algorithm) == 0;
 }
 
 // What they have in common, as bytes.

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/cuts.hpp"
 #include "base/types.hpp"
 #include "check.hpp"
 #include "schedule_simulator.hpp"

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import ringcomm
+from ringcomm import _core, plans
 
 pytestmark = pytest.mark.mpi
 
@@ -367,12 +368,21 @@ def unseen(folder):
             time.sleep(0.01)
         os._exit(0 if status == -signal.SIGKILL else status % 256)
     ringcomm.init()
-    ringcomm.allreduce(np.ones(3), name="start")
+    data = np.ones(3, np.float32)
+    bucket = plans.FlatBuffer(_core.DTYPES.index("float32"), data.size, data.ctypes.data)
+    plan = plans.StepPlan(ringcomm.global_process_set, "all", "a test's", [bucket], 1, int(ringcomm.Sum), (1.0, 1.0), 0)
+
+    def step():
+        plan.begin()
+        plan.ready(0)
+        plan.finish(plans.Presence(1), plans.KEPT)
+
+    step()
     if ringcomm.rank() == BAD:
         os.kill(os.getpid(), signal.SIGKILL)
-    for _ in range(2):  # it is fatal: later operations fail too
+    for work in (step, agreeing):  # it is fatal: later operations fail too
         try:
-            agreeing()
+            work()
         except ringcomm.PeerLostError as error:
             mpi_case.say("lost", error.ranks)
     ringcomm.shutdown()

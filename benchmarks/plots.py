@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from measure import mpi_name
 
 from ringcomm.cli.bench_cases import bus_factor
-from ringcomm.cli.sizes import human_size, parse_link
+from ringcomm.cli.plotting import make_figure, one_legend, over_sizes
+from ringcomm.cli.sizes import parse_link
 
 Result = dict[str, Any]
 Points = dict[str, list[tuple[int, float]]]  # by contestant: bytes and a value
@@ -133,8 +132,7 @@ def _medians(rows: Sequence[Result]) -> Points:
 
 
 def _figure(down: int, across: int, width: float = 4.6, height: float = 3.2) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width * across, height * down + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure(width * across, height * down + 0.5)
     return figure, figure.subplots(down, across, squeeze=False)
 
 
@@ -148,20 +146,11 @@ def _lines(axes: Any, points: Points) -> None:
     _sized(axes, sizes)
 
 
-def _sized(axes: Any, sizes: Any) -> None:
-    ticks = sorted(set(sizes))
-    ticks = ticks[:: math.ceil(len(ticks) / 6)] or [1]
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [human_size(tick) for tick in ticks], fontsize=8)
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
+def _sized(axes: Any, sizes: Iterable[int]) -> None:
+    over_sizes(axes, sizes, most=6)
 
 
 def _save(figure: Figure, axes: Any, file: Path) -> None:
     """With one legend for all."""
-    handles: dict[str, Any] = {}
-    for panel in axes.flat:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(5, len(handles)), fontsize=8)
+    one_legend(figure, axes.flat, loc="outside lower center", ncols=5)
     figure.savefig(file, dpi=100)

@@ -320,12 +320,12 @@ cdef class Menu:
     cdef unique_ptr[CMenu] it
 
     def __init__(self, collective, int size, hosts, network):
-        cdef vector[int] places
+        cdef vector[int] host_of
         if hosts is not None:
             if len(hosts) != size:
                 raise ValueError(f"{len(hosts)} hosts are given for {size} ranks")
-            places = hosts
-        self.it.reset(new CMenu(<Collective>position(COLLECTIVES, collective, "collective"), size, places, network_of(network)))
+            host_of = hosts
+        self.it.reset(new CMenu(<Collective>position(COLLECTIVES, collective, "collective"), size, host_of, network_of(network)))
 
     def options(self, name, size_t nbytes, cbool equal_blocks=True, cbool memory=False, size_t segment=0, size_t window=0):
         cdef string wanted = name.encode()

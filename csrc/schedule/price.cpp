@@ -22,15 +22,15 @@ class Pricer {
     double begun = 0;
     std::size_t round = 0;
     for (const Profile::Run& run : profile.runs) {
-      Step step{round, begun, 0, 0};
+      Timed timed{round, begun, 0, 0};
       for (const Load& load : run.loads) {
-        step.seconds = std::max(step.seconds, seconds(load));
-        step.rest = std::max(step.rest, seconds(load) - wire(load));
+        timed.seconds = std::max(timed.seconds, seconds(load));
+        timed.rest = std::max(timed.rest, seconds(load) - wire(load));
         longest_ = std::max(longest_, wire(load));
       }
-      begun += static_cast<double>(run.rounds) * step.seconds;
+      begun += static_cast<double>(run.rounds) * timed.seconds;
       round += run.rounds;
-      steps_.push_back(step);
+      timed_.push_back(timed);
     }
     coding_ = net_.coding * bytes(profile.sent);
     alone_ = begun + coding_;
@@ -60,8 +60,8 @@ class Pricer {
   }
 
  private:
-  struct Step {
-    std::size_t round;            // the first of a run
+  struct Timed {                  // a run of rounds
+    std::size_t round;            // the first
     double begun, seconds, rest;  // rest: of a round's seconds, those in which its link is free
   };
   struct Work {
@@ -91,23 +91,23 @@ class Pricer {
              {posting + net_.gamma * bytes(t.reduced) + coding_, host.any}}};
   }
 
-  const Step& step_at(std::size_t round) const {
-    const auto next =
-        std::upper_bound(steps_.begin(), steps_.end(), round, [](std::size_t r, const Step& s) { return r < s.round; });
+  const Timed& run_at(std::size_t round) const {
+    const auto next = std::upper_bound(timed_.begin(), timed_.end(), round,
+                                       [](std::size_t r, const Timed& t) { return r < t.round; });
     return *std::prev(next);
   }
   double time_at(std::size_t round) const {  // when it begins
     if (round >= profile_.rounds) return alone_;
-    const Step& step = step_at(round);
-    return step.begun + static_cast<double>(round - step.round) * step.seconds;
+    const Timed& run = run_at(round);
+    return run.begun + static_cast<double>(round - run.round) * run.seconds;
   }
   double before(const Span& span) const { return time_at(span.first); }
-  double after(const Span& span) const { return alone_ - time_at(span.end) + step_at(span.end - 1).rest; }
+  double after(const Span& span) const { return alone_ - time_at(span.end) + run_at(span.end - 1).rest; }
 
   const Profile& profile_;
   double block_;
   const Network& net_;
-  std::vector<Step> steps_;
+  std::vector<Timed> timed_;
   double alone_ = 0, longest_ = 0, coding_ = 0;
 };
 

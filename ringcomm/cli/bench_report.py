@@ -126,11 +126,9 @@ def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> 
 
 def plot(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
     """Time and busbw over size, a line per contestant, MPI's black and dashed; without data, bars of times."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from ringcomm.cli.plotting import make_figure
 
-    figure = Figure(figsize=(12, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure(12, 4.8)
     dtype = "" if options.collective == "barrier" else f", {options.dtype}"
     figure.suptitle(f"{options.collective}, {ranks} ranks{dtype}")
     sized = [row for row in rows if row.size > 0]
@@ -148,6 +146,8 @@ def _label(algorithm: str) -> str:
 
 
 def _lines(figure: Any, rows: Sequence[Row]) -> None:
+    from ringcomm.cli.plotting import over_sizes
+
     left, right = figure.subplots(1, 2)
     for name in dict.fromkeys(row.algorithm for row in rows):
         own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
@@ -162,11 +162,7 @@ def _lines(figure: Any, rows: Sequence[Row]) -> None:
     left.set_ylabel(TIME_LABEL)
     left.set_yscale("log")
     right.set_ylabel("busbw (GB/s)")
-    ticks = sorted({row.size for row in rows})
-    ticks = ticks[:: math.ceil(len(ticks) / 9)]
     for axes in (left, right):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [human_size(tick) for tick in ticks])
+        over_sizes(axes, {row.size for row in rows}, most=9)
         axes.set_xlabel("size")
-        axes.grid(alpha=0.3)
     left.legend(fontsize=8)

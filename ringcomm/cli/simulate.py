@@ -228,14 +228,12 @@ def write_json(
 
 def plot(options: argparse.Namespace, rows: Sequence[Row]) -> None:
     """Time over size, a picture per number of ranks, a line per algorithm; dashed: on two levels."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from ringcomm.cli.plotting import make_figure, one_legend
 
     counts = list(dict.fromkeys(row.ranks for row in rows))
     across = min(2, len(counts))
     down = math.ceil(len(counts) / across)
-    figure = Figure(figsize=(6.2 * across + 1.8, 3.8 * down + 0.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure(6.2 * across + 1.8, 3.8 * down + 0.6)
     shared = f", {options.ranks_per_host} ranks on each host" if options.ranks_per_host > 1 else ""
     figure.suptitle(f"{options.collective} by the model{shared}")
     names = list(dict.fromkeys(row.algorithm.removeprefix("two_level:") for row in rows))
@@ -245,15 +243,13 @@ def plot(options: argparse.Namespace, rows: Sequence[Row]) -> None:
     for axes, count in zip(grid.flat, counts, strict=False):
         _picture(axes, [row for row in rows if row.ranks == count], names)
         axes.set_title(f"{count} ranks")
-    handles: dict[str, Any] = {}
-    for axes in grid.flat[: len(counts)]:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=8)
+    one_legend(figure, grid.flat[: len(counts)], loc="outside right upper")
     figure.savefig(options.plot, dpi=120)
 
 
 def _picture(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
+    from ringcomm.cli.plotting import over_sizes
+
     for name in dict.fromkeys(row.algorithm for row in rows):
         own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
         base = name.removeprefix("two_level:")
@@ -270,12 +266,8 @@ def _picture(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
     axes.plot(
         [max(1, row.size) for row in chosen], [row.time for row in chosen], color="black", linewidth=5, alpha=0.15
     )
-    axes.set_xscale("log", base=2)
+    over_sizes(axes, {max(1, row.size) for row in rows}, most=7)
     axes.set_yscale("log")
-    ticks = sorted({max(1, row.size) for row in rows})
-    ticks = ticks[:: math.ceil(len(ticks) / 7)]
-    axes.set_xticks(ticks, [human_size(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel("size")
     axes.set_ylabel("time (s)")
-    axes.grid(alpha=0.3)

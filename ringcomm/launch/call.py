@@ -28,7 +28,7 @@ def main() -> None:
         with connect() as connection:
             connection.send(("function", rank))
             path, call = pickle.loads(connection.recv_bytes())
-        sys.path += [place for place in path if place not in sys.path]
+        sys.path += [folder for folder in path if folder not in sys.path]
         func, args, kwargs = pickle.loads(call)
         result = dumps(func(*args, **kwargs))
     except BaseException as error:

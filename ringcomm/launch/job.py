@@ -66,7 +66,7 @@ _OWN = re.compile(
     r"BASH_FUNC_.*|_|SHLVL|PWD|OLDPWD|HOST|HOSTNAME|DISPLAY|XAUTHORITY|TERM|TERMCAP|WINDOWID|SSH_.*|XDG_.*|DBUS_.*|TMUX.*|STY"
     r"|SLURM.*|SRUN.*|PBS.*|LSB.*|PMI_.*|PMIX_.*|PRTE_.*|OMPI_.*|HYDRA.*|HYDI.*|I_MPI_HYDRA.*"
 )
-# Tells a process its place in a job. A launcher started by a rank of another job must not hand that on.
+# Tells a process its rank in a job. A launcher started by a rank of another job must not hand that on.
 _RANK = re.compile(
     r"PMI_(RANK|SIZE|FD|PORT|ID|SPAWNED|CONTROL_.*|ENABLE_.*)|PMI2_.*|PMIX_(?!MCA_).*|PRTE_(?!MCA_).*"
     r"|OMPI_(COMM_WORLD|UNIVERSE|FILE|APP_CTX|FIRST|NUM_APP|ARGV|COMMAND|MCA_(orte|ess|pmix|initial)).*"

@@ -88,15 +88,15 @@ def launcher(mpi: Mpi) -> str:
 
 
 def _candidates(mpi: Mpi) -> Iterator[str]:
-    places = []
+    folders = []
     if mpi.library:
         # lib/libmpi.so has bin/ beside lib; distributions put another folder or two between them.
-        places += [str(parent / "bin") for parent in list(Path(mpi.library).parents)[1:5]]
-    places += os.environ.get("PATH", "").split(os.pathsep)
+        folders += [str(parent / "bin") for parent in list(Path(mpi.library).parents)[1:5]]
+    folders += os.environ.get("PATH", "").split(os.pathsep)
     seen = set()
-    for place in places:
+    for folder in folders:
         for name in _NAMES[mpi.family]:
-            found = shutil.which(name, path=place)
+            found = shutil.which(name, path=folder)
             if found and found not in seen:
                 seen.add(found)
                 yield found

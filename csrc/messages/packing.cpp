@@ -33,7 +33,7 @@ void Packing::open(std::size_t segment) {
 }
 
 bool Packing::framed(const Message& message) const {
-  int blocks = 0;
+  int blocks = codec_ ? 0 : 2;
   for (std::uint32_t p = message.first; p < message.last && blocks < 2; ++p) blocks += blocks_.of_piece(p).count > 0;
   return codec_ && blocks > 1;
 }

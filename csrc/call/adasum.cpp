@@ -50,16 +50,15 @@ const Choice& adasum_choice() {
   return choice;
 }
 
-std::unique_ptr<Task> move_adasum(const MoveContext& context, const Call& call) {
+std::unique_ptr<Task> move_adasum(CallContext& context, const Call& call) {
   RunOptions options = run_options(call);
   options.pre = call.pre;
   options.post = call.post;
   options.combine = combine_vectors(call);
-  const int size = static_cast<int>(context.peers.size());
-  const auto schedule = context.schedules.get(*adasum_choice().algorithm, context.me, size, 0);
+  const auto schedule = context.schedules.get(*adasum_choice().algorithm, context.me, context.size(), 0);
   Layout layout = Layout::even(call.output, call.count, schedule->blocks, size_of(call.dtype),
                                std::max<std::size_t>(1, call.count));
-  return make_run_schedule(context.transport, schedule, context.peers, std::move(layout), call.input, context.tags,
+  return make_run_schedule(*context.transport, schedule, context.peers, std::move(layout), call.input, context.tags,
                            std::move(options));
 }
 

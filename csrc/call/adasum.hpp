@@ -10,6 +10,6 @@ namespace ringcomm {
 inline bool is_adasum(const Call& call) { return call.op == Op::adasum && computes(call.collective); }
 void check_adasum(const Call& call);  // throws Error(invalid) for what none is: every rank meets it alike
 const Choice& adasum_choice();        // among several ranks
-std::unique_ptr<Task> move_adasum(const MoveContext& context, const Call& call);
+std::unique_ptr<Task> move_adasum(CallContext& context, const Call& call);
 
 }  // namespace ringcomm

@@ -10,8 +10,6 @@
 namespace ringcomm {
 namespace {
 
-const std::string kShared = "shared";
-
 std::string full_name(const Algorithm& algorithm, bool two_levels, int root) {
   return (two_levels ? std::string(kTwoLevel) : "") + std::string(algorithm.name) +
          (root >= 0 ? ":" + std::to_string(root) : "");
@@ -61,7 +59,7 @@ void check_algorithm(Collective collective, const std::string& name, int size) {
   if (!find_algorithm(collective, wanted) || (wanted.two_levels && !has_two_levels(collective))) {
     const std::string levels = has_two_levels(collective) ? ", two_level:NAME" : "";
     throw Error(ErrorKind::invalid, "there is no " + what + " algorithm '" + name +
-                                        "'; known: " + known_names(collective) + levels + ", " + kShared);
+                                        "'; known: " + known_names(collective) + levels + ", " + std::string(kShared));
   }
   if (size > 0 && wanted.root >= size) {
     throw Error(ErrorKind::invalid,
@@ -102,7 +100,7 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
       return cheapest_two_level(profile(*algorithm, true, 0), on_host_, nbytes, network_, cut, encoding);
     };
     if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // two levels, of which one has nothing to do
-      add(Path::shared, nullptr, kShared, {{0, 1}, two_levels({nbytes, 1}).price}, 0);
+      add(Path::shared, nullptr, std::string(kShared), {{0, 1}, two_levels({nbytes, 1}).price}, 0);
     if (!name.two_levels && can_encode(*algorithm, size_, root, encoding)) {
       const Profile& one = profile(*algorithm, false, root);
       add(Path::schedule, algorithm, full_name(*algorithm, false, name.root),

@@ -16,6 +16,8 @@
 
 namespace ringcomm {
 
+inline constexpr std::string_view kShared = "shared";  // asked for, it is the host's memory
+
 bool has_two_levels(Collective collective);
 // What a call may ask for: an algorithm on one level or on two, or "shared", the host's memory. Throws Error(invalid)
 // unless `name` is such a thing, among `size` ranks (0: any number).
@@ -25,7 +27,7 @@ void check_algorithm(Collective collective, const std::string& name, int size);
 enum class Path : std::uint8_t {
   local,       // one rank
   shared,      // through the host's memory
-  gathered,    // with the comparison of calls (call/comparison.hpp)
+  piggyback,   // with the comparison of calls (call/comparison.hpp)
   schedule,    // by messages
   two_levels,  // by messages between hosts, through memory inside them
   adasum,      // whole vectors by messages (call/adasum.hpp)
@@ -37,6 +39,9 @@ struct Choice {
   int root = 0;                          // group rank, of algorithms that have one of their own
   Cut cut;
   std::string name;  // "shared", "two_level:tree:3"; for traces and people, and of a user's algorithm
+
+  // Without the digest that tells a user's algorithm from another of its name.
+  std::string_view shown() const { return std::string_view(name).substr(0, name.find('#')); }
 };
 
 // One way to run a collective.

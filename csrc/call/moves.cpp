@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "kernels/kernels.hpp"
+#include "levels/two_level.hpp"
 #include "messages/staging.hpp"
 
 namespace ringcomm {
@@ -22,7 +23,8 @@ std::size_t elements_of(const Call& call) {
   }
 }
 
-constexpr std::size_t kAll = ~std::size_t{0};  // one segment
+constexpr std::size_t kAll = ~std::size_t{0};                        // one segment
+constexpr std::size_t kLongestSlice = 1 << 20, kMostOnTheirWay = 8;  // bytes, segments: they lie in staging memory
 
 // A task with memory of its own, and something to do after its last advance.
 class Wrapped : public Task {
@@ -61,7 +63,7 @@ std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& coun
 // Builds the task of one call; one method per way that collectives use their buffers.
 class Builder {
  public:
-  Builder(const MoveContext& context, const Call& call, std::shared_ptr<const Schedule> schedule, const Cut& cut)
+  Builder(CallContext& context, const Call& call, std::shared_ptr<const Schedule> schedule, const Cut& cut)
       : context_(context), call_(call), schedule_(std::move(schedule)), item_(size_of(call.dtype)),
         segment_(cut.segment == 0 ? kAll : std::max<std::size_t>(1, cut.segment / item_)), options_(run_options(call)) {
     options_.window = cut.window;
@@ -89,7 +91,7 @@ class Builder {
 
  private:
   std::unique_ptr<Task> run(Layout layout, const void* source) {
-    return make_run_schedule(context_.transport, schedule_, context_.peers, std::move(layout), source, context_.tags,
+    return make_run_schedule(*context_.transport, schedule_, context_.peers, std::move(layout), source, context_.tags,
                              options_);
   }
 
@@ -112,7 +114,7 @@ class Builder {
   std::unique_ptr<Task> broadcast() { return even(call_.output, context_.me == call_.root ? call_.input : nullptr); }
 
   std::unique_ptr<Task> reduce() {
-    auto task = std::make_unique<Wrapped>(context_.transport);
+    auto task = std::make_unique<Wrapped>(*context_.transport);
     options_.pre = call_.pre;
     // Elsewhere than at the root the input is the caller's; partial sums need memory of their own.
     void* const work = context_.me == call_.root ? call_.output : scratch(*task, call_.count);
@@ -123,7 +125,7 @@ class Builder {
   }
 
   std::unique_ptr<Task> allgather() {
-    auto task = std::make_unique<Wrapped>(context_.transport);
+    auto task = std::make_unique<Wrapped>(*context_.transport);
     std::vector<Extent> blocks = consecutive(call_.output, call_.counts, item_);
     const Extent mine = blocks[static_cast<std::size_t>(context_.me)];
     if (mine.count > 0 && call_.input != mine.data) std::memmove(mine.data, call_.input, mine.count * item_);
@@ -132,7 +134,7 @@ class Builder {
   }
 
   std::unique_ptr<Task> reducescatter() {
-    auto task = std::make_unique<Wrapped>(context_.transport);
+    auto task = std::make_unique<Wrapped>(*context_.transport);
     const std::size_t count = total(call_.counts);
     std::byte* const work = scratch(*task, count);
     if (count > 0) kernels::scale(call_.dtype, work, call_.input, count, call_.pre);
@@ -147,7 +149,7 @@ class Builder {
   // Ranks know only their own row and column of the matrix of counts, so no number of segments but one is common
   // knowledge.
   std::unique_ptr<Task> alltoall() {
-    auto task = std::make_unique<Wrapped>(context_.transport);
+    auto task = std::make_unique<Wrapped>(*context_.transport);
     const std::size_t sent = total(call_.counts);
     void* input = const_cast<void*>(call_.input);  // only ever sent from
     if (call_.input == call_.output && sent > 0) {
@@ -164,7 +166,7 @@ class Builder {
     return segment_ == kAll ? kAll : std::max<std::size_t>(1, segment_ / static_cast<std::size_t>(schedule_->size));
   }
 
-  const MoveContext& context_;
+  CallContext& context_;
   const Call& call_;
   std::shared_ptr<const Schedule> schedule_;
   const std::size_t item_, segment_;  // bytes of an element, elements of a segment
@@ -196,9 +198,27 @@ std::unique_ptr<Task> move_alone(const Call& call) {
   return std::make_unique<Finished>();
 }
 
-std::unique_ptr<Task> move_by_schedule(const MoveContext& context, const Call& call,
-                                       std::shared_ptr<const Schedule> schedule, const Cut& cut) {
+std::unique_ptr<Task> move_by_schedule(CallContext& context, const Call& call, std::shared_ptr<const Schedule> schedule,
+                                       const Cut& cut) {
   return Builder(context, call, std::move(schedule), cut).build();
+}
+
+std::unique_ptr<Task> move_on_two_levels(CallContext& context, const Call& call, const Choice& choice) {
+  const Hosts& hosts = context.hosts;
+  LaneRun lane{*context.transport, context.tags, context.schedules, *choice.algorithm, hosts, 0, {}, {}};
+  lane.root_host = hosts.host_of(choice.algorithm->any_root ? choice.root : call.root);
+  lane.local_root = hosts.local_rank(call.root);
+  lane.segment_bytes = std::min(choice.cut.segment, kLongestSlice) * static_cast<std::size_t>(hosts.lanes());
+  const int local = context.node->rank();
+  if (local < hosts.lanes()) {
+    for (const int rank : hosts.lane(local)) lane.peers.push_back(context.peers[static_cast<std::size_t>(rank)]);
+  }
+  lane.options = run_options(call);
+  // other collectives are scaled in memory
+  if (call.collective == Collective::allreduce || call.collective == Collective::reduce) lane.options.post = call.post;
+  lane.options.window = std::min(choice.cut.window, kMostOnTheirWay);
+  context.epochs->open_call();
+  return make_two_level(*context.epochs, call, std::move(lane));
 }
 
 }  // namespace ringcomm

@@ -52,7 +52,6 @@ class HostPass final : public MemoryPass {
     publish_payload(call_, epochs_.node().rank(), mine.payload[epochs_.parity()]);
   }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
-  bool is_small() const override { return small_; }
 
  private:
   static bool fits_mailboxes(const Call& call, int ranks) {

@@ -19,8 +19,7 @@ namespace ringcomm {
 class MemoryPass : public Task {
  public:
   virtual void open();
-  virtual void begin(std::uint32_t epoch);         // after everybody's arrival `epoch`
-  virtual bool is_small() const { return false; }  // all its data is in the mailboxes
+  virtual void begin(std::uint32_t epoch);  // after everybody's arrival `epoch`
   Progress advance() override { return pass_ ? pass_->advance() : Progress::done; }
   void abandon() noexcept override {
     if (pass_) pass_->abandon();

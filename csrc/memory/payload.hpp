@@ -1,5 +1,5 @@
 // Calls so small that their data piggybacks on the comparison of what ranks ask for, in mailboxes (memory_pass.cpp) or
-// in messages (call/comparison.cpp): once everybody's is there, every rank computes all of its result itself.
+// in messages (call/sent_comparison.cpp): once everybody's is there, every rank computes all of its result itself.
 #pragma once
 
 #include <cstddef>

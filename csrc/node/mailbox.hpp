@@ -32,7 +32,7 @@ struct alignas(64) Mailbox {
   alignas(64) Descriptor descriptor[2];  // read by peers only if digests differ
   alignas(64) std::byte payload[2][kPayload];
   std::uint64_t staging = kPrivate;  // the owner's note for its next call
-  // of hosts that have a leader, in the owner's arena: where it and they publish (call/comparison.cpp); never replaced
+  // of hosts that have a leader, in the owner's arena: where it and they publish (call/sent_comparison.cpp); it stays
   std::uint64_t board = kPrivate;
 };
 static_assert(offsetof(Mailbox, opening) + sizeof(Mailbox::opening) <= 64);

@@ -64,17 +64,23 @@ class CountingTransport final : public Transport {
   Links& links_;
 };
 
+// Of every rank, by rank: arenas that each host's ranks share.
+inline std::vector<std::shared_ptr<Node>> nodes_on(const std::vector<int>& host_of) {
+  std::vector<std::shared_ptr<Node>> nodes(host_of.size());
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    if (nodes[rank]) continue;
+    const Hosts hosts(host_of, static_cast<int>(rank));
+    const auto here = Node::for_threads(static_cast<int>(hosts.here().size()));
+    for (std::size_t i = 0; i < here.size(); ++i) nodes[static_cast<std::size_t>(hosts.here()[i])] = here[i];
+  }
+  return nodes;
+}
+
 // host_of[r]: of rank r. body(context, links).
 template <class Body>
 void on_hosts(const std::vector<int>& host_of, ChannelConfig config, Body body) {
   const int size = static_cast<int>(host_of.size());
-  std::vector<std::shared_ptr<Node>> nodes(host_of.size());
-  for (int rank = 0; rank < size; ++rank) {
-    if (nodes[static_cast<std::size_t>(rank)]) continue;
-    const Hosts hosts(host_of, rank);
-    const auto here = Node::for_threads(static_cast<int>(hosts.here().size()));
-    for (std::size_t i = 0; i < here.size(); ++i) nodes[static_cast<std::size_t>(hosts.here()[i])] = here[i];
-  }
+  const auto nodes = nodes_on(host_of);
   const auto hub = make_threads_hub(size);
   Links links(host_of);
   std::barrier<> barrier(size);

@@ -65,8 +65,8 @@ void rides(RankContext& context, DType dtype, Wire wire = {}) {
         Call again = call;
         again.output = named.data();
         again.algorithm = algorithm_names(collective).front();
-        CHECK(count > 5 || context.channel.choose(call).path == Path::gathered);
-        CHECK(context.channel.choose(again).path != Path::gathered);
+        CHECK(count > 5 || context.channel.choose(call).path == Path::piggyback);
+        CHECK(context.channel.choose(again).path != Path::piggyback);
         context.channel.run(call, nullptr);
         context.channel.run(again, nullptr);
         const bool has = collective != reduce || context.rank == call.root;

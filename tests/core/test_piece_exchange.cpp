@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "call/gathered.hpp"
+#include "call/piece_exchange.hpp"
 #include "ranks.hpp"
 
 using namespace ringcomm;
@@ -23,13 +23,14 @@ void pieces(int size) {
     const auto transport = make_threads_transport(hub, rank);
     std::vector<int> peers(static_cast<std::size_t>(size));
     std::iota(peers.begin(), peers.end(), 0);
+    PieceExchange none(*transport, peers, rank, 0), some(*transport, peers, rank, 100);
     for (int turn = 0; turn < 6; ++turn) {
       const std::size_t most = turn == 0 ? 0 : 100;
       const auto length = [&](int of) { return (static_cast<std::size_t>(of * 37 + turn * 50)) % (most + 1); };
-      Gathering task(*transport, peers, rank, turn % 2, most);
-      std::fill_n(task.mine(), length(rank), static_cast<std::byte>(rank + turn));
+      PieceExchange& task = turn == 0 ? none : some;
+      std::fill_n(task.open(turn % 2), length(rank), static_cast<std::byte>(rank + turn));
       const bool odd = turn % 3 == 2 && rank == turn % size;
-      task.give(odd ? 7 : 5, length(rank));
+      task.post(odd ? 7 : 5, length(rank));
       run(task);
       CHECK(task.alike() == (turn % 3 != 2 || size == 1));
       for (int of = 0; task.alike() && of < size; ++of) {
@@ -50,9 +51,9 @@ void merged(int size) {
       const auto transport = make_threads_transport(hub, rank);
       std::vector<int> peers(static_cast<std::size_t>(size));
       std::iota(peers.begin(), peers.end(), 0);
-      Gathering task(*transport, peers, rank, 0, 64);
+      PieceExchange task(*transport, peers, rank, 64);
       const unsigned mine = 1u << rank % 16;
-      std::memcpy(task.mine(), &mine, sizeof mine);
+      std::memcpy(task.open(0), &mine, sizeof mine);
       const auto in_order = [](std::byte* into, const std::byte* lower, const std::byte* upper) {
         unsigned a, b;
         std::memcpy(&a, lower, sizeof a);
@@ -62,11 +63,11 @@ void merged(int size) {
       };
       const bool odd = turn > 0 && rank == (size - 1) / turn;
       if (odd && turn == 1)
-        task.give_nothing();
+        task.post_nothing();
       else if (odd && turn == 2)
-        task.give(6, 64);  // another call, whose pieces are not merged
+        task.post(6, 64);  // another call, whose pieces are not merged
       else
-        task.give(odd ? 6 : 5, sizeof mine, in_order);
+        task.post(odd ? 6 : 5, sizeof mine, in_order);
       run(task);
       CHECK(task.alike() == (turn == 0 || (size == 1 && turn != 1)));
       if (turn > 0) return;
@@ -84,5 +85,5 @@ int main() {
   for (const int size : {1, 2, 4, 8, 16, 32}) merged(size);
   for (int size = 1; size <= 9; ++size) pieces(size);
   for (const int size : {16, 33}) pieces(size);
-  std::puts("gathered: all passed");
+  std::puts("exchange of pieces: all passed");
 }

@@ -1,4 +1,4 @@
-#include "call/gathered.hpp"
+#include "call/piece_exchange.hpp"
 
 #include <cstring>
 #include <utility>
@@ -10,11 +10,19 @@ namespace {
 constexpr std::size_t rounded(std::size_t nbytes) { return round_up(nbytes, kPieceAlign); }
 }  // namespace
 
-Gathering::Gathering(Transport& transport, std::span<const int> peers, int me, int tag, std::size_t most)
-    : transport_(transport), peers_(peers), me_(me), tag_(tag), doubles_(can_merge(peers.size())),
-      most_(rounded(sizeof(Head) + most)), pieces_(most_ * peers.size()) {}
+PieceExchange::PieceExchange(Transport& transport, std::span<const int> peers, int me, std::size_t most)
+    : transport_(transport), peers_(peers), me_(me), doubles_(can_merge(peers.size())),
+      most_(rounded(sizeof(Head) + most)) {}
 
-void Gathering::give(std::uint64_t digest, std::size_t nbytes, Merge merge) {
+std::byte* PieceExchange::open(int tag) {
+  pieces_.require(most_ * peers_.size());
+  tag_ = tag;
+  alike_ = true;
+  found_.clear();
+  return mine();
+}
+
+void PieceExchange::post(std::uint64_t digest, std::size_t nbytes, Merge merge) {
   const Head head{digest, nbytes};
   std::memcpy(pieces_.data(), &head, sizeof head);
   end_ = rounded(sizeof head + nbytes);
@@ -22,12 +30,12 @@ void Gathering::give(std::uint64_t digest, std::size_t nbytes, Merge merge) {
   merge_ = std::move(merge);
 }
 
-void Gathering::give_nothing() {
-  give(0, 0);
+void PieceExchange::post_nothing() {
+  post(0, 0);
   alike_ = false;
 }
 
-std::size_t Gathering::behind(std::size_t begin, std::size_t count) const {
+std::size_t PieceExchange::behind(std::size_t begin, std::size_t count) const {
   for (; count > 0; --count) {
     Head head;
     if (begin + sizeof head > end_)
@@ -41,7 +49,7 @@ std::size_t Gathering::behind(std::size_t begin, std::size_t count) const {
 }
 
 // A message that is shorter than a head says that not all are alike.
-void Gathering::start_round() {
+void PieceExchange::start_round() {
   const std::size_t size = peers_.size(), distance = held_;
   const auto at = static_cast<std::size_t>(me_);
   const std::size_t from = doubles_ ? at ^ distance : (at + distance) % size,
@@ -50,7 +58,7 @@ void Gathering::start_round() {
   sending_ = transport_.send(peers_[to], tag_, pieces_.data(), !alike_ ? 1 : merge_ ? end_ : behind(0, coming()));
 }
 
-Progress Gathering::advance() {
+Progress PieceExchange::advance() {
   if (held_ == peers_.size()) {
     if (alike_ && found_.empty()) find();
     return Progress::done;
@@ -73,7 +81,7 @@ Progress Gathering::advance() {
   return Progress::moved;
 }
 
-void Gathering::end_round() {
+void PieceExchange::end_round() {
   const std::size_t begin = end_, count = coming(), distance = held_;
   held_ += count;
   Head ours, theirs;
@@ -94,7 +102,7 @@ void Gathering::end_round() {
   if (ours.nbytes > 0) merge_(mine(), lower ? mine() : other, lower ? other : mine());
 }
 
-void Gathering::find() {
+void PieceExchange::find() {
   if (merge_) {
     found_.push_back(mine());
     return;
@@ -106,7 +114,7 @@ void Gathering::find() {
   }
 }
 
-void Gathering::abandon() noexcept {
+void PieceExchange::abandon() noexcept {
   if (receiving_ == kNoTicket && sending_ == kNoTicket) return;
   for (Ticket* ticket : {&receiving_, &sending_}) {
     if (*ticket == kNoTicket) continue;

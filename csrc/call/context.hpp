@@ -1,0 +1,59 @@
+// How a channel is made, and what its calls share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/tuned.hpp"
+#include "call/choose.hpp"
+#include "call/departures.hpp"
+#include "call/own_algorithms.hpp"
+#include "levels/hosts.hpp"
+#include "messages/run_schedule.hpp"
+#include "node/epochs.hpp"
+#include "schedule/schedule_cache.hpp"
+
+namespace ringcomm {
+
+// What a channel is made with; the same on all ranks.
+struct ChannelConfig {
+  std::size_t segment_bytes = 0;  // of a schedule's instance; 0: chosen
+  std::size_t node_segment_bytes = kMemorySegment;
+  std::size_t window = 0;                    // instances in flight; 0: chosen
+  std::int64_t spin_ns = 0;                  // a waiting caller keeps its core for so long: where every rank has one
+  bool check = true;                         // compare descriptors before data moves
+  int goodbye_tag = -1;                      // where a leaving peer says so; -1: somebody else listens (the engine)
+  Network network;                           // between ranks, by messages
+  std::vector<int> hosts;                    // by the transport's rank; empty: each has one of its own
+  std::string algorithm;                     // of all-reduces that name none; "": chosen
+  std::vector<Rule> rules;                   // of a tuning file
+  double stall_warn_seconds = 60;            // for run(); 0: never
+  std::shared_ptr<const OwnAlgorithms> own;  // may be null
+};
+
+struct CallContext {
+  CallContext(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
+              std::shared_ptr<Node> node, int slot, ChannelConfig config);
+
+  int size() const { return static_cast<int>(peers.size()); }
+  bool on_one_host() const { return epochs && node->size() == size(); }
+  std::vector<int> host_of() const;         // by group rank; empty: each has one of its own
+  void publish_state(std::uint32_t state);  // as Mailbox has it
+  void end_after(const Error& error);       // as Channel::end_after
+
+  const ChannelConfig config;
+  const std::shared_ptr<Transport> transport;
+  const std::vector<int> peers;  // the transport's rank of each group rank
+  const int me;
+  TagStream tags;
+  ScheduleCache schedules;
+  const std::shared_ptr<Node> node;
+  const std::unique_ptr<Epochs> epochs;  // of the group's ranks on this host; null if it has one rank, or no arena
+  const Hosts hosts;                     // none where all are on one host, or some host has no memory in common
+  Departures departures;
+  std::optional<Error> broken;  // why nothing more runs here
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,17 @@
+// What a rank says of the call it makes, and what follows from what all ranks say.
+#pragma once
+
+#include <span>
+
+#include "base/call.hpp"
+#include "node/descriptor.hpp"
+
+namespace ringcomm {
+
+Descriptor describe(const Call& call, int me);
+// All ranks' descriptors are known to be equal, or these are they, by rank; then throws Error(mismatch) unless they
+// agree. Says in the call what it could not know alone: whether the blocks of an all-to-all are even.
+void conclude(Call& call);
+void conclude(Call& call, std::span<const Descriptor> all);
+
+}  // namespace ringcomm

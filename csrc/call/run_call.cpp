@@ -1,0 +1,83 @@
+#include "call/run_call.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "base/rank_text.hpp"
+#include "base/short_sleeps.hpp"
+#include "base/wait.hpp"
+
+namespace ringcomm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kLooks = 64;                            // for messages, before sleeping
+constexpr std::int64_t kYieldOnHost = 300'000;        // ns of waiting for ranks of this host before sleeping
+constexpr std::int64_t kInterruptEvery = 50'000'000;  // ns between two looks for Ctrl-C, and at the clock
+
+// When to say that nothing moves.
+class StallClock {
+ public:
+  explicit StallClock(double seconds) : every_(static_cast<std::int64_t>(std::min(seconds, 9e9) * 1e9)) {}
+  void moved() { since_ = 0; }
+  // How long nothing has moved, each time that a warning is due; else 0.
+  std::int64_t due(std::int64_t now) {
+    if (since_ == 0) since_ = warned_ = now;
+    if (every_ <= 0 || now - warned_ < every_) return 0;
+    warned_ = now;
+    return now - since_;
+  }
+
+ private:
+  const std::int64_t every_;
+  std::int64_t since_ = 0, warned_ = 0;
+};
+
+void warn(std::string_view call, const CallContext& context, std::int64_t waited_ns) {
+  const std::vector<int> behind = context.epochs ? context.epochs->behind() : std::vector<int>{};
+  const std::string who =
+      behind.empty() ? "not all ranks have made this call" : rank_text(behind) + " have not come as far";
+  std::fprintf(stderr, "ringcomm: rank %d waits in '%.*s', an ordered call, since %lld s: %s\n", context.me,
+               static_cast<int>(call.size()), call.data(), static_cast<long long>(waited_ns / 1'000'000'000),
+               who.c_str());
+}
+
+// To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them:
+// yield after each look, but not a second time.
+Backoff backoff_for(const CallContext& context) {
+  if (!context.on_one_host()) {
+    const bool yields = context.transport->yields();
+    return Backoff(100us, yields ? kLooks : 0, yields ? 0 : kLooks, 2);
+  }
+  Backoff backoff(100us);
+  backoff.insist(context.config.spin_ns, kYieldOnHost);
+  return backoff;
+}
+
+}  // namespace
+
+void run_call(CallTask& task, const CallContext& context, bool (*interrupted)()) {
+  Backoff backoff = backoff_for(context);
+  std::optional<ShortSleeps> short_sleeps;
+  StallClock stall(context.config.stall_warn_seconds);
+  std::int64_t asked = 0;
+  const auto look = [&] {
+    const Progress progress = task.advance();
+    if (progress == Progress::moved) stall.moved();
+    return progress;
+  };
+  wait_until(look, backoff, kForEver, [&](std::chrono::nanoseconds longest) {
+    if (!context.on_one_host() && !short_sleeps) short_sleeps.emplace();
+    task.nap(longest);
+    const std::int64_t now = now_ns();
+    if (asked == 0) asked = now;
+    if (now - asked <= kInterruptEvery) return;
+    asked = now;
+    if (interrupted && interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    if (const std::int64_t waited = stall.due(now)) warn(task.label(), context, waited);
+  });
+}
+
+}  // namespace ringcomm

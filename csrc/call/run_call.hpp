@@ -1,0 +1,11 @@
+// A call run to its end on the caller's thread.
+#pragma once
+
+#include "call/call_task.hpp"
+
+namespace ringcomm {
+
+// `interrupted` is asked every 50 ms, may be null. Says on stderr when nothing has moved for long.
+void run_call(CallTask& task, const CallContext& context, bool (*interrupted)());
+
+}  // namespace ringcomm

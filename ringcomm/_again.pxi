@@ -56,17 +56,17 @@ cdef class InPlaceHandle:
 
 
 cdef class _Remembered:
-    """A request in place, and the arrays that it is right for: NumPy's by their kind, torch's by all that could be another."""
-    cdef ArrayKind kind
-    cdef object op, tensor_type, dtype, layout, shape
+    """A request in place, and the arrays that it is right for: NumPy's by their heads, others' as their kind says."""
+    cdef ArrayKind heads
+    cdef object op, like
     cdef double pre, post
     cdef shared_ptr[CPending] request
 
-    cdef bint fits(self, array):
-        if self.tensor_type is None:
-            return self.kind.fits(<PyObject*>array, True)
-        return (type(array) is self.tensor_type and array.dtype is self.dtype and array.layout is self.layout and array.is_cpu and
-                array.shape == self.shape and array.is_contiguous() and not array.is_neg())
+    cdef Py_ssize_t address(self, array) except? -2:
+        """-1: it is not right for this one."""
+        if self.like is not None:
+            return self.like(array)
+        return <Py_ssize_t>data_of(<PyObject*>array) if self.heads.fits(<PyObject*>array, True) else -1
 
 
 cdef class NamedCalls:
@@ -81,13 +81,11 @@ cdef class NamedCalls:
         if average is not None or type(name) is not str:
             return None
         cdef _Remembered it = self.known.get(name)
-        if it is None or op is not it.op or pre != it.pre or post != it.post or not it.fits(array):
+        if it is None or op is not it.op or pre != it.pre or post != it.post:
             return None
-        cdef uintptr_t data
-        if it.tensor_type is None:
-            data = <uintptr_t>data_of(<PyObject*>array)
-        else:
-            data = array.data_ptr()
+        cdef Py_ssize_t data = it.address(array)
+        if data == -1:
+            return None
         let_go()
         cdef InPlaceHandle handle = InPlaceHandle.__new__(InPlaceHandle)
         handle.it = self.engine.it.get().submit_again(self.set_id, it.request, <void*>data)
@@ -95,22 +93,17 @@ cdef class NamedCalls:
         handle.array = array
         return handle
 
-    def remember(self, name, array, op, double pre, double post, Request request not None, tensor=False):
-        cdef _Remembered it
-        cdef vector[Py_ssize_t] dimensions
+    def remember(self, name, array, op, double pre, double post, Request request not None, like=None):
         if self.engine is None or type(name) is not str:
             return
-        if not tensor and not (heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)):
+        if like is None and not (heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)):
             return
         if len(self.known) >= MOST_NAMES:
             self.known.clear()
-        it = _Remembered.__new__(_Remembered)
-        it.op, it.pre, it.post = op, pre, post
-        if tensor:
-            it.tensor_type, it.dtype, it.layout, it.shape = type(array), array.dtype, array.layout, array.shape
-        else:
-            dimensions = array.shape
-            it.kind.learn(<PyObject*>array, dimensions)
+        cdef _Remembered it = _Remembered.__new__(_Remembered)
+        it.op, it.pre, it.post, it.like = op, pre, post, like
+        if like is None:
+            it.heads.learn(<PyObject*>array, array.shape)
         it.request = CEngine.prepare(request.it)
         self.known[name] = it
 

@@ -287,6 +287,7 @@ class Request:
 
     finish: Any
     name: str
+    algorithm: str  # "": chosen
     nameless: bool  # its name was made here, and comes up again
     def __init__(
         self,
@@ -446,9 +447,9 @@ class NamedCalls:
         pre: float,
         post: float,
         request: Request,
-        tensor: bool = False,
+        like: Callable[[Any], int] | None = None,
     ) -> None:
-        """op: compared by identity. tensor: `array` is a plain torch tensor, in whose memory the request works."""
+        """op: compared by identity. like: of the array's kind (arrays.Kind.like); None: NumPy's, if it is plain."""
 
 class Plan:
     """The buckets of a training step, in a fixed order (csrc/engine/engine.hpp)."""

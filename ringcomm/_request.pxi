@@ -59,3 +59,9 @@ cdef class Request:
 
     @name.setter
     def name(self, str name not None): self.it.call.name = name.encode()
+
+    @property
+    def algorithm(self): return self.it.call.algorithm.decode()
+
+    @algorithm.setter
+    def algorithm(self, str algorithm not None): self.it.call.algorithm = algorithm.encode()

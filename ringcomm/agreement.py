@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringcomm import arrays, named
+from ringcomm import arrays, calls, named
 from ringcomm.errors import MismatchError, RankJoinedError
 from ringcomm.process_sets import ProcessSet, global_process_set
 
@@ -19,8 +19,7 @@ def exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> dict[int
     if process_set.size() == 1:
         return {process_set.ranks[0]: list(row)}
     mine = np.array([process_set.ranks[process_set.require_rank()], len(row), *row], np.int64)
-    request = named.allgather(process_set, arrays.source(mine), name)
-    gathered = named.submit(process_set, request).wait().tolist()
+    gathered = named.submit(process_set, calls.allgather_any(arrays.source(mine)), name).wait().tolist()
     rows: dict[int, list[int]] = {}
     while gathered:
         end = 2 + gathered[1]

@@ -58,8 +58,9 @@ class Kind(Protocol):
         """A small NumPy array as one of this kind."""
 
     @staticmethod
-    def plain(x: Any) -> bool:
-        """Whether the core works in x's own memory, no copy in between, and x is of no subclass."""
+    def like(x: Any) -> Callable[[Any], int] | None:
+        """What tells whether another array is like `x`, so that a request in place for `x` serves it too: gives the
+        other's address, or -1. None: the core has to look at each anew (or, at NumPy's, looks itself)."""
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
@@ -204,8 +205,8 @@ class NumPyKind:
         return array
 
     @staticmethod
-    def plain(x: Any) -> bool:
-        return isinstance(x, np.ndarray)  # the core looks closer
+    def like(x: Any) -> None:
+        return None
 
 
 def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = False) -> Buffer:

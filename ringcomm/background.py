@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
-from ringcomm import arrays, calls
+from ringcomm import calls
 from ringcomm._core import Request
 from ringcomm.handles import Handle
-from ringcomm.ops import Op, Sum
+from ringcomm.ordered import OrderedCalls, request_fields
+
+P = ParamSpec("P")
+
+
+class _Submitted(OrderedCalls):
+    """The calls of a communicator, which end in a handle."""
+
+    _plain = False
+
+    def __init__(self, calls: BackgroundCalls) -> None:
+        self.rank, self.size, self._submit = calls.rank, calls.size, calls._submit
+
+    def _call(self, request: Request, *_: Any) -> Handle[Any]:
+        return self._submit(request)
+
+    def _exchange_rows(self, x: Any, name: str) -> None:
+        """That would be a call to wait for."""
+
+
+def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:
+    """The same call, with the same arguments."""
+
+    @functools.wraps(call)
+    def submit(self: BackgroundCalls, /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
+        return call(_Submitted(self), *args, **kwargs)
+
+    submit.__name__, submit.__doc__ = f"i{call.__name__}", f":meth:`{call.__name__}` in the background{text}"
+    submit.__qualname__ = f"BackgroundCalls.{submit.__name__}"
+    submit.__signature__ = inspect.signature(call).replace(return_annotation="Handle[Any]")  # type: ignore[attr-defined]
+    return submit
 
 
 class BackgroundCalls:
@@ -20,78 +52,22 @@ class BackgroundCalls:
     if TYPE_CHECKING:
 
         def _submit(self, request: Request) -> Handle[Any]:
-            """Hands one call to the worker."""
+            """Hands one call to the worker, once all ranks have agreed on its algorithm if it names one."""
 
-        def _algorithm(self, collective: str, name: str | None) -> str:
-            """The algorithm's name, once all ranks have agreed on it."""
-
-    def iallreduce(
-        self,
-        x: Any,
-        op: Op = Sum,
-        out: Any = None,
-        algorithm: str | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        wire: Any = None,
-        name: str = "",
-    ) -> Handle[Any]:
-        """:meth:`allreduce` in the background: ``handle.wait()`` gives the result. Arrays must not be touched before.
+    iallreduce = _in_background(
+        OrderedCalls.allreduce,
+        """: ``handle.wait()`` gives the result. Arrays must not be touched before.
 
         The first use of a registered algorithm on this communicator waits for all ranks.
-        """
-        algorithm = self._algorithm("allreduce", algorithm)
-        pair = arrays.pair(x, out)
-        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
-        return self._submit(calls.allreduce(*pair, op, wire, algorithm=algorithm, name=name, **factors))
-
-    def ireduce(
-        self,
-        x: Any,
-        root: int = 0,
-        op: Op = Sum,
-        out: Any = None,
-        algorithm: str | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        wire: Any = None,
-        name: str = "",
-    ) -> Handle[Any]:
-        """:meth:`reduce` in the background."""
-        algorithm = self._algorithm("reduce", algorithm)
-        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
-        return self._submit(calls.reduce(x, out, root, op, self.rank, wire, algorithm=algorithm, name=name, **factors))
-
-    def ibroadcast(
-        self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = ""
-    ) -> Handle[Any]:
-        """:meth:`broadcast` in the background."""
-        algorithm = self._algorithm("broadcast", algorithm)
-        return self._submit(calls.broadcast(*arrays.pair(x, out), root, algorithm=algorithm, name=name))
-
-    def iallgather(
-        self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
-    ) -> Handle[Any]:
-        """:meth:`allgather` in the background. Without ``rows`` the arrays must have one shape on all ranks."""
-        algorithm = self._algorithm("allgather", algorithm)
-        return self._submit(calls.allgather(x, out, rows, self.rank, self.size, algorithm=algorithm, name=name))
-
-    def ireducescatter(
-        self,
-        x: Any,
-        op: Op = Sum,
-        out: Any = None,
-        algorithm: str | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        wire: Any = None,
-        name: str = "",
-    ) -> Handle[Any]:
-        """:meth:`reducescatter` in the background."""
-        algorithm = self._algorithm("reducescatter", algorithm)
-        where = arrays.source(x), out, op, self.rank, self.size
-        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
-        return self._submit(calls.reducescatter(*where, wire, algorithm=algorithm, name=name, **factors))
+        """,
+    )
+    ireduce = _in_background(OrderedCalls.reduce, ".")
+    ibroadcast = _in_background(OrderedCalls.broadcast, ".")
+    iallgather = _in_background(
+        OrderedCalls.allgather, ". Without ``rows`` the arrays must have one shape on all ranks."
+    )
+    ireducescatter = _in_background(OrderedCalls.reducescatter, ".")
+    ibarrier = _in_background(OrderedCalls.barrier, ".")
 
     def ialltoall(
         self,
@@ -109,9 +85,5 @@ class BackgroundCalls:
         """
         if (splits is None) != (received_splits is None):
             raise ValueError("ialltoall needs both splits and received_splits, or neither")
-        algorithm = self._algorithm("alltoall", algorithm)
-        return self._submit(calls.alltoall(x, out, splits, received_splits, self.size, algorithm=algorithm, name=name))
-
-    def ibarrier(self, algorithm: str | None = None, name: str = "") -> Handle[None]:
-        """:meth:`barrier` in the background."""
-        return self._submit(calls.barrier(algorithm=self._algorithm("barrier", algorithm), name=name))
+        how = request_fields(algorithm, name)
+        return self._submit(calls.alltoall(x, out, splits, received_splits, self.size, **how))

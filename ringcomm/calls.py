@@ -1,7 +1,8 @@
 """Collectives, from buffers to what the core runs: one request each, for blocking, non-blocking and named calls alike.
 
-No function here communicates. `rank` and `size` are the communicator's, or the process set's. Every function takes
-`name` and `algorithm` (fields of :class:`ringcomm._core.Request`); those that reduce also `pre`, `post` and `wire`.
+No function here communicates, and none knows how its request will run: whoever runs it adds the name and the algorithm
+(ordered.py, named.py). `rank` and `size` are the communicator's, or the process set's. Further keyword arguments are
+fields of :class:`ringcomm._core.Request`: `name` and `algorithm`; for those that reduce also `pre` and `post`.
 """
 
 from __future__ import annotations
@@ -187,3 +188,34 @@ def alltoall(
 
 def barrier(**fields: Any) -> Request:
     return Request(BARRIER, arrays.BYTES, lambda operation=None: None, **fields)
+
+
+# ---- whose results have as many rows as the engine finds: they lie in the core's memory ------------------------------
+def allgather_any(source: Buffer) -> Request:
+    """First dimensions may differ between ranks."""
+    source = with_rows(source)
+
+    def finish(operation: _core.Operation) -> Any:
+        return _adopt(operation, source)
+
+    sign = arrays.signature_of(source, 1)
+    return request(ALLGATHER, source, finish, sign, row=row_of(source), rows=source.shape[0])
+
+
+def alltoall_any(source: Buffer, splits: Any, size: int) -> Request:
+    """The result is (array, rows received from each rank: int32, of the same kind). Rows past the splits stay here."""
+    listed = splits_of(source, splits, size, some=True)
+    row, total = row_of(source), sum(listed)
+    sent = source._replace(count=total * row, shape=(total, *source.shape[1:]))
+
+    def finish(operation: _core.Operation) -> tuple[Any, Any]:
+        return _adopt(operation, sent), sent.kind.of_numpy(np.array(operation.counts, np.int32))
+
+    given = None if splits is None else listed
+    return request(ALLTOALL, sent, finish, arrays.signature_of(sent, 1), row=row, rows=total, splits=given)
+
+
+def _adopt(operation: _core.Operation, like: Buffer) -> Any:
+    """The rows that came."""
+    address, nbytes = operation.output() or (0, 0)
+    return like.kind.adopt(like.array, (sum(operation.counts), *like.shape[1:]), address, nbytes, operation)

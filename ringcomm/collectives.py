@@ -19,33 +19,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ringcomm import arrays, named
+from ringcomm import arrays, calls, named
 from ringcomm._core import Request
 from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet, global_process_set
-from ringcomm.reductions import NAME, Reductions, T
+from ringcomm.reductions import Reductions, T
 
 
 class Operations(Reductions[T]):
     """All forms of the named operations. A binding makes one for its tensors, and its module names the methods."""
 
-    def _gather(self, tensor: T, name: str | None, process_set: ProcessSet, algorithm: str | None) -> Request:
+    # ---- requests ----------------------------------------------------------------------------------------------------
+    def allgather_request(self, tensor: T) -> Request:
         self._check(tensor, None)
-        return named.allgather(process_set, arrays.source(tensor), name, algorithm)
+        return calls.allgather_any(arrays.source(tensor))
 
-    def _broadcast(
-        self,
-        tensor: T,
-        in_place: bool,
-        root_rank: int,
-        name: str | None,
-        process_set: ProcessSet,
-        algorithm: str | None,
-    ) -> Handle[T]:
+    def broadcast_request(self, tensor: T, root_rank: int, process_set: ProcessSet, in_place: bool = False) -> Request:
+        """`root_rank` is a rank of the world, as in Horovod."""
         self._check(tensor, None)
+        process_set.set_id()
+        if root_rank not in process_set.ranks:
+            raise ValueError(f"broadcast: root rank {root_rank} is not in the process set of ranks {process_set.ranks}")
         pair = arrays.pair(tensor, tensor if in_place else None)
-        return named.submit(process_set, named.broadcast(process_set, *pair, root_rank, name, algorithm))
+        return calls.broadcast(*pair, process_set.ranks.index(root_rank))
 
+    def alltoall_request(self, tensor: T, splits: Any, process_set: ProcessSet) -> Request:
+        self._check(tensor, None)
+        process_set.set_id()
+        return calls.alltoall_any(arrays.source(tensor), splits, process_set.size())
+
+    # ---- what waits for new results: bindings with gradients put theirs in its place ---------------------------------
+    def run_allgather(
+        self, grouped: bool, name: str | None, process_set: ProcessSet, algorithm: str | None, *tensors: T
+    ) -> Any:
+        if grouped:
+            return tuple(self.grouped_allgather_async(tensors, name, process_set, algorithm).wait())
+        return self.allgather_async(tensors[0], name, process_set, algorithm).wait()
+
+    def run_broadcast(
+        self, root_rank: int, name: str | None, process_set: ProcessSet, algorithm: str | None, tensor: T
+    ) -> T:
+        return self.broadcast_async(tensor, root_rank, name, process_set, algorithm).wait()
+
+    def run_alltoall(
+        self, splits: Any, name: str | None, process_set: ProcessSet, algorithm: str | None, tensor: T
+    ) -> Any:
+        output, received = self.alltoall_async(tensor, splits, name, process_set, algorithm).wait()
+        return output if splits is None else (output, received)
+
+    # ---- operations --------------------------------------------------------------------------------------------------
     def allgather_async(
         self,
         tensor: T,
@@ -54,7 +76,7 @@ class Operations(Reductions[T]):
         algorithm: str | None = None,
     ) -> Handle[T]:
         """:meth:`allgather` in the background."""
-        return named.submit(process_set, self._gather(tensor, name, process_set, algorithm))
+        return named.submit(process_set, self.allgather_request(tensor), name, algorithm)
 
     def allgather(
         self,
@@ -65,7 +87,7 @@ class Operations(Reductions[T]):
     ) -> T:
         """Every rank's ``tensor``, one after the other along the first dimension, which may differ between ranks. Any
         dtype; without dimensions it counts as one row."""
-        return self.allgather_async(tensor, name, process_set, algorithm).wait()
+        return self.run_allgather(False, name, process_set, algorithm, tensor)
 
     def grouped_allgather_async(
         self,
@@ -75,7 +97,8 @@ class Operations(Reductions[T]):
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
         """:meth:`grouped_allgather` in the background."""
-        return self._group(self._gather, tensors, name, process_set, NAME, process_set, algorithm)
+        process_set.set_id()  # refuses before anything is made
+        return named.submit_group(process_set, [self.allgather_request(one) for one in tensors], name, algorithm)
 
     def grouped_allgather(
         self,
@@ -85,7 +108,7 @@ class Operations(Reductions[T]):
         algorithm: str | None = None,
     ) -> list[T]:
         """:meth:`allgather` of several arrays that run together."""
-        return self.grouped_allgather_async(tensors, name, process_set, algorithm).wait()
+        return list(self.run_allgather(True, name, process_set, algorithm, *tensors))
 
     def broadcast_async(
         self,
@@ -96,7 +119,7 @@ class Operations(Reductions[T]):
         algorithm: str | None = None,
     ) -> Handle[T]:
         """:meth:`broadcast` in the background."""
-        return self._broadcast(tensor, False, root_rank, name, process_set, algorithm)
+        return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set), name, algorithm)
 
     def broadcast(
         self,
@@ -108,7 +131,7 @@ class Operations(Reductions[T]):
     ) -> T:
         """The values that ``root_rank`` (a rank of the world) gives, on every rank. Same dtype and shape everywhere;
         any dtype."""
-        return self._broadcast(tensor, False, root_rank, name, process_set, algorithm).wait()
+        return self.run_broadcast(root_rank, name, process_set, algorithm, tensor)
 
     def broadcast_async_(
         self,
@@ -119,7 +142,7 @@ class Operations(Reductions[T]):
         algorithm: str | None = None,
     ) -> Handle[T]:
         """:meth:`broadcast` in place and in the background."""
-        return self._broadcast(tensor, True, root_rank, name, process_set, algorithm)
+        return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm)
 
     def broadcast_(
         self,
@@ -130,7 +153,7 @@ class Operations(Reductions[T]):
         algorithm: str | None = None,
     ) -> T:
         """:meth:`broadcast` in place; returns ``tensor``."""
-        return self._broadcast(tensor, True, root_rank, name, process_set, algorithm).wait()
+        return self.broadcast_async_(tensor, root_rank, name, process_set, algorithm).wait()
 
     def alltoall_async(
         self,
@@ -141,8 +164,7 @@ class Operations(Reductions[T]):
         algorithm: str | None = None,
     ) -> Handle[tuple[T, T]]:
         """:meth:`alltoall` in the background; the result is always the pair (array, received splits)."""
-        self._check(tensor, None)
-        return named.submit(process_set, named.alltoall(process_set, arrays.source(tensor), splits, name, algorithm))
+        return named.submit(process_set, self.alltoall_request(tensor, splits, process_set), name, algorithm)
 
     def alltoall(
         self,
@@ -162,12 +184,11 @@ class Operations(Reductions[T]):
         Returns:
             The array received; with ``splits``, the pair (array, rows from each rank: int32).
         """
-        output, received = self.alltoall_async(tensor, splits, name, process_set, algorithm).wait()
-        return output if splits is None else (output, received)
+        return self.run_alltoall(splits, name, process_set, algorithm, tensor)
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Returns when every rank of the set has called it."""
-        named.submit(process_set, named.barrier(process_set)).wait()
+        named.submit(process_set, calls.barrier()).wait()
 
 
 # ---- on arrays -------------------------------------------------------------------------------------------------------

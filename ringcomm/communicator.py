@@ -201,21 +201,25 @@ class Communicator(OrderedCalls, BackgroundCalls):
             raise self._unusable
 
     def _run(self, request: Request) -> None:
-        if self._unusable is not None:
-            raise self._unusable
+        self._prepare(request)
         self._channel.run(request)
 
     def _submit(self, request: Request) -> Handle[Any]:
-        self._require_usable()
+        self._prepare(request)
         self._last = self._queue.submit(request)
         return Handle([self._last], request.finish, request.name or _core.COLLECTIVES[request.collective])
 
-    def _algorithm(self, collective: str, name: str | None) -> str:
-        if name and (collective, name) not in self._agreed:
+    def _prepare(self, request: Request) -> None:
+        """An algorithm must be known before it runs for the first time: all ranks agree on users' own."""
+        if self._unusable is not None:
+            raise self._unusable
+        if name := request.algorithm:
+            collective = _core.COLLECTIVES[request.collective]
+            if (collective, name) in self._agreed:
+                return
             if not algorithms.is_builtin(collective, name):
                 self.own.agree(collective, name, self.rank, self.size, self._digests)
             self._agreed.add((collective, name))
-        return name or ""
 
     def _digests(self, mine: bytes) -> list[bytes]:
         rows = self.allgather(np.frombuffer(mine, np.int64)[None, :], [1] * self.size, name="algorithm")

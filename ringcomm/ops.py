@@ -57,13 +57,15 @@ def wire_code(wire: Any, dtype: int | None = None) -> int:
     """The core's code of what elements travel as; 0: as they are.
 
     Args:
-        wire: None, a format's name (``_core.wire_formats()``), or a dtype, which is the format of its name.
+        wire: None, a format's name (``_core.wire_formats()``), a dtype, which is the format of its name, or a
+            compressor whose ``wire`` is one of these.
         dtype: the elements', by its index; None if there will be several. Elements that the format does not shorten
             travel as they are.
 
     Raises:
         ValueError: there is no such format; the message names those that there are.
     """
+    wire = getattr(wire, "wire", wire)
     if wire is None:
         return 0
     name = wire if isinstance(wire, str) else getattr(wire, "name", None) or str(wire).removeprefix("torch.")

@@ -16,6 +16,11 @@ Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbe
 NOT_PLAIN = NotImplemented
 
 
+def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: float = 1.0) -> dict[str, Any]:
+    """Of a request."""
+    return {"algorithm": algorithm or "", "name": name, "pre": pre, "post": post}
+
+
 class OrderedCalls:
     """The blocking half of :class:`ringcomm.Communicator`.
 
@@ -32,10 +37,7 @@ class OrderedCalls:
     if TYPE_CHECKING:
 
         def _run(self, request: Request) -> None:
-            """Runs one call of the core to its end."""
-
-        def _algorithm(self, collective: str, name: str | None) -> str:
-            """The algorithm's name, once all ranks have agreed on it."""
+            """Runs one call of the core to its end, once all ranks have agreed on its algorithm if it names one."""
 
     def allreduce(
         self,
@@ -76,9 +78,8 @@ class OrderedCalls:
             result = self._channel.plain(ALLREDUCE, x, out, op, 0, prescale_factor, postscale_factor)
             if result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm("allreduce", algorithm)
-        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
-        request = calls.allreduce(*arrays.pair(x, out), op, wire, algorithm=algorithm, name=name, **factors)
+        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
         return self._call(request, x, plain)
 
     def reduce(
@@ -101,9 +102,8 @@ class OrderedCalls:
             result = self._channel.plain(REDUCE, x, out, op, root, prescale_factor, postscale_factor)
             if result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm("reduce", algorithm)
-        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
-        request = calls.reduce(x, out, root, op, self.rank, wire, algorithm=algorithm, name=name, **factors)
+        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        request = calls.reduce(x, out, root, op, self.rank, wire, **how)
         return self._call(request, x, plain)
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
@@ -114,8 +114,7 @@ class OrderedCalls:
             result = self._channel.plain(BROADCAST, x, out, Sum, root, 1.0, 1.0)
             if result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm("broadcast", algorithm)
-        request = calls.broadcast(*arrays.pair(x, out), root, algorithm=algorithm, name=name)
+        request = calls.broadcast(*arrays.pair(x, out), root, **request_fields(algorithm, name))
         return self._call(request, x, plain)
 
     def allgather(
@@ -136,11 +135,9 @@ class OrderedCalls:
                 received, plain = result, False
             elif result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm("allgather", algorithm)
-        if received is None:
-            exchange = self._exchange_rows(x, name)
+        if received is None and (exchange := self._exchange_rows(x, name)) is not None:
             received = exchange[2]
-        request = calls.allgather(x, out, received, self.rank, self.size, algorithm=algorithm, name=name)
+        request = calls.allgather(x, out, received, self.rank, self.size, **request_fields(algorithm, name))
         return self._call(request, x, plain, exchange, None if rows is None else [int(n) for n in rows])
 
     def reducescatter(
@@ -164,10 +161,8 @@ class OrderedCalls:
             result = self._channel.plain(REDUCESCATTER, x, out, op, 0, prescale_factor, postscale_factor)
             if result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm("reducescatter", algorithm)
-        where = arrays.source(x), out, op, self.rank, self.size
-        factors: dict[str, Any] = {"pre": prescale_factor, "post": postscale_factor}
-        request = calls.reducescatter(*where, wire, algorithm=algorithm, name=name, **factors)
+        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        request = calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
         return self._call(request, x, plain)
 
     def alltoall(
@@ -190,13 +185,12 @@ class OrderedCalls:
                 received, plain = result, False
             elif result is not NOT_PLAIN:
                 return result
-        algorithm = self._algorithm("alltoall", algorithm)
         mine = arrays.source(x)
         sent = calls.splits_of(mine, splits, self.size)
         if received is None:
             exchange = self._exchange_splits(mine, sent, name)
             received = exchange[2]
-        request = calls.alltoall(x, out, sent, received, self.size, algorithm=algorithm, name=name)
+        request = calls.alltoall(x, out, sent, received, self.size, **request_fields(algorithm, name))
         result = self._call(request, x, plain, exchange)
         return result if splits is None else (result, np.array(received, np.int32))
 
@@ -204,9 +198,8 @@ class OrderedCalls:
         """Returns when every rank has called it."""
         plain = self._plain and algorithm is None and not name
         if plain and self._channel.plain(BARRIER, None, None, Sum, 0, 1.0, 1.0) is not NOT_PLAIN:
-            return
-        algorithm = self._algorithm("barrier", algorithm)
-        self._call(calls.barrier(algorithm=algorithm, name=name), None, plain)
+            return None
+        return self._call(calls.barrier(**request_fields(algorithm, name)), None, plain)
 
     def _call(
         self,
@@ -223,7 +216,7 @@ class OrderedCalls:
         self._run(request)
         return request.finish()
 
-    def _exchange_rows(self, x: Any, name: str) -> Exchange:
+    def _exchange_rows(self, x: Any, name: str) -> Exchange | None:
         """Of every rank's first dimension. The shape's other dimensions are compared here, before anything of size
         moves."""
         mine = calls.with_rows(arrays.source(x))

@@ -5,17 +5,43 @@ What all named operations have in common: :mod:`ringcomm.collectives`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from ringcomm import arrays, named
+from ringcomm import arrays, calls, named
 from ringcomm._core import Request
+from ringcomm.compression import NoneCompressor
 from ringcomm.handles import Handle
 from ringcomm.ops import Average, as_op, chosen_op
 from ringcomm.process_sets import ProcessSet, global_process_set
 
 T = TypeVar("T")
-NAME = object()  # where the name of each tensor of a group belongs
+
+
+class Reduction(NamedTuple):
+    """How arrays are reduced, and between whom."""
+
+    op: Any
+    prescale: float
+    postscale: float
+    process_set: ProcessSet
+    algorithm: str | None = None
+    wire: Any = None  # what they travel as
+
+    def allreduce(self, source: arrays.Buffer, target: arrays.Buffer) -> Request:
+        """`target` may be `source`."""
+        return calls.allreduce(source, target, self.op, self.wire, pre=self.prescale, post=self.postscale)
+
+    def reducescatter(self, source: arrays.Buffer) -> Request:
+        """Rank r of the set gets part r along the first dimension."""
+        me, size = self.process_set.require_rank(), self.process_set.size()
+        return calls.reducescatter(source, None, self.op, me, size, self.wire, pre=self.prescale, post=self.postscale)
+
+    def submit(self, request: Request, name: str | None) -> Handle[Any]:
+        return named.submit(self.process_set, request, name, self.algorithm)
+
+    def submit_group(self, requests: Sequence[Request], name: str | Sequence[str] | None) -> Handle[list[Any]]:
+        return named.submit_group(self.process_set, requests, name, self.algorithm)
 
 
 def _takes_all(tensor: Any, op: Any = None) -> None:
@@ -32,49 +58,45 @@ class Reductions(Generic[T]):
         self._check = check
 
     # ---- requests ----------------------------------------------------------------------------------------------------
-    def _reduction(
-        self,
-        tensor: T,
-        in_place: bool,
-        op: Any,
-        name: str | None,
-        pre: float,
-        post: float,
-        process_set: ProcessSet,
-        algorithm: str | None,
-        wire: Any = None,
-    ) -> Request:
-        self._check(tensor, op)
-        pair = arrays.pair(tensor, tensor if in_place else None)
-        return named.allreduce(process_set, *pair, op, name, pre, post, wire, algorithm)
+    def allreduce_request(self, how: Reduction, tensor: T, in_place: bool = False) -> Request:
+        self._check(tensor, how.op)
+        return how.allreduce(*arrays.pair(tensor, tensor if in_place else None))
 
-    def _scatter(
-        self,
-        tensor: T,
-        op: Any,
-        name: str | None,
-        pre: float,
-        post: float,
-        process_set: ProcessSet,
-        algorithm: str | None,
-        wire: Any = None,
-    ) -> Request:
-        self._check(tensor, op)
-        return named.reducescatter(process_set, arrays.source(tensor), op, name, pre, post, wire, algorithm)
+    def reducescatter_request(self, how: Reduction, tensor: T) -> Request:
+        self._check(tensor, how.op)
+        return how.reducescatter(arrays.source(tensor))
 
     def _group(
-        self,
-        make: Callable[..., Request],
-        tensors: Iterable[T],
-        name: str | None,
-        process_set: ProcessSet,
-        *how: Any,
+        self, how: Reduction, name: str | None, make: Callable[..., Request], tensors: Sequence[T], *more: Any
     ) -> Handle[list[T]]:
-        """`how`: arguments of `make` after the tensor, with NAME where its name belongs."""
-        at = how.index(NAME)
-        return named.grouped(
-            list(tensors), name, process_set, lambda tensor, one: make(tensor, *how[:at], one, *how[at + 1 :])
-        )
+        how.process_set.set_id()  # refuses before anything is made
+        return how.submit_group([make(how, tensor, *more) for tensor in tensors], name)
+
+    # ---- what waits for new results: bindings with gradients put theirs in its place ---------------------------------
+    def run_allreduce(self, grouped: bool, name: str | None, how: Reduction, *tensors: T) -> Any:
+        return self._run(grouped, name, how, self.allreduce_request, tensors)
+
+    def run_reducescatter(self, grouped: bool, name: str | None, how: Reduction, *tensors: T) -> Any:
+        return self._run(grouped, name, how, self.reducescatter_request, tensors)
+
+    def _run(
+        self, grouped: bool, name: str | None, how: Reduction, make: Callable[..., Request], tensors: Sequence[T]
+    ) -> Any:
+        if grouped:
+            return tuple(self._group(how, name, make, tensors).wait())
+        return how.submit(make(how, tensors[0]), name).wait()
+
+    def _compressed(
+        self,
+        run: Callable[..., Any],
+        grouped: bool,
+        tensors: Sequence[T],
+        name: str | None,
+        compression: Any,
+        how: Reduction,
+    ) -> Any:
+        result = run(grouped, name, how._replace(wire=compression), *tensors)
+        return list(result) if grouped else result
 
     # ---- allreduce ---------------------------------------------------------------------------------------------------
     def allreduce_async(
@@ -89,8 +111,8 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> Handle[T]:
         """:meth:`allreduce` in the background."""
-        how = chosen_op(op, average), name, prescale_factor, postscale_factor, process_set, algorithm
-        return named.submit(process_set, self._reduction(tensor, False, *how))
+        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return how.submit(self.allreduce_request(how, tensor), name)
 
     def allreduce_async_(
         self,
@@ -108,18 +130,18 @@ class Reductions(Generic[T]):
             handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
             if handle is not None:
                 return handle
-        how = chosen_op(op, average), name, prescale_factor, postscale_factor, process_set, algorithm
-        request = self._reduction(tensor, True, *how)
-        if algorithm is not None:
-            return named.submit(process_set, request)
-        return named.submit_first(process_set, request, tensor, op, average, prescale_factor, postscale_factor, name)
+        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        request = self.allreduce_request(how, tensor, True)
+        if algorithm is not None or average is not None:
+            return how.submit(request, name)
+        return named.submit_first(process_set, request, name, tensor, op, prescale_factor, postscale_factor)
 
     def allreduce(
         self,
         tensor: T,
         average: bool | None = None,
         name: str | None = None,
-        compression: Any = None,
+        compression: Any = NoneCompressor,
         op: Any = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
@@ -132,9 +154,10 @@ class Reductions(Generic[T]):
             tensor: of the same dtype and shape on every rank; any dtype with arithmetic (halves and bool included).
             average: deprecated; True: ``op=Average``, False: ``op=Sum``.
             name: pairs the operations of the ranks.
-            compression: None, or a floating dtype ("float16", "bfloat16") that wider floating data travels as.
-            op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum`` (of floating arrays).
-                Averages of integers are rounded toward zero.
+            compression: what wider floating data travels as between hosts: a compressor of the binding
+                (``Compression.fp16``, or one of your own), or for arrays a floating dtype ("float16", "bfloat16").
+            op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum`` (of floating arrays;
+                each is one vector, also in a group). Averages of integers are rounded toward zero.
             prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
             process_set: the ranks that take part.
             algorithm: what runs; None: chosen (see the module's text).
@@ -146,8 +169,8 @@ class Reductions(Generic[T]):
             UnsupportedError: (a TypeError and ValueError) the dtype has no such reduction.
             ValueError: both ``op`` and ``average``, or an unknown op or algorithm.
         """
-        how = chosen_op(op, average), name, prescale_factor, postscale_factor, process_set, algorithm, compression
-        return named.submit(process_set, self._reduction(tensor, False, *how)).wait()
+        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._compressed(self.run_allreduce, False, [tensor], name, compression, how)
 
     def allreduce_(
         self,
@@ -176,8 +199,8 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
         """:meth:`grouped_allreduce` in the background."""
-        how = chosen_op(op, average), NAME, prescale_factor, postscale_factor, process_set, algorithm
-        return self._group(self._reduction, tensors, name, process_set, False, *how)
+        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._group(how, name, self.allreduce_request, tensors)
 
     def grouped_allreduce_async_(
         self,
@@ -191,15 +214,15 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
         """:meth:`grouped_allreduce` in place and in the background."""
-        how = chosen_op(op, average), NAME, prescale_factor, postscale_factor, process_set, algorithm
-        return self._group(self._reduction, tensors, name, process_set, True, *how)
+        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._group(how, name, self.allreduce_request, tensors, True)
 
     def grouped_allreduce(
         self,
         tensors: Sequence[T],
         average: bool | None = None,
         name: str | None = None,
-        compression: Any = None,
+        compression: Any = NoneCompressor,
         op: Any = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
@@ -207,8 +230,8 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> list[T]:
         """:meth:`allreduce` of several arrays that run together, once all of them are there on every rank."""
-        how = chosen_op(op, average), NAME, prescale_factor, postscale_factor, process_set, algorithm, compression
-        return self._group(self._reduction, tensors, name, process_set, False, *how).wait()
+        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._compressed(self.run_allreduce, True, tensors, name, compression, how)
 
     def grouped_allreduce_(
         self,
@@ -237,14 +260,14 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> Handle[T]:
         """:meth:`reducescatter` in the background."""
-        how = as_op(op), name, prescale_factor, postscale_factor, process_set, algorithm
-        return named.submit(process_set, self._scatter(tensor, *how))
+        how = Reduction(as_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        return how.submit(self.reducescatter_request(how, tensor), name)
 
     def reducescatter(
         self,
         tensor: T,
         name: str | None = None,
-        compression: Any = None,
+        compression: Any = NoneCompressor,
         op: Any = Average,
         process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
@@ -256,8 +279,8 @@ class Reductions(Generic[T]):
         The first ``tensor.shape[0] % size`` ranks get one row more than the others. Other arguments as for
         :meth:`allreduce`.
         """
-        how = as_op(op), name, prescale_factor, postscale_factor, process_set, algorithm, compression
-        return named.submit(process_set, self._scatter(tensor, *how)).wait()
+        how = Reduction(as_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._compressed(self.run_reducescatter, False, [tensor], name, compression, how)
 
     def grouped_reducescatter_async(
         self,
@@ -270,14 +293,14 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
         """:meth:`grouped_reducescatter` in the background."""
-        how = as_op(op), NAME, prescale_factor, postscale_factor, process_set, algorithm
-        return self._group(self._scatter, tensors, name, process_set, *how)
+        how = Reduction(as_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._group(how, name, self.reducescatter_request, tensors)
 
     def grouped_reducescatter(
         self,
         tensors: Sequence[T],
         name: str | None = None,
-        compression: Any = None,
+        compression: Any = NoneCompressor,
         op: Any = Average,
         process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
@@ -285,5 +308,5 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> list[T]:
         """:meth:`reducescatter` of several arrays that run together."""
-        how = as_op(op), NAME, prescale_factor, postscale_factor, process_set, algorithm, compression
-        return self._group(self._scatter, tensors, name, process_set, *how).wait()
+        how = Reduction(as_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._compressed(self.run_reducescatter, True, tensors, name, compression, how)

@@ -1,4 +1,4 @@
-"""Operations that return a handle at once. ``synchronize(handle)`` waits and gives the result.
+"""The named operations on CPU tensors, without autograd, and sparse ones. ``synchronize(handle)`` waits.
 
 Everywhere: tensors are in CPU memory; contiguous ones are not copied, others are. ``name`` identifies the operation
 on all ranks (None: numbered in the order of the calls); a name may be in flight once only (ValueError).
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ringcomm import arrays, collectives, named
+from ringcomm import collectives, named
 from ringcomm.handles import Handle, InPlaceHandle
 from ringcomm.ops import Average, Sum, as_op
 from ringcomm.process_sets import global_process_set
@@ -23,7 +23,7 @@ Tensor = torch.Tensor
 
 
 class Operations(collectives.Operations[Tensor]):
-    """Of CPU tensors."""
+    """Of CPU tensors; autograd does not see them."""
 
     def alltoall_async(
         self,
@@ -37,8 +37,7 @@ class Operations(collectives.Operations[Tensor]):
         the dtype of the splits if they are a tensor."""
         if not isinstance(splits, torch.Tensor):
             return super().alltoall_async(tensor, splits, name, process_set, algorithm)
-        self._check(tensor, None)
-        request = named.alltoall(process_set, arrays.source(tensor), splits.tolist(), name, algorithm)
+        request = self.alltoall_request(tensor, splits.tolist(), process_set)
         finish = request.finish
 
         def cast(operation: Any) -> tuple[Tensor, Tensor]:
@@ -46,28 +45,17 @@ class Operations(collectives.Operations[Tensor]):
             return output, received.to(splits.dtype)
 
         request.finish = cast
-        return named.submit(process_set, request)
+        return named.submit(process_set, request, name, algorithm)
 
 
-def _check(tensor: Any, op: Any) -> None:
+def check(tensor: Any, op: Any) -> None:
     if op is None:
         require_cpu(tensor)
     else:
         require_arithmetic(tensor, op)
 
 
-operations = Operations(_check)
-allgather_async = operations.allgather_async
-allreduce_async = operations.allreduce_async
-allreduce_async_ = operations.allreduce_async_
-alltoall_async = operations.alltoall_async
-broadcast_async = operations.broadcast_async
-broadcast_async_ = operations.broadcast_async_
-grouped_allgather_async = operations.grouped_allgather_async
-grouped_allreduce_async = operations.grouped_allreduce_async
-grouped_allreduce_async_ = operations.grouped_allreduce_async_
-grouped_reducescatter_async = operations.grouped_reducescatter_async
-reducescatter_async = operations.reducescatter_async
+operations = Operations(check)
 
 
 class SparseHandle:
@@ -107,7 +95,7 @@ def sparse_allreduce_async(
         values = (values / process_set.size()).to(tensor.dtype) if op == Average else values
         return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=False)
 
-    return SparseHandle(grouped_allgather_async(parts, name, process_set), finish)
+    return SparseHandle(operations.grouped_allgather_async(parts, name, process_set), finish)
 
 
 _HANDLES = (InPlaceHandle, Handle, SparseHandle)

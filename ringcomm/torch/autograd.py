@@ -10,76 +10,20 @@ gradient is zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from ringcomm import arrays, named
 from ringcomm.calls import part
-from ringcomm.ops import Average, Sum, as_op, chosen_op
-from ringcomm.torch import asynchronous
-from ringcomm.torch.asynchronous import allgather_async, grouped_allgather_async, grouped_allreduce_async
-from ringcomm.torch.tensors import require_arithmetic
+from ringcomm.ops import Average, Sum, chosen_op
+from ringcomm.reductions import Reduction
+from ringcomm.torch.asynchronous import operations
 
 Tensor = torch.Tensor
 
 
-def _run(
-    grouped: bool, single: Callable[..., Any], group: Callable[..., Any], tensors: Sequence[Tensor], *arguments: Any
-) -> Any:
-    if grouped:
-        return tuple(group(tensors, *arguments).wait())
-    return single(tensors[0], *arguments).wait()
-
-
-class Reduction(NamedTuple):
-    """How tensors are reduced; their gradients are reduced likewise."""
-
-    op: Any
-    prescale: float
-    postscale: float
-    process_set: Any
-    wire: torch.dtype | None = None  # what they travel as
-    algorithm: str | None = None
-
-    def allreduce(self, tensor: Tensor, name: str | None) -> Any:
-        require_arithmetic(tensor, self.op)
-        source = arrays.source(tensor)
-        return named.allreduce(
-            self.process_set,
-            source,
-            source.empty(),
-            self.op,
-            name,
-            self.prescale,
-            self.postscale,
-            self.wire,
-            self.algorithm,
-        )
-
-    def reducescatter(self, tensor: Tensor, name: str | None) -> Any:
-        require_arithmetic(tensor)
-        source = arrays.source(tensor)
-        return named.reducescatter(
-            self.process_set, source, as_op(self.op), name, self.prescale, self.postscale, self.wire, self.algorithm
-        )
-
-    def run(
-        self,
-        request: Callable[[Reduction, Tensor, str | None], Any],
-        grouped: bool,
-        name: str | None,
-        tensors: Sequence[Tensor],
-    ) -> Any:
-        if not grouped:
-            return named.submit(self.process_set, request(self, tensors[0], name)).wait()
-        names = named.group_names(name, len(tensors))
-        items = [request(self, tensor, one) for tensor, one in zip(tensors, names, strict=True)]
-        return tuple(named.submit_group(self.process_set, items).wait())
-
-
 def _mean(gradients: Sequence[Tensor], process_set: Any) -> Any:
-    return grouped_allreduce_async(gradients, op=Average, process_set=process_set)
+    return operations.grouped_allreduce_async(gradients, op=Average, process_set=process_set)
 
 
 def _lost(like: Tensor, rows: int) -> Tensor:
@@ -100,11 +44,11 @@ class Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, grouped: bool, name: str | None, reduction: Reduction, *tensors: Tensor) -> Any:
         ctx.reduction = reduction
-        return reduction.run(Reduction.allreduce, grouped, name, tensors)
+        return operations.run_allreduce(grouped, name, reduction, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return None, None, None, *ctx.reduction.run(Reduction.allreduce, True, None, gradients)
+        return None, None, None, *operations.run_allreduce(True, None, ctx.reduction, *gradients)
 
 
 class Allgather(torch.autograd.Function):
@@ -112,14 +56,13 @@ class Allgather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, grouped: bool, name: str | None, process_set: Any, algorithm: Any, *tensors: Tensor) -> Any:
-        result = _run(grouped, allgather_async, grouped_allgather_async, tensors, name, process_set, algorithm)
         ctx.process_set, ctx.shapes = process_set, [tensor.shape for tensor in tensors]
-        return result
+        return operations.run_allgather(grouped, name, process_set, algorithm, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         mine, me = [shape[0] if shape else 1 for shape in ctx.shapes], ctx.process_set.rank()
-        rows = allgather_async(torch.tensor([[me, *mine]], dtype=torch.int64), process_set=ctx.process_set)
+        rows = operations.allgather_async(torch.tensor([[me, *mine]], dtype=torch.int64), process_set=ctx.process_set)
         means = _mean(gradients, ctx.process_set).wait()
         of_all = rows.wait()  # but those that have joined
         first = of_all[of_all[:, 0] < me, 1:].sum(0).tolist()
@@ -136,7 +79,7 @@ class Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, root_rank: int, name: str | None, process_set: Any, algorithm: Any, tensor: Tensor) -> Any:
         ctx.root_rank, ctx.process_set = root_rank, process_set
-        return asynchronous.broadcast_async(tensor, root_rank, name, process_set, algorithm).wait()
+        return operations.run_broadcast(root_rank, name, process_set, algorithm, tensor)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -150,7 +93,7 @@ class Alltoall(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, splits: Any, name: str | None, process_set: Any, algorithm: Any, tensor: Tensor) -> Any:
-        output, ctx.received = asynchronous.alltoall_async(tensor, splits, name, process_set, algorithm).wait()
+        output, ctx.received = operations.alltoall_async(tensor, splits, name, process_set, algorithm).wait()
         ctx.process_set, ctx.rows, size = process_set, tensor.shape[0], process_set.size()
         ctx.sent = [tensor.shape[0] // size] * size if splits is None else [int(rows) for rows in splits]
         if splits is None:
@@ -160,7 +103,7 @@ class Alltoall(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> Any:
-        back, counts = asynchronous.alltoall_async(gradient, ctx.received, process_set=ctx.process_set).wait()
+        back, counts = operations.alltoall_async(gradient, ctx.received, process_set=ctx.process_set).wait()
         returned = counts.tolist()
         if returned != ctx.sent:
             parts = zip(torch.split(back, returned), returned, ctx.sent, strict=True)
@@ -178,17 +121,17 @@ class Reducescatter(torch.autograd.Function):
         ctx.process_set = reduction.process_set
         size = reduction.process_set.size() if reduction.op == Sum else 1
         ctx.factor = reduction.prescale * reduction.postscale * size
-        result = reduction.run(Reduction.reducescatter, grouped, name, tensors)
+        result = operations.run_reducescatter(grouped, name, reduction, *tensors)
         ctx.rows = [tensor.shape[0] for tensor in tensors]
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         scaled = gradients if ctx.factor == 1 else [gradient * ctx.factor for gradient in gradients]
-        whole = grouped_allgather_async(scaled, process_set=ctx.process_set).wait()
+        whole = operations.grouped_allgather_async(scaled, process_set=ctx.process_set).wait()
         if [one.shape[0] for one in whole] != ctx.rows:
-            here = allgather_async(torch.tensor([ctx.process_set.rank()]), process_set=ctx.process_set).wait().tolist()
-            size = ctx.process_set.size()
+            me, size = ctx.process_set.rank(), ctx.process_set.size()
+            here = operations.allgather_async(torch.tensor([me]), process_set=ctx.process_set).wait().tolist()
             whole = [_spread(one, rows, here, size) for one, rows in zip(whole, ctx.rows, strict=True)]
         return None, None, None, *whole
 

@@ -10,15 +10,16 @@ makes of the tensor is what is reduced.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from ringcomm import compression as neutral
+from ringcomm.compression import NoneCompressor
 
-class Compressor:
+
+class Compressor(neutral.Compressor):
     """Base of compressors. Subclasses give both static methods, or a ``wire`` dtype."""
-
-    wire: ClassVar[torch.dtype | None] = None
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -31,10 +32,6 @@ class Compressor:
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Undo :meth:`compress` on the reduced tensor."""
         return tensor if ctx is None or tensor.dtype == ctx else tensor.to(ctx)
-
-
-class NoneCompressor(Compressor):
-    """Data travels as it is."""
 
 
 class FP16Compressor(Compressor):

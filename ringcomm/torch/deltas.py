@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from ringcomm import arrays, named
 from ringcomm.ops import Adasum
 from ringcomm.plan_agreement import require_equal
+from ringcomm.reductions import Reduction
 from ringcomm.torch.arguments import Settings
+from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.compression import parts_of
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm.torch.slot import NestedBackward, Slot
@@ -64,10 +65,7 @@ class DeltaReducer(HookedParameters):
         settings = self.settings
         wire, compressor = parts_of(settings.compression)
         pairs = [compressor.compress(delta) for delta in deltas]
-        items = []
-        for slot, (tensor, _) in zip(self._slots, pairs, strict=True):
-            buffer = arrays.target(tensor)
-            name = f"{settings.name}.{slot.name}"
-            items.append(named.allreduce(settings.process_set, buffer, buffer, Adasum, name, wire=wire))
-        reduced = named.submit_group(settings.process_set, items).wait()
+        how = Reduction(Adasum, 1.0, 1.0, settings.process_set, wire=wire)
+        requests = [operations.allreduce_request(how, tensor, True) for tensor, _ in pairs]
+        reduced = how.submit_group(requests, [f"{settings.name}.{slot.name}" for slot in self._slots]).wait()
         return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]

@@ -13,7 +13,7 @@ from ringcomm.ops import Average, Sum, wire_code
 from ringcomm.plan_agreement import Agreed
 from ringcomm.plans import Flags, Presence, StepPlan, assign
 from ringcomm.torch.arguments import Settings
-from ringcomm.torch.asynchronous import allgather_async
+from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.buckets import Bucket, lay_out
 from ringcomm.torch.compression import is_builtin, parts_of
 from ringcomm.torch.named_gradients import NamedGradients
@@ -183,7 +183,7 @@ class GradientPlan:
         """Reduces what came too late for the buckets, on any rank, and adds it. Rare, so in the plain way."""
         name, process_set = f"{self._settings.name}.rest", self._settings.process_set
         mine = torch.tensor([item for item, slot in enumerate(self.slots) if slot in rests], dtype=torch.int64)
-        items = sorted(set(allgather_async(mine, name, process_set).wait().tolist()))
+        items = sorted(set(operations.allgather_async(mine, name, process_set).wait().tolist()))
         slots = [self.slots[item] for item in items]
         for slot in slots:
             rest = rests.get(slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,10 +63,21 @@ class TorchKind:
         return torch.from_numpy(array)
 
     @staticmethod
-    def plain(x: Any) -> bool:
-        if type(x) not in (torch.Tensor, torch.nn.Parameter):
-            return False
-        return bool(x.is_cpu and x.layout is torch.strided and x.is_contiguous() and not (x.is_neg() or x.is_conj()))
+    def like(x: Any) -> Callable[[Any], int] | None:
+        def address(other: Any) -> int:
+            fits = (
+                type(other) is cls
+                and other.dtype is dtype
+                and other.layout is torch.strided
+                and other.is_cpu
+                and other.shape == shape
+                and other.is_contiguous()
+                and not other.is_neg()
+            )
+            return other.data_ptr() if fits else -1
+
+        cls, dtype, shape = type(x), x.dtype, x.shape
+        return address if cls in (torch.Tensor, torch.nn.Parameter) and address(x) != -1 else None
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ringcomm.ops import Max
-from ringcomm.torch.asynchronous import allreduce_async_
+from ringcomm.torch.asynchronous import operations
 
 # torch means to replace what is used here one day, and says so at every step; there is nothing a user can do about it.
 warnings.filterwarnings("ignore", "GradScaler is going to stop passing itself", FutureWarning)
@@ -46,5 +46,5 @@ def share_overflow(optimizer: Any, scaler: Any, name: str, process_set: Any) -> 
     state = scaler._per_optimizer_states[id(optimizer)]
     mine = [one.item() for one in state["found_inf_per_device"].values()]
     found = torch.tensor(max(mine, default=0.0))
-    allreduce_async_(found, name=f"{name}.found_inf", op=Max, process_set=process_set).wait()
+    operations.allreduce_(found, name=f"{name}.found_inf", op=Max, process_set=process_set)
     state["found_inf_per_device"] = {found.device: found}

@@ -39,22 +39,7 @@ from ringcomm.runtime import (
     start_timeline,
     stop_timeline,
 )
-from ringcomm.torch.asynchronous import (
-    allgather_async,
-    allreduce_async,
-    allreduce_async_,
-    alltoall_async,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather_async,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter_async,
-    poll,
-    reducescatter_async,
-    sparse_allreduce_async,
-    synchronize,
-)
+from ringcomm.torch.asynchronous import poll, sparse_allreduce_async, synchronize
 from ringcomm.torch.autograd import (  # noqa: F401
     HorovodAllgather,
     HorovodAllreduce,
@@ -66,21 +51,31 @@ from ringcomm.torch.autograd import (  # noqa: F401
     HorovodReducescatter,
 )
 from ringcomm.torch.compression import Compression
-from ringcomm.torch.synchronous import (
-    allgather,
-    allreduce,
-    allreduce_,
-    alltoall,
-    barrier,
-    broadcast,
-    broadcast_,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_reducescatter,
-    reducescatter,
-)
+from ringcomm.torch.synchronous import operations
 
+allgather = operations.allgather
+allgather_async = operations.allgather_async
+allreduce = operations.allreduce
+allreduce_ = operations.allreduce_
+allreduce_async = operations.allreduce_async
+allreduce_async_ = operations.allreduce_async_
+alltoall = operations.alltoall
+alltoall_async = operations.alltoall_async
+barrier = operations.barrier
+broadcast = operations.broadcast
+broadcast_ = operations.broadcast_
+broadcast_async = operations.broadcast_async
+broadcast_async_ = operations.broadcast_async_
+grouped_allgather = operations.grouped_allgather
+grouped_allgather_async = operations.grouped_allgather_async
+grouped_allreduce = operations.grouped_allreduce
+grouped_allreduce_ = operations.grouped_allreduce_
+grouped_allreduce_async = operations.grouped_allreduce_async
+grouped_allreduce_async_ = operations.grouped_allreduce_async_
+grouped_reducescatter = operations.grouped_reducescatter
+grouped_reducescatter_async = operations.grouped_reducescatter_async
+reducescatter = operations.reducescatter
+reducescatter_async = operations.reducescatter_async
 _basics = HorovodBasics()
 
 __all__ = [

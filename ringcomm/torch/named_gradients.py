@@ -8,13 +8,12 @@ from collections.abc import Set as AbstractSet
 
 import torch
 
-from ringcomm import arrays, named
 from ringcomm.ops import Sum
+from ringcomm.reductions import Reduction
 from ringcomm.torch.arguments import Settings
-from ringcomm.torch.asynchronous import allreduce_async_, sparse_allreduce_async
+from ringcomm.torch.asynchronous import operations, sparse_allreduce_async
 from ringcomm.torch.compression import parts_of
 from ringcomm.torch.slot import Slot
-from ringcomm.torch.tensors import require_arithmetic
 
 
 def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
@@ -45,12 +44,8 @@ class NamedGradients:
         becomes_sparse = slot in self._sparse or gradient.is_sparse
         wire, compressor = parts_of(settings.compression)
         tensor, context = compressor.compress(gradient.to_dense() if gradient.is_sparse else gradient)
-        require_arithmetic(tensor)
-        buffer = arrays.target(tensor)
-        item = named.allreduce(
-            settings.process_set, buffer, buffer, settings.op, name, *settings.scales(), wire, settings.algorithm
-        )
-        handle = named.submit(settings.process_set, item)
+        how = Reduction(settings.op, *settings.scales(), settings.process_set, settings.algorithm, wire)
+        handle = how.submit(operations.allreduce_request(how, tensor, True), name)
 
         def collect() -> torch.Tensor:
             result = compressor.decompress(handle.wait(), context)
@@ -80,7 +75,8 @@ def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[S
     """A step without a plan: makes every ``.grad`` the reduced one where some rank has a gradient."""
     gradients = NamedGradients(settings, set(sparse))
     present = torch.tensor([slot.gradient() is not None for slot in slots], dtype=torch.int32)
-    ranks_with = allreduce_async_(present, name=f"{settings.name}.present", op=Sum, process_set=settings.process_set)
+    mine = f"{settings.name}.present"
+    ranks_with = operations.allreduce_async_(present, name=mine, op=Sum, process_set=settings.process_set)
     for slot in slots:
         gradient = slot.gradient()
         if gradient is not None:

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ringcomm.ops import Sum
 from ringcomm.process_sets import global_process_set
-from ringcomm.torch.asynchronous import allgather_async, allreduce_async_
+from ringcomm.torch.asynchronous import operations
 
 Tensor = torch.Tensor
 
@@ -95,7 +95,7 @@ def _shared_statistics(input: Tensor, process_set: Any) -> tuple[Tensor, Tensor,
         row = torch.cat([torch.tensor([mine], dtype=torch.float64), mean.double(), variance.double() * mine])
     else:
         row = torch.zeros(1 + 2 * channels, dtype=torch.float64)
-    rows = allgather_async(row[None], "sync_batch_norm.statistics", process_set).wait()
+    rows = operations.allgather_async(row[None], "sync_batch_norm.statistics", process_set).wait()
     counts, means, deviations = rows.split([1, channels, channels], 1)
     count = int(counts.sum())
     if count < 2:
@@ -137,7 +137,7 @@ class _Normalise(torch.autograd.Function):
         of_bias, of_weight = sums.clone()
         to_input = None
         if ctx.needs_input_grad[0]:
-            allreduce_async_(sums, name="sync_batch_norm.gradients", op=Sum, process_set=ctx.process_set).wait()
+            operations.allreduce_(sums, name="sync_batch_norm.gradients", op=Sum, process_set=ctx.process_set)
             through_mean, through_variance = (_like_channels(one / ctx.count, given) for one in sums)
             scale = inverse if weight is None else inverse * weight
             to_input = (given - through_mean - normal * through_variance) * _like_channels(scale, given)

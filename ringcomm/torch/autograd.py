@@ -56,8 +56,9 @@ class Allgather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, grouped: bool, name: str | None, process_set: Any, algorithm: Any, *tensors: Tensor) -> Any:
+        result = operations.run_allgather(grouped, name, process_set, algorithm, *tensors)
         ctx.process_set, ctx.shapes = process_set, [tensor.shape for tensor in tensors]
-        return operations.run_allgather(grouped, name, process_set, algorithm, *tensors)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:

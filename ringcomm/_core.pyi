@@ -282,7 +282,8 @@ class OwnAlgorithms:
 class Request:
     """What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
 
-    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
+    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call). Raises
+    ValueError for memory that is not the host's: the core has tasks for no other so far.
     """
 
     finish: Any
@@ -311,6 +312,9 @@ class Request:
         wire: int = 0,  # of wire_code(); 0: as it is
         name: str = "",
         shape: Any = None,  # what ranks compare: .hash and .text (arrays.Signature)
+        memory: str = "host",  # where the buffers are, and a device's events (csrc/base/call.hpp)
+        ready: int = 0,
+        done: int = 0,
     ) -> None: ...
     @property
     def collective(self) -> int: ...

@@ -5,6 +5,9 @@ cdef extern from "kernels/wire_format.hpp" namespace "ringcomm" nogil:
     CWire wire_of "ringcomm::Wire::of"(uint64_t code)
 
 cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
+    cdef enum class MemoryKind "ringcomm::MemoryKind":
+        host
+        device
     cdef cppclass CCall "ringcomm::Call":
         Collective collective
         DType dtype
@@ -20,10 +23,14 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         string name
         uint64_t shape
         string shape_text
+        MemoryKind memory
+        void* ready
+        void* done
     cdef cppclass CNamed "ringcomm::Named":
         CCall call
         size_t row, rows
         vector[size_t] splits
+    void require_host_memory(const CCall&) except +translate
 
 
 cdef class Request:
@@ -33,7 +40,8 @@ cdef class Request:
 
     def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
                  uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
-                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None):
+                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, str memory="host", uintptr_t ready=0,
+                 uintptr_t done=0):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
         call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
@@ -46,6 +54,10 @@ cdef class Request:
         call.wire = wire_of(wire)
         if shape is not None:
             call.shape, call.shape_text = shape.hash, shape.text.encode()
+        if memory != "host":
+            call.memory = MemoryKind.device
+        call.ready, call.done = <void*>ready, <void*>done
+        require_host_memory(call[0])
         self.it.row, self.it.rows = row, rows
         if splits is not None:
             self.it.splits = splits

@@ -34,6 +34,8 @@ Shape = tuple[int, ...]
 class Event(Protocol):
     """Work of a device, in the order of one of its streams."""
 
+    handle: int  # for the core's tasks: what the device's library calls it
+
     def happened(self) -> bool:
         """Whether it is over. Never waits."""
 
@@ -89,7 +91,7 @@ class Buffer(NamedTuple):
     given: Any = None  # the caller's array, to be returned when it has been written
     copied: bool = False  # `array` is a contiguous copy of `given`, to be written back
     # Where the memory is, and for memory of a device: what writes the array now, and what will have read or written it.
-    # The core reads host memory only so far: a kind of device arrays copies to the host, and has no events either.
+    # They go down to the core's Call, which refuses what is not the host's so far: a kind of device arrays copies.
     memory: str = "host"
     ready: Event | None = None
     done: Event | None = None

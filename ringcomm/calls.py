@@ -38,18 +38,25 @@ class Written:
 
 
 def request(
-    collective: int, source: Buffer, finish: Callable[..., Any], sign: arrays.Signature | None = None, **fields: Any
+    collective: int,
+    source: Buffer,
+    target: Buffer | None,
+    finish: Callable[..., Any] | None = None,
+    sign: arrays.Signature | None = None,
+    **fields: Any,
 ) -> Request:
-    """`finish` makes the result. `sign`: what ranks compare of the shape; None: all dimensions."""
-    sign = arrays.signature_of(source) if sign is None else sign
+    """`target`: may be `source`; None: the core allocates the result. `finish` makes the result; None: it is the
+    target's array. `sign`: what ranks compare of the shape; None: all dimensions."""
+    if target is not None:
+        fields["output"] = target.address
+        finish = Written(source, target) if finish is None else finish
+    for buffer in (source, target):
+        if buffer is not None and buffer.memory != "host":
+            fields["memory"] = buffer.memory
+            fields |= {when: event.handle for when in ("ready", "done") if (event := getattr(buffer, when)) is not None}
     fields.setdefault("count", source.count)
+    sign = arrays.signature_of(source) if sign is None else sign
     return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
-
-
-def _into(
-    collective: int, source: Buffer, target: Buffer, sign: arrays.Signature | None = None, **fields: Any
-) -> Request:
-    return request(collective, source, Written(source, target), sign, output=target.address, **fields)
 
 
 def _reduction(collective: int, source: Buffer, op: Any, wire: Any) -> dict[str, Any]:
@@ -114,19 +121,19 @@ def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int
 # ---- requests --------------------------------------------------------------------------------------------------------
 def allreduce(source: Buffer, target: Buffer, op: Any, wire: Any = None, **fields: Any) -> Request:
     """`target` may be `source`."""
-    return _into(ALLREDUCE, source, target, **_reduction(ALLREDUCE, source, op, wire), **fields)
+    return request(ALLREDUCE, source, target, **_reduction(ALLREDUCE, source, op, wire), **fields)
 
 
 def reduce(x: Any, out: Any, root: int, op: Any, rank: int, wire: Any = None, **fields: Any) -> Request:
     here = rank == root
     source, target = arrays.pair(x, out) if here else arrays.pair(x, x, writes=False)
     fields |= _reduction(REDUCE, source, op, wire)
-    return request(REDUCE, source, Written(source, target, here), output=target.address, root=root, **fields)
+    return request(REDUCE, source, target, Written(source, target, here), root=root, **fields)
 
 
 def broadcast(source: Buffer, target: Buffer, root: int, **fields: Any) -> Request:
     """`target` may be `source`."""
-    return _into(BROADCAST, source, target, root=root, **fields)
+    return request(BROADCAST, source, target, root=root, **fields)
 
 
 def reducescatter(source: Buffer, out: Any, op: Any, rank: int, size: int, wire: Any = None, **fields: Any) -> Request:
@@ -136,7 +143,7 @@ def reducescatter(source: Buffer, out: Any, op: Any, rank: int, size: int, wire:
     rows, row = source.shape[0], row_of(source)
     counts = [part(rows, size, r) * row for r in range(size)]
     target = arrays.result(out, source, (part(rows, size, rank), *source.shape[1:]))
-    return _into(REDUCESCATTER, source, target, counts=counts, row=row, rows=rows, **fields)
+    return request(REDUCESCATTER, source, target, counts=counts, row=row, rows=rows, **fields)
 
 
 def allgather(
@@ -161,7 +168,7 @@ def allgather(
         sign = arrays.Signature(arrays.signature((shape.hash, *rows)).hash, f"{shape.text}, rows {rows}")
     row = row_of(source)
     target = arrays.result(out, source, (sum(rows), *source.shape[1:]))
-    return _into(ALLGATHER, source, target, sign, counts=[n * row for n in rows], **fields)
+    return request(ALLGATHER, source, target, sign=sign, counts=[n * row for n in rows], **fields)
 
 
 def alltoall(
@@ -183,7 +190,7 @@ def alltoall(
     row = row_of(source)
     fields |= {"counts": [n * row for n in rows], "receive_counts": [n * row for n in received], "count": row}
     target = arrays.result(out, source, (sum(received), *source.shape[1:]))
-    return _into(ALLTOALL, source, target, sign, **fields)
+    return request(ALLTOALL, source, target, sign=sign, **fields)
 
 
 def barrier(**fields: Any) -> Request:
@@ -199,7 +206,7 @@ def allgather_any(source: Buffer) -> Request:
         return _adopt(operation, source)
 
     sign = arrays.signature_of(source, 1)
-    return request(ALLGATHER, source, finish, sign, row=row_of(source), rows=source.shape[0])
+    return request(ALLGATHER, source, None, finish, sign, row=row_of(source), rows=source.shape[0])
 
 
 def alltoall_any(source: Buffer, splits: Any, size: int) -> Request:
@@ -212,7 +219,7 @@ def alltoall_any(source: Buffer, splits: Any, size: int) -> Request:
         return _adopt(operation, sent), sent.kind.of_numpy(np.array(operation.counts, np.int32))
 
     given = None if splits is None else listed
-    return request(ALLTOALL, sent, finish, arrays.signature_of(sent, 1), row=row, rows=total, splits=given)
+    return request(ALLTOALL, sent, None, finish, arrays.signature_of(sent, 1), row=row, rows=total, splits=given)
 
 
 def _adopt(operation: _core.Operation, like: Buffer) -> Any:

@@ -14,7 +14,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ringcomm import _core, affinity, horovod_options, rules
+from ringcomm import _core, horovod_options, rules
+from ringcomm.option_values import parse_cores, parse_flag, parse_level, parse_switch, parse_trace
 from ringcomm.sizes import parse_size
 
 logger = logging.getLogger("ringcomm")
@@ -30,39 +31,6 @@ NETWORK = {
     "gamma": 1e-10,
     "copy": 1e-10,
 }
-
-
-def parse_flag(text: str) -> bool:
-    value = text.strip().lower()
-    if value in ("1", "on", "true", "yes"):
-        return True
-    if value in ("0", "off", "false", "no", ""):
-        return False
-    raise ValueError("expected on or off")
-
-
-def parse_switch(text: str) -> str:
-    value = text.strip().lower()
-    if value == "auto":
-        return "auto"
-    return "on" if parse_flag(value) else "off"
-
-
-def parse_cores(text: str) -> str:
-    affinity.cores(text)
-    return text
-
-
-def parse_level(text: str) -> str:
-    value = {"trace": "debug", "warn": "warning", "fatal": "critical"}.get(text.strip().lower(), text.strip().lower())
-    if value not in ("debug", "info", "warning", "error", "critical"):
-        raise ValueError("expected debug, info, warning, error or critical")
-    return value
-
-
-def parse_trace(text: str) -> str:
-    """Horovod's "DYNAMIC" stands for a timeline that the program starts itself."""
-    return "" if text == "DYNAMIC" else text
 
 
 def _option(default: Any, parse: Callable[[str], Any], meaning: str, *variables: str, own: bool = False) -> Any:

@@ -43,9 +43,9 @@ def exists(module: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def lacks(module: str, purpose: str) -> str | None:
+def lacks(module: str, purpose: str, extra: str = "") -> str | None:
     """One line that says what needs an optional module and how to get it; None if it is installed."""
     if importlib.util.find_spec(module) is not None:
         return None
-    package, extra = EXTRAS[module]
-    return f'{purpose} needs {package}: pip install "ringcomm[{extra}]"'
+    package, usual = EXTRAS[module]
+    return f'{purpose} needs {package}: pip install "ringcomm[{extra or usual}]"'

@@ -254,6 +254,35 @@ def test_kinds_attach_from_outside():
     assert buffer.memory == "host" and buffer.ready is None and buffer.done is None
 
 
+def test_where_memory_is_goes_down_to_the_core():
+    """Which has no task for a device yet, and says so before anything moves: by any way to call."""
+
+    class Event:
+        handle = 4711
+
+    class Remote(Boxed):
+        pass
+
+    class RemoteKind(BoxedKind):
+        @staticmethod
+        def source(x):
+            return BoxedKind.source(x)._replace(kind=RemoteKind, memory="device", ready=Event(), done=Event())
+
+        target = source
+
+    arrays.register_kind(lambda cls: cls is Remote, RemoteKind)
+
+    def program(comm):
+        x = Remote(np.ones(3))
+        ways = comm.allreduce, comm.iallreduce, comm.broadcast, comm.allgather, comm.alltoall, comm.reducescatter
+        for call in ways:
+            with pytest.raises(ValueError, match=r"'mine'.*device memory"):
+                call(x, out=x, name="mine")
+        return comm.allreduce(np.ones(3)).tolist()
+
+    assert threads.run(1, program) == [[1.0] * 3]
+
+
 def test_a_tensor_needs_no_import_of_the_binding():
     code = """if True:
         import sys, torch, ringcomm

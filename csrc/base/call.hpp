@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cuts.hpp"
+#include "base/error.hpp"
 #include "base/scale.hpp"
 #include "base/types.hpp"
 #include "base/wire.hpp"
@@ -20,6 +21,8 @@ struct Fragment {
   void* output = nullptr;  // the same: in place
   std::size_t count = 0;   // elements
 };
+
+enum class MemoryKind : std::uint8_t { host, device };  // where buffers are
 
 // Buffers live until the task is done, and so does the call, which passes refer to. `input == output`: in place.
 struct Call {
@@ -49,6 +52,18 @@ struct Call {
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
+  // For tasks of a device, which will stand beside the host's. Events are of whoever made the buffers, null on hosts.
+  MemoryKind memory = MemoryKind::host;
+  void* ready = nullptr;  // happens when the input may be read and the output written
+  void* done = nullptr;   // to happen when both have been
 };
+
+// What there are tasks for so far.
+inline void require_host_memory(const Call& call) {
+  if (call.memory == MemoryKind::host && call.ready == nullptr && call.done == nullptr) return;
+  throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) +
+                                      (call.name.empty() ? "" : " '" + call.name + "'") +
+                                      ": the array lies in device memory; copy it to the host first");
+}
 
 }  // namespace ringcomm

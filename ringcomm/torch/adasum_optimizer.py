@@ -1,22 +1,82 @@
-"""The optimizer that ``DistributedOptimizer(op=Adasum)`` gives."""
+"""The optimizer of ``DistributedOptimizer(op=Adasum)``: it reduces not gradients, but what the optimizer makes of them.
+
+Every rank takes the optimizer's step on its own gradients. The changes of the parameters are combined by Adasum, each
+parameter's as one vector, and applied to where the parameters were before. The optimizer's state (momentum and so on)
+is each rank's own. As Horovod does it, but that the step is taken of all parameters at once, when ``step()`` is called.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
 
+from ringcomm.ops import Adasum
+from ringcomm.plan_agreement import require_equal
+from ringcomm.reductions import Reduction
 from ringcomm.torch import loss_scaling
-from ringcomm.torch.deltas import DeltaReducer
+from ringcomm.torch.arguments import Settings
+from ringcomm.torch.asynchronous import operations
+from ringcomm.torch.compression import parts_of
+from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
+from ringcomm.torch.slot import NestedBackward, Slot
+from ringcomm.torch.wrapped import DistributedOptimizerBase, taking_the_step
 
 
-class _DistributedAdasumOptimizer(torch.optim.Optimizer):
-    """What it adds to an optimizer's class: its contents become a subclass of that class."""
+class DeltaReducer(HookedParameters):
+    """The changes of one optimizer's parameters."""
 
-    _base: Any  # the optimizer's own class
+    def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self.settings = settings
+        self._nested = NestedBackward()
+        super().__init__(parameters)
+
+    def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
+        if self._nested():  # parts of a gradient: none tells that it is the last
+            return
+        slot.count_pass(gradient)
+        if slot.passes > self.settings.passes:
+            raise AssertionError(TOO_OFTEN.format(name=slot.name))
+
+    @torch.no_grad()
+    def step(self, local_step: Callable[[], Any]) -> Any:
+        """Takes the step, and gives every rank the combined change. The result is the step's.
+
+        If that fails, parameters are where they were before.
+        """
+        self.hook_new()
+        texts = [self.settings.text(), *(slot.watched().text for slot in self._slots)]
+        require_equal(texts, f"{self.settings.name}.deltas", self.settings.process_set)
+        parameters = [slot.parameter.detach() for slot in self._slots]
+        starts = [parameter.clone() for parameter in parameters]
+        try:
+            with torch.enable_grad():
+                result = local_step()
+            for parameter, start in zip(parameters, starts, strict=True):
+                parameter.sub_(start)
+            for start, delta in zip(starts, self._reduce(parameters), strict=True):
+                start.add_(delta)
+        finally:
+            for parameter, start in zip(parameters, starts, strict=True):
+                parameter.copy_(start)
+            self.restart()
+        return result
+
+    def _reduce(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        settings = self.settings
+        wire, compressor = parts_of(settings.compression)
+        pairs = [compressor.compress(delta) for delta in deltas]
+        how = Reduction(Adasum, 1.0, 1.0, settings.process_set, wire=wire)
+        requests = [operations.allreduce_request(how, tensor, True) for tensor, _ in pairs]
+        reduced = how.submit_group(requests, [f"{settings.name}.{slot.name}" for slot in self._slots]).wait()
+        return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]
+
+
+class DistributedAdasumOptimizer(DistributedOptimizerBase):
+    """What ``DistributedOptimizer(op=Adasum)`` gives."""
+
     _reducer: DeltaReducer
-    _parameter_names: dict[torch.Tensor, str]
 
     def synchronize(self) -> None:
         """Does nothing: gradients are not reduced; ``step()`` reduces what comes of them."""
@@ -27,6 +87,7 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
 
     _step_supports_amp_scaling = True  # torch.amp.GradScaler leaves overflows to step(), which tells all ranks
 
+    @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Takes the optimizer's step on this rank's gradients, and combines the changes of all ranks by Adasum.
 
@@ -49,24 +110,3 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._reducer.restart()
         self._base.load_state_dict(self, *args, **kwargs)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's own; call it on all ranks."""
-        self._base.add_param_group(self, param_group)
-        group = len(self.param_groups) - 1
-        new = [
-            (f"allreduce.noname.{group}.{i}", p)
-            for i, p in enumerate(self.param_groups[group]["params"])
-            if p not in self._parameter_names
-        ]
-        self._parameter_names.update((p, name) for name, p in new)
-        self._reducer.add(new)
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """How many backward passes add up before a step."""
-        self.backward_passes_per_step = passes
-        self._reducer.settings.passes = passes
-
-
-# The base's step runs the step hooks and the profiler's mark; without this torch would run them around ours too.
-_DistributedAdasumOptimizer.step.hooked = True  # type: ignore[attr-defined]

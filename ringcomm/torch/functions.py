@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from ringcomm.installed import lacks
 from ringcomm.torch import mpi_ops
 from ringcomm.torch.mpi_ops import global_process_set
 
@@ -21,9 +21,12 @@ except ImportError:
 # ---- objects ---------------------------------------------------------------------------------------------------------
 def _pack(obj: Any) -> torch.Tensor:
     """The pickled object, as uint8."""
-    data = io.BytesIO()
-    _pickler.dump(obj, data)
-    return torch.frombuffer(bytearray(data.getbuffer()), dtype=torch.uint8)
+    try:
+        return torch.frombuffer(bytearray(_pickler.dumps(obj)), dtype=torch.uint8)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if why := lacks("cloudpickle", f"this {type(obj).__name__} cannot be pickled ({error}); to send it", "torch"):
+            raise pickle.PicklingError(why) from None
+        raise
 
 
 def _unpack(data: torch.Tensor) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ringcomm.torch.arguments import Settings
 from ringcomm.torch.slot import Slot
 from ringcomm.torch.tensors import require_arithmetic
 
@@ -20,6 +21,8 @@ TOO_OFTEN = (
 
 class HookedParameters(ABC):
     """Calls `on_gradient` when backward has made, or added to, the gradient of a parameter that is trainable."""
+
+    settings: Settings
 
     def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._known = list(parameters)

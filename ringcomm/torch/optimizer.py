@@ -12,22 +12,18 @@ import torch
 from ringcomm.algorithms import require_known
 from ringcomm.plans import bucket_limits
 from ringcomm.torch import loss_scaling, mpi_ops
-from ringcomm.torch.adasum_optimizer import _DistributedAdasumOptimizer
+from ringcomm.torch.adasum_optimizer import DeltaReducer, DistributedAdasumOptimizer
 from ringcomm.torch.arguments import Settings, check_groups, names_of
 from ringcomm.torch.compression import Compression
-from ringcomm.torch.deltas import DeltaReducer
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
+from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, taking_the_step, wrapped
 
-MARK = "_is_distributed_by_ringcomm"  # an attribute of the classes that DistributedOptimizer makes
 
+class _DistributedOptimizer(DistributedOptimizerBase):
+    """What DistributedOptimizer adds to an optimizer's class, where gradients are reduced."""
 
-class _DistributedOptimizer(torch.optim.Optimizer):
-    """What DistributedOptimizer adds to an optimizer's class: its contents become a subclass of that class."""
-
-    _base: Any  # the optimizer's own class
-    _reducer: GradientReducer | None  # None where there is nobody to reduce with
-    _parameter_names: dict[torch.Tensor, str]
+    _reducer: GradientReducer | None
     op: Any
     process_set: Any
 
@@ -52,6 +48,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         finally:
             self._should_synchronize = True
 
+    @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Reduces the gradients, then takes the optimizer's step.
 
@@ -134,42 +131,6 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._should_synchronize = True
         self._base.load_state_dict(self, *args, **kwargs)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's own; call it on all ranks. The new parameters are reduced from the next step on."""
-        self._base.add_param_group(self, param_group)
-        group = len(self.param_groups) - 1
-        new = [
-            (f"allreduce.noname.{group}.{i}", p)
-            for i, p in enumerate(self.param_groups[group]["params"])
-            if p not in self._parameter_names
-        ]
-        self._parameter_names.update((p, name) for name, p in new)
-        if self._reducer is not None:
-            self._reducer.add(new)
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """How many backward passes add up before the gradients are reduced."""
-        self.backward_passes_per_step = passes
-        if self._reducer is not None:
-            self._reducer.settings.passes = passes
-
-
-# The base's step runs the step hooks and the profiler's mark; without this torch would run them around ours too.
-_DistributedOptimizer.step.hooked = True  # type: ignore[attr-defined]
-
-
-def _subclassed(optimizer: torch.optim.Optimizer, additions: type) -> Any:
-    """The optimizer again, as an object of a subclass of its class, with what `additions` holds.
-
-    All is shared and not copied: a scheduler or script that holds the first optimizer still acts on this one. But a
-    scheduler made before has put a wrapper of the first one's step into that instance, which is not for this one.
-    """
-    base = type(optimizer)
-    own = {key: value for key, value in vars(additions).items() if key not in ("__dict__", "__weakref__")}
-    wrapped: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base, MARK: True}))
-    wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items() if key != "step")
-    return wrapped
-
 
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
@@ -202,7 +163,7 @@ def DistributedOptimizer(
             divided by it.
         op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the ranks; or ``Adasum``, which is not of
             gradients: every rank takes the step on its own, and the changes of the parameters are combined
-            (`ringcomm.torch.deltas`).
+            (`ringcomm.torch.adasum_optimizer`).
         gradient_predivide_factor: with ``Average``, divides by this before the sum, and by size / this after it.
         num_groups: the older name of ``groups`` as a number.
         groups: reduce these parameters together: how many groups to make, or a list of lists of parameters.
@@ -240,16 +201,16 @@ def DistributedOptimizer(
     check_groups(groups)
     together = process_set.included() and process_set.size() > 1
     adasum = op == Adasum and together
-    wrapped = _subclassed(optimizer, _DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
-    wrapped._parameter_names = {p: name for name, p in names}
-    wrapped._compression = compression
-    wrapped.backward_passes_per_step = backward_passes_per_step
-    wrapped.op = op
-    wrapped.gradient_predivide_factor = gradient_predivide_factor
-    wrapped.sparse_as_dense = sparse_as_dense
-    wrapped.process_set = process_set
-    wrapped._synchronized, wrapped._should_synchronize = False, True
-    wrapped._reducer = None
+    made = wrapped(optimizer, DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
+    made._parameter_names = {p: name for name, p in names}
+    made._compression = compression
+    made.backward_passes_per_step = backward_passes_per_step
+    made.op = op
+    made.gradient_predivide_factor = gradient_predivide_factor
+    made.sparse_as_dense = sparse_as_dense
+    made.process_set = process_set
+    made._synchronized, made._should_synchronize = False, True
+    made._reducer = None
     if together:
         settings = Settings(
             op,
@@ -262,5 +223,5 @@ def DistributedOptimizer(
             bucket_limits(),
             algorithm,
         )
-        wrapped._reducer = DeltaReducer(settings, names) if adasum else GradientReducer(settings, names)
-    return wrapped
+        made._reducer = DeltaReducer(settings, names) if adasum else GradientReducer(settings, names)
+    return made

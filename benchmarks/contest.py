@@ -80,7 +80,7 @@ def _timing(case: Case, contestant: Contestant, name: str, calls: int, _turn: in
 
 def options(comm: Any, nbytes: int) -> Any:
     """All that the model chooses from, each with its best cut."""
-    return _core.Menu("allreduce", comm.size, comm._link.topology.places, comm.config.network()).options(
+    return _core.Menu("allreduce", comm.size, comm._link.topology.host_of, comm.config.network()).options(
         "", nbytes, memory=True
     )
 

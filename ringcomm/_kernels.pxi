@@ -9,20 +9,7 @@ cdef extern from "kernels/kernels.hpp" namespace "ringcomm::kernels" nogil:
     void k_copy "ringcomm::kernels::copy"(void*, const void*, size_t, cbool) except +translate
     cbool k_use "ringcomm::kernels::use_instruction_set"(const string&) except +translate
 
-cdef extern from *:
-    """
-    #include "kernels/kernels.hpp"
-    #include "base/trace.hpp"
-    namespace ringcomm_border {
-    inline void reduce_many(ringcomm::DType dtype, ringcomm::Op op, std::vector<uintptr_t>& targets, std::vector<uintptr_t>& sources,
-                            std::size_t count, ringcomm::kernels::Scale pre, ringcomm::kernels::Scale post, bool stream) {
-      ringcomm::kernels::reduce_many(dtype, op, {reinterpret_cast<void**>(targets.data()), targets.size()},
-                                     {reinterpret_cast<const void**>(sources.data()), sources.size()}, count, pre, post, stream);
-    }
-    inline ringcomm::kernels::Scale scale(double factor, int64_t divisor) { return {factor, divisor}; }
-    inline std::string instruction_set() { return std::string(ringcomm::kernels::instruction_set()); }
-    }
-    """
+cdef extern from "border/kernels.hpp":
     void k_reduce_many "ringcomm_border::reduce_many"(DType, Op, vector[uintptr_t]&, vector[uintptr_t]&, size_t, Scale, Scale,
                                                       cbool) except +translate nogil
     Scale make_scale "ringcomm_border::scale"(double factor, int64_t divisor) noexcept nogil

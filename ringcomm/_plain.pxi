@@ -1,6 +1,11 @@
 # Plain calls, where a tenth of a microsecond counts: NumPy arrays read by their heads, compared with those of earlier calls,
 # of which everything else is remembered. One mechanism for all ordered collectives.
+from cpython.pycapsule cimport PyCapsule_GetPointer
+
 cdef extern from "border/plain.hpp":
+    cdef struct ArrayInterface "ringcomm_border::ArrayInterface":
+        int flags
+        void* data
     ctypedef struct PyObject
     ctypedef struct PyTypeObject
     cdef cppclass ArrayKind "ringcomm_border::ArrayKind":
@@ -18,7 +23,7 @@ cdef extern from "border/plain.hpp":
         CCall plain_call(PyObject*, PyObject*, int, int, double, double)
     cdef cppclass PlainCalls "ringcomm_border::PlainCalls":
         CallSite* find(int, PyObject*, const vector[int64_t]&)
-        CallSite* take(int)
+        CallSite* renew(int)
     char* data_of "ringcomm_border::data_of"(PyObject*)
     bint c_plain_array "ringcomm_border::plain_array"(PyObject*, PyTypeObject*)
     bint c_head_is "ringcomm_border::head_is"(PyObject*, uintptr_t, int, PyObject*, int)
@@ -26,6 +31,13 @@ cdef extern from "border/plain.hpp":
 cdef bint heads_are_known = False
 cdef object array_type = None, new_array = None
 cdef int REDUCE = COLLECTIVES.index("reduce")
+
+
+def array_memory(array):
+    """Several times faster than `array.ctypes.data`: it is on the path of every call."""
+    cdef object capsule = array.__array_struct__
+    cdef ArrayInterface* it = <ArrayInterface*>PyCapsule_GetPointer(capsule, NULL)
+    return <uintptr_t>it.data, it.flags
 
 
 def know_heads(probe, empty):

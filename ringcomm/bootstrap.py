@@ -54,13 +54,10 @@ class Topology:
         return next(ranks for ranks in self.hosts if self.rank in ranks)
 
     @property
-    def places(self) -> list[int]:
+    def host_of(self) -> list[int]:
         """Of each rank, which host it is on."""
-        places = [0] * self.size
-        for host, ranks in enumerate(self.hosts):
-            for rank in ranks:
-                places[rank] = host
-        return places
+        hosts = {rank: host for host, ranks in enumerate(self.hosts) for rank in ranks}
+        return [hosts[rank] for rank in range(self.size)]
 
     @property
     def local_rank(self) -> int:
@@ -72,7 +69,7 @@ class Topology:
 
     @property
     def cross_rank(self) -> int:
-        """This host's place among the hosts that have a rank with this local rank, as Horovod counts."""
+        """This host's number among the hosts that have a rank with this local rank, as Horovod counts."""
         return [ranks for ranks in self.hosts if len(ranks) > self.local_rank].index(self.host)
 
     @property
@@ -87,10 +84,10 @@ class Topology:
 def discover(comm: Any) -> Topology:
     """The topology of an mpi4py communicator, by one allgather. Collective."""
     processes = comm.allgather((host_key(), os.getpid()))
-    places: dict[tuple[str, ...], list[int]] = {}
+    ranks_of: dict[tuple[str, ...], list[int]] = {}
     for rank, (key, _) in enumerate(processes):
-        places.setdefault(key, []).append(rank)
-    hosts, names = tuple(tuple(ranks) for ranks in places.values()), tuple(key[0] for key in places)
+        ranks_of.setdefault(key, []).append(rank)
+    hosts, names = tuple(tuple(ranks) for ranks in ranks_of.values()), tuple(key[0] for key in ranks_of)
     return Topology(comm.Get_rank(), len(processes), hosts, names, tuple(pid for _, pid in processes))
 
 

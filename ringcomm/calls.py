@@ -161,7 +161,7 @@ def allgather(
     rows = [mine] * size if rows is None else [int(n) for n in rows]
     if len(rows) != size or rows[rank] != mine:
         raise ValueError(
-            f"rows must give the first dimension on each of the {size} ranks, {mine} at place {rank}; got {rows}"
+            f"rows must give the first dimension on each of the {size} ranks, {mine} at index {rank}; got {rows}"
         )
     if sign is None and any(n != mine for n in rows):  # a wrong number would make a rank read what nobody gave
         shape = arrays.signature_of(source, 1)

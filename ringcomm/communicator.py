@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, algorithms, deaths, exits, process, shared, tuning
+from ringcomm import _core, algorithms, exits, guardian, process, shared, tuning
 from ringcomm import config as configuration
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
@@ -54,7 +54,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
             comm = initialized().COMM_WORLD
         mine = configuration.from_environment() if config is None else config
         link = comm if isinstance(comm, Link) else MpiLink(comm, threads=mine.mpi_threads)
-        hellos = link.exchange((__version__, mine, deaths.hello(), tuning.recall(link, mine)))
+        hellos = link.exchange((__version__, mine, guardian.hello(), tuning.recall(link, mine)))
         versions = [version for version, *_ in hellos]
         if len(set(versions)) > 1:
             raise RingcommError(
@@ -69,7 +69,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
         self._node, self.shared_memory_reason = self._share_memory()
         self._open_channels()
         exits.watch(self)
-        deaths.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
+        guardian.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
 
     def _share_memory(self) -> tuple[_core.Node | None, str]:
         if self.size == 1:
@@ -83,7 +83,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
 
     def _open_channels(self) -> None:
         link, peers = self._link, range(self.size)
-        config = self.config.channel(link.topology.places, self.own.table)
+        config = self.config.channel(link.topology.host_of, self.own.table)
         if self.local_size <= (os.cpu_count() or 1):
             config = config._replace(spin_ns=SPIN_NS)
         self._channel = _core.Channel(link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config)
@@ -97,7 +97,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
     # ---- who and where -----------------------------------------------------------------------------------------------
     @property
     def local_rank(self) -> int:
-        """This rank's place among the communicator's ranks on its host."""
+        """This rank's number among the communicator's ranks on its host."""
         return self._link.topology.local_rank
 
     @property
@@ -107,7 +107,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
 
     @property
     def cross_rank(self) -> int:
-        """This host's place among the hosts that have a rank of this local_rank."""
+        """This host's number among the hosts that have a rank of this local_rank."""
         return self._link.topology.cross_rank
 
     @property

@@ -24,7 +24,7 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from ringcomm import _core, deaths, mpi_library, process, timeline
+from ringcomm import _core, guardian, mpi_library, process, timeline
 from ringcomm.errors import RingcommError
 from ringcomm.mpi_link import any_lost, await_ends
 from ringcomm.workers import live_workers
@@ -104,7 +104,7 @@ def end_job(cause: str, status: int) -> None:
         except (AttributeError, OSError, ValueError):  # closed, or None
             pass
     timeline.flush()
-    deaths.stop()  # what follows is known
+    guardian.stop()  # what follows is known
     time.sleep(0.2)  # launchers forward what was written before they learn of the abort
     world.Abort(status)
 
@@ -160,7 +160,7 @@ def _at_exit() -> None:
         return
     if status := _core.exit_status():
         end_job(f"sys.exit({status})", status)
-    deaths.stop()
+    guardian.stop()
     for it in reversed(list(_watched.values())):
         it._leave("this process is ending")
     _watched.clear()
@@ -179,7 +179,7 @@ def _in_child() -> None:
     nothing."""
     process.enter_child()
     _core.enter_child(process.forked)
-    deaths.disconnect()
+    guardian.disconnect()
     timeline.abandon()
     error = process.forked()
     for it in (*_watched.values(), *live_workers().values()):

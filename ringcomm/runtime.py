@@ -141,7 +141,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """This process's place among the ranks on its host."""
+    """This process's number among the ranks on its host."""
     return session().comm.local_rank
 
 
@@ -151,7 +151,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """This host's place among the hosts that have a rank of this local_rank."""
+    """This host's number among the hosts that have a rank of this local_rank."""
     return session().comm.cross_rank
 
 

@@ -36,7 +36,7 @@ class Session:
         self.rank, self.size = link.rank, link.size
         self.worker = link.worker
         self.own = self.comm.own
-        engine_config = self.config.engine(link.topology.places, self.own.table)
+        engine_config = self.config.engine(link.topology.host_of, self.own.table)
         self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []

@@ -33,7 +33,7 @@ def test_who_measures_and_rank_0_is_among_them(per_host, random):
     hosts.sort()
     topology = Topology(0, len(ranks), tuple(hosts), tuple("h" for _ in hosts))
     between, within = tuning.groups(topology)
-    places = topology.places
+    places = topology.host_of
     assert sorted(places[rank] for rank in between) == (list(range(len(hosts))) if len(hosts) > 1 else [])
     assert [places[a] for a, _ in within] == [host for host, ranks in enumerate(hosts) if len(ranks) > 1]
     assert all(a != b and places[a] == places[b] for a, b in within)

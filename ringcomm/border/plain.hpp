@@ -11,6 +11,13 @@
 
 namespace ringcomm_border {
 using namespace ringcomm;
+struct ArrayInterface {  // NumPy's documented array interface, C side
+  int two, dimensions;
+  char kind;
+  int item_size, flags;
+  Py_ssize_t *shape, *strides;
+  void* data;
+};
 // The part of NumPy's ABI that every extension compiled against it relies on.
 struct ArrayHead {
   PyObject_HEAD char* data;
@@ -101,7 +108,7 @@ class PlainCalls {
     }
     return nullptr;
   }
-  CallSite* take(int collective) {  // to be learned anew
+  CallSite* renew(int collective) {  // to be learned anew
     Kept& kept = of(collective);
     CallSite* const site = &kept.sites[kept.next++ % kept.sites.size()];
     site->given.forget();

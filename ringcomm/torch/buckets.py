@@ -40,7 +40,7 @@ def dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
 
 
 class Slice:
-    """A parameter's place in a bucket. ``view`` has the parameter's shape and strides and lies there."""
+    """A parameter's part of a bucket. ``view`` has the parameter's shape and strides and lies there."""
 
     def __init__(self, flat: torch.Tensor, offset: int, parameter: torch.Tensor, bucket: int) -> None:
         self.bucket = bucket
@@ -55,7 +55,7 @@ class Slice:
         view = torch.empty(0, dtype=self._flat.dtype)
         return view.set_(self._flat.untyped_storage(), self._offset, self._shape, self._strides)
 
-    def take(self, gradient: torch.Tensor) -> torch.Tensor:
+    def store(self, gradient: torch.Tensor) -> torch.Tensor:
         """Brings the gradient here, unless it lies here already, and returns the view to use as ``.grad``."""
         if self.view.data_ptr() != self.address or self.view.shape != self._shape:  # a script has pointed it elsewhere
             self.view = self._make_view()

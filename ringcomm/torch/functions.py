@@ -127,7 +127,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: Any = global_
 
 
 # ---- optimizers ------------------------------------------------------------------------------------------------------
-class _TensorPlace:
+class _TensorStandIn:
     """Stands for a tensor in the description of a state."""
 
     def __init__(self, number: int, tensor: torch.Tensor) -> None:
@@ -138,7 +138,7 @@ def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
     """The nested value with its tensors taken out and put into the list."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
-        return _TensorPlace(len(tensors) - 1, value)
+        return _TensorStandIn(len(tensors) - 1, value)
     if isinstance(value, dict):
         return {key: _describe(item, tensors) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -148,7 +148,7 @@ def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 def _restore(described: Any, current: Any, tensors: list[torch.Tensor]) -> Any:
     """The value described, with tensors of the current value where they fit; all are collected in order."""
-    if isinstance(described, _TensorPlace):
+    if isinstance(described, _TensorStandIn):
         fits = (
             isinstance(current, torch.Tensor)
             and current.dtype == described.dtype

@@ -33,7 +33,7 @@ class GradientPlan:
         self._buckets = self._lay_out(agreed.order)
         # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]
-        self._sequence += [item for item, slot in enumerate(self.slots) if slot.place is None]
+        self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
         self._members = set(self.slots)
         self._left: list[int] = []  # slots still to come, by bucket
         wire = parts_of(settings.compression).wire
@@ -59,7 +59,7 @@ class GradientPlan:
 
     def _lay_out(self, order: Sequence[int]) -> list[Bucket]:
         for slot in self.slots:
-            slot.place = None
+            slot.slice = None
         if not is_builtin(self._settings.compression):
             return []
         parameters = [slot.parameter for slot in self.slots]
@@ -71,8 +71,8 @@ class GradientPlan:
             self._settings.limits,
         )
         buckets, slices = lay_out(assignment, parameters, self._settings.process_set.node)
-        for item, place in slices.items():
-            self.slots[item].place = place
+        for item, part in slices.items():
+            self.slots[item].slice = part
         return buckets
 
     def _groups(self) -> list[Hashable | None]:
@@ -110,13 +110,13 @@ class GradientPlan:
     def hand_over(self, slot: Slot) -> bool:
         """Nothing more comes to this gradient in this step, so it may travel. True if there is one."""
         slot.hand_over()
-        if slot.place is None:
+        if slot.slice is None:
             gradient = slot.gradient()
             if gradient is not None:
                 self._by_name.start(slot, gradient)
             return gradient is not None
         had = slot.store()
-        bucket = slot.place.bucket
+        bucket = slot.slice.bucket
         self._left[bucket] -= 1
         if self._left[bucket] == 0:
             self._plan.ready(bucket)
@@ -132,8 +132,8 @@ class GradientPlan:
         for item in self._sequence:
             slot = self.slots[item]
             if slot in skip:
-                if slot.place is not None:
-                    slot.place.clear()
+                if slot.slice is not None:
+                    slot.slice.clear()
             elif slot.state >= HANDED_OVER or self.hand_over(slot):
                 present.here[item] = 1
                 present.sparse[item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
@@ -145,7 +145,7 @@ class GradientPlan:
             [
                 s
                 for i, s in enumerate(self.slots)
-                if s.place is None and ranks_with[i] and (mine.dropped or s not in skip)
+                if s.slice is None and ranks_with[i] and (mine.dropped or s not in skip)
             ]
         )
         self._refuse(flags)
@@ -153,7 +153,7 @@ class GradientPlan:
             for slot, gradient in collected.items():
                 slot.parameter.grad = gradient
             for item, slot in enumerate(self.slots):
-                if slot.place is not None and slot not in skip and ranks_with[item]:
+                if slot.slice is not None and slot not in skip and ranks_with[item]:
                     slot.deliver(ranks_with_sparse[item] > 0)
             if flags.split:
                 self._add_rests(rests)

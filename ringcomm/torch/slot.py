@@ -106,8 +106,8 @@ class Slot:
         self.in_parts = False  # its gradient has come so: sent by synchronize() only, from then on
         self.sparse_dim = 0  # of the sparse gradients it has had; 0: none so far
         self.watch = GradientWatch()
-        # By the plan: a place in a bucket, or None for what travels by name.
-        self.place: Slice | None = None
+        # By the plan: a slice of a bucket, or None for what travels by name.
+        self.slice: Slice | None = None
         self.collect: Callable[[], torch.Tensor] | None = None
 
     def gradient(self) -> torch.Tensor | None:
@@ -146,23 +146,23 @@ class Slot:
 
     def store(self) -> bool:
         """Brings the gradient, or zeros if there is none, into the bucket. True if there is one."""
-        assert self.place is not None
+        assert self.slice is not None
         gradient = self.gradient()
         if gradient is None:
-            self.place.clear()
+            self.slice.clear()
             return False
         if gradient.is_sparse:  # dense in the bucket; turned back by deliver()
-            self.place.take(gradient.to_dense())
+            self.slice.store(gradient.to_dense())
             return True
-        view = self.place.take(gradient)
+        view = self.slice.store(gradient)
         if gradient is not view:
             self.parameter.grad = view
         return True
 
     def deliver(self, sparse: bool) -> None:
         """The reduced gradient becomes ``.grad``; ``sparse``: some rank's was."""
-        assert self.place is not None
-        view = self.place.view
+        assert self.slice is not None
+        view = self.slice.view
         if sparse:
             self.parameter.grad = view.to_sparse(self.sparse_dim or 1)
         elif self.parameter.grad is not view:
@@ -178,7 +178,7 @@ class Slot:
     def leave_bucket(self) -> None:
         """Moves the gradient out of its bucket, which is about to be written to."""
         gradient = self.parameter.grad
-        if self.place is not None and gradient is self.place.view:
+        if self.slice is not None and gradient is self.slice.view:
             self.parameter.grad = gradient.clone()
 
     def restart(self) -> None:

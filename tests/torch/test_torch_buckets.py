@@ -60,7 +60,7 @@ def test_slices_hold_what_is_put_in_and_do_not_overlap(kinds):
     of = {dtype: [i for i, p in enumerate(parameters) if p.dtype == dtype] for dtype in DTYPES}
     buckets, slices = lay_out([found for found in of.values() if found], parameters)
     for i, parameter in enumerate(parameters):
-        view = slices[i].take(parameter)
+        view = slices[i].store(parameter)
         assert view is slices[i].view and view.stride() == parameter.stride()
         assert slices[i].address % ALIGNMENT == buckets[slices[i].bucket].flat.data_ptr() % ALIGNMENT
     for i, parameter in enumerate(parameters):
@@ -76,7 +76,7 @@ def test_a_slice_survives_being_pointed_elsewhere():
     _, slices = lay_out([[0]], [parameter])
     place = slices[0]
     place.view.set_(torch.ones(7))
-    assert torch.equal(place.take(parameter), parameter)
+    assert torch.equal(place.store(parameter), parameter)
     assert place.view.data_ptr() == place.address
 
 

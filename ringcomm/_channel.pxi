@@ -1,58 +1,14 @@
-# Ranks: transports, the arenas of a host, and channels that run ordered calls.
-cdef extern from "border/ranks.hpp":
-    shared_ptr[CTransport] c_mpi_transport "ringcomm_border::mpi_transport"(const string&, uint64_t, int, int, int, MpiLibrary) except +translate
-    shared_ptr[CTransport] c_threads_transport "ringcomm_border::threads_transport"(shared_ptr[CThreadsHub], int) except +translate
+# Channels, which run ordered calls.
+cdef extern from "border/channel.hpp":
     shared_ptr[CChannel] c_make_channel "ringcomm_border::make_channel"(shared_ptr[CTransport], vector[int], int, int, int,
                                                                         shared_ptr[CNode], int, CChannelConfig) except +translate
     string c_why_broken "ringcomm_border::why_broken"(const CChannel&)
     string c_choose "ringcomm_border::choose"(CChannel&, CCall) except +translate
-    void c_kill "ringcomm_border::kill"(const shared_ptr[CThreadsHub]&, int) except +translate
     int c_slots "ringcomm_border::slots"()
-
-cdef extern from "transport/transport.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CTransport "ringcomm::Transport":
-        int rank()
-        int size()
-
-cdef extern from "transport/mpi.hpp" namespace "ringcomm" nogil:
-    cdef cppclass MpiLibrary:
-        size_t handle_size, status_size
-        uint64_t byte_type, null_request
-        size_t status_source_offset, status_error_offset
-        int any_source, undefined, success
-
-cdef extern from "transport/threads.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CThreadsHub "ringcomm::ThreadsHub":
-        pass
-    shared_ptr[CThreadsHub] make_threads_hub(int size) except +translate
-
-cdef extern from "node/node.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CNode "ringcomm::Node":
-        CNode(int rank, const vector[int]& fds) except +translate
-        int rank()
-        int size()
-        uint64_t allocate(size_t nbytes) except +translate
-        void free(uint64_t offset) except +translate
-        uint64_t offset_of(const void* data, size_t nbytes)
-        uint8_t* at(int rank, uint64_t offset)
-        void watch(vector[int] pidfds) except +translate
-        vector[int] dead()
-    int c_make_arena "ringcomm::Node::make_arena"() except +translate
-    vector[shared_ptr[CNode]] c_for_threads "ringcomm::Node::for_threads"(int size) except +translate
-    uint64_t kPrivate
 
 cdef extern from "call/own_algorithms.hpp" namespace "ringcomm" nogil:
     cdef cppclass COwnAlgorithms "ringcomm::OwnAlgorithms":
         void add(const string&, shared_ptr[const CSchedule]) except +translate
-
-cdef extern from "node/processes.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CProcesses "ringcomm::Processes":
-        void watch(int pid) except +translate
-        vector[int] dead() except +translate
-
-cdef extern from "call/comparison.hpp" namespace "ringcomm" nogil:
-    void c_make_board "ringcomm::make_board"(CNode&, int slot) except +translate
-
 
 cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
     cdef cppclass CRule "ringcomm::Rule":
@@ -74,8 +30,6 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
         int rank()
         void run(CCall, cbool (*)() noexcept nogil) except +translate
         void leave()
-
-from posix.unistd cimport getpid
 
 SLOTS = c_slots()
 ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds "
@@ -110,133 +64,6 @@ cdef CChannelConfig channel_config(it) except *:
         rule.algorithm = one.algorithm.encode()
         config.rules.push_back(rule)
     return config
-
-
-cdef class ThreadsHub:
-    cdef shared_ptr[CThreadsHub] it
-
-    def __init__(self, int size):
-        self.it = make_threads_hub(size)
-
-    def kill(self, int rank):
-        c_kill(self.it, rank)
-
-
-cdef class Transport:
-    cdef shared_ptr[CTransport] it
-
-    @staticmethod
-    def mpi(str extension_path, uint64_t comm, int rank, int size, int tag_limit, *, size_t handle_size, size_t status_size,
-            uint64_t byte_type, uint64_t null_request, size_t status_source_offset, size_t status_error_offset, int any_source,
-            int undefined):
-        cdef MpiLibrary library
-        library.handle_size, library.status_size = handle_size, status_size
-        library.byte_type, library.null_request = byte_type, null_request
-        library.status_source_offset, library.status_error_offset = status_source_offset, status_error_offset
-        library.any_source, library.undefined, library.success = any_source, undefined, 0
-        cdef Transport made = Transport.__new__(Transport)
-        made.it = c_mpi_transport(extension_path.encode(), comm, rank, size, tag_limit, library)
-        return made
-
-    @staticmethod
-    def threads(ThreadsHub hub not None, int rank):
-        cdef Transport made = Transport.__new__(Transport)
-        made.it = c_threads_transport(hub.it, rank)
-        return made
-
-    @property
-    def rank(self): return self.it.get().rank()
-    @property
-    def size(self): return self.it.get().size()
-
-
-cdef class Processes:
-    cdef shared_ptr[CProcesses] it
-
-    def __init__(self):
-        self.it = make_shared[CProcesses]()
-
-    def watch(self, int pid):
-        self.it.get().watch(pid)
-
-    def dead(self): return set(self.it.get().dead())
-
-
-cdef class Node:
-    cdef shared_ptr[CNode] it
-
-    def __init__(self, int rank, fds):
-        cdef vector[int] all_fds = fds
-        self.it = make_shared[CNode](rank, all_fds)
-
-    @staticmethod
-    def make_arena():
-        return c_make_arena()
-
-    @staticmethod
-    def for_threads(int size):
-        cdef vector[shared_ptr[CNode]] nodes = c_for_threads(size)
-        cdef Node one
-        out = []
-        for i in range(size):
-            one = Node.__new__(Node)
-            one.it = nodes[i]
-            out.append(one)
-        return out
-
-    @property
-    def rank(self): return self.it.get().rank()
-    @property
-    def size(self): return self.it.get().size()
-
-    def make_board(self, int slot):
-        c_make_board(self.it.get()[0], slot)
-
-    def watch(self, pidfds):
-        self.it.get().watch(pidfds)
-
-    def dead(self):
-        return list(self.it.get().dead())
-
-    def allocate(self, size_t nbytes):
-        cdef uint64_t offset = self.it.get().allocate(nbytes)
-        return offset, <uintptr_t>self.it.get().at(self.it.get().rank(), offset)
-
-    def free(self, uint64_t offset):
-        self.it.get().free(offset)
-
-    def address(self, int rank, uint64_t offset):
-        return <uintptr_t>self.it.get().at(rank, offset)
-
-    def offset_of(self, uintptr_t address, size_t nbytes):
-        cdef uint64_t offset = self.it.get().offset_of(<const void*>address, nbytes)
-        return None if offset == kPrivate else offset
-
-
-cdef class SharedMemory:
-    """Memory in this rank's arena, until nobody holds it any more."""
-    cdef shared_ptr[CNode] node
-    cdef uint64_t offset
-    cdef int pid
-    cdef readonly uintptr_t address
-    cdef readonly size_t nbytes
-
-    def __cinit__(self, Node node not None, size_t nbytes):
-        self.offset = node.it.get().allocate(nbytes)
-        self.node = node.it
-        self.nbytes = nbytes
-        self.pid = getpid()
-        self.address = <uintptr_t>self.node.get().at(self.node.get().rank(), self.offset)
-
-    def __dealloc__(self):
-        # A forked child's copy is not the owner: freeing gives pages of the file back, which are its parent's too.
-        if self.node and self.pid == getpid():
-            self.node.get().free(self.offset)
-
-
-cdef shared_ptr[CNode] node_of(node) except *:
-    cdef shared_ptr[CNode] none
-    return none if node is None else (<Node?>node).it
 
 
 cdef class Channel:
@@ -316,7 +143,7 @@ cdef class Channel:
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
             return
-        cdef CallSite* site = self.known.take(request.collective)
+        cdef CallSite* site = self.known.renew(request.collective)
         cdef vector[Py_ssize_t] dimensions
         site.call = request.it.call
         site.told.clear()
@@ -343,19 +170,3 @@ cdef class Channel:
         cdef CChannel* channel = self.it.get()
         with nogil:
             channel.leave()
-
-
-cdef extern from "node/guardian.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CGuarded "ringcomm::Guarded":
-        int pidfd, connection
-        string line
-    int c_start_guardian "ringcomm::start_guardian"(const vector[CGuarded]& guarded, int to) except +translate
-
-
-def start_guardian(guarded, int to):
-    cdef vector[CGuarded] processes
-    cdef CGuarded one
-    for one.pidfd, one.connection, line in guarded:
-        one.line = line.encode()
-        processes.push_back(one)
-    return c_start_guardian(processes, to)

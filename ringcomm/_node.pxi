@@ -1,0 +1,129 @@
+# A host's ranks: the memory that they share, and who looks after them.
+from posix.unistd cimport getpid
+
+cdef extern from "node/node.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CNode "ringcomm::Node":
+        CNode(int rank, const vector[int]& fds) except +translate
+        int rank()
+        int size()
+        uint64_t allocate(size_t nbytes) except +translate
+        void free(uint64_t offset) except +translate
+        uint64_t offset_of(const void* data, size_t nbytes)
+        uint8_t* at(int rank, uint64_t offset)
+        void watch(vector[int] pidfds) except +translate
+        vector[int] dead()
+    int c_make_arena "ringcomm::Node::make_arena"() except +translate
+    vector[shared_ptr[CNode]] c_for_threads "ringcomm::Node::for_threads"(int size) except +translate
+    uint64_t kPrivate
+
+cdef extern from "node/processes.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CProcesses "ringcomm::Processes":
+        void watch(int pid) except +translate
+        vector[int] dead() except +translate
+
+cdef extern from "call/comparison.hpp" namespace "ringcomm" nogil:
+    void c_make_board "ringcomm::make_board"(CNode&, int slot) except +translate
+
+cdef extern from "node/guardian.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CGuarded "ringcomm::Guarded":
+        int pidfd, connection
+        string line
+    int c_start_guardian "ringcomm::start_guardian"(const vector[CGuarded]& guarded, int to) except +translate
+
+
+cdef class Processes:
+    cdef shared_ptr[CProcesses] it
+
+    def __init__(self):
+        self.it = make_shared[CProcesses]()
+
+    def watch(self, int pid):
+        self.it.get().watch(pid)
+
+    def dead(self): return set(self.it.get().dead())
+
+
+cdef class Node:
+    cdef shared_ptr[CNode] it
+
+    def __init__(self, int rank, fds):
+        cdef vector[int] all_fds = fds
+        self.it = make_shared[CNode](rank, all_fds)
+
+    @staticmethod
+    def make_arena():
+        return c_make_arena()
+
+    @staticmethod
+    def for_threads(int size):
+        cdef vector[shared_ptr[CNode]] nodes = c_for_threads(size)
+        cdef Node one
+        out = []
+        for i in range(size):
+            one = Node.__new__(Node)
+            one.it = nodes[i]
+            out.append(one)
+        return out
+
+    @property
+    def rank(self): return self.it.get().rank()
+    @property
+    def size(self): return self.it.get().size()
+
+    def make_board(self, int slot):
+        c_make_board(self.it.get()[0], slot)
+
+    def watch(self, pidfds):
+        self.it.get().watch(pidfds)
+
+    def dead(self):
+        return list(self.it.get().dead())
+
+    def allocate(self, size_t nbytes):
+        cdef uint64_t offset = self.it.get().allocate(nbytes)
+        return offset, <uintptr_t>self.it.get().at(self.it.get().rank(), offset)
+
+    def free(self, uint64_t offset):
+        self.it.get().free(offset)
+
+    def address(self, int rank, uint64_t offset):
+        return <uintptr_t>self.it.get().at(rank, offset)
+
+    def offset_of(self, uintptr_t address, size_t nbytes):
+        cdef uint64_t offset = self.it.get().offset_of(<const void*>address, nbytes)
+        return None if offset == kPrivate else offset
+
+
+cdef class SharedMemory:
+    """Memory in this rank's arena, until nobody holds it any more."""
+    cdef shared_ptr[CNode] node
+    cdef uint64_t offset
+    cdef int pid
+    cdef readonly uintptr_t address
+    cdef readonly size_t nbytes
+
+    def __cinit__(self, Node node not None, size_t nbytes):
+        self.offset = node.it.get().allocate(nbytes)
+        self.node = node.it
+        self.nbytes = nbytes
+        self.pid = getpid()
+        self.address = <uintptr_t>self.node.get().at(self.node.get().rank(), self.offset)
+
+    def __dealloc__(self):
+        # A forked child's copy is not the owner: freeing gives pages of the file back, which are its parent's too.
+        if self.node and self.pid == getpid():
+            self.node.get().free(self.offset)
+
+
+cdef shared_ptr[CNode] node_of(node) except *:
+    cdef shared_ptr[CNode] none
+    return none if node is None else (<Node?>node).it
+
+
+def start_guardian(guarded, int to):
+    cdef vector[CGuarded] processes
+    cdef CGuarded one
+    for one.pidfd, one.connection, line in guarded:
+        one.line = line.encode()
+        processes.push_back(one)
+    return c_start_guardian(processes, to)

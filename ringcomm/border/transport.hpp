@@ -1,0 +1,21 @@
+// Transports (_transport.pxi), in types that Cython passes.
+#pragma once
+
+#include <dlfcn.h>
+
+#include "transport/mpi.hpp"
+#include "transport/threads.hpp"
+
+namespace ringcomm_border {
+using namespace ringcomm;
+inline std::shared_ptr<Transport> mpi_transport(const std::string& extension, std::uint64_t comm, int rank, int size,
+                                                int tag_limit, MpiLibrary library) {
+  library.dl_handle = dlopen(extension.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (!library.dl_handle) throw Error(ErrorKind::invalid, "mpi4py's extension " + extension + " is not loaded");
+  return make_mpi_transport(library, comm, rank, size, tag_limit);
+}
+inline std::shared_ptr<Transport> threads_transport(std::shared_ptr<ThreadsHub> hub, int rank) {
+  return make_threads_transport(std::move(hub), rank);
+}
+inline void kill(const std::shared_ptr<ThreadsHub>& hub, int rank) { threads_kill(*hub, rank); }
+}  // namespace ringcomm_border

@@ -163,9 +163,10 @@ def plot_losses(losses, folder):
 
 def main():
     options = parse_arguments()
+    cores = len(os.sched_getaffinity(0))
     hvd.init()
     if "OMP_NUM_THREADS" not in os.environ:  # share the cores with the other ranks of this host
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hvd.local_size()))
+        torch.set_num_threads(max(1, cores // hvd.local_size()))
     torch.manual_seed(options.seed)
     text = hvd.broadcast_object(read_text() if hvd.rank() == 0 else None, root_rank=0)
     letters = sorted(set(text))

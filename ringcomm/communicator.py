@@ -3,13 +3,12 @@ background.py."""
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, algorithms, exits, guardian, process, shared, tuning
+from ringcomm import _core, algorithms, binding, exits, guardian, process, shared, tuning
 from ringcomm import config as configuration
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
@@ -54,7 +53,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
             comm = initialized().COMM_WORLD
         mine = configuration.from_environment() if config is None else config
         link = comm if isinstance(comm, Link) else MpiLink(comm, threads=mine.mpi_threads)
-        hellos = link.exchange((__version__, mine, guardian.hello(), tuning.recall(link, mine)))
+        hellos = link.exchange((__version__, mine, guardian.hello(), tuning.recall(link, mine), binding.allowed()))
         versions = [version for version, *_ in hellos]
         if len(set(versions)) > 1:
             raise RingcommError(
@@ -63,6 +62,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
         self._link = link
         self.rank, self.size = link.rank, link.size
         self.config = tuning.settle(link, mine.agreed([one for _, one, *_ in hellos], link.rank), hellos[0][3])
+        self._has_core = self._bind([hellos[rank][4] for rank in link.topology.host])
         self.own = OwnAlgorithms()
         if self.config.algorithm:
             self.own.agree_on_default(self.config.algorithm, self.rank, self.size, link.exchange)
@@ -70,6 +70,12 @@ class Communicator(OrderedCalls, BackgroundCalls):
         self._open_channels()
         exits.watch(self)
         guardian.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
+
+    def _bind(self, cores: list[binding.Cores]) -> bool:
+        """Gives each rank of this host its share of `cores`, which each may run on. Returns whether each has one."""
+        if self._link.is_whole_job and self.config.bind:
+            binding.bind(cores, self.local_rank)
+        return binding.fit(cores)
 
     def _share_memory(self) -> tuple[_core.Node | None, str]:
         if self.size == 1:
@@ -84,7 +90,7 @@ class Communicator(OrderedCalls, BackgroundCalls):
     def _open_channels(self) -> None:
         link, peers = self._link, range(self.size)
         config = self.config.channel(link.topology.host_of, self.own.table)
-        if self.local_size <= (os.cpu_count() or 1):
+        if self._has_core:
             config = config._replace(spin_ns=SPIN_NS)
         self._channel = _core.Channel(link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config)
         self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)

@@ -107,6 +107,12 @@ class Config:
         "RINGCOMM_MPI_THREADS",
         own=True,
     )
+    bind: bool = _option(
+        True,
+        parse_flag,
+        "ranks of a host that may run on the same cores, and on as many as they are, get a share of them each",
+        "RINGCOMM_BIND",
+    )
     thread_affinity: str = _option(
         "",
         parse_cores,

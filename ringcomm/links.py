@@ -20,6 +20,7 @@ class Link(abc.ABC):
     queued: _core.Transport
     tags: int
     worker: _core.Worker
+    is_whole_job = False  # whether its ranks are all the processes that the launcher started
     rank_of: dict[int, int]  # by process number: the other ranks of this host that are processes
 
     @abc.abstractmethod

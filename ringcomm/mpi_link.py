@@ -69,6 +69,7 @@ class MpiLink(Link):
         self.queued, _ = self._duplicate(comm)
         self._control = first
         self.rank, self.size = first.Get_rank(), first.Get_size()
+        self.is_whole_job = self.size == mpi.COMM_WORLD.Get_size()
         self.tags = min(mpi_library.describe(first)["tag_limit"], 1 << 15)
         self.topology = bootstrap.discover(first)
         self.rank_of = {self.topology.pids[rank]: rank for rank in self.topology.host if rank != self.rank}

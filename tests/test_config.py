@@ -17,6 +17,7 @@ from ringcomm.config import Config, options, parse_size
 def test_every_option_is_documented_and_readable():
     samples = {
         "shared_memory": "off",
+        "bind": "off",
         "check": "off",
         "log_level": "info",
         "mpi_threads": "off",

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 def gather() -> dict[str, Any]:
     """Everything as plain data. Collective under mpirun: every rank calls it; "rank" tells who prints."""
-    from ringcomm import __version__, _core
+    from ringcomm import __version__, _core, binding
 
     facts: dict[str, Any] = {
         "rank": 0,
@@ -47,6 +47,7 @@ def gather() -> dict[str, Any]:
     }
     facts["ranks"] = rank_facts(facts["mpi"])
     facts["rank"] = facts["ranks"].pop("rank")
+    facts["binding"] = binding.state
     facts["enabled"] = enabled(facts)
     return facts
 
@@ -157,6 +158,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
         rows.append(("MPI", f"none: {mpi['why']}"))
     hosts = ", ".join(f"{host}: {count}" for host, count in ranks["per_host"].items())
     rows.append(("ranks", f"{ranks['size']} ({hosts})"))
+    rows.append(("ranks are bound", facts["binding"]))
     rows += [(name, version or "absent") for name, version in facts["frameworks"].items()]
     rows.append(("GPUs", "; ".join(facts["gpus"]) or "none"))
     width = max(len(name) for name, _ in rows)

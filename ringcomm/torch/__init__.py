@@ -10,7 +10,7 @@
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 """
 
-from ringcomm.torch import elastic
+from ringcomm.torch import elastic, intraop  # noqa: F401 (intraop has no name that is public)
 from ringcomm.torch.compression import Compression
 from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ringcomm.torch.mpi_ops import *  # noqa: F403

@@ -22,16 +22,29 @@ enum class DType : std::uint8_t {
   uint32,
   uint64,
   boolean,
+  complex64,
+  complex128,
+  // A value and its index, as C lays such a struct out: what minloc and maxloc reduce.
+  int16_int32,
+  int32_int32,
+  int64_int32,
+  float32_int32,
+  float64_int32,
+  int16_int64,
+  int32_int64,
+  int64_int64,
+  float32_int64,
+  float64_int64,
 };
 
 struct DTypeInfo {
   std::string_view name;
   std::size_t size;  // bytes of one element
-  bool floating;
+  bool floating;     // a real number
 };
 
 // One row per DType, in its order. A new dtype is a new row here and one in the kernels' table.
-inline constexpr std::array<DTypeInfo, 13> kDTypes{{
+inline constexpr std::array<DTypeInfo, 25> kDTypes{{
     {"float16", 2, true},
     {"bfloat16", 2, true},
     {"float32", 4, true},
@@ -45,17 +58,49 @@ inline constexpr std::array<DTypeInfo, 13> kDTypes{{
     {"uint32", 4, false},
     {"uint64", 8, false},
     {"bool", 1, false},
+    {"complex64", 8, false},
+    {"complex128", 16, false},
+    {"(int16, int32)", 8, false},
+    {"(int32, int32)", 8, false},
+    {"(int64, int32)", 16, false},
+    {"(float32, int32)", 8, false},
+    {"(float64, int32)", 16, false},
+    {"(int16, int64)", 16, false},
+    {"(int32, int64)", 16, false},
+    {"(int64, int64)", 16, false},
+    {"(float32, int64)", 16, false},
+    {"(float64, int64)", 16, false},
 }};
 
 inline constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
 inline constexpr std::size_t size_of(DType d) { return info(d).size; }
 
 // What a call asks for. `average` is a sum whose result is divided by the number of ranks. `adasum` is no reduction of
-// elements but of whole vectors: an all-reduce composed of pairs (call/adasum.hpp). The numbers are
-// Horovod's, for scripts and option files that write them as numbers.
-enum class Op : std::uint8_t { average, sum, adasum, min, max, product };
-inline constexpr std::array<std::string_view, 6> kOpNames{"average", "sum", "adasum", "min", "max", "product"};
-inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, Op::product};
+// elements but of whole vectors: an all-reduce composed of pairs (call/adasum.hpp). The numbers up to product are
+// Horovod's, for scripts and option files that write them as numbers. The others are MPI's further ops, and are never
+// scaled. Which op there is of which dtype is what the kernels' table holds (kernels::reduces).
+enum class Op : std::uint8_t {
+  average,
+  sum,
+  adasum,
+  min,
+  max,
+  product,
+  band,
+  bor,
+  bxor,
+  land,
+  lor,
+  lxor,
+  minloc,
+  maxloc
+};
+inline constexpr std::array<std::string_view, 14> kOpNames{"average", "sum",  "adasum", "min",   "max",
+                                                           "product", "band", "bor",    "bxor",  "land",
+                                                           "lor",     "lxor", "minloc", "maxloc"};
+inline constexpr std::array kElementOps{Op::average, Op::sum,  Op::min, Op::max,  Op::product, Op::band,  Op::bor,
+                                        Op::bxor,    Op::land, Op::lor, Op::lxor, Op::minloc,  Op::maxloc};
+inline constexpr bool is_scaled(Op op) { return op <= Op::product; }  // takes factors
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 
 enum class Collective : std::uint8_t { allreduce, reduce, broadcast, allgather, reducescatter, alltoall, barrier };

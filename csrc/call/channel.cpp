@@ -12,6 +12,15 @@ std::unique_ptr<Comparison> make_comparison(CallContext& context, const std::opt
   return most ? make_sent_comparison(context, *most) : nullptr;
 }
 
+// Every rank meets it alike.
+void check_arithmetic(const Call& call) {
+  const bool scaled = !call.pre.identity() || !call.post.identity();
+  if (kernels::reduces(call.dtype, call.op) && (is_scaled(call.op) || !scaled)) return;
+  throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": there is no " +
+                                      std::string(name_of(call.op)) + " of " + std::string(info(call.dtype).name) +
+                                      (is_scaled(call.op) ? "" : ", nor one that is multiplied by a factor"));
+}
+
 }  // namespace
 
 Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
@@ -26,7 +35,10 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": root " + std::to_string(call.root) +
                                         " is not a rank of this communicator of " + std::to_string(size()));
   }
-  if (is_adasum(call)) check_adasum(call);
+  if (is_adasum(call))
+    check_adasum(call);
+  else if (computes(call.collective))
+    check_arithmetic(call);
   if (call.op == Op::average) call.post.divisor *= size();
   context_.departures.begin_call();
   return std::make_unique<CallTask>(context_, resolver_, comparison_.get(), std::move(call));

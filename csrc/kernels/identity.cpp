@@ -22,8 +22,8 @@ constexpr Identities with_sign(int bits) {
 }
 constexpr Identities without_sign(int bits) { return {0, 1, 0, ~std::uint64_t{0} >> (64 - bits)}; }
 
-// One row per DType, in its order.
-constexpr std::array<Identities, kDTypes.size()> kIdentities{{
+// One row per DType of one number, in its order.
+constexpr std::array<Identities, 13> kIdentities{{
     floating(16, 0x3C00, 0x7C00),
     floating(16, 0x3F80, 0x7F80),
     floating(32, 0x3F800000, 0x7F800000),
@@ -43,24 +43,72 @@ std::uint64_t identity(DType dtype, Op op) {
   const Identities& of = kIdentities[static_cast<std::size_t>(dtype)];
   switch (op) {
     case Op::min:
+    case Op::minloc:
       return of.highest;
     case Op::max:
+    case Op::maxloc:
       return of.lowest;
     case Op::product:
+    case Op::land:
       return of.product;
+    case Op::band:
+      return dtype == DType::boolean ? 1 : ~std::uint64_t{0};
+    case Op::bor:
+    case Op::bxor:
+    case Op::lor:
+    case Op::lxor:
+      return 0;
     default:
       return of.sum;
   }
+}
+
+// The dtypes of two numbers, by those.
+struct Parts {
+  DType first, second;
+};
+constexpr std::array<Parts, kDTypes.size() - kIdentities.size()> kParts{{
+    {DType::float32, DType::float32},
+    {DType::float64, DType::float64},
+    {DType::int16, DType::int32},
+    {DType::int32, DType::int32},
+    {DType::int64, DType::int32},
+    {DType::float32, DType::int32},
+    {DType::float64, DType::int32},
+    {DType::int16, DType::int64},
+    {DType::int32, DType::int64},
+    {DType::int64, DType::int64},
+    {DType::float32, DType::int64},
+    {DType::float64, DType::int64},
+}};
+
+// The first element. Little-endian, as all machines that the kernels are written for.
+void put_identity(DType dtype, Op op, std::byte* to) {
+  std::memset(to, 0, size_of(dtype));
+  const std::size_t row = static_cast<std::size_t>(dtype);
+  if (row < kIdentities.size()) {
+    const std::uint64_t value = identity(dtype, op);
+    std::memcpy(to, &value, size_of(dtype));
+    return;
+  }
+  const Parts parts = kParts[row - kIdentities.size()];
+  const bool located = op == Op::minloc || op == Op::maxloc;
+  const std::uint64_t first = identity(parts.first, op);
+  // An index after all others; of a product, no imaginary part.
+  const std::uint64_t second = located             ? identity(parts.second, Op::min)
+                               : op == Op::product ? 0
+                                                   : identity(parts.second, op);
+  std::memcpy(to, &first, size_of(parts.first));
+  std::memcpy(to + size_of(dtype) / 2, &second, size_of(parts.second));
 }
 
 }  // namespace
 
 void fill_identity(DType dtype, Op op, void* target, std::size_t count) {
   if (count == 0) return;
-  const std::uint64_t value = identity(dtype, op);
   const std::size_t size = size_of(dtype), nbytes = count * size;
   auto* const to = static_cast<std::byte*>(target);
-  std::memcpy(to, &value, size);  // little-endian, as all machines that the kernels are written for
+  put_identity(dtype, op, to);
   for (std::size_t done = size; done < nbytes; done *= 2) std::memcpy(to + done, to, std::min(done, nbytes - done));
 }
 

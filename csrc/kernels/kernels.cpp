@@ -11,7 +11,7 @@ namespace {
 
 RunPass pass_for(DType dtype, Op op, bool scaled) {
   const int row = op == Op::average || op == Op::sum ? 0 : static_cast<int>(op) - static_cast<int>(Op::min) + 1;
-  return table().pass[static_cast<std::size_t>(dtype)][row][scaled ? 1 : 0];
+  return table().rows[static_cast<std::size_t>(dtype)].pass[row][scaled ? 1 : 0];
 }
 
 std::size_t accumulator_size(DType dtype) {  // halves accumulate in float32
@@ -63,6 +63,8 @@ std::size_t elements_to_line(std::span<void* const> targets, std::size_t size, s
 
 }  // namespace
 
+bool reduces(DType dtype, Op op) { return op != Op::adasum && pass_for(dtype, op, false) != nullptr; }
+
 void reduce(DType dtype, Op op, void* target, const void* first, const void* second, std::size_t count) {
   void* const targets[] = {target};
   const void* const sources[] = {first, second};
@@ -95,8 +97,7 @@ void reduce_many(DType dtype, Op op, std::span<void* const> targets, std::span<c
   const bool plain = sources.size() == 1 && !scaled;
   if (plain && targets.size() == 1 && dtype != DType::boolean)
     return copy(targets[0], sources[0], count * size_of(dtype), stream);
-  // A plain copy to several targets keeps NaNs as they are; of the passes with one source, min's does that.
-  const RunPass run = pass_for(dtype, plain ? Op::min : op, scaled);
+  const RunPass run = plain ? table().rows[static_cast<std::size_t>(dtype)].plain : pass_for(dtype, op, scaled);
   const std::size_t size = size_of(dtype), block = kCarryBytes / accumulator_size(dtype);
   const bool grouped = sources.size() + targets.size() > kStreams && streams(targets, sources) > kStreams;
   Pass pass{.targets = targets.data(),

@@ -5,6 +5,10 @@
 // cast keeps a NaN's sign and leading payload. Copies, and a reduction of one source that is not scaled, keep all bits.
 // Booleans are logical: sum and max are or, product and min are and; any byte but 0 is true; stored as 0 or 1;
 // scaling leaves them as they are. Integer sums and products wrap. Pointers need the alignment of nothing.
+// Complex numbers are added and scaled by component; a product is (ar br - ai bi, ar bi + ai br), each term rounded.
+// Logical ops of integers take any number but 0 for true, and give 0 or 1. minloc and maxloc take the pair of the least
+// or largest value, and of equal values (-0 equals +0) that of the lower index; a NaN wins over numbers, and a pair's
+// padding comes out as zeros.
 // No function allocates or throws after dispatch.
 #pragma once
 
@@ -23,6 +27,9 @@ namespace ringcomm::kernels {
 // both together once where factor / divisor is a number of that dtype.
 // Integers: trunc(double(x) * factor) unless factor is 1, held to the dtype's range (NaN gives 0), then divided by
 // divisor, rounding toward zero, exactly.
+
+// Whether there is such an element op of such elements: all else below holds for those only.
+bool reduces(DType dtype, Op op);
 
 // target[i] = first[i] op second[i] of an element op; target may be either operand. Op::average counts as sum.
 void reduce(DType dtype, Op op, void* target, const void* first, const void* second, std::size_t count);
@@ -54,7 +61,8 @@ void copy(void* target, const void* source, std::size_t nbytes, bool stream = fa
 // owned, by whichever of them, 2 to 5. Nobody else may touch the source meanwhile.
 void copy_taking(void* target, void* source, std::size_t nbytes, bool stream = false);
 
-// target[i] = the value e with e op x = x, bit for bit, for every x (but a NaN's payload): of a sum, -0.
+// target[i] = the value e with e op x = x, bit for bit, for every x (but a NaN's payload, a logical op's numbers that are
+// not 0 or 1, and infinities and signs of zero in a product of complex numbers): of a sum, -0.
 void fill_identity(DType dtype, Op op, void* target, std::size_t count);
 
 std::string_view instruction_set();               // "generic", "avx2", "avx512", "neon"

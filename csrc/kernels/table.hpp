@@ -36,11 +36,17 @@ using RunBlend = void (*)(void* target, const void* first, const void* second, s
                           double by_second);  // target = by_first a + by_second b
 using RunCast = void (*)(void* target, const void* source, std::size_t count);
 
+// Of one dtype. Null where there is no such op; ops that are never scaled are in both columns.
+struct Row {
+  RunPass plain;        // of one source: bits as they are
+  RunPass pass[12][2];  // [sum, and Op from min on][scaled]
+};
+
 struct Table {
   const char* name;
-  RunPass pass[kDTypes.size()][4][2];  // [dtype][sum, min, max, product][scaled]
-  RunCast cast[4][4];                  // [to][from]: float16, bfloat16, float32, float64; null where they are equal
-  RunDots dots[4];                     // the same dtypes
+  Row rows[kDTypes.size()];
+  RunCast cast[4][4];  // [to][from]: float16, bfloat16, float32, float64; null where they are equal
+  RunDots dots[4];     // the same dtypes
   RunBlend blend[4];
   void (*copy_stream)(void* target, const void* source, std::size_t nbytes);
   void (*copy_taking)(void* target, void* source, std::size_t nbytes, bool streaming);
@@ -54,5 +60,9 @@ const Table* avx512_table();
 const Table* neon_table();
 
 const Table& table();  // the one in use
+
+// Pairs of a value and an index, the same code for all instruction sets (pairs.cpp).
+template <class Value, class Index, bool least>
+void run_pairs(const Pass& pass);
 
 }  // namespace ringcomm::kernels

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/table.hpp"
 
@@ -43,17 +44,50 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
 // One row of the table: a dtype's passes. `Order` is the lane of min and max without scaling.
 #define RINGCOMM_ROW(Plain, Order)                                                             \
   {                                                                                            \
-    {run_pass<Plain, Kind::sum, false>, run_pass<Plain, Kind::sum, true>},                     \
-    {run_pass<Order, Kind::min, false>, run_pass<Plain, Kind::min, true>},                     \
-    {run_pass<Order, Kind::max, false>, run_pass<Plain, Kind::max, true>},                     \
-    {run_pass<Plain, Kind::product, false>, run_pass<Plain, Kind::product, true>},             \
+    run_bits<Plain::kSize, Kind::either>, {                                                    \
+      {run_pass<Plain, Kind::sum, false>, run_pass<Plain, Kind::sum, true>},                   \
+      {run_pass<Order, Kind::min, false>, run_pass<Plain, Kind::min, true>},                   \
+      {run_pass<Order, Kind::max, false>, run_pass<Plain, Kind::max, true>},                   \
+      {run_pass<Plain, Kind::product, false>, run_pass<Plain, Kind::product, true>},           \
+    }                                                                                          \
   }
+#define RINGCOMM_TWICE(...) {__VA_ARGS__, __VA_ARGS__}
 // Integers ask at run time whether there is anything to scale: half the code, and gradients are no integers.
-#define RINGCOMM_PAIR(Lane, kind) {run_pass<Lane, kind, true>, run_pass<Lane, kind, true>}
-#define RINGCOMM_INTEGER_ROW(Lane)                                                             \
+#define RINGCOMM_PAIR(Lane, kind) RINGCOMM_TWICE(run_pass<Lane, kind, true>)
+#define RINGCOMM_BITS(size)                                                                    \
+  RINGCOMM_TWICE(run_bits<size, Kind::both>), RINGCOMM_TWICE(run_bits<size, Kind::either>),    \
+      RINGCOMM_TWICE(run_bits<size, Kind::one>)
+#define RINGCOMM_LOGIC(Lane, kind) RINGCOMM_TWICE(run_pass<Lane, kind, false>)
+#define RINGCOMM_LOGICAL(Lane)                                                                 \
+  RINGCOMM_LOGIC(Lane, Kind::both), RINGCOMM_LOGIC(Lane, Kind::either), RINGCOMM_LOGIC(Lane, Kind::one)
+#define RINGCOMM_INTEGER_ROW(Lane, Unsigned)                                                   \
   {                                                                                            \
-    RINGCOMM_PAIR(Lane, Kind::sum), RINGCOMM_PAIR(Lane, Kind::min),                            \
-    RINGCOMM_PAIR(Lane, Kind::max), RINGCOMM_PAIR(Lane, Kind::product),                        \
+    run_bits<Lane::kSize, Kind::either>, {                                                     \
+      RINGCOMM_PAIR(Lane, Kind::sum), RINGCOMM_PAIR(Lane, Kind::min),                          \
+      RINGCOMM_PAIR(Lane, Kind::max), RINGCOMM_PAIR(Lane, Kind::product),                      \
+      RINGCOMM_BITS(Lane::kSize), RINGCOMM_LOGICAL(LogicalLane<Unsigned>)                      \
+    }                                                                                          \
+  }
+#define RINGCOMM_BOOL_ROW(Lane)                                                                \
+  {                                                                                            \
+    run_pass<Lane, Kind::either, false>, {                                                     \
+      RINGCOMM_LOGIC(Lane, Kind::either), RINGCOMM_LOGIC(Lane, Kind::both),                    \
+      RINGCOMM_LOGIC(Lane, Kind::either), RINGCOMM_LOGIC(Lane, Kind::both),                    \
+      RINGCOMM_LOGICAL(Lane), RINGCOMM_LOGICAL(Lane)                                           \
+    }                                                                                          \
+  }
+#define RINGCOMM_COMPLEX_ROW(Lane)                                                             \
+  {                                                                                            \
+    run_bits<Lane::kSize, Kind::either>, {                                                     \
+      RINGCOMM_PAIR(Lane, Kind::sum), {}, {}, RINGCOMM_PAIR(Lane, Kind::product)               \
+    }                                                                                          \
+  }
+#define RINGCOMM_LOCATED_ROW(size, ...)                                                        \
+  {                                                                                            \
+    run_bits<size, Kind::either>, {                                                            \
+      {}, {}, {}, {}, {}, {}, {}, {}, {}, {},                                                  \
+      RINGCOMM_TWICE(run_pairs<__VA_ARGS__, true>), RINGCOMM_TWICE(run_pairs<__VA_ARGS__, false>) \
+    }                                                                                          \
   }
 using Signed8 = IntegerLane<std::int8_t, std::uint8_t>;
 using Signed16 = IntegerLane<std::int16_t, std::uint16_t>;
@@ -79,15 +113,27 @@ constexpr Table kTable = {
         RINGCOMM_ROW(Brain, HalfBitsLane<BFloat16>),
         RINGCOMM_ROW(Single, Single),
         RINGCOMM_ROW(Double, Double),
-        RINGCOMM_INTEGER_ROW(Signed8),
-        RINGCOMM_INTEGER_ROW(Signed16),
-        RINGCOMM_INTEGER_ROW(Signed32),
-        RINGCOMM_INTEGER_ROW(Signed64),
-        RINGCOMM_INTEGER_ROW(Unsigned8),
-        RINGCOMM_INTEGER_ROW(Unsigned16),
-        RINGCOMM_INTEGER_ROW(Unsigned32),
-        RINGCOMM_INTEGER_ROW(Unsigned64),
-        RINGCOMM_INTEGER_ROW(BoolLane),
+        RINGCOMM_INTEGER_ROW(Signed8, std::uint8_t),
+        RINGCOMM_INTEGER_ROW(Signed16, std::uint16_t),
+        RINGCOMM_INTEGER_ROW(Signed32, std::uint32_t),
+        RINGCOMM_INTEGER_ROW(Signed64, std::uint64_t),
+        RINGCOMM_INTEGER_ROW(Unsigned8, std::uint8_t),
+        RINGCOMM_INTEGER_ROW(Unsigned16, std::uint16_t),
+        RINGCOMM_INTEGER_ROW(Unsigned32, std::uint32_t),
+        RINGCOMM_INTEGER_ROW(Unsigned64, std::uint64_t),
+        RINGCOMM_BOOL_ROW(LogicalLane<std::uint8_t>),
+        RINGCOMM_COMPLEX_ROW(ComplexLane<float>),
+        RINGCOMM_COMPLEX_ROW(ComplexLane<double>),
+        RINGCOMM_LOCATED_ROW(8, std::int16_t, std::int32_t),
+        RINGCOMM_LOCATED_ROW(8, std::int32_t, std::int32_t),
+        RINGCOMM_LOCATED_ROW(16, std::int64_t, std::int32_t),
+        RINGCOMM_LOCATED_ROW(8, float, std::int32_t),
+        RINGCOMM_LOCATED_ROW(16, double, std::int32_t),
+        RINGCOMM_LOCATED_ROW(16, std::int16_t, std::int64_t),
+        RINGCOMM_LOCATED_ROW(16, std::int32_t, std::int64_t),
+        RINGCOMM_LOCATED_ROW(16, std::int64_t, std::int64_t),
+        RINGCOMM_LOCATED_ROW(16, float, std::int64_t),
+        RINGCOMM_LOCATED_ROW(16, double, std::int64_t),
     },
     {
         {nullptr, cast_all<HalfCast, BrainCast>, cast_all<HalfCast, SingleCast>, cast_all<HalfCast, DoubleCast>},

@@ -177,18 +177,47 @@ struct IntegerLane {  // U: T without sign, in which sums and products wrap
   };
 };
 
-// Accumulators are 0 or 1; any byte but 0 is true. Scaling leaves truth as it is.
-struct BoolLane {
+// A real and an imaginary part beside each other: sums and factors take them as they come.
+template <class F>
+struct ComplexLane : FloatLane<F> {
+  using Float = FloatLane<F>;
+  using typename Float::BitVector, typename Float::Wide;
+  static constexpr std::size_t kWidth = Float::kWidth / 2, kSize = 2 * sizeof(F);
+  static constexpr bool kHot = false;
+  template <std::size_t... I>
+  static INLINE Wide product(Wide a, Wide b, std::index_sequence<I...>) {
+    using Bits = typename Float::Bits;
+    const Wide real = __builtin_shufflevector(b, b, (I & ~std::size_t{1})...);
+    const Wide imaginary = __builtin_shufflevector(b, b, (I | 1)...);
+    const BitVector minus = {((I & 1) == 0 ? static_cast<Bits>(Bits{1} << (8 * sizeof(F) - 1)) : Bits{0})...};
+    const Wide turned = __builtin_shufflevector(a, a, (I ^ 1)...) * imaginary;  // (ai bi, ar bi)
+    return a * real + bits_as<Wide>(bits_as<BitVector>(turned) ^ minus);
+  }
+  static INLINE Wide multiply(Wide a, Wide b) { return product(a, b, std::make_index_sequence<Float::kWidth>()); }
+};
+
+// Whatever the dtype, bit by bit.
+struct BitsLane {
   static constexpr std::size_t kWidth = kVectorBytes, kSize = 1;
   static constexpr bool kHot = false;
   using Wide = Vector<std::uint8_t, kWidth>;
   using Raw = Wide;
   using Scaler = NoScaler;
+  static INLINE Wide widen(Raw raw) { return raw; }
+  static INLINE Raw narrow(Wide wide) { return wide; }
+  static INLINE Wide canonical(Wide value) { return value; }
+};
+
+// Accumulators are 0 or 1; any number but 0 is true. Booleans are such numbers of one byte, which factors leave as they
+// are.
+template <class U>
+struct LogicalLane {
+  static constexpr std::size_t kWidth = kVectorBytes / sizeof(U), kSize = sizeof(U);
+  static constexpr bool kHot = false;
+  using Wide = Vector<U, kWidth>;
+  using Raw = Wide;
+  using Scaler = NoScaler;
   static INLINE Wide widen(Raw raw) { return bits_as<Wide>(raw != 0) & 1; }
   static INLINE Raw narrow(Wide wide) { return wide; }
   static INLINE Wide canonical(Wide value) { return value; }
-  static INLINE Wide add(Wide a, Wide b) { return a | b; }
-  static INLINE Wide multiply(Wide a, Wide b) { return a & b; }
-  static INLINE Wide lower(Wide a, Wide b) { return a & b; }
-  static INLINE Wide upper(Wide a, Wide b) { return a | b; }
 };

@@ -1,7 +1,7 @@
 // One pass: for each index, read the sources, combine them in registers, write the targets. Every load of an index
 // comes before its first store, so targets may be sources.
 
-enum class Kind { sum, min, max, product };  // the table's order
+enum class Kind { sum, min, max, product, both, either, one };
 
 template <class Lane, Kind kind>
 INLINE typename Lane::Wide combine(typename Lane::Wide a, typename Lane::Wide b) {
@@ -9,6 +9,9 @@ INLINE typename Lane::Wide combine(typename Lane::Wide a, typename Lane::Wide b)
   if constexpr (kind == Kind::min) return Lane::lower(a, b);
   if constexpr (kind == Kind::max) return Lane::upper(a, b);
   if constexpr (kind == Kind::product) return Lane::multiply(a, b);
+  if constexpr (kind == Kind::both) return a & b;
+  if constexpr (kind == Kind::either) return a | b;
+  if constexpr (kind == Kind::one) return a ^ b;
 }
 
 template <bool scaled, class Scaler>
@@ -130,4 +133,13 @@ void run_pass(const Pass& pass) {
       if (whole && pass.target_count == 1) return Runner<Lane, kind, scaled, 2, 1>(pass).run(pass.count);
   }
   Runner<Lane, kind, scaled, 0, 0>(pass).run(pass.count);
+}
+
+// Elements of `size` bytes, as their bytes.
+template <std::size_t size, Kind kind>
+void run_bits(const Pass& pass) {
+  Pass bytes = pass;
+  bytes.first *= size;
+  bytes.count *= size;
+  run_pass<BitsLane, kind, false>(bytes);
 }

@@ -60,7 +60,23 @@ from ringcomm.errors import (
 )
 from ringcomm.handles import Handle
 from ringcomm.joining import join
-from ringcomm.ops import Adasum, Average, Max, Min, Op, Product, Sum
+from ringcomm.ops import (
+    BAND,
+    BOR,
+    BXOR,
+    LAND,
+    LOR,
+    LXOR,
+    MAXLOC,
+    MINLOC,
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Op,
+    Product,
+    Sum,
+)
 from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ringcomm.run_function import run
 from ringcomm.runtime import (
@@ -83,6 +99,14 @@ from ringcomm.runtime import (
 from ringcomm.version import __version__
 
 __all__ = [
+    "BAND",
+    "BOR",
+    "BXOR",
+    "LAND",
+    "LOR",
+    "LXOR",
+    "MAXLOC",
+    "MINLOC",
     "Adasum",
     "Average",
     "Communicator",

@@ -109,7 +109,7 @@ cdef class Channel:
             if numbers.empty():  # which is remembered as nothing told
                 return NotImplemented
         cdef CallSite* site = self.known.find(collective, <PyObject*>array, numbers)
-        if site == NULL:
+        if site == NULL or not site.takes(op, pre, post):
             return NotImplemented
         cdef bint here = collective != REDUCE or root == self.it.get().rank()
         if out is not None and here and not site.result.fits(<PyObject*>out, True):

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from ringcomm.handles import Handle
 
-DTYPES: tuple[str, ...]  # "float16", "bfloat16", "float32", ... in the core's order
+DTYPES: tuple[str, ...]  # "float16", ..., "bool", "complex64", "complex128", "(int16, int32)", ... in order
 ITEM_SIZES: tuple[int, ...]
-OPS: tuple[str, ...]  # "average", "sum", "adasum", "min", "max", "product"
+OPS: tuple[str, ...]  # "average", "sum", "adasum", "min", "max", "product", "band", ...
 COLLECTIVES: tuple[str, ...]  # "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier"
 SYMMETRIES: tuple[str, ...]  # "none", "rotation", "exclusive_or"
 
@@ -122,6 +122,7 @@ class Menu:
         memory: also where the ranks of a host share memory."""
 
 # ---- kernels (for tests, and for packing in bindings) ----------------------------------------------------------------
+def reduces(dtype: int, op: int) -> bool: ...  # whether the dtype has that op, element by element
 def kernel_reduce(dtype: int, op: int, target: int, first: int, second: int, count: int) -> None: ...
 def kernel_scale(dtype: int, target: int, source: int, count: int, factor: float, divisor: int) -> None: ...
 def kernel_reduce_many(

@@ -7,6 +7,7 @@ cdef extern from "kernels/kernels.hpp" namespace "ringcomm::kernels" nogil:
     void k_scale "ringcomm::kernels::scale"(DType, void*, const void*, size_t, Scale) except +translate
     void k_cast "ringcomm::kernels::cast"(DType, void*, DType, const void*, size_t) except +translate
     void k_copy "ringcomm::kernels::copy"(void*, const void*, size_t, cbool) except +translate
+    cbool k_reduces "ringcomm::kernels::reduces"(DType, Op)
     cbool k_use "ringcomm::kernels::use_instruction_set"(const string&) except +translate
 
 cdef extern from "border/kernels.hpp":
@@ -34,6 +35,10 @@ cdef extern from "base/trace_text.hpp" namespace "ringcomm" nogil:
         CTraceText(int rank, cbool mark_cycles) except +translate
         int row(const string&) except +translate
         string text(const vector[CTraceEvent]&) except +translate
+
+
+def reduces(int dtype, int op):
+    return bool(k_reduces(<DType>dtype, <Op>op))
 
 
 def kernel_reduce(int dtype, int op, uintptr_t target, uintptr_t first, uintptr_t second, size_t count):

@@ -20,6 +20,7 @@ cdef extern from "border/plain.hpp":
         vector[int64_t] told, sent, expected, received
         void make_results(PyObject*, PyObject*)
         CCall exchange_call()
+        bint takes(int, double, double)
         CCall plain_call(PyObject*, PyObject*, int, int, double, double)
     cdef cppclass PlainCalls "ringcomm_border::PlainCalls":
         CallSite* find(int, PyObject*, const vector[int64_t]&)

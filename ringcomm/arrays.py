@@ -5,8 +5,8 @@ protocol, DLPack (on the CPU) or ``__array_interface__``, and for input only als
 every family that has a :class:`Kind`: torch tensors on the CPU (ringcomm/torch/kind.py). Results are of the kind that
 was given, else NumPy arrays.
 
-Two classes of dtypes: those of ``_core.DTYPES`` can be reduced; any other of fixed size (complex, datetime, structured)
-can only be moved, and travels as its bytes.
+Two classes of dtypes: those of ``_core.DTYPES`` can be reduced (structured ones of a value and an index by MINLOC and
+MAXLOC); any other of fixed size (datetime, structured) can only be moved, and travels as its bytes.
 
 This is the place where other frameworks attach: a module of theirs calls :func:`register_kind`, and :data:`LAZY` names
 it, so that it is imported when the first of their arrays comes.
@@ -155,9 +155,19 @@ def dtype_index(dtype: np.dtype[Any]) -> int:
             raise TypeError("arrays of Python objects cannot be sent; ringcomm moves plain memory")
         if dtype.itemsize == 0:
             raise TypeError(f"elements of dtype {dtype!r} have no bytes")
-        known = _core.DTYPES.index(dtype.name) if dtype.name in _core.DTYPES else MOVES_ONLY
+        name = _pair_name(dtype) if dtype.names else dtype.name
+        known = _core.DTYPES.index(name) if name in _core.DTYPES else MOVES_ONLY
         _dtypes[dtype] = known
     return known
+
+
+def _pair_name(dtype: np.dtype[Any]) -> str:
+    """The core's name of a pair of numbers, if C would lay it out so."""
+    fields = [dtype[name] for name in dtype.names or ()]
+    alike = np.dtype([(str(i), field) for i, field in enumerate(fields)], align=True)
+    offsets = [dtype.fields[name][1] for name in dtype.names or ()]  # type: ignore[index]
+    laid_out = dtype.itemsize == alike.itemsize and offsets == [alike.fields[str(i)][1] for i in range(len(fields))]
+    return f"({', '.join(field.name for field in fields)})" if laid_out else ""
 
 
 class CoreMemory:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
-from ringcomm import calls
+from ringcomm import calls, user_ops
 from ringcomm._core import Request
 from ringcomm.handles import Handle
 from ringcomm.ordered import OrderedCalls, request_fields
@@ -25,6 +25,10 @@ class _Submitted(OrderedCalls):
 
     def _call(self, request: Request, *_: Any) -> Handle[Any]:
         return self._submit(request)
+
+    def _by_function(self, reduction: user_ops.Reduction) -> Handle[Any]:
+        """In parts, each call would have to wait for the one before."""
+        return self._submit(reduction.gathered())
 
     def _exchange_rows(self, x: Any, name: str) -> None:
         """That would be a call to wait for."""

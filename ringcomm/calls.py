@@ -17,7 +17,7 @@ from ringcomm import _core, arrays
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.errors import UnsupportedError
-from ringcomm.ops import FLOATING, Adasum, Op, as_op, wire_code
+from ringcomm.ops import FLOATING, Adasum, Op, core_op, wire_code
 
 ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER = (
     _core.COLLECTIVES.index(name)
@@ -59,22 +59,33 @@ def request(
     return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
 
 
-def _reduction(collective: int, source: Buffer, op: Any, wire: Any) -> dict[str, Any]:
+def _reduction(collective: int, source: Buffer, op: Any, wire: Any, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields that say how to reduce, checked."""
-    op = as_op(op)
+    op = core_op(op)
     require_reducible(_core.COLLECTIVES[collective], source, op)
+    require_unscaled(_core.COLLECTIVES[collective], op, fields.get("pre", 1.0), fields.get("post", 1.0))
     return {"op": int(op), "wire": wire_code(wire, source.dtype)}
 
 
 def require_reducible(collective: str, buffer: Buffer, op: Op) -> None:
     if op == Adasum and collective != "allreduce":
         raise UnsupportedError(f"{collective}: Adasum is for allreduce only")
-    if op == Adasum and buffer.reducible and buffer.dtype not in FLOATING:
+    if op == Adasum and buffer.dtype not in FLOATING:
         raise UnsupportedError(f"{collective}: there is no Adasum of {buffer.label}; it is for floating dtypes")
-    if not buffer.reducible:
-        raise UnsupportedError(
-            f"{collective}: there is no {op.name} of {buffer.label}; arithmetic exists for {', '.join(_core.DTYPES)}"
-        )
+    if op != Adasum and not (buffer.reducible and _core.reduces(buffer.dtype, op)):
+        raise UnsupportedError(f"{collective}: there is no {op.name} of {buffer.label}; {_what_works(buffer, op)}")
+
+
+def _what_works(buffer: Buffer, op: Op) -> str:
+    dtypes = [name for index, name in enumerate(_core.DTYPES) if _core.reduces(index, op)]
+    ops = [one.name for one in Op if buffer.reducible and one != Adasum and _core.reduces(buffer.dtype, one)]
+    return f"arithmetic exists for {', '.join(dtypes)}" + (f"; {buffer.label} has {', '.join(ops)}" if ops else "")
+
+
+def require_unscaled(collective: str, op: Op, pre: float, post: float) -> None:
+    """ValueError for factors that the op does not take."""
+    if not op.scaled and not pre == post == 1:
+        raise ValueError(f"{collective}: {op.name} takes no prescale_factor or postscale_factor; leave them out")
 
 
 def require_rows(collective: str, buffer: Buffer) -> None:
@@ -121,13 +132,13 @@ def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int
 # ---- requests --------------------------------------------------------------------------------------------------------
 def allreduce(source: Buffer, target: Buffer, op: Any, wire: Any = None, **fields: Any) -> Request:
     """`target` may be `source`."""
-    return request(ALLREDUCE, source, target, **_reduction(ALLREDUCE, source, op, wire), **fields)
+    return request(ALLREDUCE, source, target, **_reduction(ALLREDUCE, source, op, wire, fields), **fields)
 
 
 def reduce(x: Any, out: Any, root: int, op: Any, rank: int, wire: Any = None, **fields: Any) -> Request:
     here = rank == root
     source, target = arrays.pair(x, out) if here else arrays.pair(x, x, writes=False)
-    fields |= _reduction(REDUCE, source, op, wire)
+    fields |= _reduction(REDUCE, source, op, wire, fields)
     return request(REDUCE, source, target, Written(source, target, here), root=root, **fields)
 
 
@@ -139,7 +150,7 @@ def broadcast(source: Buffer, target: Buffer, root: int, **fields: Any) -> Reque
 def reducescatter(source: Buffer, out: Any, op: Any, rank: int, size: int, wire: Any = None, **fields: Any) -> Request:
     """`out`: an array for the result, or None."""
     require_rows("reducescatter", source)
-    fields |= _reduction(REDUCESCATTER, source, op, wire)
+    fields |= _reduction(REDUCESCATTER, source, op, wire, fields)
     rows, row = source.shape[0], row_of(source)
     counts = [part(rows, size, r) * row for r in range(size)]
     target = arrays.result(out, source, (part(rows, size, rank), *source.shape[1:]))

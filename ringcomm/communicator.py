@@ -33,8 +33,9 @@ class Communicator(OrderedCalls, BackgroundCalls):
 
     Arrays are NumPy arrays, anything with the buffer protocol, DLPack or ``__array_interface__``, or torch tensors on
     the CPU; results are torch tensors for torch tensors, else NumPy arrays. Strided arrays are copied. Reductions work
-    on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64 and bool; the other collectives move any
-    dtype. Reductions give equal bits on all ranks.
+    on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128 and pairs of a
+    value and an index, each with its ops (:class:`ringcomm.Op`); the other collectives move any dtype. Reductions give
+    equal bits on all ranks.
 
     Args:
         comm: an mpi4py intracommunicator, duplicated privately; None: ``MPI.COMM_WORLD``.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringcomm import _core, arrays, calls
+from ringcomm import _core, arrays, calls, user_ops
 from ringcomm._core import Request
 from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
-from ringcomm.ops import Adasum, Op, Sum
+from ringcomm.ops import Adasum, Op, Sum, UserOp, as_op
 
 Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbers sent, numbers received
 NOT_PLAIN = NotImplemented
@@ -42,7 +42,7 @@ class OrderedCalls:
     def allreduce(
         self,
         x: Any,
-        op: Op = Sum,
+        op: Any = Sum,
         out: Any = None,
         algorithm: str | None = None,
         prescale_factor: float = 1.0,
@@ -54,8 +54,9 @@ class OrderedCalls:
 
         Args:
             x: array of the same dtype and shape on every rank.
-            op: ``ringcomm.Sum``, ``Average``, ``Min``, ``Max``, ``Product`` or ``Adasum``. Averages of integers are
-                rounded toward zero.
+            op: ``ringcomm.Sum``, ``Average``, ``Min``, ``Max``, ``Product``, ``BAND``, ``MINLOC``, ...; its name or
+                mpi4py's op; or a function's (:meth:`ringcomm.Op.create`). :class:`ringcomm.Op` says what works on
+                which dtype.
             out: array for the result; may be ``x`` (in place). None: a new one.
             algorithm: a built-in ("ring", "butterfly", ...), "two_level:ring" and so on (between hosts; memory
                 inside them), "shared", or a registered one; None: chosen.
@@ -69,9 +70,11 @@ class OrderedCalls:
             ``out``, or a new array of x's shape and dtype.
 
         Raises:
-            TypeError: the dtype has no arithmetic.
-            ValueError: an unknown op or algorithm, or an ``out`` that does not fit.
+            TypeError: the dtype has no such op.
+            ValueError: an unknown op or algorithm, factors for an op that takes none, or an ``out`` that does not fit.
         """
+        if type(op) is not Op:
+            op = as_op(op)
         plain = self._plain and algorithm is None and wire is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
@@ -79,6 +82,8 @@ class OrderedCalls:
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        if isinstance(op, UserOp):
+            return self._by_function(user_ops.Reduction(ALLREDUCE, x, out, op, 0, self.rank, self.size, wire, how))
         request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
         return self._call(request, x, plain)
 
@@ -86,7 +91,7 @@ class OrderedCalls:
         self,
         x: Any,
         root: int = 0,
-        op: Op = Sum,
+        op: Any = Sum,
         out: Any = None,
         algorithm: str | None = None,
         prescale_factor: float = 1.0,
@@ -96,6 +101,8 @@ class OrderedCalls:
     ) -> Any:
         """As :meth:`allreduce`, with the result on ``root`` only: an array there, None on the others (``out`` is not
         used there)."""
+        if type(op) is not Op:
+            op = as_op(op)
         plain = self._plain and algorithm is None and wire is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
@@ -103,6 +110,8 @@ class OrderedCalls:
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        if isinstance(op, UserOp):
+            return self._by_function(user_ops.Reduction(REDUCE, x, out, op, root, self.rank, self.size, wire, how))
         request = calls.reduce(x, out, root, op, self.rank, wire, **how)
         return self._call(request, x, plain)
 
@@ -143,7 +152,7 @@ class OrderedCalls:
     def reducescatter(
         self,
         x: Any,
-        op: Op = Sum,
+        op: Any = Sum,
         out: Any = None,
         algorithm: str | None = None,
         prescale_factor: float = 1.0,
@@ -155,6 +164,8 @@ class OrderedCalls:
 
         The first ``x.shape[0] % size`` ranks get one row more than the others. Arguments as for :meth:`allreduce`.
         """
+        if type(op) is not Op:
+            op = as_op(op)
         plain = self._plain and algorithm is None and wire is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
@@ -162,6 +173,8 @@ class OrderedCalls:
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        if isinstance(op, UserOp):
+            return self._by_function(user_ops.Reduction(REDUCESCATTER, x, out, op, 0, self.rank, self.size, wire, how))
         request = calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
         return self._call(request, x, plain)
 
@@ -215,6 +228,12 @@ class OrderedCalls:
             self._channel.remember(x, shape, request, exchange, told)
         self._run(request)
         return request.finish()
+
+    def _by_function(self, reduction: user_ops.Reduction) -> Any:
+        return reduction.run(self._once)
+
+    def _once(self, request: Request) -> Any:
+        return self._call(request, None, False)
 
     def _exchange_rows(self, x: Any, name: str) -> Exchange | None:
         """Of every rank's first dimension. The shape's other dimensions are compared here, before anything of size

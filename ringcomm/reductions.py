@@ -12,7 +12,7 @@ from ringcomm import arrays, calls, named
 from ringcomm._core import Request
 from ringcomm.compression import NoneCompressor
 from ringcomm.handles import Handle
-from ringcomm.ops import Average, as_op, chosen_op
+from ringcomm.ops import Average, chosen_op, core_op
 from ringcomm.process_sets import ProcessSet, global_process_set
 
 T = TypeVar("T")
@@ -260,7 +260,7 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> Handle[T]:
         """:meth:`reducescatter` in the background."""
-        how = Reduction(as_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        how = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
         return how.submit(self.reducescatter_request(how, tensor), name)
 
     def reducescatter(
@@ -279,7 +279,7 @@ class Reductions(Generic[T]):
         The first ``tensor.shape[0] % size`` ranks get one row more than the others. Other arguments as for
         :meth:`allreduce`.
         """
-        how = Reduction(as_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        how = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
         return self._compressed(self.run_reducescatter, False, [tensor], name, compression, how)
 
     def grouped_reducescatter_async(
@@ -293,7 +293,7 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
         """:meth:`grouped_reducescatter` in the background."""
-        how = Reduction(as_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        how = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
         return self._group(how, name, self.reducescatter_request, tensors)
 
     def grouped_reducescatter(
@@ -308,5 +308,5 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> list[T]:
         """:meth:`reducescatter` of several arrays that run together."""
-        how = Reduction(as_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        how = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
         return self._compressed(self.run_reducescatter, True, tensors, name, compression, how)

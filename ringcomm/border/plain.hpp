@@ -88,6 +88,12 @@ struct CallSite {
     made.output = received.data();
     return made;
   }
+  // Sites are remembered for a dtype, not for an op.
+  bool takes(int op, double pre, double post) const {
+    const auto its = static_cast<Op>(op);
+    return !computes(call.collective) ||
+           (kernels::reduces(call.dtype, its) && (is_scaled(its) || (pre == 1.0 && post == 1.0)));
+  }
   Call plain_call(PyObject* input, PyObject* output, int op, int root, double pre, double post) const {
     Call made = call;
     made.input = data_of(input);

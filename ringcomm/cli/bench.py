@@ -30,6 +30,7 @@ from ringcomm.cli.sizes import parse_names, parse_sizes
 from ringcomm.events import Listener
 from ringcomm.installed import lacks
 from ringcomm.mpi_library import load
+from ringcomm.ops import NUMBERS, Adasum, Op
 
 DEFAULT_SIZES = "4,1K,32K,1M,16M"
 
@@ -49,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", choices=("mpi", "none"), default="mpi", help="also time MPI's own collective (default mpi)"
     )
-    parser.add_argument("--dtype", choices=_core.DTYPES, default="float32")
-    parser.add_argument("--op", choices=[name for name in _core.OPS if name != "adasum"], default="sum")
+    parser.add_argument("--dtype", choices=NUMBERS, default="float32")
+    parser.add_argument("--op", choices=[op.name.lower() for op in Op if op.scaled and op != Adasum], default="sum")
     parser.add_argument("--root", type=int, default=0)
     parser.add_argument(
         "--repeat", type=int, default=15, help="timed calls of large buffers; small ones get up to 20 times more"

@@ -15,7 +15,7 @@ import torch
 
 from ringcomm import collectives, named
 from ringcomm.handles import Handle, InPlaceHandle
-from ringcomm.ops import Average, Sum, as_op
+from ringcomm.ops import Average, Sum, core_op
 from ringcomm.process_sets import global_process_set
 from ringcomm.torch.tensors import require_arithmetic, require_cpu
 
@@ -85,7 +85,7 @@ def sparse_allreduce_async(
     """
     if not tensor.is_sparse:
         raise ValueError("sparse_allreduce_async takes sparse COO tensors; use allreduce_async for dense ones")
-    op = as_op(op)
+    op = core_op(op)
     if op not in (Sum, Average):
         raise ValueError(f"sparse_allreduce_async adds or averages; there is no {op.name} of sparse tensors")
     # Indices lie as (dimension, entry); gathering joins first dimensions, so entries go first.

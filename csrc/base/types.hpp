@@ -72,6 +72,8 @@ inline constexpr std::array<DTypeInfo, 25> kDTypes{{
     {"(float64, int64)", 16, false},
 }};
 
+inline constexpr std::size_t kNumbers = 13;  // dtypes of one number come first
+
 inline constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
 inline constexpr std::size_t size_of(DType d) { return info(d).size; }
 
@@ -98,9 +100,8 @@ enum class Op : std::uint8_t {
 inline constexpr std::array<std::string_view, 14> kOpNames{"average", "sum",  "adasum", "min",   "max",
                                                            "product", "band", "bor",    "bxor",  "land",
                                                            "lor",     "lxor", "minloc", "maxloc"};
-inline constexpr std::array kElementOps{Op::average, Op::sum,  Op::min, Op::max,  Op::product, Op::band,  Op::bor,
-                                        Op::bxor,    Op::land, Op::lor, Op::lxor, Op::minloc,  Op::maxloc};
-inline constexpr bool is_scaled(Op op) { return op <= Op::product; }  // takes factors
+inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, Op::product};  // of every number
+inline constexpr bool is_scaled(Op op) { return op <= Op::product; }                           // takes factors
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 
 enum class Collective : std::uint8_t { allreduce, reduce, broadcast, allgather, reducescatter, alltoall, barrier };

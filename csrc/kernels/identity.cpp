@@ -23,7 +23,7 @@ constexpr Identities with_sign(int bits) {
 constexpr Identities without_sign(int bits) { return {0, 1, 0, ~std::uint64_t{0} >> (64 - bits)}; }
 
 // One row per DType of one number, in its order.
-constexpr std::array<Identities, 13> kIdentities{{
+constexpr std::array<Identities, kNumbers> kIdentities{{
     floating(16, 0x3C00, 0x7C00),
     floating(16, 0x3F80, 0x7F80),
     floating(32, 0x3F800000, 0x7F800000),
@@ -67,7 +67,7 @@ std::uint64_t identity(DType dtype, Op op) {
 struct Parts {
   DType first, second;
 };
-constexpr std::array<Parts, kDTypes.size() - kIdentities.size()> kParts{{
+constexpr std::array<Parts, kDTypes.size() - kNumbers> kParts{{
     {DType::float32, DType::float32},
     {DType::float64, DType::float64},
     {DType::int16, DType::int32},
@@ -86,12 +86,12 @@ constexpr std::array<Parts, kDTypes.size() - kIdentities.size()> kParts{{
 void put_identity(DType dtype, Op op, std::byte* to) {
   std::memset(to, 0, size_of(dtype));
   const std::size_t row = static_cast<std::size_t>(dtype);
-  if (row < kIdentities.size()) {
+  if (row < kNumbers) {
     const std::uint64_t value = identity(dtype, op);
     std::memcpy(to, &value, size_of(dtype));
     return;
   }
-  const Parts parts = kParts[row - kIdentities.size()];
+  const Parts parts = kParts[row - kNumbers];
   const bool located = op == Op::minloc || op == Op::maxloc;
   const std::uint64_t first = identity(parts.first, op);
   // An index after all others; of a product, no imaginary part.

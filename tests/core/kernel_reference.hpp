@@ -143,18 +143,35 @@ inline std::uint64_t scale_integer(DType dtype, std::uint64_t bits, Scale by) {
   return static_cast<std::uint64_t>(value / by.divisor) & mask_of(dtype);
 }
 
+inline std::uint64_t bitwise(Op op, std::span<const std::uint64_t> sources) {
+  std::uint64_t result = sources[0];
+  for (const std::uint64_t bits : sources.subspan(1))
+    result = op == Op::band ? result & bits : op == Op::bor ? result | bits : result ^ bits;
+  return result;
+}
+
+inline std::uint64_t logical(Op op, std::span<const std::uint64_t> sources) {
+  const auto true_ones = static_cast<std::size_t>(
+      std::count_if(sources.begin(), sources.end(), [](std::uint64_t bits) { return bits != 0; }));
+  if (op == Op::land) return true_ones == sources.size() ? 1 : 0;
+  return op == Op::lor ? (true_ones > 0 ? 1 : 0) : true_ones % 2;
+}
+
 // post(pre(sources[0]) op pre(sources[1]) op ...), as kernels.hpp says it.
 inline std::uint64_t reduce(DType dtype, Op op, std::span<const std::uint64_t> sources, Scale pre = {},
                             Scale post = {}) {
   const bool plain = pre.identity() && post.identity();
   const bool ordering = op == Op::min || op == Op::max;
   if (dtype == DType::boolean) {
-    const bool all = op == Op::min || op == Op::product;
-    bool result = all;
-    for (const std::uint64_t bits : sources) result = all ? result && bits != 0 : result || bits != 0;
-    return result ? 1 : 0;
+    std::size_t true_ones = 0;
+    for (const std::uint64_t bits : sources) true_ones += bits != 0 ? 1 : 0;
+    if (op == Op::min || op == Op::product || op == Op::band || op == Op::land)
+      return true_ones == sources.size() ? 1 : 0;
+    return op == Op::bxor || op == Op::lxor ? true_ones % 2 : true_ones > 0 ? 1 : 0;
   }
   if (plain && sources.size() == 1) return sources[0];
+  if (op >= Op::land) return logical(op, sources);
+  if (op >= Op::band) return bitwise(op, sources);
   if (ringcomm::info(dtype).floating && !(plain && ordering))
     return dtype == DType::float64 ? reduce_floating<double, std::uint64_t>(dtype, op, sources, pre, post)
                                    : reduce_floating<float, std::uint32_t>(dtype, op, sources, pre, post);

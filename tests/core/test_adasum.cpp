@@ -112,7 +112,7 @@ void properties() {
 
 void identities() {
   Random random(2);
-  for (std::size_t d = 0; d < kDTypes.size(); ++d) {
+  for (std::size_t d = 0; d < kNumbers; ++d) {
     const auto dtype = static_cast<DType>(d);
     for (const Op op : {Op::average, Op::sum, Op::min, Op::max, Op::product, Op::adasum}) {
       if (op == Op::adasum && !info(dtype).floating) continue;

@@ -17,7 +17,7 @@ namespace {
 void exact(RankContext& context, bool arena) {
   const auto size = static_cast<std::size_t>(context.size);
   for (const std::string& path : paths(Collective::allreduce, arena)) {
-    for (std::size_t d = 0; d < kDTypes.size(); ++d) {
+    for (std::size_t d = 0; d < kNumbers; ++d) {
       if (kSanitized && d % 3 != size % 3) continue;
       const auto dtype = static_cast<DType>(d);
       for (const Op op : {Op::average, Op::sum, Op::min, Op::max, Op::product}) {

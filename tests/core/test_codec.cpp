@@ -65,8 +65,8 @@ void test_decode_reduce(Pair pair, Op op, std::size_t count, bool incoming_first
 }
 
 void test_refusals() {
-  for (std::size_t d = 0; d < kDTypes.size(); ++d)
-    for (std::size_t w = 0; w < kDTypes.size(); ++w) {
+  for (std::size_t d = 0; d < kNumbers; ++d)
+    for (std::size_t w = 0; w < kNumbers; ++w) {
       const auto data = static_cast<DType>(d), wire = static_cast<DType>(w);
       const bool good = std::any_of(std::begin(kPairs), std::end(kPairs),
                                     [&](Pair pair) { return pair.data == data && pair.wire == wire; });

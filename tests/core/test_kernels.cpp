@@ -104,15 +104,33 @@ void check_reduce(DType dtype, Op op, std::size_t count, std::size_t offset, Ran
   }
 }
 
+// Which ops there are of a number, those that take no factors last.
+std::vector<Op> ops_of(DType dtype) {
+  std::vector<Op> ops;
+  for (std::size_t o = 0; o < kOpNames.size(); ++o)
+    if (kernels::reduces(dtype, static_cast<Op>(o))) ops.push_back(static_cast<Op>(o));
+  return ops;
+}
+
+void test_which_ops() {
+  for (std::size_t d = 0; d < kDTypes.size(); ++d) {
+    const DType dtype = dtype_at(d);
+    const bool integer = dtype >= DType::int8 && dtype <= DType::boolean;
+    const bool is_complex = dtype == DType::complex64 || dtype == DType::complex128;
+    CHECK(ops_of(dtype).size() == (d >= kNumbers ? (is_complex ? 3u : 2u) : integer ? 11u : 5u));
+    for (const Op op : kElementOps) CHECK(kernels::reduces(dtype, op) || d >= kNumbers);
+    CHECK(!kernels::reduces(dtype, Op::adasum));
+  }
+}
+
 void test_reduce() {
   Random random(2);
-  for (std::size_t d = 0; d < kDTypes.size(); ++d)
-    for (std::size_t o = 0; o < kElementOps.size(); ++o) {
+  for (std::size_t d = 0; d < kNumbers; ++d)
+    for (const Op op : ops_of(dtype_at(d))) {
       for (const std::size_t count : kCounts)
-        check_reduce(dtype_at(d), kElementOps[o], count, static_cast<std::size_t>(random() % 64), random);
-      for (std::size_t offset = 0; offset < 64; offset += 7)
-        check_reduce(dtype_at(d), kElementOps[o], 77, offset, random);
-      check_reduce(dtype_at(d), kElementOps[o], size_of(dtype_at(d)) == 2 ? 65536 : 4099, 1, random);
+        check_reduce(dtype_at(d), op, count, static_cast<std::size_t>(random() % 64), random);
+      for (std::size_t offset = 0; offset < 64; offset += 7) check_reduce(dtype_at(d), op, 77, offset, random);
+      check_reduce(dtype_at(d), op, size_of(dtype_at(d)) == 2 ? 65536 : 4099, 1, random);
     }
 }
 
@@ -144,7 +162,7 @@ void test_scale() {
   }
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (std::size_t d = 0; d < kDTypes.size(); ++d) {
+  for (std::size_t d = 0; d < kNumbers; ++d) {
     Array source(dtype_at(d), 1003, 3, random);
     for (const double factor : {1.0, 0.0, -1.0, 0.5, 1.0 / 3, 1e10, -1e300, infinity, nan})
       for (const std::int64_t divisor : std::initializer_list<std::int64_t>{1, 2, 49, 1LL << 31, 1LL << 62})
@@ -197,15 +215,15 @@ void test_reduce_many() {
   Random random(4);
   const auto coin = [&random] { return random() % 2 == 0; };
   constexpr std::size_t kSizes[] = {0, 1, 2, 17, 64, 130, 1037};
-  for (std::size_t d = 0; d < kDTypes.size(); ++d)
-    for (std::size_t o = 0; o < kElementOps.size(); ++o)
+  for (std::size_t d = 0; d < kNumbers; ++d)
+    for (const Op op : ops_of(dtype_at(d)))
       for (std::size_t sources = 1; sources <= 20; ++sources)
         for (const std::size_t targets : {sources, std::size_t{1}, 1 + static_cast<std::size_t>(random() % 20)})
-          check_reduce_many(dtype_at(d), kElementOps[o],
-                            {sources, targets, kSizes[random() % 7], coin(), coin(), coin()}, kScales[random() % 4],
-                            kScales[random() % 4], random);
+          check_reduce_many(dtype_at(d), op, {sources, targets, kSizes[random() % 7], coin(), coin(), coin()},
+                            kScales[is_scaled(op) ? random() % 4 : 0], kScales[is_scaled(op) ? random() % 4 : 0],
+                            random);
   // Longer than a block of the carry, in every dtype, for the shapes that take different ways.
-  for (std::size_t d = 0; d < kDTypes.size(); ++d)
+  for (std::size_t d = 0; d < kNumbers; ++d)
     for (const std::size_t ranks : std::initializer_list<std::size_t>{1, 2, 8, 9, 17})
       for (const bool in_place : {false, true})
         for (const bool stream : {false, true})
@@ -231,6 +249,7 @@ void test_copy() {
 
 int main() {
   test_choice();
+  test_which_ops();
   test_casts();
   test_reduce();
   test_scale();

@@ -164,7 +164,7 @@ static Plan random_plan(std::mt19937& random, int size) {
   const std::size_t counts[] = {0, 1, p - 1, p, p + 1, 64 * p, 1009, 10007, 30000};
   const std::size_t segments[] = {0, 64, 1000, 4096, 65536, 512 << 10};
   Plan plan;
-  plan.dtype = static_cast<DType>(random() % kDTypes.size());
+  plan.dtype = static_cast<DType>(random() % kNumbers);
   plan.op = kElementOps[1 + random() % 4];
   plan.count = counts[random() % std::size(counts)];
   plan.segment_bytes = segments[random() % std::size(segments)];
@@ -203,7 +203,7 @@ static void every_kind(int size) {
     Caller caller(*nodes[static_cast<std::size_t>(rank)], 0);
     ready.arrive_and_wait();
     unsigned seed = 0;
-    for (std::size_t dtype = 0; dtype < kDTypes.size(); ++dtype) {
+    for (std::size_t dtype = 0; dtype < kNumbers; ++dtype) {
       for (const Op op : {Op::sum, Op::min, Op::max, Op::product}) {
         for (const bool shared : {false, true}) {
           for (const std::size_t count : {std::size_t{0}, p - 1, p + 1, 64 * p + 1, std::size_t{3001}}) {

@@ -192,7 +192,7 @@ void dtypes_and_ops(const std::vector<int>& host_of) {
   on_hosts(host_of, config, [&](RankContext& context, Links&) {
     for (const Collective collective : {allreduce, reduce, reducescatter, allgather, broadcast}) {
       const std::string way = "two_level:" + std::string(algorithm_names(collective).front());
-      for (std::size_t d = 0; d < kDTypes.size(); ++d) {
+      for (std::size_t d = 0; d < kNumbers; ++d) {
         for (const Op op : kElementOps) {
           if (moves(collective) && op != Op::sum) continue;
           Run(context, {collective,

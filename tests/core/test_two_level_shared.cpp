@@ -81,7 +81,7 @@ void layout(const std::vector<int>& host_of) {
     // Nothing is copied in: no rank has got staging memory.
     all(true);
     CHECK(!staged(context));
-    for (std::size_t d = 0; d < kDTypes.size(); ++d) {
+    for (std::size_t d = 0; d < kNumbers; ++d) {
       for (const Op op : kElementOps) run(context, {"two_level:ring", static_cast<DType>(d), op, 1'009, {}}, true);
     }
     run(context, {"two_level:circulant", DType::float32, Op::sum, 5'003, find_wire("float16")}, true);

@@ -106,7 +106,7 @@ def as_op(op: Any) -> Op | UserOp:
 
     Raises ValueError naming the known operations.
     """
-    if isinstance(op, UserOp):
+    if isinstance(op, Op | UserOp):
         return op
     try:
         if isinstance(op, str):

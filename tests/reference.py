@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core
-from ringcomm.ops import Op
+from ringcomm.ops import NUMBERS, Op
 
 try:
     import ml_dtypes
@@ -16,7 +15,7 @@ try:
 except ImportError:
     BFLOAT16 = None
 
-DTYPES = [np.dtype(name) for name in _core.DTYPES if name != "bfloat16"] + ([BFLOAT16] if BFLOAT16 is not None else [])
+DTYPES = [np.dtype(name) for name in NUMBERS if name != "bfloat16"] + ([BFLOAT16] if BFLOAT16 is not None else [])
 FLOATING = [dtype for dtype in DTYPES if dtype.name in ("float16", "bfloat16", "float32", "float64")]
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 

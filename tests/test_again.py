@@ -177,7 +177,7 @@ def tensors_again():
         with pytest.raises(error):
             hvd.allreduce_async_(wrong, name="t", op=hvd.Sum)
     with pytest.raises(ValueError):
-        hvd.allreduce_async_(torch.zeros(5, dtype=torch.complex64), name="t", op=hvd.Sum)
+        hvd.allreduce_async_(torch.zeros(5, dtype=torch.complex32), name="t", op=hvd.Sum)
     mpi_case.say("fine", rank)
 
 

@@ -150,8 +150,8 @@ def test_what_has_no_plain_bytes_is_refused(x):
 
 
 def test_dtypes_without_arithmetic_can_only_be_moved():
-    x = np.array([1 + 2j])
-    with pytest.raises(TypeError, match="no Sum of complex128"):
+    x = np.zeros(2, "V3")
+    with pytest.raises(TypeError, match=r"no Sum of .*V3.*arithmetic exists for float16"):
         alone(lambda comm: comm.allreduce(x))
     dates = np.array(["2024-01-01", "2025-06-07"], "M8[D]")
     assert all(

@@ -293,7 +293,8 @@ def case_refused():
         assert "meta" in raises(ValueError, call, torch.empty(2, device="meta"))
         raises(TypeError, call, [1, 2])
         raises(ValueError, call, torch.eye(2).to_sparse())
-    raises(ValueError, hvd.allreduce, torch.ones(2, dtype=torch.complex64))
+    raises(ValueError, hvd.allreduce, torch.zeros(2, dtype=torch.complex32))
+    raises(ValueError, hvd.allreduce, torch.ones(2, dtype=torch.complex64), op=hvd.Max)
 
 
 def case_mismatch_leaves_the_job_alive():

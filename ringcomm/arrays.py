@@ -163,11 +163,11 @@ def dtype_index(dtype: np.dtype[Any]) -> int:
 
 def _pair_name(dtype: np.dtype[Any]) -> str:
     """The core's name of a pair of numbers, if C would lay it out so."""
-    fields = [dtype[name] for name in dtype.names or ()]
-    alike = np.dtype([(str(i), field) for i, field in enumerate(fields)], align=True)
-    offsets = [dtype.fields[name][1] for name in dtype.names or ()]  # type: ignore[index]
-    laid_out = dtype.itemsize == alike.itemsize and offsets == [alike.fields[str(i)][1] for i in range(len(fields))]
-    return f"({', '.join(field.name for field in fields)})" if laid_out else ""
+    fields = list((dtype.fields or {}).values())  # dtype, offset
+    alike = np.dtype([(str(i), field[0]) for i, field in enumerate(fields)], align=True)
+    offsets = [field[1] for field in (alike.fields or {}).values()]
+    laid_out = dtype.itemsize == alike.itemsize and offsets == [field[1] for field in fields]
+    return f"({', '.join(field[0].name for field in fields)})" if laid_out else ""
 
 
 class CoreMemory:

@@ -195,7 +195,7 @@ def test_device_memory_is_refused():
         alone(lambda comm: comm.allreduce(torch.empty(2, device="meta")))
 
 
-@pytest.mark.parametrize("wrong", [7, "sum", None])
+@pytest.mark.parametrize("wrong", [99, "plus", None])
 def test_unknown_reductions(wrong):
     with pytest.raises(ValueError, match="unknown reduction"):
         alone(lambda comm: comm.allreduce(np.zeros(2), wrong))

@@ -61,8 +61,8 @@ void copy(void* target, const void* source, std::size_t nbytes, bool stream = fa
 // owned, by whichever of them, 2 to 5. Nobody else may touch the source meanwhile.
 void copy_taking(void* target, void* source, std::size_t nbytes, bool stream = false);
 
-// target[i] = the value e with e op x = x, bit for bit, for every x (but a NaN's payload, a logical op's numbers that are
-// not 0 or 1, and infinities and signs of zero in a product of complex numbers): of a sum, -0.
+// target[i] = the value e with e op x = x, bit for bit, for every x (but a NaN's payload, a logical op's numbers that
+// are not 0 or 1, and infinities and signs of zero in a product of complex numbers): of a sum, -0.
 void fill_identity(DType dtype, Op op, void* target, std::size_t count);
 
 std::string_view instruction_set();               // "generic", "avx2", "avx512", "neon"

@@ -1,5 +1,5 @@
-// minloc and maxloc: pairs of a value and its index, one after the other. Not compiled for each instruction set, for a pair
-// is no vector's element; all sets' tables hold these.
+// minloc and maxloc: pairs of a value and its index, one after the other. Not compiled for each instruction set, for a
+// pair is no vector's element; all sets' tables hold these.
 #include <algorithm>
 #include <cstring>
 

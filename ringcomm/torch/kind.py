@@ -77,7 +77,8 @@ class TorchKind:
             return other.data_ptr() if fits else -1
 
         cls, dtype, shape = type(x), x.dtype, x.shape
-        return address if cls in (torch.Tensor, torch.nn.Parameter) and address(x) != -1 else None
+        known = cls in (torch.Tensor, torch.nn.Parameter) and not dtype.is_complex  # which may be conjugated when read
+        return address if known and address(x) != -1 else None
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:

@@ -1,5 +1,5 @@
-// Kernels of elements that hold two numbers, on every instruction set: complex ones, component by component, bit by bit,
-// and pairs of a value and an index.
+// Kernels of elements that hold two numbers, on every instruction set: complex ones, component by component, bit by
+// bit, and pairs of a value and an index.
 #include <bit>
 #include <cmath>
 #include <complex>

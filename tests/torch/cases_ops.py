@@ -108,6 +108,23 @@ def case_not_contiguous():
     same(hvd.allreduce(expanded, op=hvd.Max), torch.full((3, 4), hvd.size() - 1.0))
 
 
+def case_complex_and_bits():
+    """Also where a tensor says that it is to be read conjugated, after calls of its like that did not."""
+    x = torch.full((4,), complex(hvd.rank(), 1))
+    total = sum(torch.full((4,), complex(rank, 1)) for rank in range(hvd.size()))
+    for turn in range(4):
+        y = x.clone() if turn < 2 else x.clone().conj()
+        hvd.allreduce_(y, op="sum", name="conjugated")
+        same(y, total if turn < 2 else total.conj().resolve_conj())
+    bits = torch.tensor([1 << hvd.rank(), 7])
+    same(hvd.allreduce(bits, op="bor"), torch.tensor([(1 << hvd.size()) - 1, 7]))
+    same(
+        hvd.reducescatter(bits.repeat(hvd.size()), op="bxor"),
+        torch.tensor([(1 << hvd.size()) - 1, 7 * (hvd.size() % 2)]),
+    )
+    raises(TypeError, hvd.allreduce, torch.ones(2), op="band")
+
+
 def case_scales():
     x = value(hvd.rank(), (50,), torch.float64)
     expected = reduced(hvd.Sum, (50,), torch.float64) * 0.25 * 3.0

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
-from ringcomm import calls, user_ops
+from ringcomm import calls
 from ringcomm._core import Request
+from ringcomm.counted import CountedCalls
+from ringcomm.folding import Folding
 from ringcomm.handles import Handle
-from ringcomm.ordered import OrderedCalls, request_fields
+from ringcomm.ordered import request_fields
 
 P = ParamSpec("P")
 
 
-class _Submitted(OrderedCalls):
+class _Submitted(CountedCalls):
     """The calls of a communicator, which end in a handle."""
 
     _plain = False
@@ -26,12 +28,15 @@ class _Submitted(OrderedCalls):
     def _call(self, request: Request, *_: Any) -> Handle[Any]:
         return self._submit(request)
 
-    def _by_function(self, reduction: user_ops.Reduction) -> Handle[Any]:
+    def _fold(self, folding: Folding) -> Handle[Any]:
         """In parts, each call would have to wait for the one before."""
-        return self._submit(reduction.gathered())
+        return self._submit(folding.gathered())
 
     def _exchange_rows(self, x: Any, name: str) -> None:
         """That would be a call to wait for."""
+
+    def _exchange_splits(self, mine: Any, splits: Sequence[int], name: str) -> NoReturn:
+        raise ValueError("ialltoallv needs recvcounts, the rows from each rank: to ask for them is a call to wait for")
 
 
 def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:
@@ -59,19 +64,28 @@ class BackgroundCalls:
             """Hands one call to the worker, once all ranks have agreed on its algorithm if it names one."""
 
     iallreduce = _in_background(
-        OrderedCalls.allreduce,
+        CountedCalls.allreduce,
         """: ``handle.wait()`` gives the result. Arrays must not be touched before.
 
         The first use of a registered algorithm on this communicator waits for all ranks.
         """,
     )
-    ireduce = _in_background(OrderedCalls.reduce, ".")
-    ibroadcast = _in_background(OrderedCalls.broadcast, ".")
+    ireduce = _in_background(CountedCalls.reduce, ".")
+    ibroadcast = _in_background(CountedCalls.broadcast, ".")
     iallgather = _in_background(
-        OrderedCalls.allgather, ". Without ``rows`` the arrays must have one shape on all ranks."
+        CountedCalls.allgather, ". Without ``rows`` the arrays must have one shape on all ranks."
     )
-    ireducescatter = _in_background(OrderedCalls.reducescatter, ".")
-    ibarrier = _in_background(OrderedCalls.barrier, ".")
+    ireducescatter = _in_background(CountedCalls.reducescatter, ".")
+    igather = _in_background(CountedCalls.gather, ".")
+    igatherv = _in_background(CountedCalls.gatherv, ". Without ``counts`` the arrays must have one shape on all ranks.")
+    iscatter = _in_background(CountedCalls.scatter, ".")
+    iscatterv = _in_background(CountedCalls.scatterv, ".")
+    iallgatherv = _in_background(CountedCalls.allgatherv, ". Without ``counts``: as :meth:`iallgather` without rows.")
+    ialltoallv = _in_background(CountedCalls.alltoallv, "; ``recvcounts`` must be given.")
+    ireduce_scatter = _in_background(CountedCalls.reduce_scatter, ".")
+    iscan = _in_background(CountedCalls.scan, ". All ranks' arrays come to each rank.")
+    iexscan = _in_background(CountedCalls.exscan, ". All ranks' arrays come to each rank.")
+    ibarrier = _in_background(CountedCalls.barrier, ".")
 
     def ialltoall(
         self,

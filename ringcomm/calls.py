@@ -7,7 +7,6 @@ fields of :class:`ringcomm._core.Request`: `name` and `algorithm`; for those tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,8 @@ from ringcomm import _core, arrays
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.errors import UnsupportedError
-from ringcomm.ops import FLOATING, Adasum, Op, core_op, wire_code
+from ringcomm.ops import FLOATING, Adasum, Op, UserOp, core_op, wire_code
+from ringcomm.rows import parts, require_rows, row_of, rows_of_parts, signed, splits_of, with_rows
 
 ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER = (
     _core.COLLECTIVES.index(name)
@@ -88,45 +88,17 @@ def require_unscaled(collective: str, op: Op, pre: float, post: float) -> None:
         raise ValueError(f"{collective}: {op.name} takes no prescale_factor or postscale_factor; leave them out")
 
 
-def require_rows(collective: str, buffer: Buffer) -> None:
-    if not buffer.shape:
-        raise ValueError(f"{collective} works along the first dimension; the array has none")
-
-
-def row_of(buffer: Buffer) -> int:
-    """Core elements of one row."""
-    return math.prod(buffer.shape[1:]) * buffer.width
-
-
-def part(rows: int, size: int, rank: int) -> int:
-    """Rows of `rank` when `rows` are cut into `size` parts, the first ones longer by one."""
-    return rows // size + (rank < rows % size)
-
-
-def with_rows(buffer: Buffer) -> Buffer:
-    """A 0-dimensional buffer as one row."""
-    return buffer if buffer.shape else buffer._replace(shape=(1,))
-
-
-def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int]:
-    """Rows to each rank: as given, checked, or the first dimension in even parts. `some`: rows may be left over."""
-    require_rows("alltoall", x)
-    if splits is None:
-        if x.shape[0] % size:
-            raise ValueError(
-                f"alltoall without splits needs a first dimension that {size} ranks divide; it is {x.shape[0]}"
-            )
-        return [x.shape[0] // size] * size
-    given = np.asarray(splits)
-    listed = [int(n) for n in given] if given.ndim == 1 and given.dtype.kind in "iu" else []
-    total = sum(listed)
-    fits = total <= x.shape[0] if some else total == x.shape[0]
-    if len(listed) != size or min(listed) < 0 or not fits:
+def require_only_a_name(collective: str, op: UserOp, wire: Any, fields: dict[str, Any]) -> None:
+    """ValueError for what only the core's ops take."""
+    if wire is not None or fields["algorithm"] or not fields["pre"] == fields["post"] == 1:
         raise ValueError(
-            f"splits must be {size} row counts that add up to {'at most ' if some else ''}the first dimension, "
-            f"{x.shape[0]}; got {given.tolist()}"
+            f"{collective}: the function {op.name} is no op of the core: leave out algorithm, wire and the factors"
         )
-    return listed
+
+
+def require_root(collective: str, root: int, size: int) -> None:
+    if not 0 <= root < size:
+        raise ValueError(f"{collective}: root {root} is not a rank of this communicator of {size}")
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
@@ -147,14 +119,24 @@ def broadcast(source: Buffer, target: Buffer, root: int, **fields: Any) -> Reque
     return request(BROADCAST, source, target, root=root, **fields)
 
 
-def reducescatter(source: Buffer, out: Any, op: Any, rank: int, size: int, wire: Any = None, **fields: Any) -> Request:
-    """`out`: an array for the result, or None."""
-    require_rows("reducescatter", source)
+def reducescatter(
+    source: Buffer,
+    out: Any,
+    op: Any,
+    rank: int,
+    size: int,
+    wire: Any = None,
+    rows: Sequence[int] | None = None,
+    **fields: Any,
+) -> Request:
+    """`out`: an array for the result, or None. `rows`: of each rank's part; None: even parts."""
+    each = rows_of_parts("reducescatter", source, rows, size)
     fields |= _reduction(REDUCESCATTER, source, op, wire, fields)
-    rows, row = source.shape[0], row_of(source)
-    counts = [part(rows, size, r) * row for r in range(size)]
-    target = arrays.result(out, source, (part(rows, size, rank), *source.shape[1:]))
-    return request(REDUCESCATTER, source, target, counts=counts, row=row, rows=rows, **fields)
+    sign = None if rows is None else signed(arrays.signature_of(source), each)
+    row = row_of(source)
+    target = arrays.result(out, source, (each[rank], *source.shape[1:]))
+    counts = [n * row for n in each]
+    return request(REDUCESCATTER, source, target, sign=sign, counts=counts, row=row, rows=source.shape[0], **fields)
 
 
 def allgather(
@@ -174,9 +156,8 @@ def allgather(
         raise ValueError(
             f"rows must give the first dimension on each of the {size} ranks, {mine} at index {rank}; got {rows}"
         )
-    if sign is None and any(n != mine for n in rows):  # a wrong number would make a rank read what nobody gave
-        shape = arrays.signature_of(source, 1)
-        sign = arrays.Signature(arrays.signature((shape.hash, *rows)).hash, f"{shape.text}, rows {rows}")
+    if sign is None and any(n != mine for n in rows):
+        sign = signed(arrays.signature_of(source, 1), rows)
     row = row_of(source)
     target = arrays.result(out, source, (sum(rows), *source.shape[1:]))
     return request(ALLGATHER, source, target, sign=sign, counts=[n * row for n in rows], **fields)
@@ -198,10 +179,78 @@ def alltoall(
     received = rows if received is None else [int(n) for n in received]
     if len(received) != size:
         raise ValueError(f"received_splits must be {size} row counts; got {received}")
-    row = row_of(source)
-    fields |= {"counts": [n * row for n in rows], "receive_counts": [n * row for n in received], "count": row}
     target = arrays.result(out, source, (sum(received), *source.shape[1:]))
-    return request(ALLTOALL, source, target, sign=sign, **fields)
+    return _between(source, target, rows, received, sign, **fields)
+
+
+def _between(
+    source: Buffer,
+    target: Buffer,
+    sent: Sequence[int],
+    received: Sequence[int],
+    sign: arrays.Signature,
+    here: bool = True,
+    **fields: Any,
+) -> Request:
+    """Rows to each rank and from each. `here`: there is a result."""
+    row = row_of(source)
+    fields |= {"counts": [n * row for n in sent], "receive_counts": [n * row for n in received], "count": row}
+    return request(ALLTOALL, source, target, Written(source, target, here), sign, **fields)
+
+
+# What only a root gives or gets is an all-to-all in which the others have no rows: nothing is sent for these.
+def gather(
+    x: Any, out: Any, root: int, rows: Sequence[int] | None, rank: int, size: int, name: str, **fields: Any
+) -> Request:
+    """`rows`: as in :func:`allgather`."""
+    require_root("gather", root, size)
+    source = with_rows(arrays.source(x))
+    mine, here = source.shape[0], rank == root
+    given = [mine] * size if rows is None else [int(n) for n in rows]
+    if len(given) != size or given[rank] != mine:
+        raise ValueError(
+            f"gather: counts must give the first dimension on each of the {size} ranks, {mine} at index {rank}; "
+            f"got {given}"
+        )
+    total = sum(given) if here else 0
+    target = arrays.result(out if here else None, source, (total, *source.shape[1:]))
+    sent = [mine if other == root else 0 for other in range(size)]
+    received = given if here else [0] * size
+    sign = signed(arrays.signature_of(source, 1), given, [root])
+    return _between(source, target, sent, received, sign, here, name=name or f"gather to rank {root}", **fields)
+
+
+def scatter(
+    x: Any, out: Any, root: int, rows: Sequence[int] | None, rank: int, size: int, name: str, **fields: Any
+) -> Request:
+    """`rows`: of each rank's part; None: the same for all. Elsewhere than at the root `x` may be None if there is an
+    `out`."""
+    require_root("scatter", root, size)
+    here = rank == root
+    if x is None and (here or out is None):
+        raise ValueError(
+            "scatter: the root must give x, and the other ranks either out or an array of the root's dtype and shape"
+        )
+    given = arrays.target(out) if x is None else arrays.source(x)
+    require_rows("scatter", given)
+    if rows is not None:
+        each = rows_of_parts("scatter", given, rows, size) if here else [int(n) for n in rows]
+    elif x is None:
+        each = [given.shape[0]] * size
+    elif given.shape[0] % size:
+        raise ValueError(
+            f"scatter needs a first dimension that {size} ranks divide; it is {given.shape[0]}: use scatterv"
+        )
+    else:
+        each = parts(given.shape[0], size)
+    if len(each) != size or min(each) < 0:
+        raise ValueError(f"scatter: counts must be {size} row counts; got {each}")
+    target = arrays.result(out, given, (each[rank], *given.shape[1:]))
+    source = given if here else given.empty((0, *given.shape[1:]))
+    sent = each if here else [0] * size
+    received = [each[rank] if other == root else 0 for other in range(size)]
+    sign = signed(arrays.signature_of(given, 1), each, [root])
+    return _between(source, target, sent, received, sign, name=name or f"scatter from rank {root}", **fields)
 
 
 def barrier(**fields: Any) -> Request:

@@ -1,5 +1,5 @@
-"""A group of ranks: what its calls stand on, who is in it, and how it ends. The calls are in ordered.py and
-background.py."""
+"""A group of ranks: what its calls stand on, who is in it, and how it ends. The calls are in ordered.py, counted.py
+and background.py."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ringcomm import _core, algorithms, binding, exits, guardian, process, share
 from ringcomm import config as configuration
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
+from ringcomm.counted import CountedCalls
 from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink
-from ringcomm.ordered import OrderedCalls
 from ringcomm.own_algorithms import OwnAlgorithms
 from ringcomm.version import __version__
 
@@ -25,7 +25,7 @@ SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where e
 ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
 
 
-class Communicator(OrderedCalls, BackgroundCalls):
+class Communicator(CountedCalls, BackgroundCalls):
     """A group of ranks and the collectives between them.
 
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringcomm import _core, arrays, calls, user_ops
+from ringcomm import _core, arrays, calls
 from ringcomm._core import Request
 from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
+from ringcomm.folding import Folding
 from ringcomm.ops import Adasum, Op, Sum, UserOp, as_op
+from ringcomm.rows import splits_of, with_rows
 
 Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbers sent, numbers received
 NOT_PLAIN = NotImplemented
@@ -83,7 +85,8 @@ class OrderedCalls:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._by_function(user_ops.Reduction(ALLREDUCE, x, out, op, 0, self.rank, self.size, wire, how))
+            calls.require_only_a_name("allreduce", op, wire, how)
+            return self._fold(Folding("allreduce", x, out, op, self.rank, self.size, name))
         request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
         return self._call(request, x, plain)
 
@@ -111,7 +114,8 @@ class OrderedCalls:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._by_function(user_ops.Reduction(REDUCE, x, out, op, root, self.rank, self.size, wire, how))
+            calls.require_only_a_name("reduce", op, wire, how)
+            return self._fold(Folding("reduce", x, out, op, self.rank, self.size, name, root))
         request = calls.reduce(x, out, root, op, self.rank, wire, **how)
         return self._call(request, x, plain)
 
@@ -174,7 +178,8 @@ class OrderedCalls:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._by_function(user_ops.Reduction(REDUCESCATTER, x, out, op, 0, self.rank, self.size, wire, how))
+            calls.require_only_a_name("reducescatter", op, wire, how)
+            return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, name))
         request = calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
         return self._call(request, x, plain)
 
@@ -199,7 +204,7 @@ class OrderedCalls:
             elif result is not NOT_PLAIN:
                 return result
         mine = arrays.source(x)
-        sent = calls.splits_of(mine, splits, self.size)
+        sent = splits_of(mine, splits, self.size)
         if received is None:
             exchange = self._exchange_splits(mine, sent, name)
             received = exchange[2]
@@ -229,8 +234,8 @@ class OrderedCalls:
         self._run(request)
         return request.finish()
 
-    def _by_function(self, reduction: user_ops.Reduction) -> Any:
-        return reduction.run(self._once)
+    def _fold(self, folding: Folding) -> Any:
+        return folding.run(self._once)
 
     def _once(self, request: Request) -> Any:
         return self._call(request, None, False)
@@ -238,7 +243,7 @@ class OrderedCalls:
     def _exchange_rows(self, x: Any, name: str) -> Exchange | None:
         """Of every rank's first dimension. The shape's other dimensions are compared here, before anything of size
         moves."""
-        mine = calls.with_rows(arrays.source(x))
+        mine = with_rows(arrays.source(x))
         sent, received, sign = self._numbers(mine, [mine.shape[0]])
         ones = [1] * self.size
         request = calls.allgather(sent, received, ones, self.rank, self.size, sign, name=name)

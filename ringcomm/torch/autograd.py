@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ringcomm.calls import part
 from ringcomm.ops import Average, Sum, chosen_op
 from ringcomm.reductions import Reduction
+from ringcomm.rows import part
 from ringcomm.torch.asynchronous import operations
 
 Tensor = torch.Tensor

@@ -3,12 +3,13 @@ and background.py."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, algorithms, binding, exits, guardian, process, shared, tuning
+from ringcomm import _core, algorithms, binding, exits, guardian, numpy_memory, process, shared, tuning
 from ringcomm import config as configuration
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
@@ -140,9 +141,19 @@ class Communicator(CountedCalls, BackgroundCalls):
             shape: of the array, the same as for ``numpy.empty``.
             dtype: what NumPy takes for a dtype, without Python objects.
 
-        A forked child must not touch it: there the memory is not mapped.
+        A forked child has a copy of its own.
         """
         return shared.empty(self._node, shape, dtype)
+
+    def shared_arrays(self) -> AbstractContextManager[None]:
+        """Inside ``with comm.shared_arrays():`` the arrays of 64 KB and more that NumPy makes, whoever asks it to, lie
+        in memory that the ranks of this host share, as those of ``empty`` do: they are reduced in place without a copy.
+
+        It holds for this thread, or asyncio task, as NumPy's memory handlers do (NEP 49); arrays live on after it.
+        Ordinary memory where none can be shared (``shared_memory_reason``) or no more is to be had. A forked child has
+        a copy of its own.
+        """
+        return numpy_memory.shared_arrays(self._node)
 
     # ---- life --------------------------------------------------------------------------------------------------------
     def split(self, color: int | None, key: int = 0) -> Communicator | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,12 @@ def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> np.ndarray[An
     """An uninitialised array in memory that the ranks of this host share, for operations between all ranks:
     :meth:`Communicator.empty` of the communicator of all ranks."""
     return session().comm.empty(shape, dtype)
+
+
+def shared_arrays() -> AbstractContextManager[None]:
+    """Inside it NumPy's big arrays lie in memory that the ranks of this host share: :meth:`Communicator.shared_arrays`
+    of the communicator of all ranks."""
+    return session().comm.shared_arrays()
 
 
 def rank() -> int:

@@ -1,5 +1,7 @@
 #include "node/heap.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -67,9 +69,17 @@ std::optional<std::uint64_t> Ranges::first_fit(std::uint64_t nbytes, std::uint64
   return std::nullopt;
 }
 
-ArenaHeap::ArenaHeap(FileHandle fd, std::uint64_t reserve, std::function<std::uint64_t()> limit)
-    : fd_(std::move(fd)), limit_(std::move(limit)) {
+ArenaHeap::ArenaHeap(FileHandle fd, std::byte* base, std::uint64_t reserve, std::function<std::uint64_t()> limit)
+    : fd_(std::move(fd)), base_(base), reserve_(reserve), limit_(std::move(limit)),
+      fork_(2, {[this] { mutex_.lock(); }, [this] { mutex_.unlock(); }, [this] { become_private(); }}) {
   if (reserve > kHeapBegin) free_.add({kHeapBegin, reserve});
+}
+
+// A child has no arenas (MADV_DONTFORK), but may have arrays that lie in this one: it gets them back where they were,
+// and what it writes there is its own.
+void ArenaHeap::become_private() noexcept {
+  forked_ = true;
+  ::mmap(base_, reserve_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, fd_.get(), 0);
 }
 
 std::uint64_t ArenaHeap::allocate(std::size_t nbytes) {
@@ -78,6 +88,7 @@ std::uint64_t ArenaHeap::allocate(std::size_t nbytes) {
   const std::uint64_t size = absurd ? nbytes : round_up(std::max<std::size_t>(nbytes, 1), kPage);
   const std::uint64_t limit = limit_();
   const std::lock_guard lock(mutex_);
+  if (forked_) throw Error(ErrorKind::invalid, "a forked process has no shared memory of its own: " + wanted);
   const auto begin = free_.first_fit(size, limit);
   if (!begin) {
     throw Error(ErrorKind::invalid, "no room for " + wanted + ": of the arena's " + std::to_string(limit) +
@@ -96,8 +107,15 @@ std::uint64_t ArenaHeap::allocate(std::size_t nbytes) {
   return piece.first;
 }
 
+std::size_t ArenaHeap::size_of(std::uint64_t offset) {
+  const std::lock_guard lock(mutex_);
+  const auto found = used_.find(offset);
+  return found == used_.end() ? 0 : found->second - found->first;
+}
+
 void ArenaHeap::free(std::uint64_t offset) {
   const std::lock_guard lock(mutex_);
+  if (forked_) return;
   const auto found = used_.find(offset);
   if (found == used_.end()) {
     throw Error(ErrorKind::internal, "offset " + std::to_string(offset) + " is not allocated in this arena");

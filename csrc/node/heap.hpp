@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/at_fork.hpp"
 #include "node/arena.hpp"
 
 namespace ringcomm {
@@ -30,18 +31,24 @@ class Ranges {
 
 class ArenaHeap {
  public:
-  // `limit` tells how far all ranks have this arena mapped.
-  ArenaHeap(FileHandle fd, std::uint64_t reserve, std::function<std::uint64_t()> limit);
+  // `base`: the arena, of so many bytes of address space. `limit` tells how far all ranks have it mapped.
+  ArenaHeap(FileHandle fd, std::byte* base, std::uint64_t reserve, std::function<std::uint64_t()> limit);
   std::uint64_t allocate(std::size_t nbytes);
   void free(std::uint64_t offset);
+  std::size_t size_of(std::uint64_t offset);  // of what is allocated there; 0: nothing is
 
  private:
+  void become_private() noexcept;
   std::mutex mutex_;
   FileHandle fd_;
+  std::byte* const base_;
+  const std::uint64_t reserve_;
+  bool forked_ = false;  // a child of the arena's owner: what was allocated can be used, the rest is not ours
   std::function<std::uint64_t()> limit_;
   std::map<std::uint64_t, std::uint64_t> used_;  // ends by begin
   Ranges free_;
   Ranges kept_;  // of the free ranges, those that have memory
+  const AtFork fork_;
 };
 
 }  // namespace ringcomm

@@ -41,7 +41,7 @@ void Node::take_arenas(int rank, const std::shared_ptr<Mappings>& mappings, cons
   const std::size_t mapped = mappings->nbytes();
   const auto me = static_cast<std::size_t>(rank);
   header_of(bases_[me]).mapped.store(mapped, std::memory_order_release);
-  heap_ = std::make_shared<ArenaHeap>(FileHandle::duplicate(fds[me]), mapped,
+  heap_ = std::make_shared<ArenaHeap>(FileHandle::duplicate(fds[me]), bases_[me], mapped,
                                       [bases = bases_, mapped] { return seen_by_all(bases, mapped); });
 }
 
@@ -67,6 +67,8 @@ Mailbox& Node::mailbox(int rank, int slot) {
 }
 
 std::uint64_t Node::allocate(std::size_t nbytes) { return heap_->allocate(nbytes); }
+
+std::size_t Node::size_of(std::uint64_t offset) const { return heap_->size_of(offset); }
 
 void Node::free(std::uint64_t offset) { heap_->free(offset); }
 

@@ -33,9 +33,10 @@ class Node {
   std::byte* at(int rank, std::uint64_t offset) { return bases_[static_cast<std::size_t>(rank)] + offset; }
 
   // This rank's heap: 4096-byte aligned. Thread-safe, local. Throws Error(invalid) naming the bytes if memory is
-  // refused.
+  // refused. A forked child keeps what there is, as a copy of its own, and gets nothing new.
   std::uint64_t allocate(std::size_t nbytes);
   void free(std::uint64_t offset);
+  std::size_t size_of(std::uint64_t offset) const;  // of what is allocated there, whole pages; 0: nothing is
   std::uint64_t offset_of(const void* data, std::size_t nbytes) const;  // kPrivate if not (wholly) in this rank's arena
 
   // Processes to watch: a pidfd per local rank (-1: none, or oneself). Throws Error(peer_lost) naming local ranks that
@@ -49,8 +50,8 @@ class Node {
   int rank_ = 0;
   std::vector<std::byte*> bases_;
   std::vector<int> pidfds_;
-  std::shared_ptr<class ArenaHeap> heap_;
   std::shared_ptr<class Mappings> mapping_;
+  std::shared_ptr<class ArenaHeap> heap_;  // goes first
 };
 
 }  // namespace ringcomm

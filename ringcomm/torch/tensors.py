@@ -44,8 +44,8 @@ def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
     copies nothing. As ``torch.empty`` otherwise; what :meth:`ringcomm.Communicator.empty` is for arrays.
 
     Not collective, and for operations between all ranks; ordinary memory where none can be shared
-    (``Communicator.shared_memory_reason``). The memory lives as long as the tensor and its views. A forked child must
-    not touch it: there it is not mapped.
+    (``Communicator.shared_memory_reason``). The memory lives as long as the tensor and its views. A forked child has a
+    copy of its own.
 
     Args:
         size: of the tensor: integers, or one sequence of them; none: a tensor without dimensions.

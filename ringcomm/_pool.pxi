@@ -1,0 +1,53 @@
+# Memory of this rank's arena for libraries that allocate by themselves.
+cdef extern from "node/block_pool.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CBlockPool "ringcomm::BlockPool":
+        CBlockPool(shared_ptr[CNode])
+        void serve(size_t, int) except +translate
+        size_t in_use()
+        void trim()
+
+cdef extern from "node/served_memory.hpp" namespace "ringcomm" nogil:
+    cbool c_serve_library "ringcomm::serve_library"(string library) except +translate
+    void c_serve_from "ringcomm::serve_from"(shared_ptr[CBlockPool]) except +translate
+
+
+cdef class BlockPool:
+    cdef shared_ptr[CBlockPool] it
+
+    def __init__(self, Node node not None):
+        self.it = make_shared[CBlockPool](node.it)
+
+    def serve(self, size_t nbytes, int more):
+        self.it.get().serve(nbytes, more)
+
+    def trim(self):
+        self.it.get().trim()
+
+    @property
+    def in_use(self): return self.it.get().in_use()
+
+
+def serve_library(library):
+    return c_serve_library(library.encode())
+
+
+def serve_from(BlockPool pool):
+    cdef shared_ptr[CBlockPool] none
+    if pool is None:
+        c_serve_from(none)
+    else:
+        c_serve_from(pool.it)
+
+
+# ---- NumPy's arrays
+cdef extern from "border/numpy_memory.hpp" namespace "ringcomm_border":
+    object c_numpy_memory "ringcomm_border::NumpyMemory::make"(shared_ptr[CNode])
+    object c_set_numpy_memory "ringcomm_border::NumpyMemory::set"(object functions, object handler)
+
+
+def numpy_memory(Node node not None):
+    return c_numpy_memory(node.it)
+
+
+def set_numpy_memory(functions, handler):
+    return c_set_numpy_memory(functions, handler)

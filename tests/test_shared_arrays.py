@@ -1,0 +1,121 @@
+"""NumPy's own arrays in shared memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ringcomm
+from ringcomm import threads
+
+BIG = 1 << 17  # elements: in the arena
+SHARED, PRIVATE = ringcomm.Config(shared_memory="on"), ringcomm.Config(shared_memory="off")
+
+
+def lies_shared(comm, x: np.ndarray) -> bool:
+    return comm._node is not None and comm._node.offset_of(x.ctypes.data, x.nbytes) is not None
+
+
+def first(program, config=SHARED):
+    return threads.run(2, program, config=config)[0]
+
+
+def test_only_big_ones_and_only_inside():
+    def program(comm):
+        before = np.ones(BIG)
+        with comm.shared_arrays():
+            inside, small, derived = np.ones(BIG), np.ones(10), before * 2
+        after = np.ones(BIG)
+        return [lies_shared(comm, x) for x in (before, inside, small, derived, after)]
+
+    assert first(program) == [False, True, False, True, False]
+    assert first(program, PRIVATE) == [False] * 5
+
+
+@given(st.integers(2, 5), st.sampled_from(["float32", "int64", "uint8"]), st.integers(1, 5))
+def test_results_are_those_of_ordinary_arrays(size, dtype, scale):
+    def program(comm):
+        with comm.shared_arrays():
+            x = (np.arange(BIG) % 7).astype(dtype) * (comm.rank + scale)
+        ordinary = x.copy()
+        assert lies_shared(comm, x)
+        assert not lies_shared(comm, ordinary)
+        comm.allreduce(x, ringcomm.Sum, x)
+        np.testing.assert_array_equal(x, comm.allreduce(ordinary, ringcomm.Sum))
+
+    threads.run(size, program, config=SHARED)
+
+
+def test_what_numpy_does_with_memory():
+    def program(comm):
+        with comm.shared_arrays():
+            zeros = np.zeros(BIG)
+            zeros += 1
+            del zeros
+            assert not np.zeros(BIG).any()  # the same memory again
+            grown = np.ones(BIG)
+            grown.resize(3 * BIG, refcheck=False)
+            assert grown[:BIG].all()
+            assert not grown[BIG:].any()
+            grown.resize(10, refcheck=False)
+            assert grown.tolist() == [1.0] * 10
+            filled = np.fromiter(range(BIG), float)
+            assert lies_shared(comm, filled)
+        for twin in (pickle.loads(pickle.dumps(filled)), copy.deepcopy(filled)):
+            np.testing.assert_array_equal(twin, filled)
+
+    first(program)
+
+
+def test_arrays_outlive_their_communicator():
+    def program(comm):
+        with comm.shared_arrays():
+            return np.full(BIG, 3.0)
+
+    kept = threads.run(3, program, config=SHARED)
+    gc.collect()
+    assert all((x == 3).all() for x in kept)
+
+
+def test_nested_and_after_an_error():
+    def program(comm):
+        with comm.shared_arrays(), comm.shared_arrays():
+            pass
+        with pytest.raises(ZeroDivisionError), comm.shared_arrays():
+            raise ZeroDivisionError
+        return lies_shared(comm, np.ones(BIG))
+
+    assert not first(program)
+
+
+def test_more_than_there_is_is_ordinary_memory():
+    def program(comm):
+        with comm.shared_arrays():
+            return lies_shared(comm, np.empty(9 << 30, np.uint8))  # a thread's arena has 8 GB of addresses
+
+    assert not first(program)
+
+
+def test_a_forked_child_has_its_own():
+    def program(comm):
+        with comm.shared_arrays():
+            x = np.ones(BIG)
+        child = os.fork()
+        if child == 0:
+            good = x.all()
+            x[:] = 2
+            del x
+            with comm.shared_arrays():
+                good = good and np.zeros(BIG).sum() == 0
+            os._exit(0 if good else 1)
+        _, status = os.waitpid(child, 0)
+        return status == 0 and bool((x == 1).all())
+
+    assert first(program)

@@ -246,6 +246,20 @@ class SharedMemory:
     address: int
     nbytes: int
 
+class BlockPool:
+    """Blocks of a few sizes in this rank's arena, used again and again (csrc/node/block_pool.hpp)."""
+    def __init__(self, node: Node) -> None: ...
+    def serve(self, nbytes: int, more: int) -> None: ...
+    def trim(self) -> None: ...
+    in_use: int
+
+def serve_library(library: str) -> bool:
+    """Makes a loaded library take big blocks from the pool that serves, for the life of the process; False: it cannot
+    be done here (csrc/node/served_memory.hpp)."""
+
+def serve_from(pool: BlockPool | None) -> None: ...
+def numpy_memory(node: Node) -> Any: ...  # a handler, in a capsule, that allocates in this rank's arena
+def set_numpy_memory(functions: Any, handler: Any) -> Any: ...  # NumPy's _ARRAY_API; the handler until now
 def start_guardian(guarded: Sequence[tuple[int, int, str]], to: int) -> int:
     """Forks a process that writes a line when one of this host ends (csrc/node/guardian.hpp): pidfd, connection and
     line of each, and where to write. Returns its process id."""
@@ -423,7 +437,7 @@ class Engine:
         self,
         set_id: int,
         name: str,
-        buckets: Sequence[tuple[int, int, int]],
+        buckets: Sequence[tuple[int, Sequence[int]]],
         op: int,
         pre: float,
         post: float,
@@ -433,7 +447,7 @@ class Engine:
         slot: int,
         algorithm: str = "",
     ) -> Plan:
-        """buckets: (dtype, count, address) each, reduced in place."""
+        """buckets: dtype and the elements of each stretch, reduced in place where Plan.place says."""
     def leave(self) -> None: ...
     def pending(self) -> list[str]: ...
 
@@ -459,6 +473,8 @@ class NamedCalls:
 class Plan:
     """The buckets of a training step, in a fixed order (csrc/engine/engine.hpp)."""
     def begin(self) -> None: ...
+    def takes_stretches(self, bucket: int) -> bool: ...
+    def place(self, bucket: int, stretch: int, address: int) -> None: ...
     def ready(self, bucket: int) -> None: ...
     def finish(self, present: bytes) -> Operation: ...  # counts: per item, how many ranks had it
     def bucket_done(self, bucket: int) -> bool: ...

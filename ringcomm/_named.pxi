@@ -3,7 +3,8 @@ cdef extern from "border/named.hpp":
     cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
     void c_check "ringcomm_border::check"(const COperation&) except +translate
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
-    CPlanBucket c_bucket "ringcomm_border::bucket"(int, size_t, uintptr_t)
+    CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t])
+    void c_place "ringcomm_border::place"(CPlan&, size_t, size_t, uintptr_t) except +translate
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, uint64_t,
                                                                size_t, shared_ptr[CNode], int, string) except +translate nogil
 
@@ -57,6 +58,7 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         void ready(size_t) except +translate
         shared_ptr[COperation] finish(vector[uint8_t]) except +translate
         cbool bucket_done(size_t) except +translate
+        cbool takes_stretches(size_t) except +translate
         void close() except +translate
     cdef cppclass CEngine "ringcomm::Engine":
         CEngine(shared_ptr[CWorker], shared_ptr[CTransport], CEngineConfig) except +translate
@@ -214,8 +216,8 @@ cdef class Engine:
         cdef string c_name = name.encode(), c_algorithm = algorithm.encode()
         cdef shared_ptr[CNode] on_host = node_of(node)
         cdef Plan made = Plan.__new__(Plan)
-        for dtype, count, address in buckets:
-            all_buckets.push_back(c_bucket(dtype, count, address))
+        for dtype, stretches in buckets:
+            all_buckets.push_back(c_bucket(dtype, stretches))
         made.worker = self.worker
         with nogil:
             made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, wire, items, on_host, slot,
@@ -236,6 +238,12 @@ cdef class Plan:
 
     def begin(self):
         self.it.get().begin()
+
+    def takes_stretches(self, size_t bucket):
+        return bool(self.it.get().takes_stretches(bucket))
+
+    def place(self, size_t bucket, size_t stretch, uintptr_t address):
+        c_place(self.it.get()[0], bucket, stretch, address)
 
     def ready(self, size_t bucket):
         self.it.get().ready(bucket)

@@ -114,12 +114,11 @@ def dead_plans(process_set: ProcessSet) -> list[PlanId]:
     return sorted(plan_id for owner, plan_id in _abandoned if owner is process_set)
 
 
-class FlatBuffer(NamedTuple):
-    """The memory of a bucket, as the core's plans take it."""
+class BucketShape(NamedTuple):
+    """A bucket as the core's plans take it. Where its stretches lie, StepPlan.place says."""
 
     dtype: int  # index into _core.DTYPES
-    count: int  # type: ignore[assignment]
-    address: int
+    stretches: list[int]  # elements of each; one after the other they are the bucket
 
 
 class StepPlan:
@@ -130,7 +129,7 @@ class StepPlan:
         process_set: ProcessSet,
         plan_id: PlanId,
         name: str,
-        buckets: Sequence[FlatBuffer],
+        buckets: Sequence[BucketShape],
         items: int,
         op: int,
         scales: tuple[float, float],
@@ -148,6 +147,8 @@ class StepPlan:
         )
         self.begin = self._plan.begin
         self.ready = self._plan.ready
+        self.takes_stretches = self._plan.takes_stretches  # of a bucket: whether they may lie anywhere
+        self.place = self._plan.place  # bucket, stretch, address: before it is ready
 
     def usable(self) -> bool:
         """Not once ``shutdown()`` has been called, also after another ``init()``."""
@@ -166,10 +167,15 @@ class StepPlan:
         self._plan.close()
         self._set.give_slot(self._slot)
 
+    @staticmethod
+    def keep(memory: Any) -> None:
+        """For good: of a step that did not end well."""
+        _kept.append(memory)
+
     def abandon(self, keep: Any) -> None:
         """Nobody uses it any more. `keep`: memory of a step that is under way, or None."""
         if keep is not None:
-            _kept.append(keep)
+            self.keep(keep)
         elif self.usable():
             _abandoned[self._set, self._id] = self
 

@@ -369,8 +369,9 @@ def unseen(folder):
         os._exit(0 if status == -signal.SIGKILL else status % 256)
     ringcomm.init()
     data = np.ones(3, np.float32)
-    bucket = plans.FlatBuffer(_core.DTYPES.index("float32"), data.size, data.ctypes.data)
+    bucket = plans.BucketShape(_core.DTYPES.index("float32"), [data.size])
     plan = plans.StepPlan(ringcomm.global_process_set, "all", "a test's", [bucket], 1, int(ringcomm.Sum), (1.0, 1.0), 0)
+    plan.place(0, 0, data.ctypes.data)
 
     def step():
         plan.begin()

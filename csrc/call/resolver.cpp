@@ -46,10 +46,11 @@ bool Resolver::piggybacks(const Call& call) const {
                        most_->of(call.collective));
 }
 
-// More than goes with mailboxes, and worked on in the host's memory.
+// More than goes with mailboxes, and worked on in hosts' memory.
 bool Resolver::takes_fragments(const Call& call) {
-  return call.collective == Collective::allreduce && bytes_of(call) > kPayload &&
-         without_piggyback(call).path == Path::shared;
+  if (call.collective != Collective::allreduce || bytes_of(call) <= kPayload || context_.size() == 1) return false;
+  const Path path = without_piggyback(call).path;
+  return path == Path::shared || path == Path::two_levels;
 }
 
 std::shared_ptr<const Schedule> Resolver::schedule(const Call& call, const Choice& choice) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <new>
 #include <numeric>
 #include <utility>
 
@@ -10,12 +9,6 @@
 #include "kernels/kernels.hpp"
 
 namespace ringcomm {
-
-std::shared_ptr<std::byte[]> aligned_bytes(std::size_t nbytes) {
-  constexpr std::align_val_t kAlign{64};
-  auto* data = static_cast<std::byte*>(::operator new[](std::max<std::size_t>(nbytes, 1), kAlign));
-  return {data, [kAlign](std::byte* p) { ::operator delete[](p, kAlign); }};
-}
 
 void FusionBuffer::release() {
   if (offset_ != kPrivate) node_->free(offset_);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/aligned_bytes.hpp"
 #include "base/task.hpp"
 #include "call/channel.hpp"
 #include "engine/context.hpp"
@@ -36,8 +37,6 @@ class FusionBuffer {
   std::byte* data_ = nullptr;
   std::size_t nbytes_ = 0;
 };
-
-std::shared_ptr<std::byte[]> aligned_bytes(std::size_t nbytes);  // to 64
 
 // Does not finish the operations; fills their outputs and counts. `joined`: some rank of the set has joined, and stands
 // in for its operations with identities of its own.

@@ -86,6 +86,11 @@ class Plan {
   Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set, std::shared_ptr<PlanRun> run);
   ~Plan();
   void begin();  // the step starts here; agreement goes out. Throws Error(invalid) while a step is under way
+  // Whether a bucket's stretches may lie anywhere. If not, they lie one behind the other, from where the first does.
+  bool takes_stretches(std::size_t bucket) const;
+  // Where a stretch lies, from the step begun last, or else the next one, on; before its bucket is ready. In the arena
+  // of the plan's node, and long enough for whole cache lines: then it is not copied.
+  void place(std::size_t bucket, std::size_t stretch, void* data);
   void ready(std::size_t bucket);  // filled: runs after all before it in the plan. Begins the step if need be
   // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had
   // it. Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.

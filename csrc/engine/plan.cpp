@@ -42,6 +42,10 @@ void Plan::begin() {
   }
 }
 
+bool Plan::takes_stretches(std::size_t bucket) const { return run_->takes_stretches(bucket); }
+
+void Plan::place(std::size_t bucket, std::size_t stretch, void* data) { run_->place(bucket, stretch, data); }
+
 void Plan::ready(std::size_t bucket) {
   if (!run_->begun()) begin();
   run_->ready(bucket);

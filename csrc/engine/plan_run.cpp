@@ -6,13 +6,15 @@
 #include "base/fields.hpp"
 #include "engine/bucket.hpp"
 #include "engine/signature.hpp"
+#include "memory/scattered.hpp"
 
 namespace ringcomm {
 
 PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
                  std::uint64_t steps)
     : in_flight_(in_flight), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
-      ready_(shape_.buckets.size()), channel_(std::move(channel)), wire_state_(make_state()), steps_(steps) {}
+      channel_(std::move(channel)), memory_(make_memory()), ready_(shape_.buckets.size()), wire_state_(make_state()),
+      steps_(steps) {}
 
 // What must be equal on every rank; the stream too, for it names the tags.
 Descriptor PlanRun::make_signature() const {
@@ -20,6 +22,7 @@ Descriptor PlanRun::make_signature() const {
   std::size_t count = 0;
   for (const PlanBucket& bucket : shape_.buckets) {
     buckets.add(static_cast<std::uint64_t>(bucket.dtype)).add(bucket.count);
+    for (const std::size_t stretch : bucket.stretches) buckets.add(stretch);
     count += bucket.count;
   }
   Descriptor d;
@@ -44,6 +47,17 @@ std::unique_ptr<WireState> PlanRun::make_state() const {
   return make_wire_state(shape_.wire, tensors);
 }
 
+std::vector<PlanRun::BucketMemory> PlanRun::make_memory() {
+  std::vector<BucketMemory> memory;
+  for (const PlanBucket& bucket : shape_.buckets) {
+    const std::size_t stretches = std::max<std::size_t>(1, bucket.stretches.size());
+    memory.push_back({stretches > 1 && channel_->takes_fragments(plain_call(bucket)), {}});
+    memory.back().places.assign(stretches, nullptr);
+    memory.back().places[0] = bucket.data;
+  }
+  return memory;
+}
+
 // ---- the caller's thread
 
 PendingPtr PlanRun::prepare() {
@@ -62,6 +76,10 @@ PendingPtr PlanRun::prepare() {
 void PlanRun::fail_step(std::exception_ptr error) {
   begun_ = false;
   step_->conclude(std::move(error));
+}
+
+void PlanRun::place(std::size_t bucket, std::size_t stretch, void* data) {
+  memory_.at(bucket).places.at(stretch) = data;
 }
 
 void PlanRun::ready(std::size_t bucket) {
@@ -128,7 +146,7 @@ bool PlanRun::turn() {
 bool PlanRun::start_next() {
   if (next_ < shape_.buckets.size()) {
     if (!nothing_follows() && !ready_[next_].load(std::memory_order_acquire)) return false;
-    task_ = channel_->start(bucket_call(shape_.buckets[next_]));
+    task_ = channel_->start(bucket_call());
     return true;
   }
   if (flagged_ || shape_.items == 0 || !nothing_follows()) return false;
@@ -149,30 +167,50 @@ Call PlanRun::flags_call() {
   return call;
 }
 
-// Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
-Call PlanRun::bucket_call(const PlanBucket& bucket) {
+Call PlanRun::plain_call(const PlanBucket& bucket) const {
   Call call;
   call.dtype = bucket.dtype;
   call.op = shape_.op;
   call.algorithm = shape_.algorithm;
-  call.input = call.output = bucket.data;
   call.count = bucket.count;
+  call.pre = shape_.pre;
+  call.post = shape_.post;
+  call.wire = shape_.wire;
+  call.agreed = true;
+  return call;
+}
+
+// Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
+Call PlanRun::bucket_call() {
+  const PlanBucket& bucket = shape_.buckets[next_];
+  Call call = plain_call(bucket);
+  call.wire_state = wire_state_.get();
+  call.tensor = next_;
+  call.name = shape_.name + "/" + std::to_string(next_);
   if (stands_in()) {
     identity_ = aligned_bytes(bucket.count * size_of(bucket.dtype));
     kernels::fill_identity(bucket.dtype, shape_.op, identity_.get(), bucket.count);
     call.input = call.output = identity_.get();
-  } else if (!agreed_.front().joined) {
-    call.pre = shape_.pre;
-  } else {
-    kernels::scale(bucket.dtype, bucket.data, bucket.data, bucket.count, shape_.pre);
+    call.pre = {};
+    return call;
   }
-  call.post = shape_.post;
-  call.wire = shape_.wire;
-  call.wire_state = wire_state_.get();
-  call.tensor = next_;
-  call.name = shape_.name + "/" + std::to_string(next_);
-  call.agreed = true;
+  lay_out(call, bucket, memory_[next_]);
+  if (!agreed_.front().joined) return call;
+  const kernels::Scale pre = std::exchange(call.pre, {});
+  const Fragment whole{call.input, call.output, call.count};
+  Scattered(whole, call.fragments, size_of(call.dtype)).each({0, call.count}, [&](const Scattered::Piece& piece, auto) {
+    kernels::scale(call.dtype, piece.output, piece.input, piece.count, pre);
+  });
   return call;
+}
+
+void PlanRun::lay_out(Call& call, const PlanBucket& bucket, const BucketMemory& memory) const {
+  if (!memory.apart) {
+    call.input = call.output = memory.places[0];
+    return;
+  }
+  for (std::size_t i = 0; i < bucket.stretches.size(); ++i)
+    call.fragments.push_back({memory.places[i], memory.places[i], bucket.stretches[i]});
 }
 
 void PlanRun::end_step(std::exception_ptr error) {

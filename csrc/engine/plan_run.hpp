@@ -41,6 +41,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   PendingPtr prepare();                  // a new step, to be submitted
   bool begun() const { return begun_; }  // by the caller; false again after finish()
   bool stepping() const { return begun_ || (step_ && !step_->done()); }
+  bool takes_stretches(std::size_t bucket) const { return memory_.at(bucket).apart; }
+  void place(std::size_t bucket, std::size_t stretch, void* data);
   void ready(std::size_t bucket);
   std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
   bool bucket_done(std::size_t bucket) const { return bucket < done_.load(std::memory_order_acquire); }
@@ -67,7 +69,14 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   };
   bool stands_in() const { return agreed_.front().pending->stand_in; }
   bool nothing_follows() const { return stands_in() || finishing(); }  // to be filled
-  Call bucket_call(const PlanBucket& bucket);
+  struct BucketMemory {
+    bool apart = false;         // each stretch where it says; else all of them behind the first
+    std::vector<void*> places;  // of stretches
+  };
+  std::vector<BucketMemory> make_memory();
+  Call plain_call(const PlanBucket& bucket) const;  // but for where its data lies
+  Call bucket_call();
+  void lay_out(Call& call, const PlanBucket& bucket, const BucketMemory& memory) const;
   Call flags_call();
   void end_step(std::exception_ptr error);
   Descriptor make_signature() const;
@@ -77,7 +86,9 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   const PlanShape shape_;
   const std::size_t stream_;
   const Descriptor signature_;
+  const std::unique_ptr<Channel> channel_;  // the worker's, once this is made
   // Shared: the caller fills, the worker reads.
+  std::vector<BucketMemory> memory_;  // by bucket; written before ready_, or finishing_
   std::vector<std::atomic<std::uint8_t>> ready_;
   std::atomic<bool> finishing_{false};
   std::vector<std::uint8_t> present_;  // written before finishing_
@@ -86,7 +97,6 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool begun_ = false;
   PendingPtr step_;
   // The worker's.
-  std::unique_ptr<Channel> channel_;
   std::unique_ptr<WireState> wire_state_;
   std::deque<Step> agreed_;  // the first one runs
   std::size_t next_ = 0;

@@ -21,7 +21,8 @@ struct Named {
 struct PlanBucket {
   DType dtype = DType::float32;
   std::size_t count = 0;
-  void* data = nullptr;  // reduced in place
+  void* data = nullptr;                  // reduced in place; null: where Plan::place() says
+  std::vector<std::size_t> stretches{};  // elements of parts that may lie apart, all together `count`; empty: one
 };
 
 }  // namespace ringcomm

@@ -81,7 +81,7 @@ class TwoLevelCall final : public MemoryPass {
     return computes(call_.collective) ? make_two_level_reduction(epochs_, call_, lane_)
                                       : make_two_level_move(epochs_, call_, lane_);
   }
-  std::unique_ptr<Task> in_place(std::vector<std::byte*> arrays) override {
+  std::unique_ptr<Task> in_place(HostArrays arrays) override {
     return make_two_level_in_place(epochs_, call_, lane_, std::move(arrays));
   }
 

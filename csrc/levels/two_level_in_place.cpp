@@ -1,6 +1,7 @@
 // All-reduce on two levels of arrays that all lie in their host's shared memory: nothing is copied in.
 #include <algorithm>
 
+#include "base/aligned_bytes.hpp"
 #include "levels/two_level_pass.hpp"
 #include "memory/shared_pass.hpp"
 
@@ -11,14 +12,10 @@ namespace {
 // and what comes back the lane stores to all others.
 class TwoLevelShared final : public SharedPass {
  public:
-  TwoLevelShared(Epochs& epochs, const Call& call, LaneRun lane, std::vector<std::byte*> arrays)
+  TwoLevelShared(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays)
       : SharedPass(epochs, call, std::move(arrays)), lane_(std::move(lane)),
-        cuts_(call.count, cut_for(lane_.segment_bytes, item_)),
-        home_(arrays_[static_cast<std::size_t>(epochs.node().rank())]) {
-    const auto where = [this](std::size_t, std::size_t k) {
-      const Part own = slice(k);
-      return Extent{home_ + own.first * item_, own.count};
-    };
+        cuts_(call.count, cut_for(lane_.segment_bytes, item_)), apart_slots_(lane_.options.window + 2) {
+    const auto where = [this](std::size_t, std::size_t k) { return Extent{home(k), slice(k).count}; };
     network_ = lane_.start(cuts_.segments(), item_, where, reduced_, finished_);
   }
 
@@ -41,35 +38,52 @@ class TwoLevelShared final : public SharedPass {
     return spread_ == cuts_.segments() ? Progress::done : moved ? Progress::moved : Progress::blocked;
   }
 
+  // Where the lane works on its slice of a segment: in this rank's array, or, if that has it in several stretches,
+  // apart, in memory that the few segments on their way take in turns.
+  std::byte* home(std::size_t k) {
+    const Part own = slice(k);
+    if (std::byte* const here = arrays_.piece(me_, own)) return here;
+    const std::size_t room = round_up(slice(0).count * item_, kLine);
+    if (!apart_) apart_ = aligned_bytes(apart_slots_ * room);
+    return apart_.get() + k % apart_slots_ * room;
+  }
+
   // No further ahead of the network than it needs: what it takes up is still in the caches then.
   bool reduce_next() {
-    if (reduced_ == cuts_.segments() || reduced_ - finished_ > lane_.options.window) return false;
-    const Part own = slice(reduced_++);
-    void* const target = home_ + own.first * item_;
-    reduce(own, {&target, 1}, {});
+    const bool far = reduced_ - finished_ > lane_.options.window || reduced_ - spread_ >= apart_slots_;
+    if (reduced_ == cuts_.segments() || far) return false;
+    std::byte* const to = home(reduced_);
+    arrays_.each(slice(reduced_++), [&](std::span<std::byte* const> where, std::size_t done, std::size_t count) {
+      void* const target = to + done * item_;
+      reduce(where, {&target, 1}, count, {});
+    });
     return true;
   }
 
   bool store_next() {
     if (spread_ == finished_) return false;
-    const Part own = slice(spread_++);
-    const std::byte* const from = home_ + own.first * item_;
-    for (std::byte* const array : arrays_)
-      kernels::copy(array + own.first * item_, from, own.count * item_, cuts_.segments() >= kManySegments);
+    const std::byte* const from = home(spread_);
+    arrays_.each(slice(spread_++), [&](std::span<std::byte* const> where, std::size_t done, std::size_t count) {
+      const std::byte* const result = from + done * item_;
+      for (std::byte* const array : where) {
+        if (array != result) kernels::copy(array, result, count * item_, cuts_.segments() >= kManySegments);
+      }
+    });
     return true;
   }
 
   const LaneRun lane_;
   const Cuts cuts_;
-  std::byte* const home_;  // where this rank's lane works
+  const std::size_t me_ = static_cast<std::size_t>(epochs_.node().rank());
+  const std::size_t apart_slots_;
+  std::shared_ptr<std::byte[]> apart_;
   std::unique_ptr<Task> network_;
   std::size_t reduced_ = 0, finished_ = 0, spread_ = 0;  // segments
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const Call& call, LaneRun lane,
-                                              std::vector<std::byte*> arrays) {
+std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays) {
   return std::make_unique<TwoLevelShared>(epochs, call, std::move(lane), std::move(arrays));
 }
 

@@ -6,6 +6,7 @@
 
 #include "levels/host_blocks.hpp"
 #include "levels/two_level.hpp"
+#include "memory/host_arrays.hpp"
 #include "memory/staged_pass.hpp"
 
 namespace ringcomm {
@@ -52,7 +53,6 @@ std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const Cal
 std::unique_ptr<TwoLevelPass> make_two_level_move(Epochs& epochs, const Call& call, LaneRun lane);
 
 // All-reduce where all arrays of this host are shared.
-std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const Call& call, LaneRun lane,
-                                              std::vector<std::byte*> arrays);
+std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays);
 
 }  // namespace ringcomm

@@ -1,8 +1,10 @@
 // The collectives on two levels that compute: allreduce, reduce, reducescatter.
 #include <memory>
+#include <optional>
 
 #include "levels/two_level_pass.hpp"
 #include "memory/kept_input.hpp"
+#include "memory/scattered.hpp"
 
 namespace ringcomm {
 namespace {
@@ -15,24 +17,30 @@ class TwoLevelReduction final : public TwoLevelPass {
  public:
   TwoLevelReduction(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks)
       : TwoLevelPass(epochs, call, std::move(lane), std::move(blocks), true),
-        result_(static_cast<std::byte*>(call.output)) {
-    if (!has_blocks(call.collective)) return;
-    const int rank = hosts().here()[static_cast<std::size_t>(me())];
-    post_ = call.post;
-    own_bytes_ = call.counts[static_cast<std::size_t>(rank)] * item_;
-    if (!overwrites_input(call, rank)) return;
-    apart_ = std::make_unique_for_overwrite<std::byte[]>(own_bytes_);
-    result_ = apart_.get();
+        whole_{call.input, call.output, call.count} {
+    if (has_blocks(call.collective)) take_own_block();
+    array_.emplace(whole_, call.fragments, item_);
   }
 
  private:
+  void take_own_block() {
+    const int rank = hosts().here()[static_cast<std::size_t>(me())];
+    post_ = call_.post;
+    own_bytes_ = call_.counts[static_cast<std::size_t>(rank)] * item_;
+    if (!overwrites_input(call_, rank)) return;
+    apart_ = std::make_unique_for_overwrite<std::byte[]>(own_bytes_);
+    whole_.output = apart_.get();
+  }
+
   void copy_in(std::size_t k) override {
     for (std::size_t block = 0; block < blocks(); ++block) {
       const std::size_t length = blocks_.length(block, k);
       const Part own = in_lane() ? blocks_.slice(block, k, me()) : Part{length, 0};  // read at home
       for (const Part part : {Part{0, own.first}, Part{own.end(), length - own.end()}}) {
         blocks_.visit(block, k, part, [&](int, std::size_t first, std::size_t offset, std::size_t count) {
-          kernels::copy(input(k) + offset * item_, at(call_.input, first * item_), count * item_);
+          array_->each({first, count}, [&](const Scattered::Piece& from, std::size_t before) {
+            kernels::copy(input(k) + (offset + before) * item_, from.input, from.count * item_);
+          });
         });
       }
     }
@@ -40,15 +48,16 @@ class TwoLevelReduction final : public TwoLevelPass {
 
   void fill_lane(std::size_t k) override {
     for (std::size_t block = 0; block < blocks(); ++block) {
-      blocks_.visit(
-          block, k, blocks_.slice(block, k, me()), [&](int, std::size_t first, std::size_t offset, std::size_t count) {
-            void* const target = input(k) + offset * item_;
-            sources_.clear();
-            for (int rank = 0; rank < ranks(); ++rank) {
-              sources_.push_back(rank == me() ? at(call_.input, first * item_) : input_of(rank, k) + offset * item_);
-            }
-            kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, count, call_.pre, {});
-          });
+      blocks_.visit(block, k, blocks_.slice(block, k, me()),
+                    [&](int, std::size_t first, std::size_t offset, std::size_t count) {
+                      array_->each({first, count}, [&](const Scattered::Piece& own, std::size_t before) {
+                        void* const target = input(k) + (offset + before) * item_;
+                        sources_.clear();
+                        for (int rank = 0; rank < ranks(); ++rank)
+                          sources_.push_back(rank == me() ? own.input : input_of(rank, k) + (offset + before) * item_);
+                        kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, own.count, call_.pre, {});
+                      });
+                    });
     }
   }
 
@@ -59,7 +68,9 @@ class TwoLevelReduction final : public TwoLevelPass {
         blocks_.visit(block, k, blocks_.slice(block, k, lane),
                       [&](int rank, std::size_t, std::size_t offset, std::size_t count) {
                         if (owner(rank) != me()) return;
-                        kernels::scale(call_.dtype, result_ + taken_ * item_, segment + offset * item_, count, post_);
+                        array_->each({taken_, count}, [&](const Scattered::Piece& to, std::size_t before) {
+                          kernels::scale(call_.dtype, to.output, segment + (offset + before) * item_, to.count, post_);
+                        });
                         taken_ += count;  // slices, and segments, come in the array's order
                       });
       }
@@ -67,7 +78,8 @@ class TwoLevelReduction final : public TwoLevelPass {
     if (apart_ && k + 1 == blocks_.cuts().segments()) kernels::copy(call_.output, apart_.get(), own_bytes_);
   }
 
-  std::byte* result_;
+  Fragment whole_;
+  std::optional<Scattered> array_;
   std::size_t taken_ = 0;               // elements
   kernels::Scale post_;                 // that lanes have not done
   std::size_t own_bytes_ = 0;           // of a block

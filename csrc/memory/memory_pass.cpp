@@ -12,28 +12,19 @@ namespace ringcomm {
 void MemoryPass::open() {
   Opening& mine = epochs_.mine().opening[epochs_.parity()];
   mine.offset = mine.staging = kPrivate;
-  if (call_.collective == Collective::allreduce && call_.input == call_.output && call_.fragments.empty())
-    mine.offset = epochs_.node().offset_of(call_.output, call_.count * size_of(call_.dtype));
-  if (mine.offset != kPrivate) return;
+  if (call_.collective == Collective::allreduce && HostArrays::publish(epochs_, call_)) return;
   staged_ = through_staging();
   staged_->open();
 }
 
 void MemoryPass::begin(std::uint32_t epoch) {
-  std::vector<std::byte*> arrays;
-  const int ranks = epochs_.node().size();
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::uint64_t offset = epochs_.mailbox(rank).opening[epochs_.parity()].offset;
-    if (offset == kPrivate) continue;
-    arrays.reserve(static_cast<std::size_t>(ranks));
-    arrays.push_back(epochs_.node().at(rank, offset));
-  }
-  if (arrays.size() == static_cast<std::size_t>(ranks)) {
-    pass_ = in_place(std::move(arrays));
+  bool any = false;
+  if (auto arrays = HostArrays::collect(epochs_, call_, any)) {
+    pass_ = in_place(*std::move(arrays));
     return;
   }
   if (!staged_) staged_ = through_staging();
-  arrays.empty() ? staged_->begin(epoch) : staged_->begin_late();
+  any ? staged_->begin_late() : staged_->begin(epoch);
   pass_ = std::move(staged_);
 }
 
@@ -59,7 +50,7 @@ class HostPass final : public MemoryPass {
     return can_piggyback(call.collective, call.dtype, call.count, call.counts, ranks, most);
   }
   std::unique_ptr<StagedPass> through_staging() override { return make_staged_pass(epochs_, call_, segment_bytes_); }
-  std::unique_ptr<Task> in_place(std::vector<std::byte*> arrays) override {
+  std::unique_ptr<Task> in_place(HostArrays arrays) override {
     return std::make_unique<SharedPass>(epochs_, call_, std::move(arrays));
   }
 

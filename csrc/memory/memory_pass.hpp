@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "base/call.hpp"
 #include "base/task.hpp"
+#include "memory/host_arrays.hpp"
 #include "memory/staged_pass.hpp"
 #include "node/epochs.hpp"
 
@@ -31,7 +31,7 @@ class MemoryPass : public Task {
  protected:
   MemoryPass(Epochs& epochs, const Call& call) : epochs_(epochs), call_(call) {}
   virtual std::unique_ptr<StagedPass> through_staging() = 0;
-  virtual std::unique_ptr<Task> in_place(std::vector<std::byte*> arrays) = 0;  // of local ranks
+  virtual std::unique_ptr<Task> in_place(HostArrays arrays) = 0;
 
   Epochs& epochs_;
   const Call& call_;

@@ -7,9 +7,9 @@
 
 namespace ringcomm {
 
-SharedPass::SharedPass(Epochs& epochs, const Call& call, std::vector<std::byte*> arrays)
-    : epochs_(epochs), call_(call), item_(size_of(call.dtype)), arrays_(std::move(arrays)), targets_(arrays_.size()),
-      sources_(arrays_.size()), slice_(slice_of(call.count, item_, epochs.node().size(), epochs.node().rank())) {}
+SharedPass::SharedPass(Epochs& epochs, const Call& call, HostArrays arrays)
+    : epochs_(epochs), call_(call), item_(size_of(call.dtype)), arrays_(std::move(arrays)), targets_(arrays_.ranks()),
+      sources_(arrays_.ranks()), slice_(slice_of(call.count, item_, epochs.node().size(), epochs.node().rank())) {}
 
 Progress SharedPass::advance() {
   if (stored_) return arrived(epoch_) ? Progress::done : Progress::blocked;
@@ -29,15 +29,18 @@ void SharedPass::nap(std::chrono::nanoseconds longest) {
 
 Progress SharedPass::store() {
   const Part part{slice_.first + done_, std::min(kMemorySegment / item_, slice_.count - done_)};
-  for (std::size_t rank = 0; rank < ranks(); ++rank) targets_[rank] = arrays_[rank] + part.first * item_;
-  reduce(part, targets_, call_.post);
+  arrays_.each(part, [&](std::span<std::byte* const> where, std::size_t, std::size_t count) {
+    std::copy(where.begin(), where.end(), targets_.begin());
+    reduce(where, targets_, count, call_.post);
+  });
   done_ += part.count;
   return done_ < slice_.count ? Progress::moved : Progress::done;
 }
 
-void SharedPass::reduce(Part part, std::span<void* const> targets, const kernels::Scale& post) {
-  for (std::size_t rank = 0; rank < ranks(); ++rank) sources_[rank] = arrays_[rank] + part.first * item_;
-  kernels::reduce_many(call_.dtype, call_.op, targets, sources_, part.count, call_.pre, post);
+void SharedPass::reduce(std::span<std::byte* const> sources, std::span<void* const> targets, std::size_t count,
+                        const kernels::Scale& post) {
+  std::copy(sources.begin(), sources.end(), sources_.begin());
+  kernels::reduce_many(call_.dtype, call_.op, targets, sources_, count, call_.pre, post);
 }
 
 }  // namespace ringcomm

@@ -7,7 +7,7 @@
 
 #include "base/call.hpp"
 #include "base/task.hpp"
-#include "node/epochs.hpp"
+#include "memory/host_arrays.hpp"
 
 namespace ringcomm {
 
@@ -16,21 +16,21 @@ namespace ringcomm {
 // for. Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
 class SharedPass : public Task {
  public:
-  SharedPass(Epochs& epochs, const Call& call, std::vector<std::byte*> arrays);  // of local ranks
+  SharedPass(Epochs& epochs, const Call& call, HostArrays arrays);
   Progress advance() final;
   void nap(std::chrono::nanoseconds longest) final;
 
  protected:
   virtual Progress store();  // done: in all arrays there is all that this rank stores
   virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
-  // Sources are in the order of ranks, so that every slice has one operand order.
-  void reduce(Part part, std::span<void* const> targets, const kernels::Scale& post);
-  std::size_t ranks() const { return arrays_.size(); }
+  // Into the targets, which all get it. Sources are in the order of ranks, so that every slice has one operand order.
+  void reduce(std::span<std::byte* const> sources, std::span<void* const> targets, std::size_t count,
+              const kernels::Scale& post);
 
   Epochs& epochs_;
   const Call& call_;
   const std::size_t item_;
-  const std::vector<std::byte*> arrays_;
+  const HostArrays arrays_;
 
  private:
   std::vector<void*> targets_;

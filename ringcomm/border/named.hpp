@@ -13,8 +13,11 @@ inline void check(const Operation& operation) { rethrow(operation.error()); }
 inline std::uintptr_t output_of(const Operation& operation) {
   return reinterpret_cast<std::uintptr_t>(operation.output.get());
 }
-inline PlanBucket bucket(int dtype, std::size_t count, std::uintptr_t data) {
-  return {static_cast<DType>(dtype), count, reinterpret_cast<void*>(data)};
+inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches) {
+  return {static_cast<DType>(dtype), total(stretches), nullptr, std::move(stretches)};
+}
+inline void place(Plan& plan, std::size_t bucket, std::size_t stretch, std::uintptr_t data) {
+  plan.place(bucket, stretch, reinterpret_cast<void*>(data));
 }
 inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name, std::vector<PlanBucket> buckets,
                                        int op, double pre, double post, std::uint64_t wire, std::size_t items,

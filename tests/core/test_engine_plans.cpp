@@ -71,6 +71,47 @@ void plans(int size, std::uint64_t seed) {
   });
 }
 
+// Stretches of a bucket lie where each step says: in this rank's arena, elsewhere, or one behind the other.
+void stretches(int size, bool shared, std::uint64_t seed) {
+  const std::vector<std::size_t> counts{70'000, 16, 40'000, 320};
+  const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  const auto hub = make_threads_hub(size);
+  const auto nodes = Node::for_threads(size);
+  std::barrier end(size);
+  on_ranks(size, [&](int rank) {
+    const auto& node = nodes[static_cast<std::size_t>(rank)];
+    Rank r(hub, rank, size, {}, true, shared ? node : nullptr);
+    Random random(seed + static_cast<std::uint64_t>(rank));
+    const auto plan = r.engine->make_plan(0, "model", {{DType::int32, all, nullptr, counts}}, Op::sum, {}, {}, {}, 0,
+                                          shared ? node : nullptr, 3);
+    const bool apart = shared && size > 1;
+    CHECK(plan->takes_stretches(0) == apart);
+    std::vector<std::int32_t> whole(all), elsewhere(all);
+    const std::uint64_t arena = node->allocate(all * sizeof(std::int32_t));
+    for (int step = 0; step < 12; ++step) {
+      std::vector<std::int32_t*> where;
+      std::size_t first = 0;
+      for (std::size_t i = 0; i < counts.size(); first += counts[i++]) {
+        std::int32_t* const choices[] = {whole.data(), elsewhere.data(),
+                                         reinterpret_cast<std::int32_t*>(node->at(rank, arena))};
+        // all at home in the arena, somewhere at random, and mixed between ranks
+        const std::size_t choice = !apart ? 0 : step % 3 == 0 ? 2 : step % 3 == 1 ? below(random, 3) : rank % 2 ? 2 : 0;
+        where.push_back(choices[choice] + first);
+        std::fill_n(where.back(), counts[i], rank + step);
+        plan->place(0, i, where.back());
+      }
+      if (below(random, 2)) plan->ready(0);
+      CHECK(!r.outcome(plan->finish({})));
+      for (std::size_t i = 0; i < counts.size(); ++i)
+        check_data({where[i], where[i] + counts[i]}, size * (size - 1) / 2 + step * size);
+    }
+    plan->close();
+    end.arrive_and_wait();
+    r.engine->leave();
+    node->free(arena);
+  });
+}
+
 void queues(int size, bool threaded) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -115,6 +156,9 @@ void queues(int size, bool threaded) {
 
 int main() {
   for (const int size : {1, 2, 3, 5}) plans(size, 11);
+  for (const int size : {1, 2, 3, 5}) {
+    for (const bool shared : {false, true}) stretches(size, shared, 21);
+  }
   for (const int size : {1, 2, 4}) queues(size, true);
   queues(2, false);
   std::puts("engine, plans: all passed");

@@ -31,8 +31,40 @@ struct Case {
   Wire wire;
 };
 
-// `shared`: whether this rank's array is.
-void run(RankContext& context, const Case& one, bool shared) {
+// An array in stretches, of which all, or all but one, lie in the arena, in another order than in the array.
+class Stretched {
+ public:
+  Stretched(Node& node, const std::vector<std::byte>& array, std::size_t item, std::size_t number, bool shared)
+      : outside_(array.size()) {
+    const std::size_t count = array.size() / item;
+    for (std::size_t i = 0; i < number; ++i) {
+      const std::size_t begin = count * i * i / (number * number), end = count * (i + 1) * (i + 1) / (number * number);
+      parts_.push_back({begin * item, (end - begin) * item});
+    }
+    fragments.resize(number);
+    for (std::size_t i = number; i-- > 0;) {
+      const auto [begin, nbytes] = parts_[i];
+      const bool here = shared || i != number / 2;
+      std::byte* data = outside_.data();
+      if (here) data = pieces_.emplace_back(std::make_unique<SharedArray>(node, nbytes))->data();
+      std::copy_n(array.data() + begin, nbytes, data);
+      fragments[i] = {data, data, nbytes / item};
+    }
+  }
+  void join(std::vector<std::byte>& array) const {
+    for (std::size_t i = 0; i < fragments.size(); ++i)
+      std::copy_n(static_cast<const std::byte*>(fragments[i].input), parts_[i].second, array.data() + parts_[i].first);
+  }
+  std::vector<Fragment> fragments;
+
+ private:
+  std::vector<std::pair<std::size_t, std::size_t>> parts_;  // bytes: begin, number
+  std::vector<std::unique_ptr<SharedArray>> pieces_;
+  std::vector<std::byte> outside_;
+};
+
+// `shared`: whether this rank's array is. `stretches`: 0: it is in one piece.
+void run(RankContext& context, const Case& one, bool shared, std::size_t stretches = 0) {
   std::vector<double> values(one.count);
   for (std::size_t i = 0; i < one.count; ++i) values[i] = given(one.dtype, one.op, context.rank, i);
   std::vector<std::byte> array;
@@ -47,9 +79,14 @@ void run(RankContext& context, const Case& one, bool shared) {
   call.op = one.op;
   call.count = one.count;
   call.wire = one.wire;
-  call.input = call.output = shared ? there.data() : array.data();
+  Stretched stretched(*context.node, array, size_of(one.dtype), stretches, shared);
+  call.fragments = stretched.fragments;
+  if (stretches == 0) call.input = call.output = shared ? there.data() : array.data();
   context.channel.run(std::move(call), nullptr);
-  if (shared && !array.empty()) std::memcpy(array.data(), there.data(), array.size());
+  if (stretches > 0)
+    stretched.join(array);
+  else if (shared && !array.empty())
+    std::memcpy(array.data(), there.data(), array.size());
   context.shown[static_cast<std::size_t>(context.rank)] = array.data();
   context.barrier.arrive_and_wait();
   const void* const first = context.shown[0];
@@ -75,6 +112,7 @@ void layout(const std::vector<int>& host_of) {
           const Case one{
               "two_level:" + std::string(name), DType::float32, ++turn % 2 ? Op::sum : Op::average, count, {}};
           run(context, one, shared);
+          run(context, one, shared, static_cast<std::size_t>(1 + turn % 7 * turn));
         }
       }
     };

@@ -21,7 +21,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from measure import machine, ratio, write
-from training_step import BATCH, WIDTH, make_model, start, step_of, timed
+from plain_step import BATCH, WIDTH, make_model, step_of
+from training_step import start, timed
 
 import ringcomm
 import ringcomm.torch as hvd

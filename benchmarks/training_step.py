@@ -3,18 +3,20 @@
     mpiexec -n 2 python benchmarks/training_step.py --json training.json
 
 8 x Linear(2048), batch 32, one thread per rank: 134 MB of gradients. Three ways take turns in random order: the ranks
-train without communication ("alone"), with ringcomm's optimizer, and with DDP. A step's time is the slowest rank's; the
-added time is the median of the differences to the step alone of the same turn. The gradients of the two are compared
-first.
+train without communication ("alone"), with DDP, and with ringcomm's optimizer. The first two run in processes of their
+own that know nothing of ringcomm, on the rank's core (benchmarks/plain_step.py). A step's time is the slowest rank's;
+the added time is the median of the differences to the step alone of the same turn, and may be less than nothing: where
+ringcomm gives torch the memory of gradients, the step itself takes less. The gradients of the two are compared first.
 
-What memory allows is timed in the same turns ("memory"): without a step, the gradients are copied into one array that
-the ranks share, and that is reduced in place.
+What memory allows is timed in the same turns ("memory"): without a step, as many bytes, in one array that the ranks
+share, are reduced in place.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,56 +26,25 @@ from typing import Any
 import torch
 from measure import machine, pin, write
 from mpi4py import MPI
-from peers import start_gloo
+from plain_step import PlainSteps, make_data, make_model, step_of
 from torch import nn
 
 import ringcomm
 import ringcomm.torch as hvd
 from ringcomm.cli.measured import interval, now, take_turns
 
-WIDTH, LAYERS, BATCH = 2048, 8, 32
+
+def ours(rank: int) -> tuple[Callable[[], None], nn.Module]:
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    wrapped = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    return step_of(model, wrapped, make_data(rank)), model
 
 
-def make_model() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
-
-
-def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, data: torch.Tensor) -> Callable[[], None]:
-    def step() -> None:
-        optimizer.zero_grad()
-        model(data).square().mean().backward()
-        optimizer.step()
-
-    return step
-
-
-def contestants(data: torch.Tensor) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
-    models: dict[str, nn.Module] = {name: make_model() for name in ("alone", "ringcomm", "ddp")}
-    optimizers = {name: torch.optim.SGD(model.parameters(), lr=1e-3) for name, model in models.items()}
-    wrapped = hvd.DistributedOptimizer(optimizers["ringcomm"], models["ringcomm"].named_parameters())
-    parallel = nn.parallel.DistributedDataParallel(models["ddp"])
-    return {
-        "memory": copy_and_reduce(models["alone"]),
-        "alone": step_of(models["alone"], optimizers["alone"], data),
-        "ringcomm": step_of(models["ringcomm"], wrapped, data),
-        "ddp": step_of(parallel, optimizers["ddp"], data),
-    }, models
-
-
-def copy_and_reduce(model: nn.Module) -> Callable[[], None]:
-    parameters = list(model.parameters())
-    shared = hvd.empty(sum(p.numel() for p in parameters))
-    parts = shared.split([p.numel() for p in parameters])
+def reduce_alone(model: nn.Module) -> Callable[[], None]:
+    shared = hvd.empty(sum(p.numel() for p in model.parameters())).zero_()
     comm = ringcomm.communicator()
-
-    def run() -> None:
-        for part, parameter in zip(parts, parameters, strict=True):
-            if parameter.grad is not None:  # before the first step
-                part.copy_(parameter.grad.view(-1))
-        comm.allreduce(shared.numpy(), ringcomm.Sum, shared.numpy())
-
-    return run
+    return lambda: comm.allreduce(shared.numpy(), ringcomm.Sum, shared.numpy())
 
 
 def timed(world: Any, work: Callable[[], None], _turn: int) -> float:
@@ -104,21 +75,32 @@ def start(
 
 def main() -> None:
     options, world = start(__doc__, 30)
-    start_gloo(world)
-    torch.manual_seed(10 + world.rank)
-    steps, models = contestants(torch.randn(BATCH, WIDTH))
-
+    plain = {kind: PlainSteps(kind, world.rank, world.size, world.bcast) for kind in ("alone", "ddp")}
+    step, model = ours(world.rank)
     for _ in range(4):  # plans and buckets settle
-        for step in steps.values():
-            step()
-    for ours, theirs in zip(models["ringcomm"].parameters(), models["ddp"].parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-7)
+        step()
+        for one in plain.values():
+            one.seconds()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = plain["ddp"].gradients(Path(folder) / "gradients.pt")
+    for parameter, gradient in zip(model.parameters(), theirs, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)
 
-    works = {name: partial(timed, world, step) for name, step in steps.items()}
-    seconds = take_turns(world, works, options.turns, seed=0)
+    def of_plain(kind: str, _turn: int) -> float:
+        world.Barrier()
+        return plain[kind].seconds()
+
+    works = {
+        "memory": partial(timed, world, reduce_alone(model)),
+        "alone": partial(of_plain, "alone"),
+        "ringcomm": partial(timed, world, step),
+        "ddp": partial(of_plain, "ddp"),
+    }
+    seconds = take_turns(world, works, options.turns, seed=0, uncounted=1)
     if world.rank == 0:
         report(seconds, world.size, options)
-    torch.distributed.destroy_process_group()
+    for one in plain.values():
+        one.end()
     hvd.shutdown()
 
 
@@ -134,8 +116,10 @@ def report(seconds: dict[str, list[float]], ranks: int, options: argparse.Namesp
         print(f"{name} adds {middle * 1e3:.1f} ms [{low * 1e3:.1f}, {high * 1e3:.1f}]")
     ratio = statistics.median(added["ringcomm"]) / statistics.median(added["ddp"])
     over_memory = statistics.median(added["ringcomm"]) / memory
+    over_alone = interval(lambda of: of("ringcomm") / of("alone"), seconds)
     print(f"ringcomm adds {ratio:.2f} of what DDP with Gloo adds")
-    print(f"copying and reducing alone: {memory * 1e3:.1f} ms; ringcomm adds {over_memory:.2f} of that")
+    print(f"reducing alone: {memory * 1e3:.1f} ms; ringcomm adds {over_memory:.2f} of that")
+    print("a step with ringcomm takes {:.2f} [{:.2f}, {:.2f}] of a process's that does without".format(*over_alone))
     if options.json:
         described = {**machine(), "torch": torch.__version__}
         result = {
@@ -144,6 +128,7 @@ def report(seconds: dict[str, list[float]], ranks: int, options: argparse.Namesp
             "date": now(),
             "ratio": ratio,
             "over_memory": over_memory,
+            "over_alone": over_alone,
             "machine": described,
         }
         write(options.json, {**result, "seconds": seconds})

@@ -100,6 +100,12 @@ class Config:
         "RINGCOMM_STALL_FAIL_SECONDS",
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
     )
+    shared_allocator: bool = _option(
+        True,
+        parse_flag,
+        "torch makes big gradients in memory that the ranks of a host share, where that can be had: none is copied",
+        "RINGCOMM_SHARED_ALLOCATOR",
+    )
     mpi_threads: bool = _option(
         True,
         parse_flag,

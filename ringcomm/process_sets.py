@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from ringcomm import _core
@@ -38,6 +38,7 @@ class Session(Protocol):
     own: OwnAlgorithms
     config: Config
     sets: list[ProcessSet]  # in use; the global one is the first
+    at_end: list[Callable[[], None]]  # to be called when it ends
 
     def add_set(self, process_set: ProcessSet) -> ProcessSet:
         """Collective over all ranks of the world."""

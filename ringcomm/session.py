@@ -4,7 +4,7 @@ the process sets that are in use."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ class Session:
         self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []
+        self.at_end: list[Callable[[], None]] = []
         everybody = list(range(self.size))
         set_id = self.engine.add_set(everybody, self.comm._node, ENGINE_SLOT)
         self._attach(global_process_set, set_id, everybody, self.comm._node, PLAN_SLOTS)
@@ -123,6 +124,8 @@ class Session:
             ended.append(self.link)
 
     def _leave(self, why: str) -> None:
+        for act in self.at_end:
+            act()
         self.engine.leave()
         self.comm._leave(why)
         timeline.stop()

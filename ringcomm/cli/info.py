@@ -48,7 +48,7 @@ def gather() -> dict[str, Any]:
     facts["ranks"] = rank_facts(facts["mpi"])
     facts["rank"] = facts["ranks"].pop("rank")
     facts["binding"] = binding.state
-    facts["enabled"] = enabled(facts)
+    facts["enabled"] = enabled(facts) if facts["rank"] == 0 else {}  # only it prints
     return facts
 
 
@@ -129,6 +129,7 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
         else "no MPI",
     )
     table["shared memory in the host"] = (bool(ranks["shared_memory"]), ranks["why"] or "")
+    table["gradients made in shared memory"] = gradients_made_shared(facts)
     for name, module in BINDINGS.items():
         installed, bound = facts["frameworks"][name] is not None, exists(module)
         why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"
@@ -138,6 +139,22 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "no NVIDIA driver on this host" if not facts["gpus"] else "this version moves CPU buffers only",
     )
     return {name: {"on": on, "why": why} for name, (on, why) in table.items()}
+
+
+def gradients_made_shared(facts: dict[str, Any]) -> tuple[bool, str]:
+    """Whether torch can be given the memory for gradients; asked of a process of its own, for torch takes long to
+    load."""
+    if facts["frameworks"]["torch"] is None:
+        return False, "torch is not installed"
+    if not facts["ranks"]["shared_memory"]:
+        return False, "ranks share no memory"
+    asked = subprocess.run(
+        [sys.executable, "-m", "ringcomm.torch.shared_gradients"], capture_output=True, text=True, timeout=120
+    )
+    if asked.returncode:
+        return False, (asked.stderr.strip().splitlines() or ["no answer"])[-1]
+    why = json.loads(asked.stdout)
+    return not why, why
 
 
 def lines(facts: dict[str, Any]) -> list[str]:

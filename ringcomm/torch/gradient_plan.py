@@ -12,9 +12,10 @@ from ringcomm import errors, timeline
 from ringcomm.ops import Average, Sum, wire_code
 from ringcomm.plan_agreement import Agreed
 from ringcomm.plans import Flags, Presence, StepPlan, assign
+from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import operations
-from ringcomm.torch.buckets import Bucket, lay_out
+from ringcomm.torch.buckets import Bucket, Slice
 from ringcomm.torch.compression import is_builtin, parts_of
 from ringcomm.torch.named_gradients import NamedGradients
 from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
@@ -30,11 +31,7 @@ class GradientPlan:
             StepPlan.bury(settings.process_set, dead)
         sparse = set(itertools.compress(self.slots, agreed.sparse_dims))
         self._sparse = set() if settings.sparse_as_dense else sparse
-        self._buckets = self._lay_out(agreed.order)
-        # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
-        self._sequence = [item for bucket in self._buckets for item in bucket.items]
-        self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
-        self._members = set(self.slots)
+        self._buckets = self._make_buckets(agreed.order)
         self._left: list[int] = []  # slots still to come, by bucket
         wire = parts_of(settings.compression).wire
         self._by_name = NamedGradients(settings, sparse)
@@ -42,13 +39,18 @@ class GradientPlan:
             settings.process_set,
             (settings.number, generation),
             name,
-            [bucket.for_plan() for bucket in self._buckets],
+            [bucket.shape() for bucket in self._buckets],
             len(self.slots),
             settings.op,
             settings.scales(),
             wire_code(wire),
             settings.algorithm,
         )
+        self._lay_out()
+        # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
+        self._sequence = [item for bucket in self._buckets for item in bucket.items]
+        self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
+        self._members = set(self.slots)
         timeline.describe(
             {
                 f"plan/{name}/{number}": [self.slots[item].name for item in bucket.items]
@@ -57,9 +59,7 @@ class GradientPlan:
         )
         self.begun = False
 
-    def _lay_out(self, order: Sequence[int]) -> list[Bucket]:
-        for slot in self.slots:
-            slot.slice = None
+    def _make_buckets(self, order: Sequence[int]) -> list[Bucket]:
         if not is_builtin(self._settings.compression):
             return []
         parameters = [slot.parameter for slot in self.slots]
@@ -70,10 +70,16 @@ class GradientPlan:
             self._groups(),
             self._settings.limits,
         )
-        buckets, slices = lay_out(assignment, parameters, self._settings.process_set.node)
-        for item, part in slices.items():
-            self.slots[item].slice = part
-        return buckets
+        apart = shared_gradients.wanted(self._settings.process_set)
+        return [Bucket.cut(items, parameters, apart) for items in assignment]
+
+    def _lay_out(self) -> None:
+        parameters, node = [slot.parameter for slot in self.slots], self._settings.process_set.node
+        slices: dict[int, Slice] = {}
+        for number, bucket in enumerate(self._buckets):
+            slices |= bucket.lay_out(number, parameters, self._plan, node)
+        for item, slot in enumerate(self.slots):
+            slot.slice = slices.get(item)
 
     def _groups(self) -> list[Hashable | None]:
         """By item: which group it is of."""
@@ -98,7 +104,11 @@ class GradientPlan:
 
     def abandon(self) -> None:
         """Whoever used it is gone: closed when all ranks have said so."""
-        self._plan.abandon(None if not self.begun else self._buckets)
+        self._plan.abandon(None if not self.begun else self._memory())
+
+    def _memory(self) -> list[object]:
+        """What the core, and other ranks, may be at work on."""
+        return [self._buckets, [slot.slice.travelling() for slot in self.slots if slot.slice is not None]]
 
     # ---- a step ------------------------------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -139,7 +149,11 @@ class GradientPlan:
                 present.sparse[item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
         rests = {slot: slot.parameter.grad for slot in self.slots if slot.state == SPLIT and mine.kept}
         self.begun = False
-        ranks_with, ranks_with_sparse, flags = self._plan.finish(present, mine._replace(split=bool(rests)))
+        try:
+            ranks_with, ranks_with_sparse, flags = self._plan.finish(present, mine._replace(split=bool(rests)))
+        except Exception:
+            self._plan.keep(self._memory())
+            raise
         # All ranks collect the same, whatever became of the step, lest a name stay in flight.
         collected = self._by_name.finish(
             [
@@ -157,6 +171,9 @@ class GradientPlan:
                     slot.deliver(ranks_with_sparse[item] > 0)
             if flags.split:
                 self._add_rests(rests)
+        for slot in self.slots:
+            if slot.slice is not None:
+                slot.slice.release()
         return flags
 
     def _refuse(self, flags: Flags) -> None:

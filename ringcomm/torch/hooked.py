@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings
 from ringcomm.torch.slot import Slot
 from ringcomm.torch.tensors import require_arithmetic
@@ -47,6 +48,7 @@ class HookedParameters(ABC):
                         self._make_hook(slot, HookedParameters._after_gradient)
                     ),
                 ]
+                slot.room = shared_gradients.make_room(self.settings.process_set, parameter)
                 self._slots.append(slot)
 
     def _make_hook(self, slot: Slot, act: Callable[[Any, Slot], None]) -> Callable[[torch.Tensor], None]:
@@ -87,3 +89,5 @@ class HookedParameters(ABC):
         for slot in getattr(self, "_slots", ()):
             for hook in slot.hooks:
                 hook.remove()
+            if slot.room is not None:
+                slot.room.end()

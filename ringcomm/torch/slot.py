@@ -11,6 +11,7 @@ import torch
 
 from ringcomm.plan_agreement import Watched
 from ringcomm.torch.buckets import Slice, dense_strides
+from ringcomm.torch.shared_gradients import Room
 
 _BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
 
@@ -100,6 +101,7 @@ class Slot:
         self.name = name
         self.parameter = parameter
         self.hooks: list[Any] = []
+        self.room: Room | None = None
         self.state = QUIET
         self.passes = 0  # backward passes that gave a gradient since the last reduction
         self.fired = -1  # place in the order of first gradients of this step; -1 none yet
@@ -157,6 +159,8 @@ class Slot:
         view = self.slice.store(gradient)
         if gradient is not view:
             self.parameter.grad = view
+            if self.room is not None:
+                self.room.missed()
         return True
 
     def deliver(self, sparse: bool) -> None:
@@ -178,8 +182,10 @@ class Slot:
     def leave_bucket(self) -> None:
         """Moves the gradient out of its bucket, which is about to be written to."""
         gradient = self.parameter.grad
-        if self.slice is not None and gradient is self.slice.view:
-            self.parameter.grad = gradient.clone()
+        if self.slice is not None and gradient is not None:
+            kept = self.slice.leave(gradient)
+            if kept is not gradient:
+                self.parameter.grad = kept
 
     def restart(self) -> None:
         """A new step begins."""

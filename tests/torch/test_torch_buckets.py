@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from ringcomm import _core, shared
 from ringcomm.plans import Limits, assign
-from ringcomm.torch.buckets import ALIGNMENT, dense_strides, lay_out
+from ringcomm.torch.buckets import ALIGNMENT, BIG, MOST_APART, Bucket, dense_strides, padded
 from ringcomm.torch.compression import Compression
 from ringcomm.torch.slot import GradientWatch, NestedBackward
 
@@ -52,17 +53,57 @@ def test_buckets_are_full_only_at_their_last_item_and_come_in_the_order_of_filli
     assert last == sorted(last)
 
 
+class FakeMemory:
+    """Where stretches were placed, as a plan is told."""
+
+    def __init__(self, apart):
+        self.apart, self.places = apart, {}
+
+    def takes_stretches(self, bucket):
+        return self.apart
+
+    def place(self, bucket, stretch, address):
+        self.places[bucket, stretch] = address
+
+
+def laid_out(assignment, parameters, apart=False, node=None):
+    memory = FakeMemory(apart)
+    buckets = [Bucket.cut(items, parameters, apart) for items in assignment]
+    slices = {}
+    for number, bucket in enumerate(buckets):
+        slices |= bucket.lay_out(number, parameters, memory, node)
+    return buckets, slices, memory
+
+
+SHAPES = [(), (0,), (3,), (2, 5), (4, 3, 3, 3), (150, 130), (17, 1001)]
+
+
 @given(
-    st.lists(st.tuples(st.sampled_from([(), (0,), (3,), (2, 5), (4, 3, 3, 3)]), st.sampled_from(DTYPES)), min_size=1)
+    st.lists(st.tuples(st.sampled_from(SHAPES), st.sampled_from(DTYPES)), min_size=1, max_size=20),
+    st.booleans(),
+    st.booleans(),
 )
-def test_slices_hold_what_is_put_in_and_do_not_overlap(kinds):
+def test_slices_hold_what_is_put_in_and_do_not_overlap(kinds, apart, shared):
+    node = _core.Node.for_threads(1)[0] if shared else None
     parameters = [torch.randn(shape).to(dtype) for shape, dtype in kinds]
     of = {dtype: [i for i, p in enumerate(parameters) if p.dtype == dtype] for dtype in DTYPES}
-    buckets, slices = lay_out([found for found in of.values() if found], parameters)
+    buckets, slices, memory = laid_out([found for found in of.values() if found], parameters, apart, node)
     for i, parameter in enumerate(parameters):
         view = slices[i].store(parameter)
         assert view is slices[i].view and view.stride() == parameter.stride()
-        assert slices[i].address % ALIGNMENT == buckets[slices[i].bucket].flat.data_ptr() % ALIGNMENT
+    for number, bucket in enumerate(buckets):
+        apart_here = apart or len(bucket.stretches) == 1
+        offset = 0
+        starts = [memory.places.get((number, stretch)) for stretch in range(len(bucket.stretches))]
+        for stretch, count in enumerate(bucket.stretches):
+            if starts[stretch] is None:
+                assert not apart_here
+                starts[stretch] = starts[0] + offset
+            offset += count * bucket.dtype.itemsize
+        for item, (stretch, first) in zip(bucket.items, bucket.where, strict=True):
+            assert first * bucket.dtype.itemsize % ALIGNMENT == 0
+            if parameters[item].numel():
+                assert slices[item].view.data_ptr() == starts[stretch] + first * bucket.dtype.itemsize
     for i, parameter in enumerate(parameters):
         assert torch.equal(slices[i].view, parameter)
     slices[0].clear()
@@ -71,13 +112,63 @@ def test_slices_hold_what_is_put_in_and_do_not_overlap(kinds):
         assert torch.equal(slices[i].view, parameter)
 
 
-def test_a_slice_survives_being_pointed_elsewhere():
-    parameter = torch.randn(3, 4)
-    _, slices = lay_out([[0]], [parameter])
+@given(st.lists(st.integers(0, 60_000), min_size=1, max_size=400))
+def test_stretches_are_few_and_the_biggest_lie_apart(sizes):
+    parameters = [torch.empty(size) for size in sizes]
+    bucket = Bucket.cut(range(len(sizes)), parameters, True)
+    assert len(bucket.stretches) <= 2 * MOST_APART + 1 and len(bucket.apart) <= MOST_APART
+    assert sum(bucket.stretches) == sum(map(padded, parameters))
+    apart = sorted(sizes[item] for item, (stretch, _) in enumerate(bucket.where) if stretch in bucket.apart)
+    others = sorted(padded(parameters[i]) for i, (stretch, _) in enumerate(bucket.where) if stretch not in bucket.apart)
+    assert not apart or not others or others[-1] <= padded(torch.empty(apart[0])) or others[-1] * 4 < BIG
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_slice_survives_being_pointed_elsewhere(apart):
+    parameter = torch.randn(300, 400)
+    _, slices, memory = laid_out([[0]], [parameter], apart)
     place = slices[0]
+    place.store(parameter)
     place.view.set_(torch.ones(7))
     assert torch.equal(place.store(parameter), parameter)
-    assert place.view.data_ptr() == place.address
+    assert place.view.data_ptr() == memory.places[0, 0]
+
+
+def in_arena(node, parameter):
+    view = torch.from_numpy(shared.empty(node, parameter.shape, "float32"))
+    own = torch.empty(0).set_(view.untyped_storage(), 0, parameter.shape, parameter.stride())
+    return own.copy_(parameter)
+
+
+def test_a_big_gradient_travels_from_where_it_lies():
+    node = _core.Node.for_threads(1)[0]
+    parameters = [torch.randn(200, 300), torch.randn(10), torch.randn(300, 200)]
+    _, slices, memory = laid_out([[0, 1, 2]], parameters, True, node)
+    born = in_arena(node, parameters[0])
+    assert slices[0].store(born) is born and memory.places[0, 0] == born.data_ptr()
+    other = slices[2].store(parameters[2])  # in ordinary memory
+    assert other is not parameters[2] and node.offset_of(other.data_ptr(), 4) is not None
+    for each in slices.values():
+        each.release()
+    assert slices[2].store(other) is other  # it has become .grad
+    for twin in (born.t().contiguous().t(), born[:100], born.expand(2, 200, 300)[0], born.view(-1).view(200, 300)):
+        stored = slices[0].store(twin) if twin.shape == born.shape else born
+        assert stored is not twin  # other strides, or somebody else uses its memory
+    del twin
+    assert slices[0].leave(born) is born
+    slices[0].clear()
+    assert torch.equal(born, parameters[0])
+
+
+def test_a_copy_that_is_to_be_kept_is_left():
+    node = _core.Node.for_threads(1)[0]
+    parameter = torch.randn(200, 300)
+    _, slices, _ = laid_out([[0]], [parameter], True, node)
+    copy = slices[0].store(parameter)
+    slices[0].release()
+    assert slices[0].leave(copy) is copy
+    slices[0].clear()
+    assert torch.equal(copy, parameter)
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(1, 4), min_size=4, max_size=4))

@@ -240,6 +240,9 @@ class Node:
 def know_heads(probe: Any, empty: Callable[..., Any]) -> bool:
     """Plain calls from now on, if a NumPy array's head holds what NumPy's interface says of it."""
 
+def set_time_slice(ns: int) -> bool:
+    """Of this thread and those that it starts (csrc/base/time_slice.hpp)."""
+
 class SharedMemory:
     """Memory in this rank's arena, until nobody holds it any more. ValueError if it is refused."""
     def __init__(self, node: Node, nbytes: int) -> None: ...

@@ -16,6 +16,9 @@ cdef extern from "node/node.hpp" namespace "ringcomm" nogil:
     vector[shared_ptr[CNode]] c_for_threads "ringcomm::Node::for_threads"(int size) except +translate
     uint64_t kPrivate
 
+cdef extern from "base/time_slice.hpp" namespace "ringcomm" nogil:
+    cbool c_set_time_slice "ringcomm::set_time_slice"(int64_t)
+
 cdef extern from "node/processes.hpp" namespace "ringcomm" nogil:
     cdef cppclass CProcesses "ringcomm::Processes":
         void watch(int pid) except +translate
@@ -127,3 +130,7 @@ def start_guardian(guarded, int to):
         one.line = line.encode()
         processes.push_back(one)
     return c_start_guardian(processes, to)
+
+
+def set_time_slice(int64_t ns):
+    return bool(c_set_time_slice(ns))

@@ -54,6 +54,7 @@ class Communicator(CountedCalls, BackgroundCalls):
         if comm is None:
             comm = initialized().COMM_WORLD
         mine = configuration.from_environment() if config is None else config
+        binding.shorten_time_slices(mine.time_slice)
         link = comm if isinstance(comm, Link) else MpiLink(comm, threads=mine.mpi_threads)
         hellos = link.exchange((__version__, mine, guardian.hello(), tuning.recall(link, mine), binding.allowed()))
         versions = [version for version, *_ in hellos]

@@ -119,6 +119,13 @@ class Config:
         "ranks of a host that may run on the same cores, and on as many as they are, get a share of them each",
         "RINGCOMM_BIND",
     )
+    time_slice: float = _option(
+        1e-4,
+        float,
+        "seconds that our threads run before others that want their core have it; 0: as the system has it",
+        "RINGCOMM_TIME_SLICE",
+        own=True,
+    )
     thread_affinity: str = _option(
         "",
         parse_cores,
@@ -186,6 +193,7 @@ class Config:
             ("cache_capacity", 0),
             ("stall_warn_seconds", 0),
             ("stall_fail_seconds", 0),
+            ("time_slice", 0),
             *((name, 0) for name in NETWORK),
         ):
             if not getattr(self, name) >= least:

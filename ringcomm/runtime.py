@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ringcomm import binding, horovod_options, process, timeline
 from ringcomm import config as configuration
-from ringcomm import horovod_options, process, timeline
 from ringcomm.communicator import Communicator
 from ringcomm.errors import NotInitializedError
 from ringcomm.links import Link
@@ -55,6 +55,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     sets = _listed(process_sets)
     configuration.from_environment.cache_clear()
     config = configuration.from_environment()
+    binding.shorten_time_slices(config.time_slice)
     _session = Session(_link(comm, config.mpi_threads), config)
     _free_ended()
     if config.timeline:

@@ -76,6 +76,30 @@ def test_a_core_for_every_rank() -> None:
     assert not binding.fit([(0,), (0,)]) and not binding.fit([(0, 1)] * 3)
 
 
+def test_time_slices_reach_threads_to_come() -> None:
+    script = """
+import ctypes, struct, threading
+from ringcomm import binding
+
+def runtime():  # sched_getattr's
+    attributes = ctypes.create_string_buffer(56)
+    assert ctypes.CDLL(None).syscall({"x86_64": 315, "aarch64": 275}[machine], 0, attributes, 56, 0) == 0
+    return struct.unpack("IIQiIQQQII", attributes.raw)[5]
+
+import platform
+machine, seen = platform.machine(), []
+before = runtime()
+binding.shorten_time_slices(0)
+assert runtime() == before
+binding.shorten_time_slices(2e-4)
+thread = threading.Thread(target=lambda: seen.append(runtime()))
+thread.start(), thread.join()
+recent = tuple(int(part) for part in platform.release().split(".")[:2]) >= (6, 12)
+assert not recent or seen == [runtime()] == [200_000], seen
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=os.environ)
+
+
 def ranks_of_a_host_share_its_cores() -> None:
     from mpi4py import MPI
 

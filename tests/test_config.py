@@ -22,6 +22,7 @@ def test_every_option_is_documented_and_readable():
         "log_level": "info",
         "mpi_threads": "off",
         "timeline_mark_cycles": "on",
+        "shared_allocator": "off",
         "tune": "off",
     }
     for row in options():

@@ -33,18 +33,22 @@ class Backoff {
   explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64, int part = 1)
       : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
   // Waits of one host's ranks for each other are short, and waking a sleeper takes longer than most; so spin and yield
-  // for so long at least. A yield may cost a time slice to a stranger: spin as long as every rank has a core.
+  // for so long at least. A yield may cost a time slice to a stranger: spin as long as every rank has a core, and once
+  // a stranger has had this one, sleep: who sleeps is woken by whom it waits for, and is then the first to run.
   void insist(std::int64_t spin_ns, std::int64_t yield_ns) {
+    timed_ = true;
     spin_ns_ = spin_ns;
     yield_ns_ = yield_ns;
   }
+  bool lost_core() const { return lost_core_; }
   void reset() {
     looks_ = 0;
     napped_ = std::chrono::nanoseconds{0};
   }
   // How long the caller should sleep now; zero while spinning or yielding (then it has been done here).
   std::chrono::nanoseconds next() {
-    if (looks_ == 0 && yield_ns_ > 0) began_ = now_ns();
+    if (looks_ == 0 && timed_) began_ = seen_ = now_ns();
+    if (lost_core_) return nap();
     if (looks_ < spins_ || within(looks_ == spins_, spin_ns_)) {
       if (looks_ < spins_) ++looks_;
       cpu_relax();
@@ -55,20 +59,32 @@ class Backoff {
       std::this_thread::yield();
       return std::chrono::nanoseconds{0};
     }
-    const auto nap = std::min(longest_, std::max(napped_ / part_, std::chrono::nanoseconds{2000}));
-    napped_ += nap;
-    return nap;
+    return nap();
   }
   void pause() {
     if (const auto sleep = next(); sleep.count() > 0) std::this_thread::sleep_for(sleep);
   }
 
  private:
-  bool within(bool phase_ends, std::int64_t ns) const { return phase_ends && yield_ns_ > 0 && now_ns() - began_ < ns; }
+  static constexpr std::int64_t kSlice = 300'000;  // ns between two looks: somebody else has run
+
+  bool within(bool phase_ends, std::int64_t ns) {
+    if (!phase_ends || !timed_) return false;
+    const std::int64_t now = now_ns();
+    lost_core_ = spin_ns_ > 0 && now - seen_ > kSlice;
+    seen_ = now;
+    return !lost_core_ && now - began_ < ns;
+  }
+  std::chrono::nanoseconds nap() {
+    const auto nap = std::min(longest_, std::max(napped_ / part_, std::chrono::nanoseconds{2000}));
+    napped_ += nap;
+    return nap;
+  }
 
   std::chrono::nanoseconds longest_, napped_{0};
   int spins_, yields_, part_, looks_ = 0;
-  std::int64_t spin_ns_ = 0, yield_ns_ = 0, began_ = 0;
+  bool timed_ = false, lost_core_ = false;
+  std::int64_t spin_ns_ = 0, yield_ns_ = 0, began_ = 0, seen_ = 0;
 };
 
 }  // namespace ringcomm

@@ -53,6 +53,7 @@ struct CallContext {
   const std::unique_ptr<Epochs> epochs;  // of the group's ranks on this host; null if it has one rank, or no arena
   const Hosts hosts;                     // none where all are on one host, or some host has no memory in common
   Departures departures;
+  int crowded = 0;  // calls from now that wait as beside a busy process: in one of the last ones, it has had this core
   std::optional<Error> broken;  // why nothing more runs here
 };
 

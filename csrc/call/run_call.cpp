@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 
 constexpr int kLooks = 64;                            // for messages, before sleeping
 constexpr std::int64_t kYieldOnHost = 300'000;        // ns of waiting for ranks of this host before sleeping
+constexpr std::int64_t kSpinInCrowd = 20'000;         // ns: most waits between ranks that both run are over by then
+constexpr int kCrowded = 10'000;                      // calls until it is worth trying again whether the core is ours
 constexpr std::int64_t kInterruptEvery = 50'000'000;  // ns between two looks for Ctrl-C, and at the clock
 
 // When to say that nothing moves.
@@ -51,14 +53,15 @@ Backoff backoff_for(const CallContext& context) {
     const bool yields = context.transport->yields();
     return Backoff(100us, yields ? kLooks : 0, yields ? 0 : kLooks, 2);
   }
-  Backoff backoff(100us);
-  backoff.insist(context.config.spin_ns, kYieldOnHost);
+  const bool crowded = context.crowded > 0;
+  Backoff backoff(100us, kLooks, crowded ? 0 : kLooks);
+  backoff.insist(crowded ? kSpinInCrowd : context.config.spin_ns, crowded ? 0 : kYieldOnHost);
   return backoff;
 }
 
 }  // namespace
 
-void run_call(CallTask& task, const CallContext& context, bool (*interrupted)()) {
+void run_call(CallTask& task, CallContext& context, bool (*interrupted)()) {
   Backoff backoff = backoff_for(context);
   std::optional<ShortSleeps> short_sleeps;
   StallClock stall(context.config.stall_warn_seconds);
@@ -78,6 +81,10 @@ void run_call(CallTask& task, const CallContext& context, bool (*interrupted)())
     if (interrupted && interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     if (const std::int64_t waited = stall.due(now)) warn(task.label(), context, waited);
   });
+  if (backoff.lost_core())
+    context.crowded = kCrowded;
+  else if (context.crowded > 0)
+    --context.crowded;
 }
 
 }  // namespace ringcomm

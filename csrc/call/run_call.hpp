@@ -6,6 +6,6 @@
 namespace ringcomm {
 
 // `interrupted` is asked every 50 ms, may be null. Says on stderr when nothing has moved for long.
-void run_call(CallTask& task, const CallContext& context, bool (*interrupted)());
+void run_call(CallTask& task, CallContext& context, bool (*interrupted)());
 
 }  // namespace ringcomm

@@ -15,6 +15,7 @@ Framework bindings: ``import ringcomm.torch as hvd``.
 from __future__ import annotations
 
 from ringcomm import algorithms, errors, threads
+from ringcomm._core import ANY_SOURCE, ANY_TAG, PROC_NULL, MessageRequest, Status
 from ringcomm.algorithms import register_algorithm
 from ringcomm.collectives import (
     allgather,
@@ -100,6 +101,8 @@ from ringcomm.runtime import (
 from ringcomm.version import __version__
 
 __all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
     "BAND",
     "BOR",
     "BXOR",
@@ -108,6 +111,7 @@ __all__ = [
     "LXOR",
     "MAXLOC",
     "MINLOC",
+    "PROC_NULL",
     "Adasum",
     "Average",
     "Communicator",
@@ -116,6 +120,7 @@ __all__ = [
     "HorovodInternalError",
     "InternalError",
     "Max",
+    "MessageRequest",
     "Min",
     "MismatchError",
     "NotInitializedError",
@@ -127,6 +132,7 @@ __all__ = [
     "RankLeftError",
     "RingcommError",
     "ShutDownError",
+    "Status",
     "Sum",
     "TransportError",
     "UnsupportedError",

@@ -230,6 +230,8 @@ class Node:
     rank: int
     size: int
     def make_board(self, slot: int) -> None: ...  # what a slot needs for ranks of several hosts to compare calls
+    def kill(self, rank: int) -> None:
+        """For ranks that are threads: that one sends and receives nothing more."""
     def watch(self, pidfds: Sequence[int]) -> None: ...
     def dead(self) -> list[int]: ...
     def allocate(self, nbytes: int) -> tuple[int, int]: ...  # (offset, address)
@@ -485,3 +487,53 @@ class Plan:
 
 def set_error_types(types: Sequence[type[BaseException]]) -> None:
     """Exception classes in the order of ErrorKind (csrc/base/error.hpp); called once by ringcomm.errors."""
+
+# ---- messages between two ranks --------------------------------------------------------------------------------------
+ANY_SOURCE: int
+ANY_TAG: int
+PROC_NULL: int
+
+class Status:
+    """Of a message: who sent it, with which tag, how long it is."""
+
+    source: int
+    tag: int
+    nbytes: int
+    cancelled: bool
+    def count(self, dtype: Any = "uint8") -> int:
+        """Elements of ``dtype``. ValueError if the bytes are no whole number of them."""
+
+class MessageRequest:
+    """A send or receive under way. Its array stays alive until it is done."""
+    def test(self) -> bool:
+        """Whether it is done; lets messages move. What it met is raised by wait()."""
+    def wait(self, timeout: float | None = None) -> Status:
+        """Waits until it is done. TimeoutError after so many seconds: it goes on."""
+    def cancel(self) -> bool:
+        """Takes back a receive that no message has matched: it is then done, and its status is ``cancelled``."""
+
+class Messages:
+    def __init__(
+        self,
+        worker: Worker,
+        rank: int,
+        size: int,
+        node: Node | None,
+        on_host: Sequence[int],
+        transport: Transport | None,
+        first_tag: int,
+        spin_ns: int,
+        stall_warn_seconds: float,
+        describe: Callable[[Any, bool], tuple[int, int, Any, bool]],  # address, bytes, what keeps them, plain
+    ) -> None: ...
+    def send(self, x: Any, dest: int, tag: int) -> None: ...
+    def recv(self, out: Any, source: int, tag: int) -> Status: ...
+    def sendrecv(self, x: Any, dest: int, sendtag: int, out: Any, source: int, recvtag: int) -> Status: ...
+    def isend(self, x: Any, dest: int, tag: int) -> MessageRequest: ...
+    def irecv(self, out: Any, source: int, tag: int) -> MessageRequest: ...
+    def probe(self, source: int, tag: int, waits: bool) -> Status | None: ...
+    def sent(self) -> list[int]:
+        """Messages to each rank so far; empty where all ranks share memory."""
+    def close(self, sent_here: Sequence[int]) -> list[str]:
+        """Texts of what was never received, or has not ended. `sent_here`: what each rank's sent() says of this one."""
+    def leave(self) -> None: ...

@@ -19,6 +19,9 @@ cdef extern from "node/node.hpp" namespace "ringcomm" nogil:
 cdef extern from "base/time_slice.hpp" namespace "ringcomm" nogil:
     cbool c_set_time_slice "ringcomm::set_time_slice"(int64_t)
 
+cdef extern from "node/doorbell.hpp" namespace "ringcomm" nogil:
+    void c_mark_failed "ringcomm::mark_failed"(CNode&, int rank)
+
 cdef extern from "node/processes.hpp" namespace "ringcomm" nogil:
     cdef cppclass CProcesses "ringcomm::Processes":
         void watch(int pid) except +translate
@@ -75,6 +78,9 @@ cdef class Node:
 
     def make_board(self, int slot):
         c_make_board(self.it.get()[0], slot)
+
+    def kill(self, int rank):
+        c_mark_failed(self.it.get()[0], rank)
 
     def watch(self, pidfds):
         self.it.get().watch(pidfds)

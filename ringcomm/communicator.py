@@ -20,14 +20,15 @@ from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink
 from ringcomm.own_algorithms import OwnAlgorithms
+from ringcomm.point_to_point import PointToPointCalls, open_messages, refuse_leftovers
 from ringcomm.version import __version__
 
 SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where every rank has one
 ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
 
 
-class Communicator(CountedCalls, BackgroundCalls):
-    """A group of ranks and the collectives between them.
+class Communicator(CountedCalls, BackgroundCalls, PointToPointCalls):
+    """A group of ranks, the collectives between them, and messages from one to another.
 
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time
     (the second gets a RuntimeError); the non-blocking ``i...`` forms are an order of their own.
@@ -98,6 +99,7 @@ class Communicator(CountedCalls, BackgroundCalls):
         self._channel = _core.Channel(link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config)
         self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)
         self._queue = _core.Queue(link.worker, self._queued)
+        self._messages = open_messages(link, self._node, config.spin_ns, config.stall_warn_seconds)
         self._last: _core.Operation | None = None
         self._plain = True
         self._unusable: Exception | None = None
@@ -180,10 +182,17 @@ class Communicator(CountedCalls, BackgroundCalls):
             self._leave("this communicator is closed")
             raise
         self._queue.close()
+        left_over = self._messages.close(self._sent_here())
         self._disable(ShutDownError("this communicator is closed"))
-        del self._channel, self._queued, self._queue
+        del self._channel, self._queued, self._queue, self._messages
         self._link.free()
         exits.unwatch(self)
+        refuse_leftovers(left_over, self.rank)
+
+    def _sent_here(self) -> list[int]:
+        """Messages that each rank has sent to this one by a transport. Collective where there is one."""
+        sent = self._messages.sent()
+        return list(self.alltoall(np.array(sent, np.int64), name="close()")) if sent else []
 
     def _leave(self, why: str) -> None:
         """Tells the peers that this rank makes no more calls. Not collective; MPI's resources stay until MPI ends."""
@@ -192,6 +201,7 @@ class Communicator(CountedCalls, BackgroundCalls):
             self._queue.close()
             self._channel.leave()
             self._queued.leave()
+            self._messages.leave()
 
     def _abandon(self, why: str) -> None:
         """After a failure of this rank, when the others will not come to close(): frees what needs no peer."""

@@ -18,7 +18,7 @@ class Link(abc.ABC):
     topology: bootstrap.Topology
     ordered: _core.Transport
     queued: _core.Transport
-    tags: int
+    tags: int  # for either of them
     worker: _core.Worker
     is_whole_job = False  # whether its ranks are all the processes that the launcher started
     rank_of: dict[int, int]  # by process number: the other ranks of this host that are processes
@@ -38,6 +38,11 @@ class Link(abc.ABC):
     @abc.abstractmethod
     def another_transport(self) -> _core.Transport:
         """A further transport between all ranks. Collective."""
+
+    @abc.abstractmethod
+    def message_transport(self) -> _core.Transport:
+        """A further one for messages from rank to rank, whose tags are those from `tags` on. Every rank makes it, in no
+        particular order with other calls."""
 
     @abc.abstractmethod
     def split(self, color: int | None, key: int) -> Link | None:

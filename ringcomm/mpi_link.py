@@ -70,7 +70,7 @@ class MpiLink(Link):
         self._control = first
         self.rank, self.size = first.Get_rank(), first.Get_size()
         self.is_whole_job = self.size == mpi.COMM_WORLD.Get_size()
-        self.tags = min(mpi_library.describe(first)["tag_limit"], 1 << 15)
+        self.tags = min(mpi_library.describe(first)["tag_limit"], 1 << 15) * 3 // 4
         self.topology = bootstrap.discover(first)
         self.rank_of = {self.topology.pids[rank]: rank for rank in self.topology.host if rank != self.rank}
         for pid in self.rank_of:
@@ -90,6 +90,9 @@ class MpiLink(Link):
 
     def another_transport(self) -> _core.Transport:
         return self._duplicate(self._control)[0]
+
+    def message_transport(self) -> _core.Transport:
+        return _core.Transport.mpi(**mpi_library.describe(self._control))
 
     def share_memory(
         self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()

@@ -52,6 +52,8 @@ class ThreadsWorld:
         with self.lock:
             for hub in self.hubs:
                 hub.kill(rank)
+            for node in self.nodes[:1]:
+                node.kill(rank)
             parts = list(self.parts)
         for part, members in parts:
             if rank in members:
@@ -76,6 +78,9 @@ class ThreadsLink(Link):
     def another_transport(self) -> _core.Transport:
         self._transports += 1
         return _core.Transport.threads(self.world.hub(self._transports - 1), self.rank)
+
+    def message_transport(self) -> _core.Transport:
+        return self.another_transport()
 
     def share_memory(
         self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()

@@ -14,7 +14,19 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE, PACKAGE = ROOT / "csrc", ROOT / "ringcomm"
 
 # From the bottom to the top: each may use what stands before it, and itself.
-CORE_LAYERS = ["base", "kernels", "schedule", "transport", "node", "messages", "memory", "levels", "call", "engine"]
+CORE_LAYERS = [
+    "base",
+    "kernels",
+    "schedule",
+    "transport",
+    "node",
+    "p2p",
+    "messages",
+    "memory",
+    "levels",
+    "call",
+    "engine",
+]
 PYTHON_LAYERS = [
     "core",
     "launch",

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cuts.hpp"
+#include "node/doorbell.hpp"
 #include "node/file_handle.hpp"
 #include "node/node.hpp"
 
@@ -22,6 +23,7 @@ struct ArenaHeader {
   std::uint64_t magic;
   // How much of every arena the owner of this one has mapped; 0 until it has. A heap grows as far as all ranks see.
   std::atomic<std::uint64_t> mapped;
+  Doorbell doorbell;
 };
 
 inline constexpr std::size_t kHeaderOffset = round_up(sizeof(Mailbox) * kSlots, 64);

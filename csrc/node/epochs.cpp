@@ -2,18 +2,15 @@
 // (seq_cst), so at least one of them sees the other and no wake-up is lost.
 #include "node/epochs.hpp"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <string>
 
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
 #include "base/trace.hpp"
+#include "node/futex.hpp"
 
 namespace ringcomm {
 namespace {
@@ -22,18 +19,6 @@ constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two looks at the 
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-
-// Not PRIVATE: the word is known to the kernel by its file, for every rank has it at another address.
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::int64_t longest_ns) {
-  timespec timeout{};
-  timeout.tv_sec = static_cast<time_t>(longest_ns / 1'000'000'000);
-  timeout.tv_nsec = static_cast<long>(longest_ns % 1'000'000'000);
-  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
-}
-
-void futex_wake(std::atomic<std::uint32_t>& word) {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
 
 // A clock that costs a few nanoseconds and ticks every few milliseconds: a waiting loop may ask it at every look.
 std::int64_t coarse_now_ns() {

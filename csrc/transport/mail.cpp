@@ -1,4 +1,4 @@
-#include "engine/service.hpp"
+#include "transport/mail.hpp"
 
 #include <algorithm>
 #include <set>

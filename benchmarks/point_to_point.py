@@ -1,0 +1,154 @@
+"""Ping-pong of two ranks of one host against mpi4py's Send and Recv: latency and bandwidth.
+
+    python benchmarks/point_to_point.py --python .venv/bin/python --python .venv-openmpi/bin/python --json p2p.json
+
+For each MPI, two pinned ranks time in turns, in random order within one run, each with arrays of its own:
+
+    mpi       MPI_Send and MPI_Recv through mpi4py's buffer calls
+    ordinary  Communicator.send and recv of ordinary arrays
+    shared    the same with shared arrays (Communicator.empty)
+
+A time is half a round trip, the slower rank's; small messages are timed many in a row. Ratios come with a 95 %
+bootstrap interval. Cells where ours may take more than MPI's time, by the interval's upper end, are listed; with
+--strict there is then a status of 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jobs
+import measure
+from cluster import mpi_kind
+
+from ringcomm.cli.sizes import human_size, parse_sizes
+
+SIZES = "4,4K,64K,1M,16M"
+OURS = ("ordinary", "shared")
+
+
+# ---- what the ranks run ----------------------------------------------------------------------------------------------
+def contestants(world: Any, comm: Any, nbytes: int) -> dict[str, Callable[[], None]]:
+    import numpy as np
+
+    peer, begins = 1 - world.rank, world.rank == 0
+
+    def made(send: Callable[..., object], receive: Callable[..., object], empty: Callable[..., Any]) -> Any:
+        x, y = empty(nbytes, "uint8"), empty(nbytes, "uint8")
+        x[:], y[:] = world.rank + 1, 0
+
+        def round_trip() -> None:
+            if begins:
+                send(x, peer, 1)
+                receive(y, peer, 1)
+            else:
+                receive(y, peer, 1)
+                send(x, peer, 1)
+
+        round_trip()
+        assert (y == peer + 1).all()
+        return round_trip
+
+    return {
+        "mpi": made(world.Send, world.Recv, np.empty),
+        "ordinary": made(comm.send, comm.recv, np.empty),
+        "shared": made(comm.send, comm.recv, comm.empty),
+    }
+
+
+def calls_in_a_timing(nbytes: int) -> int:
+    return 1000 if nbytes <= 4096 else 100 if nbytes <= 65536 else 10 if nbytes <= 1 << 20 else 3
+
+
+def worker(task: dict[str, Any]) -> None:
+    from mpi4py import MPI
+
+    import ringcomm
+
+    world = MPI.COMM_WORLD
+    measure.pin(world.rank)
+    comm = ringcomm.Communicator(world)
+    rows = []
+    for nbytes in task["sizes"]:
+        chosen = contestants(world, comm, nbytes)
+        shuffle = random.Random(nbytes)  # the same on every rank
+        times: dict[str, list[float]] = {name: [] for name in chosen}
+        calls = calls_in_a_timing(nbytes)
+        for _ in range(task["repeat"]):
+            for name in shuffle.sample(list(chosen), len(chosen)):
+                world.Barrier()
+                chosen[name]()
+                begin = time.perf_counter()
+                for _ in range(calls):
+                    chosen[name]()
+                times[name].append((time.perf_counter() - begin) / calls / 2)
+        rows.append({"nbytes": nbytes, "seconds": measure.slowest(world, times)})
+        if world.rank == 0:
+            print(line(rows[-1]), flush=True)
+    if world.rank == 0:
+        jobs.give_back(task, {"machine": measure.machine(), "rows": rows})
+    comm.close()
+
+
+# ---- around them -----------------------------------------------------------------------------------------------------
+def line(row: dict[str, Any]) -> str:
+    seconds = row["seconds"]
+    cells = [f"{human_size(row['nbytes']):>8}  mpi {statistics.median(seconds['mpi']) * 1e6:10.2f} us"]
+    for name in OURS:
+        own = statistics.median(seconds[name])
+        middle, low, high = measure.ratio(seconds["mpi"], seconds[name])
+        speed = row["nbytes"] / own / 1e9
+        cells.append(
+            f"{name} {own * 1e6:10.2f} us ({speed:.2f} GB/s), {middle:.2f} times faster [{low:.2f}, {high:.2f}]"
+        )
+    return "  ".join(cells)
+
+
+def failing(results: list[dict[str, Any]]) -> list[str]:
+    """Cells where the upper end of the interval of time / MPI's time is above 1."""
+    found = []
+    for result in results:
+        for row in result["rows"]:
+            for name in OURS:
+                middle, low, high = measure.ratio(row["seconds"][name], row["seconds"]["mpi"])
+                if high > 1:
+                    where = f"{measure.mpi_name(result['machine']['mpi'])}, {human_size(row['nbytes'])}, {name}"
+                    found.append(f"{where}: {middle:.2f} of MPI's time [{low:.2f}, {high:.2f}]")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--sizes", type=parse_sizes, default=[4, 4096, 65536, 1 << 20, 16 << 20], help=f"(default {SIZES})"
+    )
+    parser.add_argument("--repeat", type=int, default=25)
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a cell fails")
+    parser.add_argument("--json", type=Path)
+    jobs.add_arguments(parser)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return 0
+    results = []
+    for python in jobs.pythons(options):
+        kind = mpi_kind(jobs.launcher_of(python))
+        print(f"# {kind}, 2 ranks; medians of half a round trip", flush=True)
+        result = jobs.on_this_host(python, __file__, 2, {"sizes": options.sizes, "repeat": options.repeat})
+        results.append({"kind": kind, "ranks": 2, "date": measure.now(), **result})
+        if options.json:
+            measure.write_merged(options.json, results[-1:], ("kind",))
+    cells = failing(results)
+    print("\n".join([f"# {len(cells)} cells above MPI's time:", *cells]))
+    return 1 if cells and options.strict else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

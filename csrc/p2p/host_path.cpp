@@ -1,0 +1,127 @@
+#include "p2p/host_path.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace ringcomm {
+
+HostPath::HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, Matcher& matcher)
+    : node_(std::move(node)), matcher_(matcher), links_(ranks.size()) {
+  local_.resize(static_cast<std::size_t>(*std::max_element(ranks.begin(), ranks.end())) + 1, -1);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    links_[i].local = static_cast<int>(i);
+    links_[i].rank = ranks[i];
+    if (!reads_peers) links_[i].readable = false;
+    local_[static_cast<std::size_t>(ranks[i])] = links_[i].local;
+  }
+  if (doorbell().outbox.load(std::memory_order_relaxed) != 0) {
+    throw Error(ErrorKind::internal, "messages have gone through this arena before");
+  }
+}
+
+void HostPath::make_ring(Link& link) {
+  const auto fresh = [&](std::size_t nbytes) { return node_->at(node_->rank(), node_->allocate(nbytes)); };
+  const auto offset_of = [&](const void* data) { return node_->offset_of(data, 1); };
+  if (!rings_) {
+    std::byte* const memory = fresh(links_.size() * sizeof *rings_);
+    rings_ = reinterpret_cast<std::atomic<std::uint64_t>*>(memory);
+    for (std::size_t i = 0; i < links_.size(); ++i) ::new (memory + i * sizeof *rings_) std::atomic<std::uint64_t>(0);
+    doorbell().outbox.store(offset_of(rings_), std::memory_order_seq_cst);
+  }
+  auto* const ring = ::new (fresh(sizeof(PairRing))) PairRing;
+  rings_[link.local].store(offset_of(ring), std::memory_order_seq_cst);
+  link.out = RingWriter(ring);
+}
+
+// 0: none yet.
+std::uint64_t HostPath::ring_from(int local) const {
+  const std::uint64_t outbox = doorbell_of(*node_, local).outbox.load(std::memory_order_seq_cst);
+  if (outbox == 0) return 0;
+  const auto* const rings = reinterpret_cast<std::atomic<std::uint64_t>*>(node_->at(local, outbox));
+  return rings[node_->rank()].load(std::memory_order_seq_cst);
+}
+
+void HostPath::find_ring(Link& link) {
+  const std::uint64_t ring = ring_from(link.local);
+  if (ring != 0) link.in = RingReader(reinterpret_cast<PairRing*>(node_->at(link.local, ring)));
+}
+
+void HostPath::publish(Link& link) {
+  link.out.publish();
+  doorbell_of(*node_, link.local).wake();
+}
+
+void HostPath::say(Link& link, const Control& control) {
+  if (!link.out) make_ring(link);
+  Cell* const cell = link.controls.empty() ? link.out.next() : nullptr;
+  if (!cell) return link.controls.push_back(control);
+  cell->kind = control.kind;
+  cell->id = control.id;
+  cell->where = control.where;
+  publish(link);
+}
+
+bool HostPath::advance() {
+  bool moved = false;
+  for (Link& link : links_) {
+    if (!link.in) find_ring(link);
+    if (link.in) moved |= read(link);
+    if (link.busy()) moved |= give(link);
+  }
+  return moved;
+}
+
+bool HostPath::quiet() const {
+  return std::none_of(links_.begin(), links_.end(), [&](const Link& link) {
+    return link.in ? link.in.next() != nullptr : ring_from(link.local) != 0;
+  });
+}
+
+bool HostPath::busy() const {
+  return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.busy(); });
+}
+
+bool HostPath::moving() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const Link& link) { return link.busy() || !link.coming.empty(); });
+}
+
+void HostPath::forget(int peer, const Error& why) {
+  Link& link = link_of(peer);
+  link.gone = why;
+  for (std::vector<Request*>* list : {&link.announced, &link.streams, &link.places}) {
+    for (Request* send : std::exchange(*list, {})) send->fail(why);
+  }
+  for (Request* send : std::exchange(link.queue, {})) send->fail(why);
+  for (std::vector<Message>* list : {&link.coming, &link.pulls}) {
+    for (const Message& message : std::exchange(*list, {})) {
+      if (message->placing && message->into) message->into->lent = true;
+      message->fail(why);
+    }
+  }
+  link.controls.clear();
+}
+
+bool HostPath::withdraw(Request& request) {
+  const auto gave_up = [&](Link& link, auto& list) {
+    if (std::erase(list, &request) == 0) return false;
+    if (request.id != 0 && !link.gone) say(link, {CellKind::withdrawn, request.id, 0});
+    return true;
+  };
+  for (Link& link : links_) {
+    if (gave_up(link, link.queue) || gave_up(link, link.streams) || gave_up(link, link.places)) return true;
+    if (gave_up(link, link.announced)) return link.controls.empty();  // who reads it must have been told
+    for (std::vector<Message>* list : {&link.coming, &link.pulls}) {
+      for (const Message& message : *list) {
+        if (message->into != &request) continue;
+        if (message->placing) return false;
+        message->into = nullptr;
+        message->dropped = true;
+        return true;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <cstring>
+
+#include "p2p/host_path.hpp"
+
+namespace ringcomm {
+namespace {
+
+// The entry of this number, taken out; null: there is none.
+template <class List>
+auto take(List& list, std::uint64_t id) {
+  const auto found = std::find_if(list.begin(), list.end(), [&](const auto& one) { return one->id == id; });
+  if (found == list.end()) return typename List::value_type{};
+  auto one = std::move(*found);
+  list.erase(found);
+  return one;
+}
+
+}  // namespace
+
+bool HostPath::read(Link& link) {
+  std::size_t cells = 0;
+  for (const Cell* cell = link.in.next(); cell; cell = cells < PairRing::kCells ? link.in.next() : nullptr) {
+    handle(link, *cell);
+    link.in.pop(*cell);
+    ++cells;
+  }
+  return cells > 0;
+}
+
+void HostPath::handle(Link& link, const Cell& cell) {
+  switch (cell.kind) {
+    case CellKind::whole:
+    case CellKind::begin:
+    case CellKind::announce:
+      return handle_message(link, cell);
+    case CellKind::grant:
+    case CellKind::taken:
+      return handle_answer(link, cell);
+    case CellKind::part:
+    case CellKind::placed:
+    case CellKind::withdrawn:
+      return handle_rest(link, cell);
+  }
+}
+
+void HostPath::handle_message(Link& link, const Cell& cell) {
+  const Envelope envelope{link.rank, cell.tag, cell.nbytes};
+  bool refused = false;
+  Request* const receive = matcher_.match(envelope, refused);
+  if (cell.kind == CellKind::whole && (receive || refused)) {
+    if (refused) return;
+    if (cell.nbytes > 0) std::memcpy(receive->data, cell.data, cell.nbytes);
+    receive->status = envelope;
+    return receive->finish();
+  }
+  const auto message = std::make_shared<Incoming>(*this, envelope, cell.id);
+  message->into = receive;
+  message->dropped = refused;
+  message->announced = cell.kind == CellKind::announce;
+  if (message->announced) learn_where(link, cell, *message);
+  if (!receive && !refused && !message->announced) {
+    message->kept = std::make_unique_for_overwrite<std::byte[]>(cell.nbytes);
+  }
+  if (cell.kind == CellKind::whole) message->deliver(cell.data, cell.nbytes);
+  if (cell.kind == CellKind::begin) link.coming.push_back(message);
+  if (!receive && !refused) return matcher_.keep(message);
+  if (message->announced) matched(message);
+}
+
+void HostPath::learn_where(Link& link, const Cell& cell, Incoming& message) {
+  Lender lender;
+  std::memcpy(&lender, cell.data, sizeof lender);
+  link.card = lender.card;
+  message.mapped = cell.where != kPrivate;
+  message.where = message.mapped ? reinterpret_cast<std::uint64_t>(node_->at(link.local, cell.where)) : lender.address;
+}
+
+// Of what was announced: now it has a receive, or nobody wants it.
+void HostPath::matched(const Message& message) {
+  if (!message->announced) return;
+  Link& link = link_of(message->envelope.source);
+  message->announced = false;
+  if (link.gone) return message->fail(*link.gone);  // its array may be another's by now
+  if (!link.out) make_ring(link);                   // for what will be said of it
+  if (message->dropped) return say(link, {CellKind::taken, message->id, 0});
+  const std::uint64_t here = node_->offset_of(message->into->data, message->envelope.nbytes);
+  if (message->mapped || (here == kPrivate && readable(link))) {
+    link.pulls.push_back(message);
+  } else {
+    grant(link, message, here);
+  }
+}
+
+bool HostPath::readable(Link& link) {
+  if (!link.readable) link.readable = PeerMemory::readable(link.card);
+  return *link.readable;
+}
+
+void HostPath::grant(Link& link, const Message& message, std::uint64_t where) {
+  message->placing = where != kPrivate;
+  link.coming.push_back(message);
+  say(link, {CellKind::grant, message->id, where});
+}
+
+// What is whole is finished at the next look: the sender has not given it up if nothing says so by then.
+bool HostPath::pull(Link& link, const Message& message) {
+  if (message->whole()) {
+    if (doorbell_of(*node_, link.local).state.load(std::memory_order_seq_cst) != 0) return false;  // forget() will come
+    say(link, {CellKind::taken, message->id, 0});
+    message->finish();
+    return true;
+  }
+  const std::size_t left = message->envelope.nbytes - message->arrived, nbytes = std::min<std::size_t>(kSlice, left);
+  const std::uint64_t from = message->where + message->arrived;
+  if (message->dropped) {
+    message->arrived += left;
+  } else if (message->mapped) {
+    message->deliver(reinterpret_cast<const std::byte*>(from), nbytes);
+  } else if (PeerMemory::read(link.card, from, message->next(), nbytes)) {
+    message->arrived += nbytes;
+  } else {  // some of it cannot be read by others, or its process has ended, which will be noticed
+    message->arrived = 0;
+    grant(link, message, kPrivate);
+    return true;
+  }
+  return false;
+}
+
+void HostPath::handle_answer(Link& link, const Cell& cell) {
+  Request* const send = take(link.announced, cell.id);
+  if (cell.kind == CellKind::taken) {
+    if (send) send->finish();
+    return;
+  }
+  if (!send) return;  // it has been withdrawn, and that has been said
+  send->target = cell.where;
+  (cell.where == kPrivate ? link.streams : link.places).push_back(send);
+}
+
+void HostPath::handle_rest(Link& link, const Cell& cell) {
+  if (cell.kind == CellKind::part) {
+    const auto found = std::find_if(link.coming.begin(), link.coming.end(),
+                                    [&](const Message& message) { return message->id == cell.id; });
+    if (found == link.coming.end()) return;  // failed meanwhile
+    Incoming& message = **found;
+    message.deliver(link.in.bytes(cell), cell.nbytes);
+    if (!message.whole()) return;
+    message.finish();
+    link.coming.erase(found);
+    return;
+  }
+  if (cell.kind == CellKind::withdrawn) return withdrawn(link, cell.id);
+  const Message message = take(link.coming, cell.id);
+  if (!message) return;
+  message->arrived = message->envelope.nbytes;
+  message->finish();
+}
+
+void HostPath::withdrawn(Link& link, std::uint64_t id) {
+  for (std::vector<Message>* list : {&link.coming, &link.pulls}) {
+    const Message message = take(*list, id);
+    if (!message) continue;
+    message->fail(Error(ErrorKind::left,
+                        "rank " + std::to_string(link.rank) + " gave up " + text_of_message(message->envelope) +
+                            ", while it was being sent",
+                        {link.rank}));
+  }
+  matcher_.matching().drop([&](const Message& message) {  // nobody has wanted it yet: nobody will hear of it
+    return message->announced && message->id == id && &message->path == this && message->envelope.source == link.rank;
+  });
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,117 @@
+// Which message goes to which receive: posted receives, and messages that came before a receive wanted them.
+//
+// MPI-4.1, section 3.5: messages of one sender are received in the order sent, by receives that accept both; a receive
+// posted earlier has the first choice. Both lists are in their order, and are searched from the front, where what is
+// wanted is as a rule.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "p2p/request.hpp"
+
+namespace ringcomm {
+
+// A list from whose front most is taken.
+template <class Item>
+class Line {
+ public:
+  void push(Item item) { items_.push_back(std::move(item)); }
+  template <class Wanted>
+  std::optional<Item> take(Wanted&& wanted) {
+    const auto found = std::find_if(begin(), items_.end(), wanted);
+    if (found == items_.end()) return std::nullopt;
+    std::optional<Item> item(std::move(*found));
+    if (found == begin()) {
+      ++taken_;
+      tidy();
+    } else {
+      items_.erase(found);
+    }
+    return item;
+  }
+  template <class Wanted>
+  const Item* find(Wanted&& wanted) {
+    const auto found = std::find_if(begin(), items_.end(), wanted);
+    return found == items_.end() ? nullptr : &*found;
+  }
+  auto begin() { return items_.begin() + static_cast<std::ptrdiff_t>(taken_); }
+  auto end() { return items_.end(); }
+  std::size_t size() const { return items_.size() - taken_; }
+  bool empty() const { return size() == 0; }
+
+ private:
+  void tidy() {
+    if (taken_ == items_.size()) {
+      items_.clear();
+    } else if (taken_ < 64 || taken_ * 2 < items_.size()) {
+      return;
+    } else {
+      items_.erase(items_.begin(), begin());
+    }
+    taken_ = 0;
+  }
+  std::vector<Item> items_;
+  std::size_t taken_ = 0;
+};
+
+template <class Posted, class Message>
+class Matching {
+ public:
+  struct Waiting {
+    int source, tag;
+    Posted posted;
+  };
+  struct Unexpected {
+    Envelope envelope;
+    Message message;
+  };
+
+  // The receive posted first of those that accept it, which is then posted no more.
+  std::optional<Posted> arrive(const Envelope& envelope) {
+    auto found = posted_.take([&](const Waiting& one) { return accepts(one.source, one.tag, envelope); });
+    if (!found) return std::nullopt;
+    return std::move(found->posted);
+  }
+  void keep(const Envelope& envelope, Message message) { unexpected_.push({envelope, std::move(message)}); }
+
+  // The message that came first of those that it accepts, which then waits no more.
+  std::optional<Message> want(int source, int tag) {
+    auto found = unexpected_.take([&](const Unexpected& one) { return accepts(source, tag, one.envelope); });
+    if (!found) return std::nullopt;
+    return std::move(found->message);
+  }
+  void post(int source, int tag, Posted posted) { posted_.push({source, tag, std::move(posted)}); }
+
+  const Envelope* probe(int source, int tag) {
+    const Unexpected* found =
+        unexpected_.find([&](const Unexpected& one) { return accepts(source, tag, one.envelope); });
+    return found ? &found->envelope : nullptr;
+  }
+  bool cancel(const Posted& posted) {
+    return posted_.take([&](const Waiting& one) { return one.posted == posted; }).has_value();
+  }
+  // Any posted receive for which this holds, taken out: of (source, tag).
+  template <class Doomed>
+  std::optional<Posted> take_posted(Doomed&& doomed) {
+    auto found = posted_.take([&](const Waiting& one) { return doomed(one.source, one.tag); });
+    if (!found) return std::nullopt;
+    return std::move(found->posted);
+  }
+  // A message that is not sent after all: the one for which this holds.
+  template <class Doomed>
+  void drop(Doomed&& doomed) {
+    unexpected_.take([&](const Unexpected& one) { return doomed(one.message); });
+  }
+  Line<Unexpected>& unexpected() { return unexpected_; }
+  std::size_t posted() const { return posted_.size(); }
+
+ private:
+  Line<Waiting> posted_;
+  Line<Unexpected> unexpected_;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,192 @@
+#include "p2p/network_path.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ringcomm {
+namespace {
+
+constexpr int kLetters = 64;                           // read in one go
+constexpr std::size_t kPiece = std::size_t{32} << 20;  // what nobody wants is received by so much memory
+
+template <class Post>
+void by_pieces(std::uint64_t begin, std::uint64_t end, Post&& post) {
+  for (; begin < end; begin += kPiece) post(begin, std::min<std::uint64_t>(kPiece, end - begin));
+}
+
+}  // namespace
+
+NetworkPath::NetworkPath(std::shared_ptr<Transport> transport, int first_tag, Matcher& matcher)
+    : transport_(std::move(transport)), first_tag_(first_tag), mail_(*transport_, first_tag), matcher_(matcher),
+      sent_(static_cast<std::size_t>(transport_->size())), heard_(sent_) {}
+
+NetworkPath::~NetworkPath() { close(); }
+
+void NetworkPath::close() {
+  if (!transport_) return;
+  for (Taking& one : taking_) give_up(one.tickets);
+  for (Sending& one : sending_) give_up(one.tickets);
+  taking_.clear();
+  sending_.clear();
+  mail_.close();
+  transport_.reset();
+}
+
+// Of one sender no two messages under way have the same, as long as there are fewer than tags.
+int NetworkPath::data_tag(std::uint64_t id) const {
+  const auto tags = static_cast<std::uint64_t>(transport_->tag_limit() - first_tag_ - 1);
+  return first_tag_ + 1 + static_cast<int>(id % tags);
+}
+
+void NetworkPath::give_up(std::vector<Ticket>& tickets) {
+  for (const Ticket ticket : tickets) transport_->cancel(ticket);
+  tickets.clear();
+}
+
+bool NetworkPath::done(std::vector<Ticket>& tickets) {
+  std::erase_if(tickets, [&](Ticket ticket) { return transport_->done(ticket); });
+  return tickets.empty();
+}
+
+void NetworkPath::write(int peer, const Header& header, const void* data, std::size_t nbytes) {
+  std::vector<std::byte> bytes(sizeof header + nbytes);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  if (nbytes > 0) std::memcpy(bytes.data() + sizeof header, data, nbytes);
+  mail_.send(peer, std::move(bytes));
+}
+
+void NetworkPath::send(Request& send) {
+  const std::uint64_t id = sent_[static_cast<std::size_t>(send.peer)]++;
+  if (send.nbytes <= kLongestEager) {
+    write(send.peer, {Kind::whole, send.tag, send.nbytes, id}, send.data, send.nbytes);
+    return send.finish();
+  }
+  write(send.peer, {Kind::announce, send.tag, send.nbytes, id}, nullptr, 0);
+  Sending& sending = sending_.emplace_back(Sending{&send, {}});
+  const auto* const data = static_cast<const std::byte*>(send.data);
+  by_pieces(0, send.nbytes, [&](std::uint64_t begin, std::uint64_t nbytes) {
+    sending.tickets.push_back(transport_->send(send.peer, data_tag(id), data + begin, nbytes));
+  });
+}
+
+bool NetworkPath::advance() {
+  if (!transport_) return false;
+  bool moved = false;
+  for (int read = 0; read < kLetters; ++read) {
+    const auto letter = mail_.receive();
+    if (!letter) break;
+    handle(*letter);
+    moved = true;
+  }
+  mail_.advance();
+  const auto gone_out = [&](Sending& one) {
+    if (!done(one.tickets)) return false;
+    one.send->finish();
+    return true;
+  };
+  moved |= std::erase_if(sending_, gone_out) > 0;
+  const std::size_t before = taking_.size();
+  for (auto one = taking_.begin(); one != taking_.end();) one = take(*one) ? taking_.erase(one) : std::next(one);
+  return moved || taking_.size() != before;
+}
+
+void NetworkPath::handle(const Letter& letter) {
+  Header header;
+  if (letter.bytes.size() < sizeof header) throw Error(ErrorKind::internal, "a message without a header");
+  std::memcpy(&header, letter.bytes.data(), sizeof header);
+  const int peer = letter.peer;
+  if (header.kind == Kind::goodbye) return departed_.push_back(peer);
+  ++heard_[static_cast<std::size_t>(peer)];
+  const Envelope envelope{peer, header.tag, header.nbytes};
+  bool refused = false;
+  Request* const receive = matcher_.match(envelope, refused);
+  const auto message = std::make_shared<Incoming>(*this, envelope, header.id);
+  message->into = receive;
+  message->dropped = refused;
+  message->announced = header.kind == Kind::announce;
+  if (!message->announced) {
+    if (!receive && !refused) message->kept = std::make_unique_for_overwrite<std::byte[]>(header.nbytes);
+    message->deliver(letter.bytes.data() + sizeof header, header.nbytes);
+    message->finish();
+  }
+  if (!receive && !refused) return matcher_.keep(message);
+  matched(message);
+}
+
+void NetworkPath::matched(const Message& message) {
+  if (!message->announced) return;
+  message->announced = false;
+  Taking& taking = taking_.emplace_back();
+  taking.message = message;
+  post(taking);
+}
+
+void NetworkPath::post(Taking& taking) {
+  const Incoming& message = *taking.message;
+  const auto receive = [&](std::byte* data, std::uint64_t nbytes) {
+    taking.tickets.push_back(transport_->receive(message.envelope.source, data_tag(message.id), data, nbytes));
+    taking.asked += nbytes;
+  };
+  const std::uint64_t nbytes = message.envelope.nbytes;
+  if (!message.dropped) {
+    by_pieces(0, nbytes, [&](std::uint64_t begin, std::uint64_t n) {
+      receive(static_cast<std::byte*>(message.into->data) + begin, n);
+    });
+  } else {
+    taking.waste.resize(std::min<std::uint64_t>(nbytes, kPiece));
+    receive(taking.waste.data(), std::min<std::uint64_t>(kPiece, nbytes - taking.asked));
+  }
+}
+
+bool NetworkPath::take(Taking& taking) {
+  if (!done(taking.tickets)) return false;
+  Incoming& message = *taking.message;
+  if (taking.asked < message.envelope.nbytes) {
+    post(taking);
+    return false;
+  }
+  message.arrived = message.envelope.nbytes;
+  message.finish();
+  return true;
+}
+
+// What MPI reads or writes cannot be taken back.
+bool NetworkPath::withdraw(Request& request) {
+  return std::none_of(taking_.begin(), taking_.end(), [&](const auto& one) { return one.message->into == &request; }) &&
+         std::none_of(sending_.begin(), sending_.end(), [&](const auto& one) { return one.send == &request; });
+}
+
+void NetworkPath::forget(int peer, const Error& why) {
+  if (!transport_) return;
+  mail_.forget(peer);
+  std::erase_if(sending_, [&](Sending& one) {
+    if (one.send->peer != peer) return false;
+    give_up(one.tickets);
+    one.send->lent = true;
+    one.send->fail(why);
+    return true;
+  });
+  std::erase_if(taking_, [&](Taking& one) {
+    if (one.message->envelope.source != peer) return false;
+    give_up(one.tickets);
+    if (one.message->into) one.message->into->lent = true;
+    one.message->fail(why);
+    return true;
+  });
+}
+
+bool NetworkPath::drained(const std::vector<std::uint64_t>& sent_here) {
+  if (heard_ != sent_here) return false;
+  for (const auto& one : matcher_.matching().unexpected()) {
+    if (&one.message->path != this || !one.message->announced) continue;
+    one.message->dropped = true;
+    matched(one.message);
+  }
+  return !moving();
+}
+
+void NetworkPath::say_goodbye(const std::vector<int>& peers) {
+  for (const int peer : peers) write(peer, {Kind::goodbye, 0, 0, 0}, nullptr, 0);
+}
+
+}  // namespace ringcomm

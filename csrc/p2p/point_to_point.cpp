@@ -1,0 +1,280 @@
+#include "p2p/point_to_point.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/wait.hpp"
+#include "p2p/host_path.hpp"
+#include "p2p/network_path.hpp"
+#include "p2p/self_path.hpp"
+
+namespace ringcomm {
+namespace {
+
+using namespace std::chrono_literals;
+
+const Error kClosed(ErrorKind::shut_down, "this communicator is closed");
+constexpr auto kNap = 100us;
+constexpr std::int64_t kGoodbye = 1'000'000'000;    // ns for the goodbyes to get out
+constexpr std::int64_t kLastWords = 5'000'000'000;  // and for what was never received to come in
+
+}  // namespace
+
+PointToPoint::PointToPoint(Group group)
+    : group_(std::move(group)), matcher_(group_.rank), self_(std::make_unique<SelfPath>(group_.rank, matcher_)),
+      here_(static_cast<std::size_t>(group_.size)), gone_(static_cast<std::size_t>(group_.size)) {
+  if (group_.node && group_.on_host.size() > 1) {
+    host_ = std::make_unique<HostPath>(group_.node, group_.on_host, group_.reads_peers, matcher_);
+    for (const int rank : group_.on_host) here_[static_cast<std::size_t>(rank)] = true;
+  }
+  if (group_.transport)
+    network_ = std::make_unique<NetworkPath>(std::move(group_.transport), group_.first_tag, matcher_);
+}
+
+PointToPoint::~PointToPoint() {
+  const std::lock_guard lock(mutex_);
+  break_off(kClosed);
+}
+
+MessagePath& PointToPoint::path_to(int rank) {
+  if (rank == group_.rank) return *self_;
+  if (here_[static_cast<std::size_t>(rank)]) return *host_;
+  return *network_;
+}
+
+void PointToPoint::check(int peer, int tag, bool receives) const {
+  const std::string where = " of this communicator of " + std::to_string(group_.size);
+  if (!(peer >= 0 && peer < group_.size) && peer != kProcNull && !(receives && peer == kAnySource)) {
+    throw Error(ErrorKind::invalid, std::string(receives ? "source " : "dest ") + std::to_string(peer) +
+                                        " is not a rank" + where + ", nor " + (receives ? "ANY_SOURCE or " : "") +
+                                        "PROC_NULL");
+  }
+  if (tag < 0 && !(receives && tag == kAnyTag)) {
+    throw Error(ErrorKind::invalid,
+                "tag " + std::to_string(tag) + " is not 0 or more" + (receives ? ", nor ANY_TAG" : ""));
+  }
+}
+
+// With the mutex held.
+void PointToPoint::begin(Request& request) {
+  const bool receives = request.kind == Request::Kind::receive;
+  if (broken_) return request.fail(*broken_);
+  if (request.peer == kProcNull) {
+    request.status = {kProcNull, kAnyTag, 0};
+    return request.finish();
+  }
+  if (!receives) {
+    if (const auto& gone = gone_[static_cast<std::size_t>(request.peer)]) return request.fail(*gone);
+    return path_to(request.peer).send(request);
+  }
+  matcher_.receive(request);
+  if (request.done()) return;
+  if (const auto why = hopeless(request.peer); why && matcher_.cancel(request)) request.fail(*why);
+}
+
+void PointToPoint::start(Request& request) {
+  check(request.peer, request.tag, request.kind == Request::Kind::receive);
+  const std::lock_guard lock(mutex_);
+  begin(request);
+}
+
+void PointToPoint::start(const std::shared_ptr<Request>& request) {
+  check(request->peer, request->tag, request->kind == Request::Kind::receive);
+  const std::lock_guard lock(mutex_);
+  begin(*request);
+  if (!request->done()) background_.push_back(request);
+}
+
+bool PointToPoint::advance() {
+  if (broken_) return false;
+  bool moved = false;
+  try {
+    if (host_) moved |= host_->advance();
+    if (network_) {
+      moved |= network_->advance();
+      for (const int rank : network_->departed()) lose(rank, left_error(rank));
+    }
+  } catch (const Error& error) {
+    break_off(error);
+    moved = true;
+  } catch (const std::bad_alloc&) {
+    break_off(Error(ErrorKind::transport, "out of memory while messages were on their way"));
+    moved = true;
+  }
+  if (moved) {
+    std::erase_if(background_, [](const auto& request) { return request->done(); });
+    if (host_) host_->doorbell().wake();  // another thread of this rank
+  }
+  return moved;
+}
+
+bool PointToPoint::progress() {
+  const std::lock_guard lock(mutex_);
+  const bool moved = advance();
+  return look_now_and_then() || moved;
+}
+
+bool PointToPoint::pending() const {
+  const std::lock_guard lock(mutex_);
+  return !background_.empty();
+}
+
+bool PointToPoint::cancel(Request& receive) {
+  const std::lock_guard lock(mutex_);
+  if (receive.kind != Request::Kind::receive || receive.done() || !matcher_.cancel(receive)) return false;
+  receive.cancelled = true;
+  receive.finish();
+  std::erase_if(background_, [](const auto& request) { return request->done(); });
+  return true;
+}
+
+std::optional<Envelope> PointToPoint::iprobe(int source, int tag) {
+  check(source, tag, true);
+  if (source == kProcNull) return Envelope{kProcNull, kAnyTag, 0};
+  const std::lock_guard lock(mutex_);
+  if (!matcher_.probe(source, tag)) {
+    advance();
+    look_now_and_then();
+  }
+  if (const Envelope* const found = matcher_.probe(source, tag)) return *found;
+  if (broken_) throw *broken_;
+  if (const auto why = hopeless(source)) {
+    throw Error(why->kind(), text_of_probe(source, tag) + ": " + why->what(), why->ranks());
+  }
+  return std::nullopt;
+}
+
+bool PointToPoint::moving() const {
+  const std::lock_guard lock(mutex_);
+  return (host_ && host_->moving()) || (network_ && network_->moving());
+}
+
+std::vector<std::uint64_t> PointToPoint::sent() const {
+  const std::lock_guard lock(mutex_);
+  return network_ ? network_->sent() : std::vector<std::uint64_t>{};
+}
+
+std::vector<std::string> PointToPoint::close(const std::vector<std::uint64_t>& sent_here) {
+  const std::lock_guard lock(mutex_);
+  Backoff backoff(kNap);
+  const auto drained = [&] {
+    const bool moved = advance();
+    if (broken_ || !network_ || network_->drained(sent_here)) return Progress::done;
+    return moved ? Progress::moved : Progress::blocked;
+  };
+  wait_until(drained, backoff, now_ns() + kLastWords);
+  std::vector<std::string> lines;
+  for (const auto& one : matcher_.matching().unexpected()) {
+    lines.push_back(text_of_message(one.envelope) + ", was never received");
+  }
+  for (const auto& request : background_) {
+    if (!request->done()) lines.push_back(text_of(*request) + " has not ended");
+  }
+  break_off(kClosed);
+  if (network_) network_->close();
+  return lines;
+}
+
+void PointToPoint::leave() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (host_) host_->doorbell().state.store(1, std::memory_order_seq_cst);
+  if (network_ && !broken_) {
+    try {
+      network_->say_goodbye(far_ranks());
+      Backoff backoff(kNap);
+      const auto out = [&] {
+        const bool moved = network_->advance();
+        return !network_->moving() ? Progress::done : moved ? Progress::moved : Progress::blocked;
+      };
+      wait_until(out, backoff, now_ns() + kGoodbye);
+    } catch (const std::exception&) {  // nobody to say goodbye to
+    }
+  }
+  break_off(kClosed);
+}
+
+std::vector<int> PointToPoint::far_ranks() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < group_.size; ++rank) {
+    if (rank != group_.rank && !here_[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// ---- who has gone
+
+Error PointToPoint::left_error(int rank) {
+  return Error(ErrorKind::left,
+               "rank " + std::to_string(rank) +
+                   " has closed the communicator or ended its script: it sends and receives nothing more",
+               {rank});
+}
+
+// What was said before its end is heard first: whoever is seen to have gone wrote nothing after that.
+bool PointToPoint::look() {
+  if (!host_ || broken_) return false;
+  std::vector<std::pair<int, Error>> lost;
+  const std::vector<int> ended = group_.node->dead();
+  for (std::size_t i = 0; i < group_.on_host.size(); ++i) {
+    const int rank = group_.on_host[i], local = static_cast<int>(i);
+    if (rank == group_.rank || gone_[static_cast<std::size_t>(rank)]) continue;
+    const std::uint32_t state = doorbell_of(*group_.node, local).state.load(std::memory_order_seq_cst);
+    if (state == 1) {
+      lost.emplace_back(rank, left_error(rank));
+    } else if (state != 0) {
+      lost.emplace_back(rank, Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " has failed", {rank}));
+    } else if (std::find(ended.begin(), ended.end(), local) != ended.end()) {
+      lost.emplace_back(
+          rank, Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " died: the process has ended", {rank}));
+    }
+  }
+  if (lost.empty()) return false;
+  advance();  // reads all that a ring can hold
+  for (const auto& [rank, why] : lost) lose(rank, why);
+  return true;
+}
+
+bool PointToPoint::look_now_and_then() {
+  constexpr std::int64_t kEvery = 10'000'000;
+  const std::int64_t now = now_ns();
+  if (now - looked_ns_ < kEvery) return false;
+  looked_ns_ = now;
+  return look();
+}
+
+void PointToPoint::lose(int rank, const Error& why) {
+  gone_[static_cast<std::size_t>(rank)] = why;
+  path_to(rank).forget(rank, why);
+  const auto doomed = [&](int source, int) { return hopeless(source).has_value(); };
+  while (const auto receive = matcher_.matching().take_posted(doomed)) (*receive)->fail(*hopeless((*receive)->peer));
+  std::erase_if(background_, [](const auto& request) { return request->done(); });
+  if (host_) host_->doorbell().wake();
+}
+
+// A rank that left was not needed, as far as it knew; one that died may have been the one that would have sent.
+std::optional<Error> PointToPoint::hopeless(int source) const {
+  if (source != kAnySource) return gone_[static_cast<std::size_t>(source)];
+  std::optional<Error> why;
+  int others = 0;
+  for (int rank = 0; rank < group_.size; ++rank) {
+    const auto& gone = gone_[static_cast<std::size_t>(rank)];
+    if (gone && gone->fatal()) return gone;
+    if (gone) why = gone;
+    others += rank != group_.rank && !gone;
+  }
+  return others == 0 ? why : std::nullopt;
+}
+
+void PointToPoint::break_off(const Error& error) noexcept {
+  if (broken_) return;
+  broken_ = error;
+  for (int rank = 0; rank < group_.size; ++rank) {
+    if (rank != group_.rank) path_to(rank).forget(rank, error);
+  }
+  while (const auto receive = matcher_.matching().take_posted([](int, int) { return true; })) (*receive)->fail(error);
+  background_.clear();
+  if (host_) host_->doorbell().wake();
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,32 @@
+#include "p2p/request.hpp"
+
+namespace ringcomm {
+
+namespace {
+
+std::string peer_text(int peer) { return peer == kAnySource ? "any" : std::to_string(peer); }
+std::string tag_text(int tag) { return tag == kAnyTag ? "any" : std::to_string(tag); }
+
+}  // namespace
+
+std::string text_of(const Request& request) {
+  const bool sends = request.kind == Request::Kind::send;
+  return (sends ? "send(dest=" : "recv(source=") + peer_text(request.peer) + ", tag=" + tag_text(request.tag) +
+         ") of " + (sends ? "" : "at most ") + std::to_string(request.nbytes) + " bytes";
+}
+
+std::string text_of_probe(int source, int tag) {
+  return "probe(source=" + peer_text(source) + ", tag=" + tag_text(tag) + ")";
+}
+
+std::string text_of_message(const Envelope& envelope) {
+  return "the message of rank " + std::to_string(envelope.source) + " with tag " + std::to_string(envelope.tag) + ", " +
+         std::to_string(envelope.nbytes) + " bytes";
+}
+
+void Request::fail(const Error& why) {
+  error.emplace(why.kind(), text_of(*this) + ": " + why.what(), why.ranks());
+  finish();
+}
+
+}  // namespace ringcomm

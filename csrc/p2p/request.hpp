@@ -1,0 +1,62 @@
+// One send or receive of one rank, and what becomes of it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ringcomm {
+
+// Not MPI's numbers, which differ from MPI to MPI: who gives those by mistake hears of it.
+inline constexpr int kAnySource = -11, kAnyTag = -1, kProcNull = -12;
+
+// What a message says of itself before its data.
+struct Envelope {
+  int source = kAnySource, tag = kAnyTag;
+  std::uint64_t nbytes = 0;
+};
+
+inline bool accepts(int source, int tag, const Envelope& envelope) {
+  return (source == kAnySource || source == envelope.source) && (tag == kAnyTag || tag == envelope.tag);
+}
+
+// The caller's; lives, as its data does, until it is done(). Till then everything but done() is guarded by the owner's
+// mutex, and afterwards it is the caller's.
+struct Request {
+  enum class Kind : std::uint8_t { send, receive };
+  Request(Kind k, int p, int t, void* d, std::uint64_t n) : kind(k), peer(p), tag(t), data(d), nbytes(n) {}
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  const Kind kind;
+  const int peer, tag;         // of a receive they may be kAnySource, kAnyTag
+  void* const data;            // a send's is only read
+  const std::uint64_t nbytes;  // of the message, or the room for one
+  Envelope status;             // of a receive, after done()
+  bool cancelled = false;      // after done()
+  bool lent = false;           // after done(), of one that failed: something may use its data even so, for ever
+  std::optional<Error> error;  // after done()
+
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  void finish() { done_.store(true, std::memory_order_release); }
+  void fail(const Error& why);  // with `why`, after a text that says what this is
+
+  // The path's, while it is under way.
+  std::uint64_t id = 0, moved = 0;
+  std::uint64_t target = 0;  // of a send that was granted: where it goes
+
+ private:
+  std::atomic<bool> done_{false};
+};
+
+// "recv(source=1, tag=any) of at most 8 bytes", "send(dest=0, tag=5) of 8 bytes"
+std::string text_of(const Request& request);
+std::string text_of_probe(int source, int tag);
+std::string text_of_message(const Envelope& envelope);  // "the message of rank 1 with tag 5, 8 bytes"
+
+}  // namespace ringcomm

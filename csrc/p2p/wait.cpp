@@ -1,0 +1,158 @@
+// How callers wait for messages.
+#include "base/wait.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/short_sleeps.hpp"
+#include "p2p/host_path.hpp"
+#include "p2p/network_path.hpp"
+#include "p2p/point_to_point.hpp"
+
+namespace ringcomm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kUnwoken = 100us;          // the longest sleep where nobody can wake this rank
+constexpr auto kAsleep = 10ms;            // and where somebody will: to see who has died
+constexpr std::int64_t kYield = 300'000;  // ns of waiting for ranks of this host before sleeping
+constexpr int kLooks = 64;                // at messages, for one at who has died
+constexpr std::int64_t kInterruptEvery = 50'000'000;
+constexpr std::int64_t kLastWords = 2'000'000'000;  // ns for who was interrupted while a peer writes its memory
+
+}  // namespace
+
+// Until a message comes, or somebody of this rank finishes what this thread waits for, which `over` tells.
+template <class Over>
+void PointToPoint::nap(Over&& over, std::chrono::nanoseconds longest) {
+  bool wakes = host_ && !network_ && !group_.help;
+  if (wakes) {
+    const std::lock_guard lock(mutex_);
+    wakes = !host_->busy();
+  }
+  if (!wakes) return std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(longest, kUnwoken));
+  host_->doorbell().sleep(longest.count(), [&] {
+    const std::lock_guard lock(mutex_);
+    return host_->quiet() && !over();
+  });
+}
+
+template <class Over>
+bool PointToPoint::wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(),
+                            std::string (*what)(const void*), const void* whom) {
+  Backoff backoff(std::chrono::nanoseconds(network_ ? kUnwoken : kAsleep));
+  backoff.insist(group_.spin_ns, kYield);
+  std::optional<ShortSleeps> short_sleeps;
+  std::int64_t asked = 0, begun = 0, warned = 0;
+  int looks = 0;
+  const auto look = [&] {
+    const bool helped = group_.help && group_.help();
+    const std::lock_guard lock(mutex_);
+    const bool moved = advance() || helped;
+    if (over()) return Progress::done;
+    if (moved && ++looks % kLooks == 0) look_now_and_then();  // also while others keep this rank busy
+    return moved ? Progress::moved : Progress::blocked;
+  };
+  const auto sleep = [&](std::chrono::nanoseconds longest) {
+    if (!short_sleeps) short_sleeps.emplace();
+    nap(over, longest);
+    {
+      const std::lock_guard lock(mutex_);
+      look_now_and_then();
+    }
+    const std::int64_t now = now_ns();
+    if (begun == 0) begun = asked = warned = now;
+    if (interrupted && now - asked > kInterruptEvery) {
+      asked = now;
+      if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    }
+    const double patience = group_.stall_warn_seconds;
+    if (patience > 0 && static_cast<double>(now - warned) * 1e-9 > patience) {
+      warned = now;
+      std::fprintf(stderr, "ringcomm: rank %d waits in %s since %lld s\n", group_.rank, what(whom).c_str(),
+                   static_cast<long long>((now - begun) / 1'000'000'000));
+    }
+  };
+  return wait_until(look, backoff, deadline_ns, sleep);
+}
+
+bool PointToPoint::wait(const Request& request, std::int64_t deadline_ns, bool (*interrupted)()) {
+  if (request.done()) return true;
+  const auto what = [](const void* one) { return text_of(*static_cast<const Request*>(one)); };
+  return wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, &request);
+}
+
+void PointToPoint::run(Request& request, bool (*interrupted)()) {
+  start(request);
+  finish(request, interrupted);
+  if (request.error) throw *request.error;
+}
+
+void PointToPoint::run(Request& send, Request& receive, bool (*interrupted)()) {
+  check(send.peer, send.tag, false);
+  start(receive);
+  start(send);
+  try {
+    finish(send, interrupted);
+    if (send.error && !receive.done()) withdraw(receive);
+    if (!send.error) finish(receive, interrupted);
+  } catch (...) {
+    if (!receive.done()) withdraw(receive);
+    throw;
+  }
+  if (send.error) throw *send.error;
+  if (receive.error) throw *receive.error;
+}
+
+// Waits; a request whose wait was interrupted is withdrawn.
+void PointToPoint::finish(Request& request, bool (*interrupted)()) {
+  try {
+    wait(request, kForEver, interrupted);
+  } catch (...) {
+    withdraw(request);
+    throw;
+  }
+}
+
+// So that nobody uses it any more. Somebody who writes its memory just now is waited for a while.
+void PointToPoint::withdraw(Request& request) noexcept {
+  const auto gone = [&] {
+    const std::lock_guard lock(mutex_);
+    if (request.done()) return true;
+    const bool receives = request.kind == Request::Kind::receive;
+    if (receives && matcher_.cancel(request)) return true;
+    const bool from_host = !host_ || host_->withdraw(request);
+    const bool from_network = !network_ || network_->withdraw(request);
+    return from_host && from_network;
+  };
+  if (gone()) return;
+  try {
+    wait(request, now_ns() + kLastWords, nullptr);
+  } catch (const Error&) {  // it has been said that it was interrupted
+  }
+  if (gone()) return;
+  const std::lock_guard lock(mutex_);
+  break_off(Error(ErrorKind::transport, "an earlier message was interrupted while its data was being moved"));
+}
+
+Envelope PointToPoint::probe(int source, int tag, bool (*interrupted)()) {
+  std::optional<Envelope> found;
+  std::exception_ptr error;
+  const std::pair<int, int> asked(source, tag);
+  const auto what = [](const void* one) {
+    const auto& [from, of] = *static_cast<const std::pair<int, int>*>(one);
+    return text_of_probe(from, of);
+  };
+  found = iprobe(source, tag);
+  const auto over = [&] {  // with the mutex held
+    const Envelope* const first = matcher_.probe(source, tag);
+    if (first) found = *first;
+    return found || broken_ || hopeless(source);
+  };
+  if (!found) wait_for([&] { return over(); }, kForEver, interrupted, what, &asked);
+  return found ? *found : iprobe(source, tag).value();  // which throws what has been met
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,237 @@
+# Messages between two ranks.
+cdef extern from "p2p/request.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CEnvelope "ringcomm::Envelope":
+        int source, tag
+        uint64_t nbytes
+    cdef cppclass CMessage "ringcomm::Request":
+        CEnvelope status
+        cbool cancelled, lent
+        cbool done()
+    string c_text_of_message "ringcomm::text_of"(const CMessage&)
+    int kAnySource, kAnyTag, kProcNull
+
+cdef extern from "p2p/point_to_point.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CPointToPoint "ringcomm::PointToPoint":
+        cbool progress()
+        cbool cancel(CMessage&)
+        vector[uint64_t] sent()
+        vector[string] close(const vector[uint64_t]&)
+        void leave()
+
+cdef extern from "engine/message_source.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CMessageSource "ringcomm::MessageSource"(CSource):
+        CMessageSource(shared_ptr[CWorker], shared_ptr[CPointToPoint])
+
+cdef extern from "border/p2p.hpp" namespace "ringcomm_border" nogil:
+    cdef cppclass ElementSizes:
+        Py_ssize_t bytes_of(PyObject*, PyTypeObject*, cbool)
+        void learn(PyObject*, Py_ssize_t)
+    shared_ptr[CPointToPoint] c_point_to_point "ringcomm_border::point_to_point"(
+        int rank, int size, shared_ptr[CNode], vector[int], shared_ptr[CTransport], int, shared_ptr[CWorker], int64_t, double) except +translate
+    CEnvelope c_run "ringcomm_border::run"(
+        CPointToPoint&, cbool sends, int peer, int tag, void*, size_t, cbool (*)() noexcept nogil, cbool& lent) except +translate
+    CEnvelope c_send_receive "ringcomm_border::send_receive"(
+        CPointToPoint&, int, int, void*, size_t, int, int, void*, size_t, cbool (*)() noexcept nogil, cbool& lent) except +translate
+    shared_ptr[CMessage] c_start "ringcomm_border::start"(CMessageSource&, cbool, int, int, void*, size_t) except +translate
+    cbool c_wait_message "ringcomm_border::wait"(CPointToPoint&, const CMessage&, double, cbool (*)() noexcept nogil) except +translate
+    void c_check_message "ringcomm_border::check"(const CMessage&) except +translate
+    cbool c_probe "ringcomm_border::probe"(CPointToPoint&, int, int, cbool, cbool (*)() noexcept nogil, CEnvelope&) except +translate
+
+ANY_SOURCE, ANY_TAG, PROC_NULL = kAnySource, kAnyTag, kProcNull
+
+
+@freelist(64)
+cdef class Status:
+    cdef readonly int source, tag
+    cdef readonly uint64_t nbytes
+    cdef readonly bint cancelled
+
+    @staticmethod
+    cdef Status of(CEnvelope it, bint cancelled):
+        cdef Status made = Status.__new__(Status)
+        made.source, made.tag, made.nbytes, made.cancelled = it.source, it.tag, it.nbytes, cancelled
+        return made
+
+    def count(self, dtype="uint8"):
+        from numpy import dtype as as_dtype
+        whole, rest = divmod(self.nbytes, as_dtype(dtype).itemsize)
+        if rest:
+            raise ValueError(f"{self.nbytes} bytes are no whole number of elements of {as_dtype(dtype)}")
+        return whole
+
+    def __eq__(self, other):
+        if not isinstance(other, Status):
+            return NotImplemented
+        return (self.source, self.tag, self.nbytes, self.cancelled) == (
+            (<Status>other).source, (<Status>other).tag, (<Status>other).nbytes, (<Status>other).cancelled)
+
+    def __repr__(self):
+        return f"<ringcomm.Status: source {self.source}, tag {self.tag}, {self.nbytes} bytes{', cancelled' if self.cancelled else ''}>"
+
+
+cdef list unfinished_messages = []  # requests that were dropped before they were done
+cdef list lent_arrays = []  # of requests that failed while MPI or a peer had their memory, which may use it even so
+
+
+cdef int let_messages_go() except -1:
+    if unfinished_messages:
+        unfinished_messages[:] = [one for one in unfinished_messages if not (<MessageRequest>one).over()]
+    return 0
+
+
+cdef class MessageRequest:
+    cdef shared_ptr[CMessage] it
+    cdef Messages messages
+    cdef object array  # keeps the memory
+
+    cdef bint over(self):
+        return self.it.get().done()
+
+    def test(self):
+        if not self.over() and not in_child:
+            with nogil:
+                self.messages.it.get().progress()
+        return self.over()
+
+    def wait(self, timeout=None):
+        cdef double seconds = -1 if timeout is None else timeout
+        cdef CPointToPoint* ranks = self.messages.it.get()
+        cdef cbool finished = self.over()
+        if not finished:
+            if in_child:
+                raise forked()
+            with nogil:
+                finished = c_wait_message(ranks[0], self.it.get()[0], seconds, interrupted)
+            if not finished:
+                raise TimeoutError(f"{self.text()} is not done after {timeout} s")
+        if self.it.get().lent:
+            lent_arrays.append(self.array)
+        self.array = None
+        c_check_message(self.it.get()[0])
+        return Status.of(self.it.get().status, self.it.get().cancelled)
+
+    def cancel(self):
+        return bool(self.messages.it.get().cancel(self.it.get()[0]))
+
+    cdef text(self):
+        return c_text_of_message(self.it.get()[0]).decode()
+
+    def __repr__(self):
+        return f"<ringcomm.MessageRequest {self.text()}: {'done' if self.over() else 'under way'}>"
+
+    def __del__(self):
+        if in_child:
+            return
+        if not self.over():
+            unfinished_messages.append(self)
+        elif self.array is not None and self.it.get().lent:
+            lent_arrays.append(self.array)
+
+
+cdef class Messages:
+    """A communicator's messages. Arrays are (address, bytes, what keeps them), or NumPy's own."""
+    cdef shared_ptr[CPointToPoint] it
+    cdef shared_ptr[CMessageSource] source
+    cdef shared_ptr[CWorker] worker
+    cdef ElementSizes sizes
+    cdef object describe
+
+    def __init__(self, Worker worker not None, int rank, int size, node, on_host, transport, int first_tag, int64_t spin_ns,
+                 double stall_warn_seconds, describe):
+        cdef shared_ptr[CTransport] others
+        if transport is not None:
+            others = (<Transport?>transport).it
+        self.it = c_point_to_point(rank, size, node_of(node), on_host, others, first_tag, worker.it, spin_ns, stall_warn_seconds)
+        self.worker = worker.it
+        self.source = make_shared[CMessageSource](worker.it, self.it)
+        self.worker.get().add(<shared_ptr[CSource]>self.source)
+        self.describe = describe
+
+    cdef object memory(self, array, bint written, void** data, size_t* nbytes):
+        """Of an array, and what keeps it."""
+        cdef Py_ssize_t known = -1
+        if heads_are_known:
+            known = self.sizes.bytes_of(<PyObject*>array, <PyTypeObject*>array_type, written)
+        if known >= 0:
+            data[0], nbytes[0] = data_of(<PyObject*>array), known
+            return array
+        address, size, keeps, plain = self.describe(array, written)
+        data[0], nbytes[0] = <void*><uintptr_t>address, size
+        if plain and heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
+            self.sizes.learn(<PyObject*>array.dtype, array.itemsize)
+        return keeps
+
+    cdef CEnvelope run(self, array, bint sends, int peer, int tag) except *:
+        cdef void* data
+        cdef size_t nbytes
+        cdef cbool lent = False
+        cdef CEnvelope status
+        cdef object keeps = self.memory(array, not sends, &data, &nbytes)
+        try:
+            with nogil:
+                status = c_run(self.it.get()[0], sends, peer, tag, data, nbytes, interrupted, lent)
+        except:
+            if lent:
+                lent_arrays.append(keeps)
+            raise
+        return status
+
+    def send(self, x, int dest, int tag):
+        self.run(x, True, dest, tag)
+
+    def recv(self, out, int source, int tag):
+        return Status.of(self.run(out, False, source, tag), False)
+
+    def sendrecv(self, x, int dest, int sendtag, out, int source, int recvtag):
+        cdef void* data
+        cdef void* into
+        cdef size_t nbytes, room
+        cdef cbool lent = False
+        cdef CEnvelope status
+        cdef object keeps = self.memory(x, False, &data, &nbytes), keeps_too = self.memory(out, True, &into, &room)
+        try:
+            with nogil:
+                status = c_send_receive(self.it.get()[0], dest, sendtag, data, nbytes, source, recvtag, into, room, interrupted, lent)
+        except:
+            if lent:
+                lent_arrays.append((keeps, keeps_too))
+            raise
+        return Status.of(status, False)
+
+    cdef MessageRequest start(self, array, bint sends, int peer, int tag):
+        cdef void* data
+        cdef size_t nbytes
+        cdef MessageRequest made = MessageRequest.__new__(MessageRequest)
+        let_messages_go()
+        made.messages = self
+        made.array = self.memory(array, not sends, &data, &nbytes)
+        made.it = c_start(self.source.get()[0], sends, peer, tag, data, nbytes)
+        return made
+
+    def isend(self, x, int dest, int tag):
+        return self.start(x, True, dest, tag)
+
+    def irecv(self, out, int source, int tag):
+        return self.start(out, False, source, tag)
+
+    def probe(self, int source, int tag, bint waits):
+        cdef CEnvelope found
+        cdef cbool there
+        with nogil:
+            there = c_probe(self.it.get()[0], source, tag, waits, interrupted, found)
+        return Status.of(found, False) if there else None
+
+    def sent(self): return self.it.get().sent()
+
+    def close(self, sent_here):
+        cdef vector[string] lines
+        cdef vector[uint64_t] sent = sent_here
+        with nogil:
+            lines = self.it.get().close(sent)
+            self.worker.get().remove(<shared_ptr[CSource]>self.source)
+        return [line.decode() for line in lines]
+
+    def leave(self):
+        with nogil:
+            self.it.get().leave()
+            self.worker.get().remove(<shared_ptr[CSource]>self.source)

@@ -1,0 +1,145 @@
+"""Programs of one rank for the tests of messages: with ranks as threads, and under MPI. `comm` is the communicator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import ringcomm
+from ringcomm import ANY_SOURCE, ANY_TAG, PROC_NULL
+
+SIZES = (0, 1, 27, 28, 54, 2048, 8192, 8193, 50_000, 700_000)  # of 8 bytes: around where another way is taken
+DTYPES = ("float32", "complex128", "int8", "bool", "datetime64[s]", [("a", "<i4"), ("b", "<f8", 2)])
+
+
+def numbers(count: int, rank: int, dtype: Any = "int64") -> np.ndarray[Any, Any]:
+    nbytes = count * np.dtype(dtype).itemsize
+    return np.tile(np.arange(251, dtype=np.uint8) + np.uint8(rank), nbytes // 251 + 1)[:nbytes].view(dtype)
+
+
+def around(comm: Any) -> tuple[int, int]:
+    return (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+
+def ring_of_every_size(comm: Any) -> None:
+    right, left = around(comm)
+    for count in SIZES:
+        for shared_source in (False, True):
+            for shared_target in (False, True):
+                x, y = (
+                    comm.empty(count, "int64") if s else np.empty(count, "int64")
+                    for s in (shared_source, shared_target)
+                )
+                x[:], y[:] = numbers(count, comm.rank), 0
+                status = comm.sendrecv(x, right, 3, y, left, 3)
+                assert (status.source, status.tag, status.nbytes) == (left, 3, 8 * count)
+                assert status.count("int64") == count
+                assert np.array_equal(y, numbers(count, left))
+
+
+def every_dtype(comm: Any) -> None:
+    right, left = around(comm)
+    for dtype in DTYPES:
+        x, y = numbers(100, comm.rank, dtype), numbers(100, comm.size, dtype)
+        request = comm.isend(x, right, 1)
+        comm.recv(y, left, 1)
+        request.wait()
+        assert y.tobytes() == numbers(100, left, dtype).tobytes()
+
+
+def order_of_one_sender(comm: Any) -> None:
+    """Two tags that the receiver takes one after the other, backwards; of each tag the order is kept."""
+    right, left = around(comm)
+    counts = [1, 9000, 3, 20_000, 5, 60_000, 2]
+    requests = [comm.isend(numbers(n, i), right, i % 2) for i, n in enumerate(counts)]
+    for tag in (1, 0):
+        for i, n in enumerate(counts):
+            if i % 2 == tag:
+                out = np.empty(n, "int64")
+                assert comm.recv(out, left, tag).count("int64") == n
+                assert np.array_equal(out, numbers(n, i))
+    for request in requests:
+        request.wait()
+
+
+def gathered_from_any_source(comm: Any) -> None:
+    if comm.rank > 0:
+        comm.send(np.full(comm.rank * 3000, comm.rank), 0, comm.rank)
+        return
+    seen = set()
+    for _ in range(1, comm.size):
+        status = comm.probe(ANY_SOURCE, ANY_TAG)
+        out = np.empty(status.count("int64"), "int64")
+        assert comm.recv(out, status.source, status.tag) == status
+        assert status.tag == status.source and (out == status.source).all()
+        seen.add(status.source)
+    assert seen == set(range(1, comm.size)) and comm.iprobe() is None
+
+
+def to_oneself_and_to_nobody(comm: Any) -> None:
+    out = np.zeros(4)
+    comm.send(np.ones(4), comm.rank, 5)
+    assert comm.recv(out, ANY_SOURCE, 5).source == comm.rank and out.all()
+    request = comm.irecv(out, comm.rank, 6)
+    assert not request.test()
+    comm.send(np.zeros(2), comm.rank, 6)
+    assert request.wait().nbytes == 16 and out[:2].sum() == 0
+    comm.send(out, PROC_NULL)
+    assert comm.recv(out, PROC_NULL) == comm.iprobe(PROC_NULL)
+    assert comm.recv(out, PROC_NULL).source == PROC_NULL
+
+
+def too_long(comm: Any) -> None:
+    right, left = around(comm)
+    for count in (2, 5000, 90_000):
+        request = comm.isend(numbers(count, 0), right, 8)
+        try:
+            comm.recv(np.empty(count - 1, "int64"), left, 8)
+        except ringcomm.MismatchError as error:
+            assert error.ranks == (left,) and "truncated" in str(error) and str(8 * count) in str(error)
+        else:
+            raise AssertionError("nothing was raised")
+        request.wait()
+    comm.sendrecv(np.arange(3), right, 0, np.empty(3, "int64"), left, 0)  # what follows is fine
+
+
+def taken_back(comm: Any) -> None:
+    request = comm.irecv(np.empty(1), around(comm)[1], 77)
+    assert request.cancel() and request.test() and request.wait().cancelled and not request.cancel()
+
+
+CASES = (
+    ring_of_every_size,
+    every_dtype,
+    order_of_one_sender,
+    gathered_from_any_source,
+    to_oneself_and_to_nobody,
+    too_long,
+    taken_back,
+)
+
+
+def all_cases(shared_memory: str = "auto") -> None:
+    """Of a rank under MPI."""
+    with ringcomm.Communicator(config=ringcomm.Config(shared_memory=shared_memory)) as comm:
+        for case in CASES:
+            case(comm)
+            comm.barrier()
+
+
+def a_peer_dies() -> None:
+    """Of a rank under MPI: rank 1 is killed while rank 0 waits for it."""
+    import os
+    import signal
+    import time
+
+    comm = ringcomm.Communicator()
+    if comm.rank == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        comm.recv(np.empty(1), ANY_SOURCE, 4)
+    except ringcomm.PeerLostError as error:
+        print("named", error.ranks, flush=True)
+        os._exit(3)

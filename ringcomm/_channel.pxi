@@ -94,9 +94,9 @@ cdef class Channel:
         self.busy = True
         return 0
 
-    def plain(self, int collective, array, out, int op, int root, double pre, double post, told=None):
+    def plain(self, int collective, array, out, int op, int root, double pre, double post, told=None, bint here=True):
         """A call like a remembered one, by the algorithm that is chosen, without a name. Its result, made here if `out` is
-        None; a list if ranks gave other numbers in the exchange that comes first: what this rank was given, and nothing
+        None (not `here`: there is none); a list if ranks gave other numbers in the exchange that comes first: what this rank was given, and nothing
         else has happened; NotImplemented, and nothing at all has happened, if no call like it is remembered."""
         cdef vector[int64_t] numbers
         if told is not None:
@@ -111,7 +111,6 @@ cdef class Channel:
         cdef CallSite* site = self.known.find(collective, <PyObject*>array, numbers)
         if site == NULL or not site.takes(op, pre, post):
             return NotImplemented
-        cdef bint here = collective != REDUCE or root == self.it.get().rank()
         if out is not None and here and not site.result.fits(<PyObject*>out, True):
             return NotImplemented
         self.enter()  # from here on nobody else looks at what is remembered

@@ -13,7 +13,7 @@ from ringcomm.handles import Handle
 DTYPES: tuple[str, ...]  # "float16", ..., "bool", "complex64", "complex128", "(int16, int32)", ... in order
 ITEM_SIZES: tuple[int, ...]
 OPS: tuple[str, ...]  # "average", "sum", "adasum", "min", "max", "product", "band", ...
-COLLECTIVES: tuple[str, ...]  # "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier"
+COLLECTIVES: tuple[str, ...]  # "allreduce", "reduce", "broadcast", "allgather", ..., "scan", "exscan"
 SYMMETRIES: tuple[str, ...]  # "none", "rotation", "exclusive_or"
 
 # ---- schedules -------------------------------------------------------------------------------------------------------
@@ -363,6 +363,7 @@ class Channel:
         pre: float,
         post: float,
         told: Sequence[int] | None = None,
+        here: bool = True,
     ) -> Any:
         """A call like a remembered one; NotImplemented if there is none. A list: what the exchange that comes first
         gave this rank; the call itself has then to follow."""

@@ -31,7 +31,6 @@ cdef extern from "border/plain.hpp":
 
 cdef bint heads_are_known = False
 cdef object array_type = None, new_array = None
-cdef int REDUCE = COLLECTIVES.index("reduce")
 
 
 def array_memory(array):

@@ -83,8 +83,8 @@ class BackgroundCalls:
     iallgatherv = _in_background(CountedCalls.allgatherv, ". Without ``counts``: as :meth:`iallgather` without rows.")
     ialltoallv = _in_background(CountedCalls.alltoallv, "; ``recvcounts`` must be given.")
     ireduce_scatter = _in_background(CountedCalls.reduce_scatter, ".")
-    iscan = _in_background(CountedCalls.scan, ". All ranks' arrays come to each rank.")
-    iexscan = _in_background(CountedCalls.exscan, ". All ranks' arrays come to each rank.")
+    iscan = _in_background(CountedCalls.scan, ".")
+    iexscan = _in_background(CountedCalls.exscan, ".")
     ibarrier = _in_background(CountedCalls.barrier, ".")
 
     def ialltoall(

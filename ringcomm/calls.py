@@ -16,12 +16,11 @@ from ringcomm import _core, arrays
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.errors import UnsupportedError
-from ringcomm.ops import FLOATING, Adasum, Op, UserOp, core_op, wire_code
+from ringcomm.ops import FLOATING, Adasum, Average, Op, UserOp, core_op, wire_code
 from ringcomm.rows import parts, require_rows, row_of, rows_of_parts, signed, splits_of, with_rows
 
-ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER = (
-    _core.COLLECTIVES.index(name)
-    for name in ("allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier")
+ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER, SCAN, EXSCAN = (
+    _core.COLLECTIVES.index(name) for name in _core.COLLECTIVES
 )
 
 
@@ -251,6 +250,16 @@ def scatter(
     received = [each[rank] if other == root else 0 for other in range(size)]
     sign = signed(arrays.signature_of(given, 1), each, [root])
     return _between(source, target, sent, received, sign, name=name or f"scatter from rank {root}", **fields)
+
+
+def scan(collective: int, x: Any, out: Any, op: Any, rank: int, **fields: Any) -> Request:
+    """Or an exscan, of which rank 0 has no result."""
+    here = collective == SCAN or rank > 0
+    if core_op(op) == Average:
+        raise UnsupportedError(f"{_core.COLLECTIVES[collective]}: there is no average of the first ranks; divide a Sum")
+    source, target = arrays.pair(x, out) if here else arrays.pair(x, x, writes=False)
+    fields |= _reduction(collective, source, op, None, fields)
+    return request(collective, source, target, Written(source, target, here), **fields)
 
 
 def barrier(**fields: Any) -> Request:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ringcomm import arrays, calls
+from ringcomm import _core, arrays, calls
+from ringcomm.calls import ALLTOALL, EXSCAN, SCAN
 from ringcomm.folding import Folding
-from ringcomm.ops import Sum, UserOp, as_op
-from ringcomm.ordered import OrderedCalls, request_fields
+from ringcomm.ops import Adasum, Average, Op, Sum, UserOp, as_op
+from ringcomm.ordered import NOT_PLAIN, OrderedCalls, request_fields
 from ringcomm.rows import splits_of
+
+GATHER, SCATTER, SCATTER_INTO = range(3)  # what an all-to-all that is remembered was; and its root
 
 
 class CountedCalls(OrderedCalls):
@@ -21,7 +24,13 @@ class CountedCalls(OrderedCalls):
     def gather(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
         """Every rank's ``x``, all of one dtype and shape, one after the other along the first dimension, on ``root``:
         an array there, None on the others (``out`` is not used there)."""
-        return self._once(calls.gather(x, out, root, None, self.rank, self.size, name))
+        here = root == self.rank
+        if plain := self._plain and not name:
+            result = self._channel.plain(ALLTOALL, x, out, Sum, 0, 1.0, 1.0, [GATHER, root], here)
+            if result is not NOT_PLAIN:
+                return result
+        request = calls.gather(x, out, root, None, self.rank, self.size, name)
+        return self._call(request, x, plain, None, [GATHER, root])
 
     def gatherv(
         self, x: Any, counts: Sequence[int] | None = None, root: int = 0, out: Any = None, name: str = ""
@@ -44,7 +53,13 @@ class CountedCalls(OrderedCalls):
                 and shape, of which nothing is read, or None if there is an ``out``.
             out: array for the part; None: a new one.
         """
-        return self._once(calls.scatter(x, out, root, None, self.rank, self.size, name))
+        given, how = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
+        if plain := self._plain and not name and given is not None:
+            result = self._channel.plain(ALLTOALL, given, out, Sum, 0, 1.0, 1.0, how)
+            if result is not NOT_PLAIN:
+                return result
+        request = calls.scatter(x, out, root, None, self.rank, self.size, name)
+        return self._call(request, given, plain, None, how)
 
     def scatterv(self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, name: str = "") -> Any:
         """As :meth:`scatter`, in parts of ``counts`` rows: the same list on every rank.
@@ -107,14 +122,31 @@ class CountedCalls(OrderedCalls):
         source = arrays.source(x)
         return self._once(calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
 
-    def scan(self, x: Any, op: Any = Sum, out: Any = None, name: str = "") -> Any:
+    def scan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """The reduction of the ``x`` of the ranks up to this one, in their order.
 
         Args:
             op: as of :meth:`allreduce`, but no average and no Adasum.
         """
-        return self._fold(Folding("scan", x, out, as_op(op), self.rank, self.size, name))
+        return self._scan(SCAN, x, op, out, algorithm, name)
 
-    def exscan(self, x: Any, op: Any = Sum, out: Any = None, name: str = "") -> Any:
+    def exscan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """As :meth:`scan`, of the ranks before this one; on rank 0 None (``out`` is not used there)."""
-        return self._fold(Folding("exscan", x, out, as_op(op), self.rank, self.size, name))
+        return self._scan(EXSCAN, x, op, out, algorithm, name)
+
+    def _scan(self, collective: int, x: Any, op: Any, out: Any, algorithm: str | None, name: str) -> Any:
+        if type(op) is not Op:
+            op = as_op(op)
+        plain = self._plain and algorithm is None and not name
+        plain = plain and type(op) is Op and op is not Adasum and op is not Average
+        if plain:
+            here = collective == SCAN or self.rank > 0
+            result = self._channel.plain(collective, x, out, op, 0, 1.0, 1.0, None, here)
+            if result is not NOT_PLAIN:
+                return result
+        how = request_fields(algorithm, name)
+        if isinstance(op, UserOp):
+            what = _core.COLLECTIVES[collective]
+            calls.require_only_a_name(what, op, None, how)
+            return self._fold(Folding(what, x, out, op, self.rank, self.size, name))
+        return self._call(calls.scan(collective, x, out, op, self.rank, **how), x, plain)

@@ -1,4 +1,4 @@
-"""Values combined one after the other in the order of ranks: reductions by functions of users', and scans by any op.
+"""Reductions and scans by a function of the user's: values combined one after the other in the order of ranks.
 
 They are composed of collectives that move data, and combined where the result is wanted: on the calling thread, never
 in the core's worker, so that a function may take its time, and raise. Small arrays, and those of non-blocking calls,
@@ -18,8 +18,7 @@ import numpy as np
 from ringcomm import _core, arrays, calls
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
-from ringcomm.errors import UnsupportedError
-from ringcomm.ops import Adasum, Average, Max, Op, UserOp
+from ringcomm.ops import Max, UserOp
 from ringcomm.rows import parts, rows_of_parts, signed
 
 TOGETHER = 256 << 10  # bytes of all ranks' arrays that each rank may as well combine itself
@@ -39,7 +38,7 @@ class Folding:
         what: str,
         x: Any,
         out: Any,
-        op: Op | UserOp,
+        op: UserOp,
         rank: int,
         size: int,
         name: str,
@@ -58,14 +57,9 @@ class Folding:
             self.source, self.target = arrays.pair(x, out) if self.here else arrays.pair(x, x, writes=False)
             rows, unit = parts(math.prod(self.source.shape), size), 1
         self.counts = [n * unit for n in rows]  # of each rank's part, in elements
-        self._combine = self._by_function if isinstance(op, UserOp) else self._by_kernel
-        self.mine = as_numpy(self.source, isinstance(op, Op))
+        self.mine = as_numpy(self.source)
         sign = arrays.signature(self.source.shape, f"{what} by {op.name} of {self.source.label}")
         self.fields: dict[str, Any] = {"sign": signed(sign, rows, [root]), "name": name or what}
-        if isinstance(op, Op):
-            calls.require_reducible(what, self.source, op)
-            if op in (Average, Adasum):
-                raise UnsupportedError(f"{what}: there is no {op.name} of the first ranks only; use Sum, and divide")
 
     def gathered(self) -> Request:
         """All of it in one call, whose result every rank combines itself."""
@@ -111,9 +105,7 @@ class Folding:
         return calls.alltoall(given, None, sent, received, self.size, **self.fields)
 
     def _folded_everywhere(self, call: Callable[[Request], Any], rows: Any) -> Any:
-        """Every rank raises if a function does on one."""
-        if isinstance(self.op, Op):
-            return self._folded(rows)
+        """Every rank raises if the function does on one."""
         error: Exception | None = None
         folded = None
         try:
@@ -136,13 +128,8 @@ class Folding:
             self._combine(before, row)
         return rows
 
-    def _by_kernel(self, before: Any, row: Any) -> None:
-        first, second = _core.array_memory(before)[0], _core.array_memory(row)[0]
-        op = int(self.op)  # type: ignore[arg-type]
-        _core.kernel_reduce(self.source.dtype, op, second, first, second, row.size)
-
-    def _by_function(self, before: Any, row: Any) -> None:
-        given = self.op.function(before, row)  # type: ignore[union-attr]
+    def _combine(self, before: Any, row: Any) -> None:
+        given = self.op.function(before, row)
         if given is not None and given is not row:
             raise TypeError(
                 f"{self.what}: {self.op.name}(invec, inoutvec) must put its result into inoutvec "
@@ -150,22 +137,18 @@ class Folding:
             )
 
     def _written(self, result: Any) -> Any:
-        as_numpy(self.target, isinstance(self.op, Op))[:] = result
+        as_numpy(self.target)[:] = result
         return self.target.write_back()
 
 
-def as_numpy(buffer: Buffer, of_any_dtype: bool) -> Any:
-    """A buffer's memory as a one-dimensional NumPy array of its dtype; `of_any_dtype`: of bytes where NumPy has no such
-    dtype, which is a TypeError otherwise."""
+def as_numpy(buffer: Buffer) -> Any:
+    """A buffer's memory as a one-dimensional NumPy array of its dtype. TypeError if NumPy has no such dtype."""
     if isinstance(buffer.array, np.ndarray):
         return buffer.array.reshape(-1)
-    size = _core.ITEM_SIZES[buffer.dtype] * buffer.width
     try:
         dtype = np.dtype(buffer.label)
     except TypeError:
-        if not of_any_dtype:
-            raise TypeError(f"NumPy has no {buffer.label}, which a function would be called with") from None
-        dtype = np.dtype((np.void, size))
+        raise TypeError(f"NumPy has no {buffer.label}, which a function would be called with") from None
     if buffer.count == 0:
         return np.empty(0, dtype)
     nbytes = buffer.count * _core.ITEM_SIZES[buffer.dtype]

@@ -109,7 +109,9 @@ class OrderedCalls:
         plain = self._plain and algorithm is None and wire is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
-            result = self._channel.plain(REDUCE, x, out, op, root, prescale_factor, postscale_factor)
+            result = self._channel.plain(
+                REDUCE, x, out, op, root, prescale_factor, postscale_factor, None, root == self.rank
+            )
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)

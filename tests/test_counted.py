@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference import DTYPES, integers
 
 import ringcomm
-from ringcomm import threads
+from ringcomm import bootstrap, threads
 from ringcomm.errors import MismatchError
 from ringcomm.ops import Op
 
@@ -124,11 +124,42 @@ def test_scans(size, config, dtype, op, shape, seed):
     def program(comm):
         x = inputs[comm.rank]
         assert np.array_equal(both(comm, "scan", x, op), want[comm.rank])
+        assert np.array_equal(comm.scan(x, op, algorithm="doubling"), want[comm.rank])
         before = both(comm, "exscan", x, op.name.lower())
         assert before is None if comm.rank == 0 else np.array_equal(before, want[comm.rank - 1])
         out = x.copy()
         assert comm.scan(out, op, out) is out and np.array_equal(out, want[comm.rank])
         assert np.array_equal(x, inputs[comm.rank])
+
+    threads.run(size, program, config=config)
+
+
+@given(
+    sizes, configs, st.lists(st.integers(0, 8), min_size=1, max_size=12), st.sampled_from([(), (1,), (40, 3)]), seeds
+)
+@settings(max_examples=40, deadline=None)
+def test_calls_that_come_again(size, config, roots, shape, seed):
+    """They go the short way, for whichever root, as they went the long one."""
+
+    def program(comm):
+        me = comm.rank
+        for turn, root in enumerate(root % size for root in roots):
+            inputs = [
+                integers(np.dtype("i4"), 120, rank, Op.Sum, seed + turn)[: int(np.prod(shape))] for rank in range(size)
+            ]
+            inputs = [x.reshape(shape) for x in inputs]
+            whole = np.concatenate([np.atleast_1d(x) for x in inputs])
+            gathered = comm.gather(inputs[me], root)
+            assert (gathered is None) == (me != root) and (me != root or same(gathered, whole))
+            mine, out = np.atleast_1d(inputs[me]), np.empty_like(np.atleast_1d(inputs[me]))
+            assert same(comm.scatter(whole if me == root else np.zeros_like(whole), root), mine)
+            assert comm.scatter(whole if me == root else None, root, out) is out and same(out, mine)
+            assert same(comm.alltoall(whole), np.concatenate([mine] * size))
+            want = prefixes(np.add, inputs)
+            assert np.array_equal(comm.scan(inputs[me], out=np.empty_like(inputs[me])), want[me])
+            before = comm.exscan(inputs[me])
+            assert before is None if me == 0 else np.array_equal(before, want[me - 1])
+            assert np.array_equal(comm.scan(inputs[me], Op.Max), prefixes(np.maximum, inputs)[me])
 
     threads.run(size, program, config=config)
 
@@ -217,7 +248,7 @@ def test_what_cannot_be_is_refused():
             (lambda: comm.scatter(x[:3]), "use scatterv"),
             (lambda: comm.reduce_scatter(x, [1, 1]), "add up to the first dimension, 4"),
             (lambda: comm.scatter(x, out=np.zeros(7, np.float32)), "must be float32 of shape"),
-            (lambda: comm.scan(x, "average"), "use Sum"),
+            (lambda: comm.scan(x, "average"), "divide a Sum"),
             (lambda: comm.scan(x, "adasum"), "Adasum is for allreduce only"),
             (lambda: comm.exscan(x, "band"), "there is no BAND of float32"),
         ]
@@ -244,14 +275,20 @@ def test_torch_tensors():
 
 
 def as_mpi_does():
-    """On MPI's ranks: what mpi4py's calls give."""
+    """On MPI's ranks: what mpi4py's calls give, on one host, and as if there were two ranks on each."""
     from mpi4py import MPI
 
     ringcomm.init()
     world = MPI.COMM_WORLD
-    comm = ringcomm.Communicator()
-    me, size = comm.rank, comm.size
-    for dtype, rows, root in itertools.product(("i4", "f8", "c16"), (0, 1, 5, 3000), {0, size - 1}):
+    me, size = world.rank, world.size
+    comms, of_one_host = [ringcomm.Communicator()], bootstrap.host_key
+    try:
+        bootstrap.host_key = lambda: (f"host{me // 2}",)
+        comms.append(ringcomm.Communicator())
+    finally:
+        bootstrap.host_key = of_one_host
+    cases = itertools.product(("i4", "c16"), (0, 5, 3000), {0, size - 1}, comms)
+    for dtype, rows, root, comm in cases:
         counts = [rows + rank for rank in range(size)]
         mine = integers(np.dtype("i4"), counts[me], me, Op.Sum, rows).astype(dtype)
         spec = [np.empty(sum(counts), dtype), counts]
@@ -286,7 +323,8 @@ def as_mpi_does():
             x, want = np.resize(mine, sum(counts)), np.empty_like(mine)
             world.Reduce_scatter(x, want, counts, op)
             assert np.array_equal(comm.reduce_scatter(x, counts, op), want)
-    comm.close()
+    for comm in comms:
+        comm.close()
     mpi_case.say("fine", me)
 
 

@@ -104,12 +104,26 @@ inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, 
 inline constexpr bool is_scaled(Op op) { return op <= Op::product; }                           // takes factors
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 
-enum class Collective : std::uint8_t { allreduce, reduce, broadcast, allgather, reducescatter, alltoall, barrier };
-inline constexpr std::array<std::string_view, 7> kCollectiveNames{"allreduce",     "reduce",   "broadcast", "allgather",
-                                                                  "reducescatter", "alltoall", "barrier"};
-inline constexpr bool computes(Collective c) {  // others only move bytes
+enum class Collective : std::uint8_t {
+  allreduce,
+  reduce,
+  broadcast,
+  allgather,
+  reducescatter,
+  alltoall,
+  barrier,
+  scan,
+  exscan
+};
+inline constexpr std::array<std::string_view, 9> kCollectiveNames{
+    "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier", "scan", "exscan"};
+// Each rank's result is of the ranks up to it (exscan: before it, and rank 0 has none), combined in their order.
+inline constexpr bool is_scan(Collective c) { return c == Collective::scan || c == Collective::exscan; }
+// What some ranks give may be combined before it comes to those whose result it is.
+inline constexpr bool merges(Collective c) {
   return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
 }
+inline constexpr bool computes(Collective c) { return merges(c) || is_scan(c); }  // others only move bytes
 // All ranks end with the same data, which then must have the same bits.
 inline constexpr bool ends_alike(Collective c) {
   return c == Collective::allreduce || c == Collective::allgather || c == Collective::broadcast;

@@ -40,7 +40,7 @@ void choose_one(std::vector<Option>& options, std::size_t nbytes) {
 }  // namespace
 
 bool has_two_levels(Collective collective) {
-  return collective != Collective::alltoall && collective != Collective::barrier;
+  return collective != Collective::alltoall && collective != Collective::barrier && !is_scan(collective);
 }
 
 Menu::Menu(Collective collective, int size, Placement hosts, Network network)

@@ -74,7 +74,10 @@ class Builder {
       case Collective::allreduce:
         return allreduce();
       case Collective::reduce:
-        return reduce();
+      case Collective::exscan:
+        return for_some();
+      case Collective::scan:
+        return even(call_.output, call_.input);
       case Collective::broadcast:
         return broadcast();
       case Collective::allgather:
@@ -113,12 +116,14 @@ class Builder {
 
   std::unique_ptr<Task> broadcast() { return even(call_.output, context_.me == call_.root ? call_.input : nullptr); }
 
-  std::unique_ptr<Task> reduce() {
+  // A reduce, for the root, or an exscan, for all but rank 0. Elsewhere the input is the caller's; partial sums need
+  // memory of their own.
+  std::unique_ptr<Task> for_some() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     options_.pre = call_.pre;
-    // Elsewhere than at the root the input is the caller's; partial sums need memory of their own.
-    void* const work = context_.me == call_.root ? call_.output : scratch(*task, call_.count);
-    if (context_.me == call_.root && !call_.post.identity())
+    const bool here = call_.collective == Collective::reduce ? context_.me == call_.root : context_.me > 0;
+    void* const work = here ? call_.output : scratch(*task, call_.count);
+    if (here && !call_.post.identity())
       task->after = [call = call_] { kernels::scale(call.dtype, call.output, call.output, call.count, call.post); };
     task->inner = even(work, call_.input);
     return task;

@@ -12,9 +12,9 @@ namespace ringcomm {
 
 // Bytes of a rank's data; the same on all ranks.
 struct Piggyback {
-  std::size_t reduced = 0;  // of collectives that compute
+  std::size_t reduced = 0;  // of collectives that merge
   std::size_t moved = 0;    // of others
-  std::size_t of(Collective collective) const { return computes(collective) ? reduced : moved; }
+  std::size_t of(Collective collective) const { return merges(collective) ? reduced : moved; }
 };
 
 // Where every rank sends its own piece.

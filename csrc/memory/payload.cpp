@@ -51,6 +51,9 @@ void collect_reduction(const Call& call, int me, std::span<const void*> sources,
   if (call.collective == Collective::reducescatter)
     part = {start_of(call.counts, me), call.counts[static_cast<std::size_t>(me)]};
   if (call.collective == Collective::reduce && me != call.root) return;
+  if (is_scan(call.collective))
+    sources = sources.first(static_cast<std::size_t>(call.collective == Collective::scan ? me + 1 : me));
+  if (sources.empty()) return;
   for (const void*& source : sources) source = at(source, part.first * size_of(call.dtype));
   kernels::reduce_many(call.dtype, call.op, {&call.output, 1}, sources, part.count, pre, call.post);
 }

@@ -113,9 +113,10 @@ class StagedPass : public Task {
   std::optional<Error> failure_;        // what all ranks throw
 };
 
-// Of any collective but barrier; of broadcast and allgather; of reducescatter and alltoall.
+// Of any collective but barrier; of broadcast and allgather; of reducescatter and alltoall; of scan and exscan.
 std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 std::unique_ptr<StagedPass> make_staged_move(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 std::unique_ptr<StagedPass> make_staged_exchange(Epochs& epochs, const Call& call, std::size_t segment_bytes);
+std::unique_ptr<StagedPass> make_staged_scan(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 
 }  // namespace ringcomm

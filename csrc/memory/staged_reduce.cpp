@@ -94,6 +94,9 @@ std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, s
     case Collective::reducescatter:
     case Collective::alltoall:
       return make_staged_exchange(epochs, call, segment_bytes);
+    case Collective::scan:
+    case Collective::exscan:
+      return make_staged_scan(epochs, call, segment_bytes);
     default:
       throw Error(ErrorKind::internal, std::string(name_of(call.collective)) + " does not pass through staging memory");
   }

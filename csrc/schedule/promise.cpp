@@ -4,10 +4,7 @@
 
 namespace ringcomm {
 
-bool has_operation(Collective c) {
-  return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter ||
-         c == Collective::barrier;
-}
+bool has_operation(Collective c) { return computes(c) || c == Collective::barrier; }
 
 Values initial_values(const std::vector<Schedule>& schedules, Symbols& symbols) {
   Values values(schedules.size());
@@ -34,7 +31,15 @@ std::optional<Origin> promised_origin(const Schedule& s, int block) {
 
 double completeness(const Schedule& s, int block, Symbols::Id value, Symbols& symbols) {
   if (value == Symbols::undefined) return 0;
-  if (has_operation(s.collective)) return std::min(1.0, static_cast<double>(symbols.at(value).parts) / s.size);
+  if (has_operation(s.collective)) {
+    const Symbols::Node& node = symbols.at(value);
+    const int whole = s.collective == Collective::scan     ? s.rank + 1
+                      : s.collective == Collective::exscan ? s.rank
+                                                           : s.size;
+    if (whole == 0) return 1;
+    if (s.collective == Collective::exscan && static_cast<int>(node.lowest) == s.rank) return 0;  // its own part
+    return std::min(1.0, static_cast<double>(node.parts) / whole);
+  }
   if (block >= s.blocks) return 0.5;
   const Origin promised = *promised_origin(s, block);
   return value == symbols.leaf(promised.rank, promised.block) ? 1 : 0;

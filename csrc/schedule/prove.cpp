@@ -1,10 +1,10 @@
 #include "schedule/prove.hpp"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
 #include "base/error.hpp"
+#include "schedule/declared.hpp"
 #include "schedule/promise.hpp"
 #include "schedule/symbols.hpp"
 
@@ -114,6 +114,27 @@ std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int
   return absent == met.end() ? "" : "lacks rank " + to_string(absent - met.begin()) + "'s part";
 }
 
+// Of a scan: whether a value is made of the first `ranks` ranks' parts, in their order.
+std::string wrong_prefix(const Symbols& symbols, Symbols::Id value, int ranks, int block) {
+  std::vector<Symbols::Id> todo{value};
+  std::uint32_t next = 0;
+  while (!todo.empty()) {
+    const Symbols::Node& node = symbols.at(todo.back());
+    todo.pop_back();
+    if (!node.leaf) {
+      todo.insert(todo.end(), {node.b, node.a});
+      continue;
+    }
+    if (node.b != static_cast<std::uint32_t>(block)) {
+      return "holds rank " + to_string(node.a) + "'s block " + to_string(node.b);
+    }
+    if (node.a != next)
+      return "holds rank " + to_string(node.a) + "'s part where rank " + to_string(next) + "'s belongs";
+    ++next;
+  }
+  return static_cast<int>(next) == ranks ? "" : "ends with rank " + to_string(next - 1) + "'s part";
+}
+
 // Judges final values against the promise, each distinct one once.
 class Judge {
  public:
@@ -140,6 +161,9 @@ class Judge {
         return s.rank == s.root ? not_the_sum(s, block, value) : "";
       case Collective::reducescatter:
         return s.rank == block ? not_the_sum(s, block, value) : "";
+      case Collective::scan:
+      case Collective::exscan:
+        return not_the_prefix(s, block, value);
       case Collective::barrier:
         return value == Symbols::undefined ? "is lost" : wrong_parts(symbols_, value, s.size, block, true);
       default:
@@ -166,85 +190,17 @@ class Judge {
     return wrong_parts(symbols_, value, s.size, block, false);
   }
 
+  std::string not_the_prefix(const Schedule& s, int block, Symbols::Id value) {
+    const int ranks = s.collective == Collective::scan ? s.rank + 1 : s.rank;
+    if (ranks == 0) return {};
+    if (value == Symbols::undefined) return "is made of memory that was never given a value";
+    return wrong_prefix(symbols_, value, ranks, block);
+  }
+
   const std::vector<Schedule>& schedules_;
   Symbols& symbols_;
   const Values& values_;
 };
-
-// ---- symmetry
-
-// What a round does, apart from which rank it is: per relative peer, how many blocks go and come; how many are reduced.
-using Shape = std::map<std::pair<int, bool>, int>;
-
-Shape shape_of(const Schedule& s, std::size_t k) {
-  Shape shape;
-  if (k >= s.rounds.size()) return shape;
-  for (const Step& step : s.rounds[k]) {
-    const bool rotation = s.symmetry == Symmetry::rotation;
-    if (computes(step.kind)) ++shape[{-1, true}];
-    if (is_local(step.kind)) continue;
-    ++shape[{rotation ? (step.peer - s.rank + s.size) % s.size : step.peer ^ s.rank, receives(step.kind)}];
-  }
-  return shape;
-}
-
-std::string false_symmetry(const std::vector<Schedule>& schedules) {
-  if (schedules.front().symmetry == Symmetry::none) return {};
-  std::size_t rounds = 0;
-  for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
-  for (std::size_t k = 0; k < rounds; ++k) {
-    const Shape first = shape_of(schedules.front(), k);
-    for (std::size_t r = 1; r < schedules.size(); ++r) {
-      if (shape_of(schedules[r], k) != first) {
-        return moment_of(r, k) + ": is not rank 0's round, as the declared symmetry says";
-      }
-    }
-  }
-  return {};
-}
-
-// ---- busiest ranks
-
-struct Effort {
-  std::size_t messages = 0, blocks = 0, reduced = 0;  // messages and blocks of the busier direction
-};
-
-Effort effort_of(const Schedule& s, std::size_t k) {
-  Effort effort;
-  if (k >= s.rounds.size()) return effort;
-  std::map<int, int> to, from;
-  for (const Step& step : s.rounds[k]) {
-    effort.reduced += computes(step.kind);
-    if (!is_local(step.kind)) ++(receives(step.kind) ? from : to)[step.peer];
-  }
-  const auto blocks = [](const std::map<int, int>& peers) {
-    std::size_t all = 0;
-    for (const auto& [peer, count] : peers) all += static_cast<std::size_t>(count);
-    return all;
-  };
-  effort.messages = std::max(to.size(), from.size());
-  effort.blocks = std::max(blocks(to), blocks(from));
-  return effort;
-}
-
-std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
-  const std::vector<int>& busiest = schedules.front().busiest;
-  if (busiest.empty()) return {};
-  std::size_t rounds = 0;
-  for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
-  for (std::size_t k = 0; k < rounds; ++k) {
-    std::vector<Effort> most;
-    for (const int rank : busiest) most.push_back(effort_of(schedules[static_cast<std::size_t>(rank)], k));
-    for (std::size_t r = 0; r < schedules.size(); ++r) {
-      const Effort it = effort_of(schedules[r], k);
-      const bool covered = std::any_of(most.begin(), most.end(), [&](const Effort& m) {
-        return it.messages <= m.messages && it.blocks <= m.blocks && it.reduced <= m.reduced;
-      });
-      if (!covered) return moment_of(r, k) + ": has more to do than the ranks that are declared the busiest";
-    }
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -266,8 +222,7 @@ Proof prove(std::vector<Schedule>& schedules) {
   Values values = initial_values(schedules, symbols);
   why = run_on_symbols(schedules, symbols, values, {.ordered = &schedules});
   if (why.empty()) why = Judge(schedules, symbols, values).verdict();
-  if (why.empty()) why = false_symmetry(schedules);
-  if (why.empty()) why = busier_than_the_busiest(schedules);
+  if (why.empty()) why = wrongly_declared(schedules);
   return {why.empty(), why};
 }
 

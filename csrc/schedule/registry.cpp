@@ -19,6 +19,7 @@ Make allgather_bruck, allgather_ring;
 Make reducescatter_circulant, reducescatter_ring;
 Make alltoall_bruck, alltoall_direct, alltoall_pairwise;
 Make barrier_dissemination;
+Make scan_doubling, exscan_doubling;
 }  // namespace schedules
 
 namespace {
@@ -89,6 +90,10 @@ const std::vector<Algorithm>& algorithms() {
       {alltoall, "bruck", alltoall_bruck, "blocks travel by powers of two: L*alpha + (L/2)*S*beta, equal blocks only",
        kAutomatic, false, kEqualBlocks},
       {barrier, "dissemination", barrier_dissemination, "tell r + 2^k, hear from r - 2^k: L*alpha", kAutomatic},
+      {scan, "doubling", scan_doubling, "what r has summed up goes to r + 2^k: L*alpha + L*S*(beta + gamma)",
+       kAutomatic},
+      {exscan, "doubling", exscan_doubling,
+       "everyone's to the next, and a scan: (L+1)*alpha + (L+1)*S*beta + L*S*gamma", kAutomatic},
   };
   return table;
 }

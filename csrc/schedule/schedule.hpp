@@ -49,7 +49,7 @@ enum class Symmetry : std::uint8_t { none, rotation, exclusive_or };
 
 // Blocks 0 .. blocks-1 are the data. Blocks blocks, blocks+1, ... are scratch: temporary t has the size of block
 // temps[t].
-//   allreduce, reduce, broadcast:  any number of blocks, an even split of the buffer (base/types.hpp: split)
+//   allreduce, reduce, broadcast, scans:  any number of blocks, an even split of the buffer (base/cuts.hpp: split)
 //   allgather, reducescatter:      `size` blocks, block i is rank i's
 //   alltoall:                      2*size blocks: block q goes to rank q, never written; block size+q comes from rank q
 //   barrier:                       one block, a token that counts who has arrived (reduced, more than once allowed)

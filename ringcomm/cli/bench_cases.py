@@ -12,7 +12,8 @@ import numpy.typing as npt
 PERIOD = 13  # inputs repeat with it, so the right answer of any length is known from 13 elements
 PATTERN = (3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 0, 4, 2)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-REDUCING = ("allreduce", "reduce", "reducescatter")
+REDUCING = ("allreduce", "reduce", "reducescatter", "scan", "exscan")
+WHOLE = ("allreduce", "reduce", "broadcast", "scan", "exscan")  # results of as many elements as are given
 Array = npt.NDArray[Any]
 Part = tuple[int, int, Array, int]  # first element, count, table of PERIOD elements, position in it of the first
 
@@ -113,6 +114,9 @@ class Case:
 
         if self.collective in ("allreduce", "reduce"):
             return [(0, self.count, reduced_table(self.size, self.op, self.dtype), self.shift)]
+        if self.collective in ("scan", "exscan"):
+            ranks = self.rank + (self.collective == "scan")
+            return [(0, self.count, reduced_table(ranks, self.op, self.dtype), self.shift)] if ranks else []
         if self.collective == "broadcast":
             return [(0, self.count, given(self.root), self.shift)]
         if self.collective == "allgather":
@@ -127,9 +131,7 @@ class Case:
     def _tiled(self, table: Array, start: int, count: int) -> Array:
         key = table.tobytes()
         if key not in self.templates:
-            longest = max(
-                len(self.input), self.part, self.count if self.collective in ("allreduce", "reduce", "broadcast") else 0
-            )
+            longest = max(len(self.input), self.part, self.count if self.collective in WHOLE else 0)
             self.templates[key] = np.resize(table, longest + PERIOD)
         return self.templates[key][start % PERIOD : start % PERIOD + count]
 
@@ -162,6 +164,8 @@ class Case:
             "reducescatter": lambda: comm.reducescatter(x, op=op, out=y, algorithm=algorithm),
             "alltoall": lambda: comm.alltoall(x, out=y, algorithm=algorithm),
             "barrier": lambda: comm.barrier(algorithm=algorithm),
+            "scan": lambda: comm.scan(x, op=op, out=y, algorithm=algorithm),
+            "exscan": lambda: comm.exscan(x, op=op, out=y, algorithm=algorithm),
         }[self.collective]
 
     def mpi(self) -> Callable[[], object] | None:
@@ -188,6 +192,8 @@ class Case:
             "reducescatter": lambda: world.Reduce_scatter_block(x, y, op),
             "alltoall": lambda: world.Alltoall(x, y),
             "barrier": lambda: world.Barrier(),
+            "scan": lambda: world.Scan(x, y, op),
+            "exscan": lambda: world.Exscan(x, y, op),
         }
         plain = call[self.collective]
         if self.op != "average" or self.collective not in REDUCING or logical:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ringcomm.cli import measured
+from ringcomm.cli.bench_cases import REDUCING
 from ringcomm.cli.sizes import human_size
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
@@ -46,7 +47,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def header(options: argparse.Namespace, ranks: int) -> list[str]:
-    op = f" {options.op}" if options.collective in ("allreduce", "reduce", "reducescatter") else ""
+    op = f" {options.op}" if options.collective in REDUCING else ""
     place = " in place" if options.in_place and options.collective == "allreduce" else ""
     rules = "medians of the slowest rank's times; inputs rewritten before each call"
     return [

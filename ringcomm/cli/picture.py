@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ringcomm import _core
 from ringcomm._core import Schedule
 
-REDUCING = ("allreduce", "reduce", "reducescatter", "barrier")
+REDUCING = ("allreduce", "reduce", "reducescatter", "barrier", "scan", "exscan")
 REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # arrows
 EDGE, INK = "#9aa39a", "#1c241c"
 HEIGHT = 0.30  # of a block, in inches, as everything here

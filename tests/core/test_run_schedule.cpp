@@ -134,6 +134,18 @@ void alltoall(Place& place, const Algorithm& algorithm, std::size_t count, const
   CHECK(output == expected);
 }
 
+void scan(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+  const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size);
+  const Values input = values(place.rank, count);
+  Values output(count, -1);
+  const bool in_place = place.random() % 2;
+  if (in_place) output = input;
+  Layout layout = Layout::even(output.data(), count, schedule->blocks, sizeof(Value), cut.segment);
+  place.run(schedule, std::move(layout), in_place ? nullptr : input.data(), options_of(cut, kType));
+  const int ranks = place.rank + (algorithm.collective == Collective::scan ? 1 : 0);
+  CHECK(ranks == 0 || output == sums(ranks, count));
+}
+
 // Nobody leaves before everybody has entered. One counter per barrier.
 void barriers(const Algorithm& algorithm, int size, int times) {
   std::vector<std::atomic<int>> entered(static_cast<std::size_t>(times));
@@ -164,6 +176,9 @@ void run_one(Place& place, const Algorithm& algorithm, std::size_t count, const 
       return alltoall(place, algorithm, count, cut);
     case Collective::barrier:
       return;  // barriers()
+    case Collective::scan:
+    case Collective::exscan:
+      return scan(place, algorithm, count, cut);
   }
 }
 

@@ -21,10 +21,7 @@ struct Term {
   std::string text;        // "((0+1)+2)"
 };
 
-bool reducing(Collective c) {
-  return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter ||
-         c == Collective::barrier;
-}
+bool reducing(Collective c) { return computes(c) || c == Collective::barrier; }
 
 Term leaf(int rank, int block, int size, int ranks) {
   Term term{block, size, std::vector<int>(at(ranks)), std::string(1, static_cast<char>('a' + rank))};
@@ -67,6 +64,16 @@ bool all_parts(const Term& t, int block, bool once) {
   return t.block == block && std::all_of(t.parts.begin(), t.parts.end(), [&](int n) { return once ? n == 1 : n >= 1; });
 }
 
+// Of the first ranks, in their order, however they are put in brackets.
+bool is_prefix(const Term& t, int block, int ranks) {
+  std::string parts, wanted;
+  for (const char c : t.text) {
+    if (c != '(' && c != ')') parts += c;
+  }
+  for (int rank = 0; rank < ranks; ++rank) wanted += static_cast<char>('a' + rank);
+  return t.block == block && parts == wanted;
+}
+
 bool as_promised(const std::vector<Schedule>& schedules, const std::vector<std::vector<Term>>& ends) {
   for (const Schedule& s : schedules) {
     for (int b = 0; b < s.blocks; ++b) {
@@ -84,6 +91,12 @@ bool as_promised(const std::vector<Schedule>& schedules, const std::vector<std::
           break;
         case Collective::barrier:
           right = all_parts(t, b, false);
+          break;
+        case Collective::scan:
+          right = is_prefix(t, b, s.rank + 1);
+          break;
+        case Collective::exscan:
+          right = s.rank == 0 || is_prefix(t, b, s.rank);
           break;
         case Collective::broadcast:
           right = is_leaf(t, s.root, b);

@@ -134,6 +134,26 @@ void barrier(const Algorithm& algorithm, int p) {
   for (const auto& mine : blocks) CHECK(mine[0][0] >= p);
 }
 
+void scans(const Algorithm& algorithm, int p, std::size_t count) {
+  const auto schedules = all_ranks(algorithm, p);
+  Blocks<std::int64_t> blocks(at(p));
+  for (int r = 0; r < p; ++r) {
+    const auto x = input_of<std::int64_t>(r, count);
+    for (int b = 0; b < schedules[0].blocks; ++b)
+      blocks[at(r)].push_back(slice(x, split(count, at(schedules[0].blocks), at(b))));
+  }
+  run(schedules, blocks);
+  Buffer<std::int64_t> sum(count);
+  for (int r = 0; r < p; ++r) {
+    const Buffer<std::int64_t> before = sum;
+    sum = plus(sum, input_of<std::int64_t>(r, count));
+    if (algorithm.collective == Collective::exscan && r == 0) continue;
+    Buffer<std::int64_t> got;
+    for (const auto& block : blocks[at(r)]) got.insert(got.end(), block.begin(), block.end());
+    CHECK(got == (algorithm.collective == Collective::scan ? sum : before));
+  }
+}
+
 void every_size(const Algorithm& algorithm, int p) {
   switch (algorithm.collective) {
     case Collective::allreduce:
@@ -153,6 +173,10 @@ void every_size(const Algorithm& algorithm, int p) {
       return exchange(algorithm, p);
     case Collective::barrier:
       return barrier(algorithm, p);
+    case Collective::scan:
+    case Collective::exscan:
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{97}}) scans(algorithm, p, count);
+      return;
   }
 }
 

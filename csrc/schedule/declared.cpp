@@ -1,0 +1,94 @@
+#include "schedule/declared.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "schedule/symbolic_run.hpp"
+
+namespace ringcomm {
+namespace {
+
+// ---- symmetry
+
+// What a round does, apart from which rank it is: per relative peer, how many blocks go and come; how many are reduced.
+using Shape = std::map<std::pair<int, bool>, int>;
+
+Shape shape_of(const Schedule& s, std::size_t k) {
+  Shape shape;
+  if (k >= s.rounds.size()) return shape;
+  for (const Step& step : s.rounds[k]) {
+    const bool rotation = s.symmetry == Symmetry::rotation;
+    if (computes(step.kind)) ++shape[{-1, true}];
+    if (is_local(step.kind)) continue;
+    ++shape[{rotation ? (step.peer - s.rank + s.size) % s.size : step.peer ^ s.rank, receives(step.kind)}];
+  }
+  return shape;
+}
+
+std::string false_symmetry(const std::vector<Schedule>& schedules) {
+  if (schedules.front().symmetry == Symmetry::none) return {};
+  std::size_t rounds = 0;
+  for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
+  for (std::size_t k = 0; k < rounds; ++k) {
+    const Shape first = shape_of(schedules.front(), k);
+    for (std::size_t r = 1; r < schedules.size(); ++r) {
+      if (shape_of(schedules[r], k) != first) {
+        return moment_of(r, k) + ": is not rank 0's round, as the declared symmetry says";
+      }
+    }
+  }
+  return {};
+}
+
+// ---- busiest ranks
+
+struct Effort {
+  std::size_t messages = 0, blocks = 0, reduced = 0;  // messages and blocks of the busier direction
+};
+
+Effort effort_of(const Schedule& s, std::size_t k) {
+  Effort effort;
+  if (k >= s.rounds.size()) return effort;
+  std::map<int, int> to, from;
+  for (const Step& step : s.rounds[k]) {
+    effort.reduced += computes(step.kind);
+    if (!is_local(step.kind)) ++(receives(step.kind) ? from : to)[step.peer];
+  }
+  const auto blocks = [](const std::map<int, int>& peers) {
+    std::size_t all = 0;
+    for (const auto& [peer, count] : peers) all += static_cast<std::size_t>(count);
+    return all;
+  };
+  effort.messages = std::max(to.size(), from.size());
+  effort.blocks = std::max(blocks(to), blocks(from));
+  return effort;
+}
+
+std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
+  const std::vector<int>& busiest = schedules.front().busiest;
+  if (busiest.empty()) return {};
+  std::size_t rounds = 0;
+  for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
+  for (std::size_t k = 0; k < rounds; ++k) {
+    std::vector<Effort> most;
+    for (const int rank : busiest) most.push_back(effort_of(schedules[static_cast<std::size_t>(rank)], k));
+    for (std::size_t r = 0; r < schedules.size(); ++r) {
+      const Effort it = effort_of(schedules[r], k);
+      const bool covered = std::any_of(most.begin(), most.end(), [&](const Effort& m) {
+        return it.messages <= m.messages && it.blocks <= m.blocks && it.reduced <= m.reduced;
+      });
+      if (!covered) return moment_of(r, k) + ": has more to do than the ranks that are declared the busiest";
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string wrongly_declared(const std::vector<Schedule>& schedules) {
+  const std::string why = false_symmetry(schedules);
+  return why.empty() ? busier_than_the_busiest(schedules) : why;
+}
+
+}  // namespace ringcomm

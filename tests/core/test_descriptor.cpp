@@ -60,16 +60,15 @@ static const Change kName = [](Descriptor& d) { put(d.name, "bias"); };
 // What must agree for each collective, and what need not.
 static void what_is_compared() {
   using C = Collective;
-  const auto reduces = [](C c) { return c == C::allreduce || c == C::reduce || c == C::reducescatter; };
   for (std::size_t i = 0; i < kCollectiveNames.size(); ++i) {
     const C c = static_cast<C>(i);
     const bool data = c != C::barrier;
     const std::pair<const Change*, bool> expected[] = {
-        {&kNothing, false},    {&kDtype, data},
-        {&kOp, reduces(c)},    {&kRoot, c == C::broadcast || c == C::reduce},
-        {&kWire, data},        {&kAlgorithm, true},
-        {&kScale, reduces(c)}, {&kCount, data && c != C::allgather && c != C::alltoall},
-        {&kShape, data},       {&kName, true}};
+        {&kNothing, false},     {&kDtype, data},
+        {&kOp, computes(c)},    {&kRoot, c == C::broadcast || c == C::reduce},
+        {&kWire, data},         {&kAlgorithm, true},
+        {&kScale, computes(c)}, {&kCount, data && c != C::allgather && c != C::alltoall},
+        {&kShape, data},        {&kName, true}};
     for (const auto& [change, differs] : expected) CHECK(told(c, *change).empty() == !differs);
     // The longest name of an algorithm is compared to its end.
     const std::string longest = "two_level:butterfly_doubling";

@@ -17,12 +17,12 @@ from ringcomm.ordered import request_fields
 P = ParamSpec("P")
 
 
-class _Submitted(CountedCalls):
+class Submitted(CountedCalls):
     """The calls of a communicator, which end in a handle."""
 
     _plain = False
 
-    def __init__(self, calls: BackgroundCalls) -> None:
+    def __init__(self, calls: Any) -> None:
         self.rank, self.size, self._submit = calls.rank, calls.size, calls._submit
 
     def _call(self, request: Request, *_: Any) -> Handle[Any]:
@@ -36,7 +36,7 @@ class _Submitted(CountedCalls):
         """That would be a call to wait for."""
 
     def _exchange_splits(self, mine: Any, splits: Sequence[int], name: str) -> NoReturn:
-        raise ValueError("ialltoallv needs recvcounts, the rows from each rank: to ask for them is a call to wait for")
+        raise ValueError("in the background, alltoallv needs recvcounts: to ask for them is a call to wait for")
 
 
 def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:
@@ -44,7 +44,7 @@ def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Calla
 
     @functools.wraps(call)
     def submit(self: BackgroundCalls, /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
-        return call(_Submitted(self), *args, **kwargs)
+        return call(Submitted(self), *args, **kwargs)
 
     submit.__name__, submit.__doc__ = f"i{call.__name__}", f":meth:`{call.__name__}` in the background{text}"
     submit.__qualname__ = f"BackgroundCalls.{submit.__name__}"

@@ -20,6 +20,7 @@ from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink
 from ringcomm.own_algorithms import OwnAlgorithms
+from ringcomm.persistent import PersistentCalls
 from ringcomm.point_to_point import PointToPointCalls, open_messages, refuse_leftovers
 from ringcomm.version import __version__
 
@@ -27,7 +28,7 @@ SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where e
 ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
 
 
-class Communicator(CountedCalls, BackgroundCalls, PointToPointCalls):
+class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointCalls):
     """A group of ranks, the collectives between them, and messages from one to another.
 
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time

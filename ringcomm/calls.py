@@ -179,10 +179,10 @@ def alltoall(
     if len(received) != size:
         raise ValueError(f"received_splits must be {size} row counts; got {received}")
     target = arrays.result(out, source, (sum(received), *source.shape[1:]))
-    return _between(source, target, rows, received, sign, **fields)
+    return between(source, target, rows, received, sign, **fields)
 
 
-def _between(
+def between(
     source: Buffer,
     target: Buffer,
     sent: Sequence[int],
@@ -216,7 +216,7 @@ def gather(
     sent = [mine if other == root else 0 for other in range(size)]
     received = given if here else [0] * size
     sign = signed(arrays.signature_of(source, 1), given, [root])
-    return _between(source, target, sent, received, sign, here, name=name or f"gather to rank {root}", **fields)
+    return between(source, target, sent, received, sign, here, name=name or f"gather to rank {root}", **fields)
 
 
 def scatter(
@@ -249,7 +249,7 @@ def scatter(
     sent = each if here else [0] * size
     received = [each[rank] if other == root else 0 for other in range(size)]
     sign = signed(arrays.signature_of(given, 1), each, [root])
-    return _between(source, target, sent, received, sign, name=name or f"scatter from rank {root}", **fields)
+    return between(source, target, sent, received, sign, name=name or f"scatter from rank {root}", **fields)
 
 
 def scan(collective: int, x: Any, out: Any, op: Any, rank: int, **fields: Any) -> Request:

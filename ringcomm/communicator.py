@@ -19,6 +19,7 @@ from ringcomm.handles import Handle
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink
+from ringcomm.neighbours import Graph, Neighbours
 from ringcomm.own_algorithms import OwnAlgorithms
 from ringcomm.persistent import PersistentCalls
 from ringcomm.point_to_point import PointToPointCalls, open_messages, refuse_leftovers
@@ -158,6 +159,19 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         a copy of its own.
         """
         return numpy_memory.shared_arrays(self._node)
+
+    def neighbours(self, graph: Graph) -> Neighbours:
+        """Exchanges with some ranks only. Not collective.
+
+        Args:
+            graph: "ring" (the ranks before and after), "exponential" (rank + 1, 2, 4, ... modulo the size), "hypercube"
+                (ranks that differ in one bit), or the ranks that each rank sends to: a list of lists, the same on every
+                rank.
+
+        Raises:
+            ValueError: there is no such graph of so many ranks.
+        """
+        return Neighbours(self, graph)
 
     # ---- life --------------------------------------------------------------------------------------------------------
     def split(self, color: int | None, key: int = 0) -> Communicator | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference import DTYPES, integers
 
 import ringcomm
-from ringcomm import bootstrap, threads
+from ringcomm import bootstrap, neighbours, threads
 from ringcomm.errors import MismatchError
 from ringcomm.ops import Op
 
@@ -208,6 +208,56 @@ def test_reduce_scatter(size, config, dtype, rows, seed):
     threads.run(size, program, config=config)
 
 
+def graphs(size, seed):
+    rng = np.random.default_rng(seed)
+    yield from ["ring", "exponential", *(["hypercube"] if size & (size - 1) == 0 else [])]
+    yield [rng.permutation(size)[: rng.integers(0, size + 1)].tolist() for _ in range(size)]
+
+
+@given(sizes, configs, st.sampled_from(MOVED), st.sampled_from([0, 1, 300]), seeds)
+@settings(max_examples=40, deadline=None)
+def test_neighbours(size, config, dtype, rows, seed):
+    def block(sender, receiver):
+        return random_bytes(dtype, (rows, 2), seed, sender, receiver)
+
+    def stacked(blocks):
+        return np.concatenate([np.empty((0, 2), dtype), *blocks])
+
+    def program(comm):
+        me = comm.rank
+        for graph in graphs(size, seed):
+            near = comm.neighbours(graph)
+            edges = neighbours.edges_of(graph, size)
+            assert list(near.sends_to) == edges[me] == sorted(set(edges[me]))
+            assert list(near.receives_from) == [rank for rank in range(size) if me in edges[rank]]
+            want = stacked(block(rank, size) for rank in near.receives_from)
+            out = np.empty_like(want)
+            assert same(near.allgather(block(me, size)), want) and same(near.iallgather(block(me, size)).wait(), want)
+            assert near.allgather(block(me, size), out) is out and same(out, want)
+            x, want = (
+                stacked(block(me, rank) for rank in near.sends_to),
+                stacked(block(r, me) for r in near.receives_from),
+            )
+            assert same(near.alltoall(x, rows), want) and same(near.ialltoall(x, rows).wait(), want)
+
+    threads.run(size, program, config=config)
+
+
+def test_graphs_that_are_none():
+    def program(comm):
+        for wrong in ("star", "hypercube", [[1], [2]], [[1], [3], []], [[1, 1], [], []], [[-1], [], []]):
+            with pytest.raises(ValueError, match="graph"):
+                comm.neighbours(wrong)
+        near = comm.neighbours("ring" if comm.rank else [[1], [2], [0]])
+        with pytest.raises(MismatchError, match="neighbours"):
+            near.allgather(np.ones(3))
+        with pytest.raises(ValueError, match="needs 2 rows for each of 2 neighbours"):
+            comm.neighbours("ring").alltoall(np.ones(5), 2)
+        return comm.neighbours("ring").allgather(comm.rank).tolist()
+
+    assert threads.run(3, program) == [[1, 2], [0, 2], [0, 1]]
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_ranks_that_disagree_are_told_so(config):
     x = np.zeros((6, 2), np.float32)
@@ -323,6 +373,17 @@ def as_mpi_does():
             x, want = np.resize(mine, sum(counts)), np.empty_like(mine)
             world.Reduce_scatter(x, want, counts, op)
             assert np.array_equal(comm.reduce_scatter(x, counts, op), want)
+    for graph, comm in itertools.product(("ring", "exponential"), comms):
+        near = comm.neighbours(graph)
+        adjacent = world.Create_dist_graph_adjacent(near.receives_from, near.sends_to)
+        x, want = np.full((5, 2), me, "f4"), np.empty((5 * len(near.receives_from), 2), "f4")
+        adjacent.Neighbor_allgather(x, want)
+        assert same(near.allgather(x), want)
+        x = np.arange(10.0 * len(near.sends_to)).reshape(-1, 2) + 100 * me
+        want = np.empty((5 * len(near.receives_from), 2))
+        adjacent.Neighbor_alltoall(x, want)
+        assert same(near.alltoall(x, 5), want)
+        adjacent.Free()
     for comm in comms:
         comm.close()
     mpi_case.say("fine", me)

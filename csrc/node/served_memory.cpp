@@ -31,13 +31,19 @@ Served& served() {
   return *one;
 }
 
-// The mutex is held.
-void drop_empty(Served& all) {
+using Pools = std::vector<std::shared_ptr<BlockPool>>;
+
+// The mutex is held. The result is for the caller to drop when it is not: a pool that ends waits for a process that
+// forks, which waits for the mutex.
+[[nodiscard]] Pools take_empty(Served& all) {
+  Pools empty;
   const bool serving = all.serving.load();
   for (std::size_t i = all.pools.size(); i-- > 0;) {
-    const bool current = serving && i + 1 == all.pools.size();
-    if (!current && all.pools[i]->in_use() == 0) all.pools.erase(all.pools.begin() + static_cast<std::ptrdiff_t>(i));
+    if ((serving && i + 1 == all.pools.size()) || all.pools[i]->in_use() > 0) continue;
+    empty.push_back(std::move(all.pools[i]));
+    all.pools.erase(all.pools.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  return empty;
 }
 
 }  // namespace
@@ -65,19 +71,21 @@ void served_free(void* block) {
     ::free(block);
     return;
   }
+  Pools empty;
   const std::lock_guard lock(all.mutex);
   const bool ours =
       std::any_of(all.pools.begin(), all.pools.end(), [&](const auto& pool) { return pool->give_back(block); });
   if (!ours) return ::free(block);
-  if (all.pools.size() > 1 || !all.serving) drop_empty(all);
+  if (all.pools.size() > 1 || !all.serving) empty = take_empty(all);
 }
 
 void serve_from(std::shared_ptr<BlockPool> pool) {
   Served& all = served();
+  Pools empty;
   const std::lock_guard lock(all.mutex);
   all.serving = pool != nullptr;
   if (pool) all.pools.push_back(std::move(pool));
-  drop_empty(all);
+  empty = take_empty(all);
 }
 
 bool serve_library(std::string_view library) {

@@ -20,7 +20,7 @@ constexpr auto kAsleep = 10ms;            // and where somebody will: to see who
 constexpr std::int64_t kYield = 300'000;  // ns of waiting for ranks of this host before sleeping
 constexpr int kLooks = 64;                // at messages, for one at who has died
 constexpr std::int64_t kInterruptEvery = 50'000'000;
-constexpr std::int64_t kLastWords = 2'000'000'000;  // ns for who was interrupted while a peer writes its memory
+constexpr std::int64_t kPeerWrites = 2'000'000'000;  // ns for who was interrupted while a peer writes its memory
 
 }  // namespace
 
@@ -129,7 +129,7 @@ void PointToPoint::withdraw(Request& request) noexcept {
   };
   if (gone()) return;
   try {
-    wait(request, now_ns() + kLastWords, nullptr);
+    wait(request, now_ns() + kPeerWrites, nullptr);
   } catch (const Error&) {  // it has been said that it was interrupted
   }
   if (gone()) return;

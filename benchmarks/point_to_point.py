@@ -15,22 +15,20 @@ bootstrap interval. Cells where ours may take more than MPI's time, by the inter
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jobs
 import measure
-from cluster import mpi_kind
 
-from ringcomm.cli.sizes import human_size, parse_sizes
+from ringcomm.cli import measured
+from ringcomm.cli.sizes import human_size
 
-SIZES = "4,4K,64K,1M,16M"
+SIZES = "0,4,1K,4K,16K,64K,256K,1M,4M,16M"
 OURS = ("ordinary", "shared")
 
 
@@ -89,7 +87,7 @@ def worker(task: dict[str, Any]) -> None:
                 for _ in range(calls):
                     chosen[name]()
                 times[name].append((time.perf_counter() - begin) / calls / 2)
-        rows.append({"nbytes": nbytes, "seconds": measure.slowest(world, times)})
+        rows.append({"nbytes": nbytes, "seconds": measured.slowest(world, times)})
         if world.rank == 0:
             print(line(rows[-1]), flush=True)
     if world.rank == 0:
@@ -125,27 +123,15 @@ def failing(results: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--sizes", type=parse_sizes, default=[4, 4096, 65536, 1 << 20, 16 << 20], help=f"(default {SIZES})"
-    )
+    parser = jobs.make_parser(__doc__, SIZES)
     parser.add_argument("--repeat", type=int, default=25)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a cell fails")
-    parser.add_argument("--json", type=Path)
-    jobs.add_arguments(parser)
     options = parser.parse_args()
     if options.worker:
         worker(options.worker)
         return 0
-    results = []
-    for python in jobs.pythons(options):
-        kind = mpi_kind(jobs.launcher_of(python))
-        print(f"# {kind}, 2 ranks; medians of half a round trip", flush=True)
-        result = jobs.on_this_host(python, __file__, 2, {"sizes": options.sizes, "repeat": options.repeat})
-        results.append({"kind": kind, "ranks": 2, "date": measure.now(), **result})
-        if options.json:
-            measure.write_merged(options.json, results[-1:], ("kind",))
-    cells = failing(results)
+    options.ranks = "2"
+    cells = failing(jobs.for_each_mpi(options, __file__, {"sizes": options.sizes, "repeat": options.repeat}))
     print("\n".join([f"# {len(cells)} cells above MPI's time:", *cells]))
     return 1 if cells and options.strict else 0
 

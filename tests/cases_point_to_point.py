@@ -109,6 +109,40 @@ def taken_back(comm: Any) -> None:
     assert request.cancel() and request.test() and request.wait().cancelled and not request.cancel()
 
 
+def scalars_lists_and_strided_arrays(comm: Any) -> None:
+    right, left = around(comm)
+    x = np.arange(24.0).reshape(4, 6)
+    for sent, expected in ((3.5, [3.5]), ([1, 2], [1, 2]), (np.float32(7), [7]), (x[:, ::2], x[:, ::2].ravel())):
+        request, before = comm.isend(sent, right, 2), np.asarray(expected)
+        here = np.zeros(before.shape, np.asarray(sent).dtype)
+        assert comm.recv(here, left, 2).count(here.dtype) == before.size
+        assert np.array_equal(here, before)
+        request.wait()
+    zero_dimensional = np.zeros(())
+    comm.sendrecv(5.0, right, 0, zero_dimensional, left, 0)
+    assert zero_dimensional == 5
+
+
+def messages_while_a_collective_is_under_way(comm: Any) -> None:
+    """Whoever waits for one moves the other too, also without a thread of the runtime's own."""
+    if comm.size == 1:
+        return
+    last, x, y = comm.size - 1, numbers(40_000, comm.rank), np.empty(40_000, "int64")
+    handle = comm.iallreduce(np.ones(1000))
+    if comm.rank == 0:
+        comm.recv(y, last, 1)
+    assert handle.wait()[0] in (1, comm.size)  # the average, by default
+    if comm.rank == last:
+        comm.send(x, 0, 1)
+    request = comm.irecv(y, last, 2) if comm.rank == 0 else None
+    if comm.rank == last:
+        comm.send(x, 0, 2)
+    comm.iallreduce(np.ones(1000)).wait()
+    if request is not None:
+        request.wait()
+        assert np.array_equal(y, numbers(40_000, last))
+
+
 CASES = (
     ring_of_every_size,
     every_dtype,
@@ -117,15 +151,42 @@ CASES = (
     to_oneself_and_to_nobody,
     too_long,
     taken_back,
+    scalars_lists_and_strided_arrays,
+    messages_while_a_collective_is_under_way,
 )
 
 
-def all_cases(shared_memory: str = "auto") -> None:
+def huge(comm: Any) -> None:
+    right, left = around(comm)
+    x, y = np.full(9_000_000, float(comm.rank)), np.empty(9_000_000)
+    assert comm.sendrecv(x, right, 1, y, left, 1).nbytes == 72_000_000
+    assert (y == left).all()
+
+
+def all_cases(shared_memory: str = "auto", mpi_threads: bool = True) -> None:
     """Of a rank under MPI."""
-    with ringcomm.Communicator(config=ringcomm.Config(shared_memory=shared_memory)) as comm:
+    config = ringcomm.Config(shared_memory=shared_memory, mpi_threads=mpi_threads)
+    with ringcomm.Communicator(config=config) as comm:
         for case in CASES:
             case(comm)
             comm.barrier()
+
+
+def leftovers(shared_memory: str) -> None:
+    """Of a rank under MPI: a short and a long message that nobody receives. MPI is whole afterwards."""
+    comm = ringcomm.Communicator(config=ringcomm.Config(shared_memory=shared_memory))
+    if comm.rank == 0:
+        requests = [comm.isend(np.zeros(n), 1, 40 + n % 7) for n in (5, 100_000)]
+    try:
+        comm.close()
+    except ringcomm.MismatchError as error:
+        assert (comm.rank == 1 and "rank 0 with tag 45, 40 bytes" in str(error) and "800000 bytes" in str(error)) or (
+            comm.rank == 0 and "send(dest=1, tag=45) of 800000 bytes has not ended" in str(error)
+        ), error
+    else:
+        assert comm.rank == 0 and requests[1].test()
+    with ringcomm.Communicator() as other:
+        other.barrier()
 
 
 def a_peer_dies() -> None:

@@ -293,6 +293,7 @@ def forking():
             ringcomm.rank,
             handle.wait,
             lambda: comm.iallreduce(np.ones(1)),
+            lambda: comm.isend(np.ones(1), 0),
             ringcomm.init,
             ringcomm.Communicator,
         ):
@@ -307,7 +308,7 @@ def forking():
         exits._at_exit()
         os._exit(caught)
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 7, status
+    assert os.waitstatus_to_exitcode(status) == 8, status
     assert handle.wait()[0] == ringcomm.size()
     assert comm.allreduce(np.ones(1))[0] == ringcomm.size()
     import multiprocessing

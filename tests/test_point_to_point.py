@@ -107,6 +107,11 @@ def test_who_waits_for_a_rank_that_failed_is_released(way):
         run(3, program, way)
 
 
+@pytest.mark.parametrize("way", CONFIGS)
+def test_huge_messages(way):
+    run(2, cases.huge, way)
+
+
 def test_torch_tensors():
     torch = pytest.importorskip("torch")
 
@@ -126,11 +131,21 @@ def test_under_mpi(ranks):
 
 
 @pytest.mark.mpi
-def test_under_mpi_by_messages():
-    mpi_case.run(3, cases.all_cases, "off")
+@pytest.mark.parametrize("shared_memory, mpi_threads", [("off", True), ("off", False), ("auto", False)])
+def test_under_mpi_by_messages_and_without_a_thread(shared_memory, mpi_threads):
+    mpi_case.run(3, cases.all_cases, shared_memory, mpi_threads)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("shared_memory", ["off", "auto"])
+def test_what_was_never_received_is_told_at_close_under_mpi(shared_memory):
+    mpi_case.run(2, cases.leftovers, shared_memory)
 
 
 @pytest.mark.mpi
 def test_a_dead_peer_ends_the_wait():
+    """MPICH's launcher kills the survivor at once."""
     result = mpi_case.start(2, cases.a_peer_dies, limit=60)
     assert result.status != 0 and not result.left_behind
+    named = result.lines("named")
+    assert named == ["named (1,)"] or "BAD TERMINATION" in result.text, result.text

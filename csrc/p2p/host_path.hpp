@@ -39,7 +39,7 @@ class HostPath final : public MessagePath {
   bool busy() const;    // it has something to do, or to say when there is room: no doorbell tells when
   bool moving() const;  // or data is coming
 
-  static constexpr std::size_t kLongestEager = 64 << 10;
+  static constexpr std::size_t kLongestEager = 16 << 10;
   static constexpr std::size_t kSlice = 1 << 20;  // bytes copied between two looks at what else there is
 
  private:

@@ -16,8 +16,8 @@ using namespace std::chrono_literals;
 
 const Error kClosed(ErrorKind::shut_down, "this communicator is closed");
 constexpr auto kNap = 100us;
-constexpr std::int64_t kGoodbye = 1'000'000'000;    // ns for the goodbyes to get out
-constexpr std::int64_t kLastWords = 5'000'000'000;  // and for what was never received to come in
+constexpr std::int64_t kGoodbye = 1'000'000'000;  // ns for the goodbyes to get out
+constexpr std::int64_t kDrain = 5'000'000'000;    // and for what was never received to come in
 
 }  // namespace
 
@@ -163,7 +163,7 @@ std::vector<std::string> PointToPoint::close(const std::vector<std::uint64_t>& s
     if (broken_ || !network_ || network_->drained(sent_here)) return Progress::done;
     return moved ? Progress::moved : Progress::blocked;
   };
-  wait_until(drained, backoff, now_ns() + kLastWords);
+  wait_until(drained, backoff, now_ns() + kDrain);
   std::vector<std::string> lines;
   for (const auto& one : matcher_.matching().unexpected()) {
     lines.push_back(text_of_message(one.envelope) + ", was never received");

@@ -79,10 +79,10 @@ class PointToPoint {
   void withdraw(Request& request) noexcept;
   template <class Over>
   void nap(Over&& over, std::chrono::nanoseconds longest);
-  // `over` is asked with the mutex held; `what(whom)` is waited for.
+  // `over` is asked with the mutex held; `what(whom)` is waited for, and needs `moving_ns` even when all are there.
   template <class Over>
   bool wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(), std::string (*what)(const void*),
-                const void* whom);
+                const void* whom, std::int64_t moving_ns);
   std::vector<int> far_ranks() const;  // with which this one shares no memory
   // ---- with the mutex held
   void begin(Request& request);

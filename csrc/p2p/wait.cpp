@@ -18,7 +18,8 @@ using namespace std::chrono_literals;
 constexpr auto kUnwoken = 100us;          // the longest sleep where nobody can wake this rank
 constexpr auto kAsleep = 10ms;            // and where somebody will: to see who has died
 constexpr std::int64_t kYield = 300'000;  // ns of waiting for ranks of this host before sleeping
-constexpr int kLooks = 64;                // at messages, for one at who has died
+constexpr std::uint64_t kBytesInNs = 4, kLongestMove = 2'000'000;  // a host's data moves about so fast; ns
+constexpr int kLooks = 64;                                         // at messages, for one at who has died
 constexpr std::int64_t kInterruptEvery = 50'000'000;
 constexpr std::int64_t kPeerWrites = 2'000'000'000;  // ns for who was interrupted while a peer writes its memory
 
@@ -41,9 +42,9 @@ void PointToPoint::nap(Over&& over, std::chrono::nanoseconds longest) {
 
 template <class Over>
 bool PointToPoint::wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(),
-                            std::string (*what)(const void*), const void* whom) {
+                            std::string (*what)(const void*), const void* whom, std::int64_t moving_ns) {
   Backoff backoff(std::chrono::nanoseconds(network_ ? kUnwoken : kAsleep));
-  backoff.insist(group_.spin_ns, kYield);
+  backoff.insist(group_.spin_ns > 0 ? group_.spin_ns + moving_ns : 0, kYield);
   std::optional<ShortSleeps> short_sleeps;
   std::int64_t asked = 0, begun = 0, warned = 0;
   int looks = 0;
@@ -81,7 +82,8 @@ bool PointToPoint::wait_for(Over&& over, std::int64_t deadline_ns, bool (*interr
 bool PointToPoint::wait(const Request& request, std::int64_t deadline_ns, bool (*interrupted)()) {
   if (request.done()) return true;
   const auto what = [](const void* one) { return text_of(*static_cast<const Request*>(one)); };
-  return wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, &request);
+  const auto moving_ns = static_cast<std::int64_t>(std::min<std::uint64_t>(request.nbytes / kBytesInNs, kLongestMove));
+  return wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, &request, moving_ns);
 }
 
 void PointToPoint::run(Request& request, bool (*interrupted)()) {
@@ -151,7 +153,7 @@ Envelope PointToPoint::probe(int source, int tag, bool (*interrupted)()) {
     if (first) found = *first;
     return found || broken_ || hopeless(source);
   };
-  if (!found) wait_for([&] { return over(); }, kForEver, interrupted, what, &asked);
+  if (!found) wait_for([&] { return over(); }, kForEver, interrupted, what, &asked, 0);
   return found ? *found : iprobe(source, tag).value();  // which throws what has been met
 }
 

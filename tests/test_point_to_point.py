@@ -4,6 +4,7 @@ MPI."""
 from __future__ import annotations
 
 import random
+import threading
 
 import cases_point_to_point as cases
 import mpi_case
@@ -13,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ringcomm
-from ringcomm import ANY_SOURCE, threads
+from ringcomm import ANY_SOURCE
+from ringcomm.threads import run as run_threads
 
 CONFIGS = {"shared": ringcomm.Config(shared_memory="on"), "messages": ringcomm.Config(shared_memory="off")}
 
 
 def run(size, program, way, *args):
     config = CONFIGS["messages"] if size == 1 else CONFIGS[way]
-    return threads.run(size, program, *args, config=config)
+    return run_threads(size, program, *args, config=config)
 
 
 @pytest.mark.parametrize("way", CONFIGS)
@@ -110,6 +112,27 @@ def test_who_waits_for_a_rank_that_failed_is_released(way):
 @pytest.mark.parametrize("way", CONFIGS)
 def test_huge_messages(way):
     run(2, cases.huge, way)
+
+
+@pytest.mark.parametrize("way", CONFIGS)
+def test_what_is_in_the_background_moves_while_its_caller_computes(way):
+    received, sent = threading.Event(), threading.Event()
+
+    def program(comm):
+        x, y = cases.numbers(200_000, comm.rank), np.empty(200_000, "int64")
+        if comm.rank == 0:
+            requests = comm.irecv(y, 1, 3), comm.isend(x, 1, 4)
+            assert sent.wait(60) and received.wait(60)  # without a call of ours
+            for request in requests:
+                request.wait()
+        else:
+            comm.send(x, 0, 3)
+            sent.set()
+            comm.recv(y, 0, 4)
+            received.set()
+        assert np.array_equal(y, cases.numbers(200_000, 1 - comm.rank))
+
+    run(2, program, way)
 
 
 def test_torch_tensors():

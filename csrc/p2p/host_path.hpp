@@ -40,7 +40,7 @@ class HostPath final : public MessagePath {
   bool moving() const;  // or data is coming
 
   static constexpr std::size_t kLongestEager = 16 << 10;
-  static constexpr std::size_t kSlice = 1 << 20;  // bytes copied between two looks at what else there is
+  static constexpr std::size_t kSlice = 8 << 20;  // bytes copied between two looks at what else there is
 
  private:
   using Message = std::shared_ptr<Incoming>;

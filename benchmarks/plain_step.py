@@ -1,6 +1,7 @@
 """The training steps that ours are compared with, in processes that know nothing of ringcomm: without communication
-("alone"), and in DistributedDataParallel with Gloo ("ddp"). benchmarks/training_step.py starts one of each for every
-rank, and asks on standard input for a step, which gives back seconds, or for a file of gradients.
+("alone"; "kept": the same, but the C library is told to keep pages that are freed), and in DistributedDataParallel
+with Gloo ("ddp"). benchmarks/training_step.py starts one of each for every rank, and asks on standard input for a step,
+which gives back seconds, or for a file of gradients.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 
 WIDTH, LAYERS, BATCH = 2048, 8, 32
+KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}  # of glibc
 
 
 def make_model() -> nn.Sequential:
@@ -43,9 +45,11 @@ class PlainSteps:
     """The process of one rank for one kind of step, as that rank uses it."""
 
     def __init__(self, kind: str, rank: int, size: int, exchange: Callable[[int], int]) -> None:
-        """`kind`: "alone" or "ddp". `exchange`: gives every rank rank 0's number."""
+        """`exchange`: gives every rank rank 0's number."""
         line = [sys.executable, __file__, kind, str(rank), str(size)]
-        self._process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = os.environ | (KEPT if kind == "kept" else {})
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=environment)
         self._ask(exchange(int(self._answer())))
 
     def seconds(self) -> float:

@@ -132,14 +132,26 @@ def training_table() -> Iterator[str]:
     rows = []
     for mpi, one in by_mpi("training_step"):
         seconds = one["seconds"]
-        added = {
-            name: statistics.median(t - alone for t, alone in zip(seconds[name], seconds["alone"], strict=True)) * 1e3
-            for name in ("ringcomm", "ddp")
-        }
-        alone = f"{statistics.median(seconds['alone']) * 1e3:.0f}"
-        memory = milli(seconds["memory"])
-        rows.append([mpi, alone, memory, f"{added['ringcomm']:.1f}", f"{added['ddp']:.1f}", f"{one['ratio']:.2f}"])
-    heads = ["", "alone (ms)", "memory (ms)", "ringcomm adds (ms)", "DDP with Gloo adds (ms)", "ratio"]
+        steps = [milli(seconds[name]) for name in ("alone", "kept", "ringcomm", "ddp", "memory")]
+        over = "{:.2f} [{:.2f}, {:.2f}]".format(*one["over_alone"])
+        rows.append([mpi, *steps, over, f"{one['ratio']:.2f}"])
+    heads = ["", "alone (ms)", "kept (ms)", "ringcomm (ms)", "DDP with Gloo (ms)", "memory (ms)"]
+    heads += ["ringcomm, × alone", "adds to kept, × what DDP adds"]
+    yield from table(heads, rows)
+
+
+def starts_table() -> Iterator[str]:
+    rows = []
+    for one in results("starts"):
+        for index, row in enumerate(one["starts"][0]):
+            cells = []
+            for value in ("median", "p95"):
+                found = [start[index]["mpi"][value] / start[index]["ours"][value] for start in one["starts"]]
+                cells += [f"{statistics.median(found):.2f}", f"{min(found):.2f}"]
+            beside = "busy" if one["busy"] else "quiet"
+            what = f"{measure.mpi_name(one['machine']['mpi'])}, {beside}" + ("" if one["bound"] else ", not bound")
+            rows.append([what, human_size(row["nbytes"]), *cells])
+    heads = ["", "size", "medians, × MPI's speed", "lowest start", "95th percentiles, × MPI's", "lowest start"]
     yield from table(heads, rows)
 
 
@@ -248,6 +260,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "failing": host_failing,
     "collectives": collective_tables,
     "training": training_table,
+    "starts": starts_table,
     "timeline": timeline_table,
     "choice": choice_table,
     "4x1": lambda: network_tables("4x1"),

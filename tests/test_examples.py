@@ -95,10 +95,12 @@ def test_custom_algorithm(ranks, tmp_path):
     assert "proved" in text and "equal to ring: yes" in text and (tmp_path / "drawn.png").exists()
 
 
-def test_the_snippets_of_the_readme_run_and_show_it(tmp_path):
-    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_snippets_of_the_pages_run_and_show_it(tmp_path):
+    pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/communicator.md"))
+    snippets = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
     program = tmp_path / "snippets.py"
     program.write_text("\n".join(snippets))  # one job for all of them
     text = output_of([program], tmp_path, ranks=2)  # lines of two ranks may run into each other
-    assert len(snippets) == 2 and all(text.count(f"rank {rank} of 2") == len(snippets) for rank in range(2)), text
+    assert len(snippets) == 3 and all(text.count(f"rank {rank} of 2") == len(snippets) for rank in range(2)), text
     assert text.count("2048 samples") == text.count("[2. 2. 2.]") == 2, text
+    assert text.count("of 2: 1, from rank") == 2, text  # the sum of 0 and 1

@@ -197,8 +197,8 @@ class SentComparison final : public Comparison {
   }
 
   bool can_merge() const { return PieceExchange::can_merge(static_cast<std::size_t>(hosts_.number())); }
-  bool merged() const { return merges(call_->collective) && (epochs_ || can_merge()); }  // into one of a host
-  int number_of_pieces() const { return merged() && can_merge() ? 1 : hosts_.number(); }   // in the end
+  bool merged() const { return merges(call_->collective) && (epochs_ || can_merge()); }   // into one of a host
+  int number_of_pieces() const { return merged() && can_merge() ? 1 : hosts_.number(); }  // in the end
   std::size_t piece_bytes(int host) const {
     if (merged()) return padded(payload_bytes(*call_, 0));
     std::size_t nbytes = 0;

@@ -70,7 +70,8 @@ def title(one: Result) -> str:
 def host_tables() -> Iterator[str]:
     found = results("host_allreduce")
     yield from machine(found)
-    ours = [head for name in PEERS for head in (f"{name} (µs)", "× MPI's speed")]
+    measured = [name for name in PEERS if any(name in row["seconds"] for one in found for row in one["rows"])]
+    ours = [head for name in measured for head in (f"{name} (µs)", "× MPI's speed")]
     heads = ["size", "MPI (µs)", *ours, "loop (µs)", "of it"]
     for one in found:
         rows = []
@@ -78,7 +79,7 @@ def host_tables() -> Iterator[str]:
             seconds = row["seconds"]
             mpi, loop = seconds["mpi"], seconds.get("loop")
             cells = [human_size(row["nbytes"]), micro(mpi)]
-            for name, peer in PEERS.items():
+            for name, peer in ((name, PEERS[name]) for name in measured):
                 there = name in seconds  # not at every size
                 cells += [micro(seconds[name]), times_faster(seconds[peer], seconds[name])] if there else ["", ""]
             share = statistics.median(loop) / statistics.median(seconds["shared"]) if loop else 0

@@ -55,17 +55,53 @@ cdef class InPlaceHandle:
             keep_until_done([self.operation()], self.array)
 
 
+cdef extern from "Python.h":
+    object PyObject_CallMethodNoArgs(object, object)
+
+
+cdef class Likeness:
+    """What an array has in common with another, for a request in place for that one to serve it too: it is of the very
+    class `cls`, each attribute in `same` is the very object given and each in `equal` equals it, each method in `holds`
+    gives true and each in `fails` false; the method `address` tells where it lies."""
+    cdef object cls, address
+    cdef tuple same, equal, holds, fails
+
+    def __init__(self, cls, dict same, dict equal, tuple holds, tuple fails, str address):
+        self.cls, self.address, self.holds, self.fails = cls, address, holds, fails
+        self.same, self.equal = tuple(same.items()), tuple(equal.items())
+
+    cpdef Py_ssize_t of(self, array) except? -2:
+        """Where `array` lies; -1: it is not like that one."""
+        cdef tuple wanted
+        if type(array) is not self.cls:
+            return -1
+        for wanted in self.same:
+            if getattr(array, wanted[0]) is not wanted[1]:
+                return -1
+        for wanted in self.equal:
+            if getattr(array, wanted[0]) != wanted[1]:
+                return -1
+        for method in self.holds:
+            if not PyObject_CallMethodNoArgs(array, method):
+                return -1
+        for method in self.fails:
+            if PyObject_CallMethodNoArgs(array, method):
+                return -1
+        return PyObject_CallMethodNoArgs(array, self.address)
+
+
 cdef class _Remembered:
     """A request in place, and the arrays that it is right for: NumPy's by their heads, others' as their kind says."""
     cdef ArrayKind heads
-    cdef object op, like
+    cdef Likeness like
+    cdef object op
     cdef double pre, post
     cdef shared_ptr[CPending] request
 
     cdef Py_ssize_t address(self, array) except? -2:
         """-1: it is not right for this one."""
         if self.like is not None:
-            return self.like(array)
+            return self.like.of(array)
         return <Py_ssize_t>data_of(<PyObject*>array) if self.heads.fits(<PyObject*>array, True) else -1
 
 
@@ -93,7 +129,7 @@ cdef class NamedCalls:
         handle.array = array
         return handle
 
-    def remember(self, name, array, op, double pre, double post, Request request not None, like=None):
+    def remember(self, name, array, op, double pre, double post, Request request not None, Likeness like=None):
         if self.engine is None or type(name) is not str:
             return
         if like is None and not (heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)):

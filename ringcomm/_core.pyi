@@ -457,6 +457,20 @@ class Engine:
     def leave(self) -> None: ...
     def pending(self) -> list[str]: ...
 
+class Likeness:
+    """What an array has in common with another, for a request in place for that one to serve it too: its very class,
+    the very objects that attributes are, what attributes equal, methods that give true or false. `address`: a method."""
+    def __init__(
+        self,
+        cls: type,
+        same: dict[str, object],
+        equal: dict[str, object],
+        holds: tuple[str, ...],
+        fails: tuple[str, ...],
+        address: str,
+    ) -> None: ...
+    def of(self, array: Any) -> int: ...  # where it lies; -1: it is not like that one
+
 class NamedCalls:
     """In-place requests of one process set, by the caller's names: what is submitted again need not be made again."""
     def __init__(self, engine: Engine | None, set_id: int) -> None: ...  # None: remembers nothing
@@ -472,7 +486,7 @@ class NamedCalls:
         pre: float,
         post: float,
         request: Request,
-        like: Callable[[Any], int] | None = None,
+        like: Likeness | None = None,
     ) -> None:
         """op: compared by identity. like: of the array's kind (arrays.Kind.like); None: NumPy's, if it is plain."""
 

@@ -60,9 +60,9 @@ class Kind(Protocol):
         """A small NumPy array as one of this kind."""
 
     @staticmethod
-    def like(x: Any) -> Callable[[Any], int] | None:
-        """What tells whether another array is like `x`, so that a request in place for `x` serves it too: gives the
-        other's address, or -1. None: the core has to look at each anew (or, at NumPy's, looks itself)."""
+    def like(x: Any) -> _core.Likeness | None:
+        """What tells whether another array is like `x`, so that a request in place for `x` serves it too. None: the
+        core has to look at each anew (or, at NumPy's, looks itself)."""
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:

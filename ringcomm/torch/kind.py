@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,22 +62,12 @@ class TorchKind:
         return torch.from_numpy(array)
 
     @staticmethod
-    def like(x: Any) -> Callable[[Any], int] | None:
-        def address(other: Any) -> int:
-            fits = (
-                type(other) is cls
-                and other.dtype is dtype
-                and other.layout is torch.strided
-                and other.is_cpu
-                and other.shape == shape
-                and other.is_contiguous()
-                and not other.is_neg()
-            )
-            return other.data_ptr() if fits else -1
-
-        cls, dtype, shape = type(x), x.dtype, x.shape
-        known = cls in (torch.Tensor, torch.nn.Parameter) and not dtype.is_complex  # which may be conjugated when read
-        return address if known and address(x) != -1 else None
+    def like(x: Any) -> _core.Likeness | None:
+        if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype.is_complex:  # which may be conjugated when read
+            return None
+        same = {"dtype": x.dtype, "layout": torch.strided, "is_cpu": True}
+        found = _core.Likeness(type(x), same, {"shape": x.shape}, ("is_contiguous",), ("is_neg",), "data_ptr")
+        return found if found.of(x) != -1 else None
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:

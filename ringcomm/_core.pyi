@@ -459,7 +459,7 @@ class Engine:
 
 class Likeness:
     """What an array has in common with another, for a request in place for that one to serve it too: its very class,
-    the very objects that attributes are, what attributes equal, methods that give true or false. `address`: a method."""
+    what its attributes are or equal, which methods give true and which false. `address`: a method of it."""
     def __init__(
         self,
         cls: type,

@@ -115,19 +115,23 @@ cdef class Channel:
             return NotImplemented
         self.enter()  # from here on nobody else looks at what is remembered
         cdef CChannel* channel = self.it.get()
-        cdef CCall call
+        cdef CCall call, exchange
+        cdef CGuess guess
         try:
-            if site.exchanges:
-                call = site.exchange_call()
-                with nogil:
-                    channel.run(move(call), interrupted)
-                if site.received != site.expected:
-                    return site.received  # as a list
             if not here:
                 out = array  # never written
             elif out is None and site.shape != NULL:
                 out = new_array(<object>site.shape, <object>site.dtype)
             call = site.plain_call(<PyObject*>array, <PyObject*>out, op, root, pre, post)
+            if site.exchanges:
+                exchange = site.exchange_call(call, guess)
+                with nogil:
+                    channel.run(move(exchange), interrupted)
+                if guess.right:
+                    return out
+                if site.received != site.expected:
+                    return site.received  # as a list
+                call.even = False
             with nogil:
                 channel.run(move(call), interrupted)
         finally:
@@ -153,6 +157,7 @@ cdef class Channel:
             first, site.sent, site.expected = exchange
             site.received.resize(site.expected.size())
             site.exchange = (<Request?>first).it.call
+            site.numbers = site.expectation()
         if shape is not None:
             dimensions = shape
             site.result.learn(<PyObject*>array, dimensions)

@@ -335,6 +335,7 @@ class Request:
         memory: str = "host",  # where the buffers are, and a device's events (csrc/base/call.hpp)
         ready: int = 0,
         done: int = 0,
+        even: bool = False,  # an alltoall whose blocks have one size on all ranks, and every rank knows it
     ) -> None: ...
     @property
     def collective(self) -> int: ...

@@ -19,7 +19,9 @@ cdef extern from "border/plain.hpp":
         bint exchanges
         vector[int64_t] told, sent, expected, received
         void make_results(PyObject*, PyObject*)
-        CCall exchange_call()
+        uint64_t numbers
+        uint64_t expectation()
+        CCall exchange_call(CCall&, CGuess&)
         bint takes(int, double, double)
         CCall plain_call(PyObject*, PyObject*, int, int, double, double)
     cdef cppclass PlainCalls "ringcomm_border::PlainCalls":

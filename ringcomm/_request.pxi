@@ -8,6 +8,8 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
     cdef enum class MemoryKind "ringcomm::MemoryKind":
         host
         device
+    cdef cppclass CGuess "ringcomm::Guess":
+        cbool right
     cdef cppclass CCall "ringcomm::Call":
         Collective collective
         DType dtype
@@ -23,6 +25,8 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         string name
         uint64_t shape
         string shape_text
+        cbool even
+        CGuess* guess
         MemoryKind memory
         void* ready
         void* done
@@ -41,7 +45,7 @@ cdef class Request:
     def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
                  uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
                  double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, str memory="host", uintptr_t ready=0,
-                 uintptr_t done=0):
+                 uintptr_t done=0, bint even=False):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
         call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
@@ -51,6 +55,7 @@ cdef class Request:
             call.counts = counts
         if receive_counts is not None:
             call.receive_counts = receive_counts
+        call.even = even
         call.wire = wire_of(wire)
         if shape is not None:
             call.shape, call.shape_text = shape.hash, shape.text.encode()

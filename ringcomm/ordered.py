@@ -254,7 +254,7 @@ class OrderedCalls:
     def _exchange_splits(self, mine: arrays.Buffer, splits: Sequence[int], name: str) -> Exchange:
         sent, received, sign = self._numbers(mine, splits)
         ones = [1] * self.size
-        request = calls.alltoall(sent, received, ones, ones, self.size, sign, name=name)
+        request = calls.alltoall(sent, received, ones, ones, self.size, sign, name=name, even=True)
         return self._exchange(request, sent, received)
 
     def _numbers(self, mine: arrays.Buffer, sent: Sequence[int]) -> tuple[Any, Any, arrays.Signature]:

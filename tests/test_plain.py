@@ -256,3 +256,33 @@ def test_nothing_is_remembered_of_calls_with_options():
         ]
 
     assert threads.run(1, program, config=SHARED) == [[True, True]]
+
+
+@pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
+def test_rows_that_change_now_and_then(size, config):
+    """Calls that take place along with the exchange of rows, if these are as every rank expects, and else follow it."""
+
+    def program(comm):
+        draw = np.random.default_rng(size)  # alike on all ranks
+        rows = [2] * size
+        for turn in range(60):
+            if draw.random() < 0.5:
+                rows[draw.integers(size)] = int(draw.choice([0, 1, 2, 300, 9000]))
+            if draw.random() < 0.2:
+                rows = [int(draw.choice([2, 300]))] * size
+            given = [
+                np.full((rank_rows * size, 2), 100 * rank + turn, np.float32) for rank, rank_rows in enumerate(rows)
+            ]
+            for rank, array in enumerate(given):
+                array[:, 0] = np.arange(len(array)) + rank
+            mine = given[comm.rank]
+            assert np.array_equal(comm.allgather(mine), np.concatenate(given)), (turn, rows)
+            parts = [np.split(array, size)[comm.rank] for array in given]
+            assert np.array_equal(comm.alltoall(mine), np.concatenate(parts)), (turn, rows)
+            if len(set(rows)) == 1:
+                assert np.array_equal(comm.alltoall(mine.copy(), out=mine), np.concatenate(parts)), (turn, rows)
+                assert np.array_equal(mine, np.concatenate(parts))
+        return True
+
+    assert threads.run(size, program, config=config) == [True] * size

@@ -24,6 +24,16 @@ struct Fragment {
 
 enum class MemoryKind : std::uint8_t { host, device };  // where buffers are
 
+struct Call;
+
+// What follows an exchange of numbers, if they come as this rank expects. If all ranks expect the same, and all of them
+// share memory, the call takes place along with the exchange, which then gives no numbers.
+struct Guess {
+  std::uint64_t numbers = 0;  // a hash of all that are expected, not 0
+  const Call* call = nullptr;
+  bool right = false;  // it has taken place
+};
+
 // Buffers live until the task is done, and so does the call, which passes refer to. `input == output`: in place.
 struct Call {
   Collective collective = Collective::allreduce;
@@ -47,8 +57,9 @@ struct Call {
   std::string name;
   std::uint64_t shape = 0;  // hash of dimensions that must agree
   std::string shape_text;
-  bool even = false;    // alltoall: all blocks of all ranks have one size, and every rank knows it
-  bool agreed = false;  // the engine has compared it already
+  bool even = false;       // alltoall: all blocks of all ranks have one size, and every rank knows it
+  Guess* guess = nullptr;  // of an exchange; lives as long as the buffers
+  bool agreed = false;     // the engine has compared it already
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one

@@ -18,6 +18,7 @@ CallTask::CallTask(CallContext& context, Resolver& resolver, Comparison* compari
 // What calls that are agreed on do without, a pass over the host's memory still needs: that everybody has arrived.
 void CallTask::begin() {
   choice_ = &resolver_.choose(call_);
+  if (call_.guess && !(on_host() && resolver_.choose(*call_.guess->call).path == Path::shared)) call_.guess = nullptr;
   if (choice_->path == Path::local) {
     move_ = move_alone(call_);
     phase_ = Phase::move;

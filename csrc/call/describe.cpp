@@ -36,6 +36,7 @@ Descriptor describe(const Call& call, int me) {
   if (call.collective == Collective::allgather) mine.count = call.counts[static_cast<std::size_t>(me)];
   if (call.collective == Collective::alltoall) mine.count = even_row(call);
   mine.shape = call.shape;
+  if (call.guess) mine.guess = call.guess->numbers;
   mine.pre = ScaleBits(call.pre);
   mine.post = ScaleBits(call.post);
   put(mine.algorithm, call.algorithm);
@@ -46,6 +47,7 @@ Descriptor describe(const Call& call, int me) {
 
 void conclude(Call& call) {
   if (call.collective == Collective::alltoall) call.even = even_row(call) != kUneven;
+  if (call.guess) call.guess->right = true;
 }
 
 void conclude(Call& call, std::span<const Descriptor> all) {
@@ -54,6 +56,8 @@ void conclude(Call& call, std::span<const Descriptor> all) {
   if (const std::string why = disagreement(all, ranks); !why.empty()) throw Error(ErrorKind::mismatch, why);
   const auto same = [&](const Descriptor& one) { return one.count == all[0].count && one.count != kUneven; };
   if (call.collective == Collective::alltoall) call.even = std::ranges::all_of(all, same);
+  const auto guesses_alike = [&](const Descriptor& one) { return one.guess == all[0].guess; };
+  if (call.guess) call.guess->right = std::ranges::all_of(all, guesses_alike);
 }
 
 }  // namespace ringcomm

@@ -10,7 +10,8 @@ namespace ringcomm {
 
 Descriptor describe(const Call& call, int me);
 // All ranks' descriptors are known to be equal, or these are they, by rank; then throws Error(mismatch) unless they
-// agree. Says in the call what it could not know alone: whether the blocks of an all-to-all are even.
+// agree. Says in the call what it could not know alone: whether the blocks of an all-to-all are even,
+// and whether its guess is right.
 void conclude(Call& call);
 void conclude(Call& call, std::span<const Descriptor> all);
 

@@ -16,6 +16,7 @@ class MemoryComparison final : public Comparison {
 
   void begin(Call& call, bool piggyback) override {
     call_ = &call;
+    if (call.guess && !(piggyback && can_guess(call, epochs_.node().size()))) call.guess = nullptr;
     const std::size_t parity = epochs_.open_call();
     if (piggyback) {
       pass_ = make_memory_pass(epochs_, call, segment_bytes_);

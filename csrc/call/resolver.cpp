@@ -42,8 +42,7 @@ const Choice& Resolver::without_piggyback(const Call& call) {
 
 bool Resolver::piggybacks(const Call& call) const {
   return most_ && !call.agreed && call.algorithm.empty() && !is_adasum(call) && chooser_.free(call.collective) &&
-         can_piggyback(call.collective, call.dtype, call.count, call.counts, context_.size(),
-                       most_->of(call.collective));
+         can_piggyback(call, context_.size(), most_->of(call.collective));
 }
 
 // More than goes with mailboxes, and worked on in hosts' memory.

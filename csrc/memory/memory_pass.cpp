@@ -30,25 +30,28 @@ void MemoryPass::begin(std::uint32_t epoch) {
 
 namespace {
 
-class HostPass final : public MemoryPass {
+std::size_t longest_payload(int ranks) {
+  return std::min(kPayload, kPayloadsTogether / static_cast<std::size_t>(ranks));
+}
+
+class HostPass : public MemoryPass {
  public:
-  HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes)
-      : MemoryPass(epochs, call), segment_bytes_(segment_bytes), small_(fits_mailboxes(call, epochs.node().size())) {}
+  // `taken`: bytes of payloads that hold something else.
+  HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
+      : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
+        small_(taken <= longest_payload(ranks()) && can_piggyback(call, ranks(), longest_payload(ranks()) - taken)) {}
 
   void open() override {
     if (!small_) return MemoryPass::open();
-    Mailbox& mine = epochs_.mine();
-    Opening& opening = mine.opening[epochs_.parity()];
+    Opening& opening = epochs_.mine().opening[epochs_.parity()];
     opening.offset = opening.staging = kPrivate;
-    publish_payload(call_, epochs_.node().rank(), mine.payload[epochs_.parity()]);
+    publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
   }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
 
  private:
-  static bool fits_mailboxes(const Call& call, int ranks) {
-    const std::size_t most = std::min(kPayload, kPayloadsTogether / static_cast<std::size_t>(ranks));
-    return can_piggyback(call.collective, call.dtype, call.count, call.counts, ranks, most);
-  }
+  int ranks() const { return epochs_.node().size(); }
+  std::byte* payload(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
   std::unique_ptr<StagedPass> through_staging() override { return make_staged_pass(epochs_, call_, segment_bytes_); }
   std::unique_ptr<Task> in_place(HostArrays arrays) override {
     return std::make_unique<SharedPass>(epochs_, call_, std::move(arrays));
@@ -56,19 +59,41 @@ class HostPass final : public MemoryPass {
 
   void collect() {
     std::array<const std::byte*, kMostPayloads> payloads;
-    const auto ranks = static_cast<std::size_t>(epochs_.node().size());
-    for (std::size_t rank = 0; rank < ranks; ++rank)
-      payloads[rank] = epochs_.mailbox(static_cast<int>(rank)).payload[epochs_.parity()];
-    collect_payloads(call_, epochs_.node().rank(), std::span(payloads.data(), ranks));
+    for (int rank = 0; rank < ranks(); ++rank) payloads[static_cast<std::size_t>(rank)] = payload(rank);
+    collect_payloads(call_, epochs_.node().rank(), std::span(payloads.data(), static_cast<std::size_t>(ranks())));
   }
 
-  const std::size_t segment_bytes_;
+  const std::size_t segment_bytes_, taken_;
   const bool small_;
+};
+
+// An exchange of numbers, and behind its payload what follows if they are what all ranks guess.
+class GuessedPass final : public HostPass {
+ public:
+  GuessedPass(Epochs& epochs, const Call& call, std::size_t segment_bytes)
+      : HostPass(epochs, call, segment_bytes),
+        follows_(epochs, *call.guess->call, segment_bytes, round_up(payload_bytes(call, epochs.node().rank()), kLine)) {
+  }
+
+  void open() override {
+    HostPass::open();
+    follows_.open();
+  }
+  void begin(std::uint32_t epoch) override { call_.guess->right ? follows_.begin(epoch) : HostPass::begin(epoch); }
+  Progress advance() override { return call_.guess->right ? follows_.advance() : Progress::done; }
+  void abandon() noexcept override { follows_.abandon(); }
+  void nap(std::chrono::nanoseconds longest) override { follows_.nap(longest); }
+
+ private:
+  HostPass follows_;
 };
 
 }  // namespace
 
+bool can_guess(const Call& call, int ranks) { return can_piggyback(call, ranks, longest_payload(ranks)); }
+
 std::unique_ptr<MemoryPass> make_memory_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
+  if (call.guess) return std::make_unique<GuessedPass>(epochs, call, segment_bytes);
   return std::make_unique<HostPass>(epochs, call, segment_bytes);
 }
 

@@ -41,7 +41,10 @@ class MemoryPass : public Task {
   std::unique_ptr<StagedPass> staged_;
 };
 
-// Within one host; for a call that follows Epochs::open_call(). `call` outlives it.
+// Whether the call's guess may take place along with it.
+bool can_guess(const Call& call, int ranks);
+
+// Within one host; with its guess, if it has one; for a call that follows Epochs::open_call(). `call` outlives it.
 std::unique_ptr<MemoryPass> make_memory_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 
 }  // namespace ringcomm

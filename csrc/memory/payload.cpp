@@ -9,14 +9,17 @@
 
 namespace ringcomm {
 
-bool can_piggyback(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts,
-                   int ranks, std::size_t most) {
-  switch (collective) {
+bool can_piggyback(const Call& call, int ranks, std::size_t most) {
+  const std::vector<std::size_t>& counts = call.counts;
+  std::size_t count = call.count;
+  switch (call.collective) {
     case Collective::barrier:
       count = 0;
       break;
     case Collective::alltoall:
-      return false;  // a rank knows only its own row
+      if (!call.even) return false;  // a rank knows only its own row
+      count = total(counts);
+      break;
     case Collective::allgather:
       count = *std::max_element(counts.begin(), counts.end());
       break;
@@ -26,14 +29,15 @@ bool can_piggyback(Collective collective, DType dtype, std::size_t count, std::s
     default:
       break;
   }
-  return count <= most / size_of(dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
+  return count <= most / size_of(call.dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
 }
 
 std::size_t payload_bytes(const Call& call, int rank) {
   std::size_t count = call.collective == Collective::barrier ? 0 : call.count;
   if (call.collective == Collective::broadcast && rank != call.root) count = 0;
   if (call.collective == Collective::allgather) count = call.counts[static_cast<std::size_t>(rank)];
-  if (call.collective == Collective::reducescatter) count = total(call.counts);
+  if (call.collective == Collective::reducescatter || call.collective == Collective::alltoall)
+    count = total(call.counts);
   return count * size_of(call.dtype);
 }
 
@@ -67,14 +71,17 @@ void collect_payloads(const Call& call, int me, std::span<const std::byte* const
     std::copy(payloads.begin(), payloads.end(), sources.begin());
     return collect_reduction(call, me, std::span(sources.data(), payloads.size()), call.pre);
   }
-  const auto copy = [&](int from, std::size_t to) {
-    if (const std::size_t nbytes = payload_bytes(call, from); nbytes > 0) {
-      std::memcpy(at(call.output, to * size_of(call.dtype)), payloads[static_cast<std::size_t>(from)], nbytes);
-    }
+  const auto copy = [&](int from, std::size_t first, std::size_t count, std::size_t to) {
+    const std::size_t item = size_of(call.dtype);
+    const std::byte* const source = payloads[static_cast<std::size_t>(from)];
+    if (count > 0) std::memcpy(at(call.output, to * item), source + first * item, count * item);
   };
-  if (call.collective == Collective::broadcast) copy(call.root, 0);
-  for (int rank = 0; call.collective == Collective::allgather && rank < ranks; ++rank)
-    copy(rank, start_of(call.counts, rank));
+  if (call.collective == Collective::broadcast) return copy(call.root, 0, call.count, 0);
+  const bool exchange = call.collective == Collective::alltoall;
+  for (int rank = 0; call.collective != Collective::barrier && rank < ranks; ++rank) {
+    const std::size_t count = call.counts[static_cast<std::size_t>(rank)];
+    copy(rank, exchange ? start_of(call.counts, me) : 0, count, start_of(call.counts, rank));
+  }
 }
 
 std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,

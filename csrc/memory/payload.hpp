@@ -14,10 +14,9 @@ inline constexpr std::size_t kPayloadsTogether = 16 << 10;
 inline constexpr std::size_t kMergedTogether = 64 << 10, kLongestPiece = 16 << 10;  // where they are merged on the way
 inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;                // ranks
 
-// Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree. `count`, `counts`: as in
-// a Call.
-bool can_piggyback(Collective collective, DType dtype, std::size_t count, std::span<const std::size_t> counts,
-                   int ranks, std::size_t most);
+// Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree. An all-to-all's blocks
+// have to be known to be even.
+bool can_piggyback(const Call& call, int ranks, std::size_t most);
 std::size_t payload_bytes(const Call& call, int rank);
 std::size_t publish_payload(const Call& call, int me, std::byte* to);                         // bytes written
 void collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);  // by rank

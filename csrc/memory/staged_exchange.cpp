@@ -55,12 +55,13 @@ class Reducescatter final : public Exchange {
   std::vector<const void*> sources_;
 };
 
-// Ranks know only their own row and column of the matrix of counts: each publishes its longest block beside its
-// opening.
+// Unless blocks are known to be even, ranks know only their own row and column of the matrix of counts: each publishes
+// its longest block beside its opening.
 class Alltoall final : public Exchange {
  public:
   Alltoall(Epochs& epochs, const Call& call, std::size_t segment_bytes)
       : Exchange(epochs, call, segment_bytes), received_(call.receive_counts, sent_.each()) {
+    if (call.even) return;
     const std::uint64_t longest = sent_.longest();
     std::memcpy(payload(me()), &longest, sizeof longest);
   }
@@ -68,6 +69,7 @@ class Alltoall final : public Exchange {
  private:
   std::byte* payload(int rank) { return epochs().mailbox(rank).payload[epochs().parity()]; }
   std::size_t segments() override {
+    if (call_.even) return sent_.segments();
     std::size_t longest = 0;
     for (int rank = 0; rank < ranks(); ++rank) {
       std::uint64_t its = 0;

@@ -30,15 +30,16 @@ struct Descriptor {
   std::uint64_t count = 0;  // elements; allgather: of this rank's part; alltoall: of a row
   std::uint64_t row = 1;    // elements of a row, where ranks exchange rows; the hash of the shape covers it
   std::uint64_t shape = 0;  // hash of the dimensions that must agree
+  std::uint64_t guess = 0;  // Guess::numbers; ranks need not agree on it
   ScaleBits pre, post;
   char algorithm[40] = {};   // whole: ranks that have joined make their call from it
   char name[40] = {};        // cut; for messages and compared when given
   char shape_text[24] = {};  // "(3, 4)", cut; for messages
 };
-static_assert(sizeof(Descriptor) <= 176);
+static_assert(sizeof(Descriptor) <= 184);
 
 // Equal for calls that agree, and for others only by a chance of 2^-64. Calls that agree may yet differ in it: where a
-// name is given on some ranks only, and in alltoall's count.
+// name is given on some ranks only, in alltoall's count, and in guesses.
 std::uint64_t digest_of(const Descriptor& call);
 
 // Empty if all agree; else one sentence that names the call, what each rank gave, and the fix. `ranks[i]` names entry

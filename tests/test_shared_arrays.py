@@ -119,3 +119,36 @@ def test_a_forked_child_has_its_own():
         return status == 0 and bool((x == 1).all())
 
     assert first(program)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_what_is_only_moved_is_read_where_it_lies(size):
+    """Whoever's arrays are shared, and however often: the first big call finds out who can read whose memory."""
+
+    def program(comm):
+        draw = np.random.default_rng(size)  # alike on all ranks
+        for turn in range(8):
+            rows = [int(n) for n in draw.choice([0, 3, 4000, 60_000], size)]
+            shared = draw.random(size) < draw.choice([0, 0.5, 1])
+            given = [np.arange(count * size, dtype=np.float64) * (rank + 1) + turn for rank, count in enumerate(rows)]
+            mine = (
+                comm.empty(rows[comm.rank] * size, "float64") if shared[comm.rank] else np.empty(rows[comm.rank] * size)
+            )
+            mine[:] = given[comm.rank]
+            for _ in range(2):
+                np.testing.assert_array_equal(comm.allgather(mine), np.concatenate(given))
+                parts = [np.split(array, size)[comm.rank] for array in given]
+                np.testing.assert_array_equal(comm.alltoall(mine), np.concatenate(parts))
+                splits = [rows[comm.rank] * size if q == comm.size - 1 else 0 for q in range(size)]  # all to the last
+                got, received = comm.alltoall(mine, splits)
+                np.testing.assert_array_equal(got, np.concatenate(given) if comm.rank == size - 1 else [])
+                assert list(received) == [n * size if comm.rank == size - 1 else 0 for n in rows]
+                out = np.empty(60_000) if comm.rank else comm.empty(60_000, "float64")
+                out[:] = np.arange(60_000.0) * (comm.rank + turn)
+                np.testing.assert_array_equal(
+                    comm.broadcast(out, turn % size), np.arange(60_000.0) * (turn % size + turn)
+                )
+            np.testing.assert_array_equal(mine, given[comm.rank])
+        return True
+
+    assert threads.run(size, program, config=SHARED) == [True] * size

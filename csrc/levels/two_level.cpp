@@ -81,8 +81,9 @@ class TwoLevelCall final : public MemoryPass {
     return computes(call_.collective) ? make_two_level_reduction(epochs_, call_, lane_)
                                       : make_two_level_move(epochs_, call_, lane_);
   }
-  std::unique_ptr<Task> in_place(HostArrays arrays) override {
-    return make_two_level_in_place(epochs_, call_, lane_, std::move(arrays));
+  std::unique_ptr<Task> in_place(std::uint32_t, bool& any) override {
+    auto arrays = HostArrays::collect(epochs_, call_, any);
+    return arrays ? make_two_level_in_place(epochs_, call_, lane_, *std::move(arrays)) : nullptr;
   }
 
   const LaneRun lane_;

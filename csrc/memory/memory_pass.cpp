@@ -4,25 +4,23 @@
 #include <array>
 
 #include "memory/payload.hpp"
+#include "memory/read_pass.hpp"
+#include "memory/readable.hpp"
 #include "memory/shared_pass.hpp"
 
 namespace ringcomm {
 
-// A shared array stays where it is, in the hope that everybody's is shared.
 void MemoryPass::open() {
   Opening& mine = epochs_.mine().opening[epochs_.parity()];
   mine.offset = mine.staging = kPrivate;
-  if (call_.collective == Collective::allreduce && HostArrays::publish(epochs_, call_)) return;
+  if (publish()) return;
   staged_ = through_staging();
   staged_->open();
 }
 
 void MemoryPass::begin(std::uint32_t epoch) {
   bool any = false;
-  if (auto arrays = HostArrays::collect(epochs_, call_, any)) {
-    pass_ = in_place(*std::move(arrays));
-    return;
-  }
+  if ((pass_ = in_place(epoch, any))) return;
   if (!staged_) staged_ = through_staging();
   any ? staged_->begin_late() : staged_->begin(epoch);
   pass_ = std::move(staged_);
@@ -32,6 +30,11 @@ namespace {
 
 std::size_t longest_payload(int ranks) {
   return std::min(kPayload, kPayloadsTogether / static_cast<std::size_t>(ranks));
+}
+
+bool moves_blocks(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::allgather ||
+         collective == Collective::alltoall;
 }
 
 class HostPass : public MemoryPass {
@@ -53,8 +56,16 @@ class HostPass : public MemoryPass {
   int ranks() const { return epochs_.node().size(); }
   std::byte* payload(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
   std::unique_ptr<StagedPass> through_staging() override { return make_staged_pass(epochs_, call_, segment_bytes_); }
-  std::unique_ptr<Task> in_place(HostArrays arrays) override {
-    return std::make_unique<SharedPass>(epochs_, call_, std::move(arrays));
+  // Beside reductions, which work in place on arrays of their arenas: data that is only moved.
+  bool reads() const { return moves_blocks(call_.collective) && Readable::fits(call_, ranks(), taken_); }
+  bool publish() override { return reads() ? Readable::publish(epochs_, call_, taken_) : MemoryPass::publish(); }
+  std::unique_ptr<Task> in_place(std::uint32_t epoch, bool& any) override {
+    if (reads()) {
+      auto blocks = Readable::collect(epochs_, call_, taken_, any);
+      return blocks ? std::make_unique<ReadPass>(epochs_, epoch, *std::move(blocks)) : nullptr;
+    }
+    auto arrays = HostArrays::collect(epochs_, call_, any);
+    return arrays ? std::make_unique<SharedPass>(epochs_, call_, *std::move(arrays)) : nullptr;
   }
 
   void collect() {

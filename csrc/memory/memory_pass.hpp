@@ -13,9 +13,9 @@
 
 namespace ringcomm {
 
-// One call: on the arrays where they lie if all of the host's are shared, else through staging memory. Every rank opens
-// it, where it says what it has, arrives (Epochs::publish), and begins it once all have arrived and agree: then each
-// knows which way the data goes.
+// One call: on the arrays where they lie if every rank's can be reached there, else through staging memory. Every rank
+// opens it, where it says what it has, arrives (Epochs::publish), and begins it once all have arrived and agree: then
+// each knows which way the data goes.
 class MemoryPass : public Task {
  public:
   virtual void open();
@@ -31,7 +31,10 @@ class MemoryPass : public Task {
  protected:
   MemoryPass(Epochs& epochs, const Call& call) : epochs_(epochs), call_(call) {}
   virtual std::unique_ptr<StagedPass> through_staging() = 0;
-  virtual std::unique_ptr<Task> in_place(HostArrays arrays) = 0;
+  // Whether this rank's data stays where it lies, in the hope that everybody's does; the rank has said so.
+  virtual bool publish() { return call_.collective == Collective::allreduce && HostArrays::publish(epochs_, call_); }
+  // Once all have said. Null if some rank's does not; `any`: whether some has.
+  virtual std::unique_ptr<Task> in_place(std::uint32_t epoch, bool& any) = 0;
 
   Epochs& epochs_;
   const Call& call_;

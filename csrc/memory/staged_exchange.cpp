@@ -56,24 +56,24 @@ class Reducescatter final : public Exchange {
 };
 
 // Unless blocks are known to be even, ranks know only their own row and column of the matrix of counts: each publishes
-// its longest block beside its opening.
+// its longest block at the end of its mailbox's payload.
 class Alltoall final : public Exchange {
  public:
   Alltoall(Epochs& epochs, const Call& call, std::size_t segment_bytes)
       : Exchange(epochs, call, segment_bytes), received_(call.receive_counts, sent_.each()) {
     if (call.even) return;
     const std::uint64_t longest = sent_.longest();
-    std::memcpy(payload(me()), &longest, sizeof longest);
+    std::memcpy(last_word(me()), &longest, sizeof longest);
   }
 
  private:
-  std::byte* payload(int rank) { return epochs().mailbox(rank).payload[epochs().parity()]; }
+  std::byte* last_word(int rank) { return epochs().mailbox(rank).payload[epochs().parity()] + kPayload - 8; }
   std::size_t segments() override {
     if (call_.even) return sent_.segments();
     std::size_t longest = 0;
     for (int rank = 0; rank < ranks(); ++rank) {
       std::uint64_t its = 0;
-      std::memcpy(&its, payload(rank), sizeof its);
+      std::memcpy(&its, last_word(rank), sizeof its);
       longest = std::max<std::size_t>(longest, its);
     }
     return cuts_in(longest, sent_.each());

@@ -1,4 +1,5 @@
 // The staged collectives in which some give data that all want: broadcast, allgather.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -6,6 +7,9 @@
 
 namespace ringcomm {
 namespace {
+
+// While others copy one segment out, its giver copies the next one in: so even a short block is cut into some.
+constexpr std::size_t kOverlapping = 4, kShortest = 16 << 10;
 
 // Who gives a block puts its cuts into its own staging memory, from which everybody takes them.
 class Move final : public StagedPass {
@@ -48,8 +52,10 @@ class Move final : public StagedPass {
 }  // namespace
 
 std::unique_ptr<StagedPass> make_staged_move(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
-  const std::size_t each = cut_for(segment_bytes, size_of(call.dtype));
-  Cuts cuts = has_blocks(call.collective) ? Cuts(call.counts, each) : Cuts(call.count, each);
+  const bool blocks = has_blocks(call.collective);
+  const std::size_t longest = blocks ? *std::ranges::max_element(call.counts) : call.count, item = size_of(call.dtype);
+  const std::size_t each = cut_for(std::min(segment_bytes, std::max(kShortest, longest * item / kOverlapping)), item);
+  Cuts cuts = blocks ? Cuts(call.counts, each) : Cuts(call.count, each);
   return std::make_unique<Move>(epochs, call, std::move(cuts));
 }
 

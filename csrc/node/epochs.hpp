@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "node/node.hpp"
+#include "node/peer_memory.hpp"
 
 namespace ringcomm {
 
@@ -27,7 +29,9 @@ class Epochs {
   Mailbox& mailbox(int rank) { return node_.mailbox(rank, slot_); }
   Mailbox& mine() { return mailbox(node_.rank()); }
 
-  std::uint64_t staged = 0;  // segments that have gone through staging memory so far, equal on all ranks
+  const PeerMemory memory;          // this process's, for the host's ranks to read
+  std::optional<bool> reads_peers;  // whether this rank can read theirs, once that is known
+  std::uint64_t staged = 0;         // segments that have gone through staging memory so far, equal on all ranks
 
  private:
   bool lags(int rank, std::uint32_t epoch);

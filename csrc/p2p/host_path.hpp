@@ -17,9 +17,9 @@
 
 #include "node/doorbell.hpp"
 #include "node/node.hpp"
+#include "node/peer_memory.hpp"
 #include "p2p/matcher.hpp"
 #include "p2p/pair_ring.hpp"
-#include "p2p/peer_memory.hpp"
 
 namespace ringcomm {
 

@@ -6,23 +6,22 @@
 
 #include <algorithm>
 #include <barrier>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <limits>
 #include <random>
 #include <string>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "check.hpp"
+#include "memory_calls.hpp"
 #include "processes.hpp"
 
 using namespace ringcomm;
 using ringcomm::testing::Processes;
+using ringcomm::testing::run_call;
 
 using Bytes = std::vector<std::byte>;
-constexpr std::int64_t kShort = 20'000'000;  // ns
 
 // A call as all ranks know it; each fills in its own arrays.
 struct Plan {
@@ -63,39 +62,6 @@ static Bytes expected(const Plan& plan, int size, unsigned seed) {
   void* const target = result.data();
   kernels::reduce_many(plan.dtype, plan.op, {&target, 1}, sources, plan.count, plan.pre, plan.post);
   return result;
-}
-
-static void finish(Task& task, std::mt19937* delays = nullptr) {
-  Backoff backoff(std::chrono::milliseconds(20), 16, 16);
-  for (;;) {
-    const Progress progress = task.advance();
-    if (progress == Progress::done) return;
-    if (delays && (*delays)() % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds((*delays)() % 300));
-    if (progress == Progress::moved) {
-      backoff.reset();
-    } else if (const auto sleep = backoff.next(); sleep.count() > 0) {
-      task.nap(std::chrono::nanoseconds(kShort));
-    }
-  }
-}
-
-// One call from opening to end.
-static void run_call(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::mt19937* delays = nullptr,
-                     int dies_after = 0) {
-  epochs.open_call();
-  const auto pass = make_memory_pass(epochs, call, segment_bytes);
-  pass->open();
-  const std::uint32_t epoch = epochs.publish();
-  Backoff backoff(std::chrono::milliseconds(20), 16, 16);
-  while (!epochs.reached(epoch)) {
-    if (const auto sleep = backoff.next(); sleep.count() > 0) epochs.sleep(epoch, kShort);
-  }
-  pass->begin(epoch);
-  if (dies_after > 0) {
-    for (int moved = 0; moved < dies_after;) moved += pass->advance() == Progress::moved;
-    ::raise(SIGKILL);
-  }
-  finish(*pass, delays);
 }
 
 // This rank's end of calls. `shared`: of all ranks, or (mixed) of the even ones.

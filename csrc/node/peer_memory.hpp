@@ -1,5 +1,5 @@
-// Reading the memory of another process of this host and user, where the kernel permits it: the one copy of a long
-// message between arrays of which none is shared.
+// Reading the memory of another process of this host and user, where the kernel permits it: the one copy of
+// what moves between arrays of which none is shared.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,62 @@
+#include "memory/read_pass.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/rank_text.hpp"
+#include "base/tuned.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm {
+
+constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after the end of a process
+
+Progress ReadPass::advance() {
+  if (!why_not_.empty()) {
+    wait_for_loss();
+    return Progress::blocked;
+  }
+  if (!read_) {
+    if (block_ < blocks_.size()) {
+      read_on();
+      return Progress::moved;
+    }
+    epoch_ = epochs_.publish();
+    read_ = true;
+  }
+  return epochs_.reached(epoch_) ? Progress::done : Progress::blocked;
+}
+
+void ReadPass::nap(std::chrono::nanoseconds longest) {
+  if (read_)
+    epochs_.sleep(epoch_, longest.count());
+  else
+    Task::nap(longest);
+}
+
+// As much as is worked on at once, for who works for a worker has others to serve.
+void ReadPass::read_on() {
+  const ReadableBlock& block = blocks_[block_];
+  const std::size_t count = std::min(kMemorySegment, block.nbytes - done_);
+  if (block.here) {
+    std::memmove(block.target + done_, block.here + done_, count);
+  } else if (!PeerMemory::read(block.card, block.there + done_, block.target + done_, count)) {
+    why_not_ = "the memory of " + rank_text(std::vector<int>{block.giver}) + " of this host cannot be read any more";
+    failed_ns_ = now_ns();
+    return;
+  }
+  done_ += count;
+  if (done_ < block.nbytes) return;
+  ++block_;
+  done_ = 0;
+}
+
+// What cannot be read is most likely of a process that has ended: which is the better thing to say.
+void ReadPass::wait_for_loss() {
+  epochs_.reached(epoch_ + 1);
+  if (now_ns() - failed_ns_ > kLossIsSeen) throw Error(ErrorKind::transport, why_not_);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,39 @@
+// Data that its giver lets the host's ranks read where it lies, in its arena or, where the system allows it, in its own
+// memory: then collectives that only move data copy each byte once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/call.hpp"
+#include "node/epochs.hpp"
+
+namespace ringcomm {
+
+// A block for this rank, and where its giver has it.
+struct ReadableBlock {
+  int giver = 0;
+  const std::byte* here = nullptr;  // in an arena; null: in the giver's own memory, there
+  MemoryCard card;
+  std::uint64_t there = 0;
+  std::byte* target = nullptr;
+  std::size_t nbytes = 0;
+};
+
+// What of a broadcast, an all-gather or an all-to-all may be read in place; in this rank's mailbox from `note` on.
+class Readable {
+ public:
+  // Whether there is room for the note behind `taken` bytes of a mailbox's payload, and before its last word; the same
+  // on all ranks.
+  static bool fits(const Call& call, int ranks, std::size_t taken);
+  // Says where this rank's data lies. False, and says so, if it gives some and that is for staging memory.
+  static bool publish(Epochs& epochs, const Call& call, std::size_t taken);
+  // What this rank reads, once all have arrived. Nothing if not everybody can read all; `any`: whether some rank has
+  // put nothing into its staging memory.
+  static std::optional<std::vector<ReadableBlock>> collect(Epochs& epochs, const Call& call, std::size_t taken,
+                                                           bool& any);
+};
+
+}  // namespace ringcomm

@@ -8,7 +8,8 @@
 namespace ringcomm {
 namespace {
 
-// While others copy one segment out, its giver copies the next one in: so even a short block is cut into some.
+// While others copy a root's segment out, it copies the next one in: so even a short array is cut into some. Where all
+// give and all take, nobody would wait less.
 constexpr std::size_t kOverlapping = 4, kShortest = 16 << 10;
 
 // Who gives a block puts its cuts into its own staging memory, from which everybody takes them.
@@ -52,11 +53,11 @@ class Move final : public StagedPass {
 }  // namespace
 
 std::unique_ptr<StagedPass> make_staged_move(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
-  const bool blocks = has_blocks(call.collective);
-  const std::size_t longest = blocks ? *std::ranges::max_element(call.counts) : call.count, item = size_of(call.dtype);
-  const std::size_t each = cut_for(std::min(segment_bytes, std::max(kShortest, longest * item / kOverlapping)), item);
-  Cuts cuts = blocks ? Cuts(call.counts, each) : Cuts(call.count, each);
-  return std::make_unique<Move>(epochs, call, std::move(cuts));
+  const std::size_t item = size_of(call.dtype), nbytes = call.count * item;
+  if (has_blocks(call.collective))
+    return std::make_unique<Move>(epochs, call, Cuts(call.counts, cut_for(segment_bytes, item)));
+  const std::size_t segment = std::min(segment_bytes, std::max(kShortest, nbytes / kOverlapping));
+  return std::make_unique<Move>(epochs, call, Cuts(call.count, cut_for(segment, item)));
 }
 
 }  // namespace ringcomm

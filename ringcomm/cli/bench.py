@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 from ringcomm import _core
 from ringcomm.algorithms import registered
 from ringcomm.cli import bench_report
-from ringcomm.cli.bench_cases import PERIOD, Case, numpy_dtype
+from ringcomm.cli.bench_cases import PERIOD, SHARED_ARRAYS, Case, numpy_dtype
 from ringcomm.cli.bench_report import Row
 from ringcomm.cli.measured import interval, take_turns
 from ringcomm.cli.sizes import parse_names, parse_sizes
@@ -45,7 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"bytes, such as {DEFAULT_SIZES} (the default) or 4-64M for all powers of two between; "
         "allgather, reducescatter, alltoall: of all ranks' parts together",
     )
-    parser.add_argument("--algorithms", default="auto", help='"all", or names between commas; "auto" is our own choice')
+    parser.add_argument(
+        "--algorithms",
+        default=f"auto,{SHARED_ARRAYS}",
+        help='"all", or names between commas; "auto" is our own choice, '
+        f'"{SHARED_ARRAYS}" the same on arrays of Communicator.empty',
+    )
     parser.add_argument("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
     parser.add_argument(
         "--against", choices=("mpi", "none"), default="mpi", help="also time MPI's own collective (default mpi)"
@@ -90,12 +96,11 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace, size: int) -> str | None:
     """Why these options cannot run; None if they can. The same on every rank."""
-    for name in algorithm_names(options):
-        if name != "auto" and not registered(options.collective, name):
-            try:
-                _core.check_algorithm(options.collective, name, size)
-            except ValueError as error:
-                return str(error)
+    for name in () if options.algorithms == "all" else parse_names(options.algorithms):
+        if name in ("auto", SHARED_ARRAYS) or registered(options.collective, name):
+            continue
+        if problem := known(options.collective, name, size):
+            return problem
     if not 0 <= options.root < size:
         return f"--root {options.root} is none of {size} ranks"
     if options.repeat < 1 or options.warmup < 0:
@@ -107,10 +112,25 @@ def check(options: argparse.Namespace, size: int) -> str | None:
     return lacks("matplotlib", "--plot") if options.plot else None
 
 
-def algorithm_names(options: argparse.Namespace) -> list[str]:
-    if options.algorithms != "all":
-        return parse_names(options.algorithms)
-    return [a.name for a in _core.algorithms() if a.collective == options.collective] + ["auto"]
+def known(collective: str, algorithm: str, size: int = 0) -> str | None:
+    """None; else that there is no such algorithm."""
+    try:
+        _core.check_algorithm(collective, algorithm, size)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def algorithm_names(options: argparse.Namespace, comm: Any) -> list[str]:
+    """What can run here. Arrays that a barrier has not, or that no other rank shares, are left out."""
+    names = parse_names(options.algorithms)
+    if options.algorithms == "all":
+        names = [a.name for a in _core.algorithms() if a.collective == options.collective]
+        if comm.cross_size > 1 and comm.local_size > 1:
+            names += [two for name in names if known(options.collective, two := f"two_level:{name}") is None]
+        names += ["auto", SHARED_ARRAYS]
+    shares = options.collective != "barrier" and comm.local_size > 1
+    return [name for name in names if name != SHARED_ARRAYS or shares]
 
 
 def repetitions(nbytes: int, repeat: int) -> int:
@@ -120,7 +140,7 @@ def repetitions(nbytes: int, repeat: int) -> int:
 
 def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]:
     sizes = [0] if options.collective == "barrier" else options.sizes or parse_sizes(DEFAULT_SIZES)
-    names = algorithm_names(options)
+    names = algorithm_names(options, comm)
     first = world.rank == 0
     if first:
         print("\n".join(bench_report.header(options, world.size)), flush=True)
@@ -146,14 +166,15 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
 
 def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Callable[[int], object]) -> list[Row]:
     """All contestants at one size. Collective; every rank gets the same rows."""
-    calls: dict[str, Callable[[], object]] = {name: case.ours(None if name == "auto" else name) for name in names}
+    cases = {name: replace(case, shared=True) if name == SHARED_ARRAYS else case for name in names}
+    calls: dict[str, Callable[[], object]] = {name: cases[name].ours(asked(name)) for name in names}
     peer = case.mpi() if options.against == "mpi" else None
     if peer is not None:
         calls["mpi"] = peer
     shifts = cycle(range(1, PERIOD + 1))
     wrong = np.zeros(len(calls), np.int64)
 
-    def timed(index: int, call: Callable[[], object], turn: int) -> float:
+    def timed(index: int, case: Case, call: Callable[[], object], turn: int) -> float:
         case.refill(next(shifts))
         case.world.Barrier()
         begin = time.perf_counter()
@@ -164,17 +185,25 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
             tick(1)
         return spent
 
-    contestants = {name: partial(timed, index, call) for index, (name, call) in enumerate(calls.items())}
+    contestants = {
+        name: partial(timed, index, cases.get(name, case), call) for index, (name, call) in enumerate(calls.items())
+    }
     repeats = repetitions(case.nbytes, options.repeat)
     seconds = take_turns(case.world, contestants, repeats, options.seed, options.warmup)
     total_wrong = np.empty_like(wrong)
     case.world.Allreduce(wrong, total_wrong)
-    return judged([row_of(case, name, seconds, int(n)) for name, n in zip(calls, total_wrong, strict=True)])
+    rows = [row_of(cases.get(name, case), name, seconds, int(n)) for name, n in zip(calls, total_wrong, strict=True)]
+    return judged(rows)
+
+
+def asked(name: str) -> str | None:
+    """Of the communicator; None: it chooses."""
+    return None if name in ("auto", SHARED_ARRAYS) else name
 
 
 def row_of(case: Case, name: str, seconds: dict[str, list[float]], wrong: int) -> Row:
     nbytes, middle = case.count * case.dtype.itemsize, statistics.median(seconds[name])
-    ran = what_ran(case, case.ours(None)) if name == "auto" else name
+    ran = what_ran(case, case.ours(None)) if name != "mpi" and asked(name) is None else name
     algbw = nbytes / middle
     row = Row(nbytes, case.count, case.dtype_name, name, ran, middle, algbw, algbw * case.bus_factor, wrong)
     row.times = seconds[name]
@@ -184,8 +213,8 @@ def row_of(case: Case, name: str, seconds: dict[str, list[float]], wrong: int) -
 
 
 def judged(rows: list[Row]) -> list[Row]:
-    """The same, with what "auto" lost against the best of our algorithms beside it."""
-    ours = [row for row in rows if row.algorithm != "mpi"]
+    """The same, with what "auto" lost against the best of our algorithms on such arrays beside it."""
+    ours = [row for row in rows if row.algorithm not in ("mpi", SHARED_ARRAYS)]
     for row in ours:
         if row.algorithm == "auto" and len(ours) > 1:
             row.loss = row.time / min(one.time for one in ours) - 1

@@ -12,6 +12,7 @@ import numpy.typing as npt
 PERIOD = 13  # inputs repeat with it, so the right answer of any length is known from 13 elements
 PATTERN = (3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 0, 4, 2)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+SHARED_ARRAYS = "shared_arrays"  # beside the names of algorithms: our own choice, on such arrays
 REDUCING = ("allreduce", "reduce", "reducescatter", "scan", "exscan")
 WHOLE = ("allreduce", "reduce", "broadcast", "scan", "exscan")  # results of as many elements as are given
 Array = npt.NDArray[Any]
@@ -71,6 +72,7 @@ class Case:
     root: int
     nbytes: int
     in_place: bool
+    shared: bool = False  # our arrays lie in memory that the ranks of a host share
 
     def __post_init__(self) -> None:
         self.rank, self.size = self.world.rank, self.world.size
@@ -81,11 +83,18 @@ class Case:
         self.count = 0 if self.collective == "barrier" else self.part * size if parted else self.nbytes // item
         given = self.part if self.collective == "allgather" else self.count
         taken = self.part if self.collective == "reducescatter" else self.count
-        self.input = np.zeros(given, self.dtype)
+        self.input = self._zeros(given)
         aliased = self.collective == "broadcast" or (self.in_place and self.collective == "allreduce")
-        self.output = self.input if aliased else np.zeros(taken, self.dtype)
+        self.output = self.input if aliased else self._zeros(taken)
         self.templates: dict[bytes, Array] = {}
         self.shift = 0
+
+    def _zeros(self, count: int) -> Array:
+        if not self.shared:
+            return np.zeros(count, self.dtype)
+        array: Array = self.comm.empty(count, self.dtype)
+        array.fill(0)
+        return array
 
     @property
     def bus_factor(self) -> float:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ringcomm.cli import measured
-from ringcomm.cli.bench_cases import REDUCING
+from ringcomm.cli.bench_cases import REDUCING, SHARED_ARRAYS
 from ringcomm.cli.sizes import human_size
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
@@ -73,7 +73,7 @@ def write_rows(rows: Sequence[Row]) -> None:
 
 
 def format_row(row: Row) -> str:
-    name = f"{row.algorithm} ({row.ran})" if row.algorithm == "auto" and row.ran else row.algorithm
+    name = f"{row.algorithm} ({row.ran})" if row.ran and row.ran != row.algorithm else row.algorithm
     speedup = "" if row.speedup is None else f"{row.speedup:.2f}"
     interval = (
         "" if row.speedup_low is None or row.algorithm == "mpi" else f"{row.speedup_low:.2f}-{row.speedup_high:.2f}"
@@ -101,7 +101,7 @@ def losses(rows: Sequence[Row]) -> list[str]:
     if not chosen:
         return []
     worst = max(chosen, key=lambda row: row.loss or 0.0)
-    rivals = [row for row in rows if row.size == worst.size and row.algorithm != "mpi"]
+    rivals = [row for row in rows if row.size == worst.size and row.algorithm not in ("mpi", SHARED_ARRAYS)]
     best = min(rivals, key=lambda row: row.time)
     what = "at no size" if not worst.loss else f"{human_size(worst.size)}: {worst.ran} ran, {best.algorithm} was best"
     mean = math.exp(statistics.fmean(math.log1p(row.loss or 0.0) for row in chosen)) - 1

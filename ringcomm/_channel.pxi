@@ -31,6 +31,9 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
         void run(CCall, cbool (*)() noexcept nogil) except +translate
         void leave()
 
+cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
+    void run_plain(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+
 SLOTS = c_slots()
 ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds "
                            "algorithm own", defaults=(0, 0, "", None))
@@ -117,13 +120,16 @@ cdef class Channel:
         cdef CChannel* channel = self.it.get()
         cdef CCall call, exchange
         cdef CGuess guess
+        cdef char* given
+        cdef char* result
         try:
             if not here:
                 out = array  # never written
             elif out is None and site.shape != NULL:
                 out = new_array(<object>site.shape, <object>site.dtype)
-            call = site.plain_call(<PyObject*>array, <PyObject*>out, op, root, pre, post)
+            given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
             if site.exchanges:
+                call = site.plain_call(given, result, op, root, pre, post)
                 exchange = site.exchange_call(call, guess)
                 with nogil:
                     channel.run(move(exchange), interrupted)
@@ -131,9 +137,8 @@ cdef class Channel:
                     return out
                 if site.received != site.expected:
                     return site.received  # as a list
-                call.even = False
             with nogil:
-                channel.run(move(call), interrupted)
+                run_plain(channel[0], site[0], given, result, op, root, pre, post, interrupted)
         finally:
             self.busy = False
         return out if here else None

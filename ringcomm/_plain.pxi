@@ -23,7 +23,7 @@ cdef extern from "border/plain.hpp":
         uint64_t expectation()
         CCall exchange_call(CCall&, CGuess&)
         bint takes(int, double, double)
-        CCall plain_call(PyObject*, PyObject*, int, int, double, double)
+        CCall plain_call(const char*, char*, int, int, double, double)
     cdef cppclass PlainCalls "ringcomm_border::PlainCalls":
         CallSite* find(int, PyObject*, const vector[int64_t]&)
         CallSite* renew(int)

@@ -167,12 +167,15 @@ std::uint64_t digest_of(const Descriptor& call) {
   if (static_cast<Collective>(d.collective) == Collective::allgather) d.count = 0;
   std::uint64_t words[sizeof(Descriptor) / 8];
   std::memcpy(words, &d, sizeof words);
-  std::uint64_t hash = 0x9E3779B97F4A7C15ull;
-  for (const std::uint64_t word : words) {
+  constexpr std::size_t kLanes = 4;  // which do not wait for each other's products
+  std::uint64_t lanes[kLanes] = {0x9E3779B97F4A7C15ull, 1, 2, 3};
+  const auto mix = [](std::uint64_t& hash, std::uint64_t word) {
     hash = (hash ^ word) * 0xD6E8FEB86659FD93ull;
     hash ^= hash >> 32;
-  }
-  return hash;
+  };
+  for (std::size_t i = 0; i < std::size(words); ++i) mix(lanes[i % kLanes], words[i]);
+  for (std::size_t lane = 1; lane < kLanes; ++lane) mix(lanes[0], lanes[lane]);
+  return lanes[0];
 }
 
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks) {

@@ -114,10 +114,10 @@ struct CallSite {
     return !computes(call.collective) ||
            (kernels::reduces(call.dtype, its) && (is_scaled(its) || (pre == 1.0 && post == 1.0)));
   }
-  Call plain_call(PyObject* input, PyObject* output, int op, int root, double pre, double post) const {
+  Call plain_call(const char* input, char* output, int op, int root, double pre, double post) const {
     Call made = call;
-    made.input = data_of(input);
-    made.output = data_of(output);
+    made.input = input;
+    made.output = output;
     made.op = static_cast<Op>(op);
     made.root = root;
     made.pre.factor = pre;
@@ -125,6 +125,12 @@ struct CallSite {
     return made;
   }
 };
+
+// Made where it is run: a call is much to move about.
+inline void run_plain(Channel& channel, const CallSite& site, const char* input, char* output, int op, int root,
+                      double pre, double post, bool (*interrupted)()) {
+  channel.run(site.plain_call(input, output, op, root, pre, post), interrupted);
+}
 
 class PlainCalls {
  public:

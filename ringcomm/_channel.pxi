@@ -1,7 +1,8 @@
 # Channels, which run ordered calls.
 cdef extern from "border/channel.hpp":
     shared_ptr[CChannel] c_make_channel "ringcomm_border::make_channel"(shared_ptr[CTransport], vector[int], int, int, int,
-                                                                        shared_ptr[CNode], int, CChannelConfig) except +translate
+                                                                        shared_ptr[CNode], int, CChannelConfig,
+                                                                        shared_ptr[CWorker]) except +translate
     string c_why_broken "ringcomm_border::why_broken"(const CChannel&)
     string c_choose "ringcomm_border::choose"(CChannel&, CCall) except +translate
     int c_slots "ringcomm_border::slots"()
@@ -74,8 +75,13 @@ cdef class Channel:
     cdef bint busy  # a thread is in a call
     cdef PlainCalls known
 
-    def __init__(self, Transport transport not None, peers, int me, int first_tag, int tag_count, node, int slot, config):
-        self.it = c_make_channel(transport.it, peers, me, first_tag, tag_count, node_of(node), slot, channel_config(config))
+    def __init__(self, Transport transport not None, peers, int me, int first_tag, int tag_count, node, int slot, config,
+                 Worker worker=None):
+        """`worker`: whose sources get turns while a call waits, where it has no thread of its own."""
+        cdef shared_ptr[CWorker] helper
+        if worker is not None:
+            helper = worker.it
+        self.it = c_make_channel(transport.it, peers, me, first_tag, tag_count, node_of(node), slot, channel_config(config), helper)
 
     def choose(self, Request request not None):
         return c_choose(self.it.get()[0], request.it.call).decode()

@@ -352,6 +352,7 @@ class Channel:
         node: Node | None,
         slot: int,
         config: ChannelConfig,
+        worker: Worker | None = None,  # whose sources get turns while a call waits, where it has no thread
     ) -> None: ...
     def choose(self, request: Request) -> str: ...  # by its collective, dtype, op and count
     def plain(

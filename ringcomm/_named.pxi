@@ -1,4 +1,4 @@
-# The worker, and what it runs: queues of non-blocking calls, named operations, plans.
+# What the worker runs: queues of non-blocking calls, named operations, plans.
 cdef extern from "border/named.hpp":
     cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
     void c_check "ringcomm_border::check"(const COperation&) except +translate
@@ -18,17 +18,6 @@ cdef extern from "engine/operation.hpp" namespace "ringcomm" nogil:
         int last_joined
 
 cdef extern from "engine/worker.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CSource "ringcomm::Source":
-        pass
-    cdef cppclass CWorker "ringcomm::Worker":
-        CWorker(cbool threaded) except +translate
-        void add(shared_ptr[CSource]) except +translate
-        void remove(const shared_ptr[CSource]&) except +translate
-        void wake()
-        void help()
-        void hurry()
-        void stop()
-        cbool threaded()
     cbool wait_for(COperation&, CWorker&, double seconds, cbool (*)() noexcept nogil) except +translate
 
 cdef extern from "engine/queue.hpp" namespace "ringcomm" nogil:
@@ -78,24 +67,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         vector[string] pending()
 
 EngineConfig = namedtuple("EngineConfig", "fusion_bytes cache_capacity stall_warn_seconds stall_fail_seconds channel")
-
-
-cdef class Worker:
-    cdef shared_ptr[CWorker] it
-
-    def __init__(self, bint threaded):
-        self.it = make_shared[CWorker](threaded)
-
-    @property
-    def threaded(self): return self.it.get().threaded()
-
-    def help(self):
-        with nogil:
-            self.it.get().help()
-
-    def stop(self):
-        with nogil:
-            self.it.get().stop()
 
 
 cdef bint wait_until_done(shared_ptr[COperation] it, const shared_ptr[CWorker]& worker, double seconds) except -1:

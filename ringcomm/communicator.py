@@ -98,7 +98,9 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         config = self.config.channel(link.topology.host_of, self.own.table)
         if self._has_core:
             config = config._replace(spin_ns=SPIN_NS)
-        self._channel = _core.Channel(link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config)
+        self._channel = _core.Channel(
+            link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config, link.worker
+        )
         self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)
         self._queue = _core.Queue(link.worker, self._queued)
         self._messages = open_messages(link, self._node, config.spin_ns, config.stall_warn_seconds)

@@ -143,6 +143,36 @@ def messages_while_a_collective_is_under_way(comm: Any) -> None:
         assert np.array_equal(y, numbers(40_000, last))
 
 
+def a_blocking_collective_while_messages_are_under_way(comm: Any) -> None:
+    """Whoever waits in an ordered call moves messages and non-blocking calls that others wait for before they make it,
+    also without a thread of the runtime's own."""
+    if comm.size == 1:
+        return
+    right, left = around(comm)
+    for count in (1, 40_000, 700_000):
+        x, y, z = numbers(count, comm.rank), np.empty(count, "int64"), np.empty(count, "int64")
+        if comm.rank == 0:
+            requests = [comm.isend(x, right, 1), comm.irecv(y, left, 2)]
+            comm.barrier()
+            for request in requests:
+                request.wait()
+        else:
+            request = comm.irecv(z, left, 1) if comm.rank == 1 else None
+            if comm.rank == comm.size - 1:
+                comm.send(x, 0, 2)
+            if request is not None:
+                request.wait()
+                assert np.array_equal(z, numbers(count, 0))
+            comm.barrier()
+        if comm.rank == 0:
+            assert np.array_equal(y, numbers(count, left))
+        handle = comm.iallreduce(np.full(count, comm.rank), op="sum")
+        total = comm.allreduce(np.ones(3), op="sum") if comm.rank == 0 else None
+        assert (handle.wait() == comm.size * (comm.size - 1) // 2).all()
+        total = comm.allreduce(np.ones(3), op="sum") if total is None else total
+        assert (total == comm.size).all()
+
+
 CASES = (
     ring_of_every_size,
     every_dtype,
@@ -153,6 +183,7 @@ CASES = (
     taken_back,
     scalars_lists_and_strided_arrays,
     messages_while_a_collective_is_under_way,
+    a_blocking_collective_while_messages_are_under_way,
 )
 
 
@@ -170,6 +201,47 @@ def all_cases(shared_memory: str = "auto", mpi_threads: bool = True) -> None:
         for case in CASES:
             case(comm)
             comm.barrier()
+
+
+def interrupted(shared_memory: str, mpi_threads: bool) -> None:
+    """Of a rank under MPI: Ctrl-C ends each wait for a message, and the communicator is whole afterwards.
+
+    But for a send by messages that was announced: its peer may be about to fetch it, so messages end there.
+    """
+    import os
+    import signal
+    import threading
+
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with ringcomm.Communicator(config=ringcomm.Config(shared_memory=shared_memory, mpi_threads=mpi_threads)) as comm:
+        right, left = around(comm)
+        big = np.empty(200_000)
+        requests = [comm.irecv(big, left, 9)]
+        waits = [
+            lambda: comm.recv(big, left, 8),
+            lambda: comm.recv(big, ANY_SOURCE, 8),
+            lambda: comm.probe(left, 8),
+            lambda: comm.send(big, right, 7),
+            lambda: requests[0].wait(),
+        ]
+        for i, wait in enumerate(waits):
+            if wait is waits[3] and (comm.rank > 0 or shared_memory == "off"):
+                continue
+            timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            try:
+                wait()
+            except KeyboardInterrupt:
+                timer.join()
+            else:
+                raise AssertionError(f"wait {i} was not interrupted")
+        comm.barrier()
+        sent = comm.isend(numbers(200_000, comm.rank, "float64"), right, 9)
+        requests[0].wait(60)
+        sent.wait(60)
+        assert big.tobytes() == numbers(200_000, left, "float64").tobytes()
+        comm.barrier()
+    signal.signal(signal.SIGINT, kept)
 
 
 def leftovers(shared_memory: str) -> None:

@@ -160,6 +160,12 @@ def test_under_mpi_by_messages_and_without_a_thread(shared_memory, mpi_threads):
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize("shared_memory, mpi_threads", [("auto", True), ("off", False)])
+def test_an_interrupted_wait_leaves_the_communicator_whole(shared_memory, mpi_threads):
+    mpi_case.run(2, cases.interrupted, shared_memory, mpi_threads)
+
+
+@pytest.mark.mpi
 @pytest.mark.parametrize("shared_memory", ["off", "auto"])
 def test_what_was_never_received_is_told_at_close_under_mpi(shared_memory):
     mpi_case.run(2, cases.leftovers, shared_memory)

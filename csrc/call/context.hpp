@@ -1,6 +1,7 @@
 // How a channel is made, and what its calls share.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,6 +32,7 @@ struct ChannelConfig {
   std::vector<Rule> rules;                   // of a tuning file
   double stall_warn_seconds = 60;            // for run(); 0: never
   std::shared_ptr<const OwnAlgorithms> own;  // may be null
+  std::function<bool()> help;  // gives others of this process a turn while a caller waits in run(); may be null
 };
 
 struct CallContext {

@@ -73,7 +73,9 @@ void run_call(CallTask& task, CallContext& context, bool (*interrupted)()) {
   };
   wait_until(look, backoff, kForEver, [&](std::chrono::nanoseconds longest) {
     if (!context.on_one_host() && !short_sleeps) short_sleeps.emplace();
-    task.nap(longest);
+    // Peers may be waiting for what others of this process have begun before they make this call.
+    const bool helped = context.config.help && context.config.help();
+    if (!helped) task.nap(longest);
     const std::int64_t now = now_ns();
     if (asked == 0) asked = now;
     if (now - asked <= kInterruptEvery) return;

@@ -197,6 +197,11 @@ bool Worker::assist(const std::function<bool()>& over, std::int64_t deadline_ns)
   return true;
 }
 
+std::function<bool()> helper_of(std::shared_ptr<Worker> worker) {
+  if (worker->threaded()) return nullptr;
+  return [worker = std::move(worker)] { return worker->help(); };
+}
+
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)()) {
   constexpr std::int64_t kAsk = 50'000'000;  // ns between two questions whether Ctrl-C was pressed
   constexpr double kYear = 3e7;              // seconds; it must fit in ns

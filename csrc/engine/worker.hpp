@@ -87,6 +87,9 @@ class Worker {
   std::thread thread_;
 };
 
+// What gives turns while a caller waits for something that is none of the worker's; null where it has a thread.
+std::function<bool()> helper_of(std::shared_ptr<Worker> worker);
+
 // Waits, and works meanwhile in place of the worker. True once done; negative seconds: for ever. `interrupted` (may be
 // null) is asked every 50 ms; Error(interrupted) if it says so; the operation goes on.
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)());

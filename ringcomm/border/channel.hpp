@@ -2,16 +2,18 @@
 #pragma once
 
 #include "call/channel.hpp"
+#include "engine/worker.hpp"
 #include "node/node.hpp"
 
 namespace ringcomm_border {
 using namespace ringcomm;
 inline std::shared_ptr<Channel> make_channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me,
                                              int first_tag, int tags, std::shared_ptr<Node> node, int slot,
-                                             ChannelConfig config) {
+                                             ChannelConfig config, std::shared_ptr<Worker> worker) {
+  if (worker) config.help = helper_of(std::move(worker));
   config.goodbye_tag = first_tag;
   return std::make_shared<Channel>(std::move(transport), std::move(peers), me, TagStream(first_tag + 1, tags - 1),
-                                   std::move(node), slot, config);
+                                   std::move(node), slot, std::move(config));
 }
 inline std::string why_broken(const Channel& channel) {
   return channel.broken() ? channel.broken()->what() : std::string();

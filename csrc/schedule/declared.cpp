@@ -84,11 +84,35 @@ std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
   return {};
 }
 
+// ---- how far ranks fall behind
+
+std::string false_lag(const std::vector<Schedule>& schedules) {
+  const int declared = schedules.front().lag;
+  if (declared == 0) return {};
+  std::vector<int> behind(schedules.size());  // messages on the longest way to each rank
+  for (std::size_t r = 0; r < schedules.size(); ++r) {
+    for (std::size_t k = 0; k < schedules[r].rounds.size(); ++k) {
+      for (const Step& step : schedules[r].rounds[k]) {
+        if (is_local(step.kind) || receives(step.kind)) continue;
+        const auto to = static_cast<std::size_t>(step.peer);
+        if (to < r) return moment_of(r, k) + ": sends to a lower rank, which the declared lag rules out";
+        behind[to] = std::max(behind[to], behind[r] + 1);
+      }
+    }
+  }
+  const int most = *std::max_element(behind.begin(), behind.end());
+  if (most == declared) return {};
+  return "ranks fall behind by " + std::to_string(most) + " messages, not by " + std::to_string(declared) +
+         " as declared";
+}
+
 }  // namespace
 
 std::string wrongly_declared(const std::vector<Schedule>& schedules) {
-  const std::string why = false_symmetry(schedules);
-  return why.empty() ? busier_than_the_busiest(schedules) : why;
+  for (const auto check : {false_symmetry, busier_than_the_busiest, false_lag}) {
+    if (std::string why = check(schedules); !why.empty()) return why;
+  }
+  return {};
 }
 
 }  // namespace ringcomm

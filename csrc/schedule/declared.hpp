@@ -1,4 +1,5 @@
-// What schedules declare of how much each rank does, which prices rely on: their symmetry, their busiest ranks.
+// What schedules declare of how much each rank does, which prices rely on: their symmetry, their busiest ranks,
+// how far they fall behind one another.
 #pragma once
 
 #include <string>

@@ -27,6 +27,7 @@ class Pricer {
         timed.seconds = std::max(timed.seconds, seconds(load));
         timed.rest = std::max(timed.rest, seconds(load) - wire(load));
         longest_ = std::max(longest_, wire(load));
+        latency_ = std::max(latency_, link(load).alpha);
       }
       begun += static_cast<double>(run.rounds) * timed.seconds;
       round += run.rounds;
@@ -57,6 +58,18 @@ class Pricer {
       }
     }
     return most;
+  }
+
+  // What the last rank is later than one instance says. Ranks in a row wait for messages of one another; in a window of
+  // instances a message goes to each distance 1, 2, 4, ..., and in the next one the row goes on from where it came to.
+  double behind(std::size_t windows) const {
+    std::size_t messages = 0, left = profile_.lag;
+    for (std::size_t distance = 1; distance <= left; distance *= 2) {
+      const std::size_t now = std::min(windows, left / distance);
+      messages += now;
+      left -= now * distance;
+    }
+    return messages > profile_.rounds ? static_cast<double>(messages - profile_.rounds) * latency_ : 0;
   }
 
  private:
@@ -108,7 +121,7 @@ class Pricer {
   double block_;
   const Network& net_;
   std::vector<Timed> timed_;
-  double alone_ = 0, longest_ = 0, coding_ = 0;
+  double alone_ = 0, longest_ = 0, latency_ = 0, coding_ = 0;
 };
 
 std::size_t segments_of(std::size_t nbytes, std::size_t segment) {
@@ -212,8 +225,9 @@ Price price(const Profile& profile, std::size_t nbytes, const Cut& cut, const Ne
   const std::size_t first = std::min(segments, window);  // in flight at once; then each begins when one is over
   const double paced =
       pricer.together(static_cast<double>(first)) + static_cast<double>(segments - first) * pricer.pace();
-  const auto waves = static_cast<double>((segments + window - 1) / window);
-  it.seconds = profile.one_way ? paced : std::max(paced, waves * pricer.alone());
+  const std::size_t windows = (segments + window - 1) / window;
+  it.seconds =
+      profile.one_way ? paced + pricer.behind(windows) : std::max(paced, static_cast<double>(windows) * pricer.alone());
   return it;
 }
 

@@ -64,6 +64,7 @@ class Builder {
   Profile build() {
     out_.collective = first_.collective;
     out_.size = size_;
+    out_.lag = static_cast<std::size_t>(first_.lag);
     out_.blocks = static_cast<std::size_t>(std::max(1, first_.blocks));
     out_.parts = first_.collective == Collective::alltoall ? static_cast<std::size_t>(size_) : out_.blocks;
     std::map<int, std::vector<int>> ranks;  // by host

@@ -47,6 +47,7 @@ struct Profile {
   std::vector<Run> runs;
   std::vector<Usage> hosts;  // different ones
   bool one_way = false;      // a rank only sends, or only takes: instances follow one another without waiting
+  std::size_t lag = 0;       // as Schedule has it
   std::uint64_t messages = 0, sent = 0, reduced = 0;  // messages and blocks of the busiest rank
   std::uint64_t peers = 0;                            // different ones that a rank sends to, at most
 };

@@ -31,9 +31,9 @@ std::string wrong_head(const std::vector<Schedule>& schedules, std::size_t rank)
   if (s.rank != static_cast<int>(rank) || s.size != static_cast<int>(schedules.size())) {
     return who + "the schedule is for rank " + to_string(s.rank) + " of " + to_string(s.size);
   }
-  if (std::tie(s.collective, s.root, s.blocks, s.symmetry, s.busiest) !=
-      std::tie(first.collective, first.root, first.blocks, first.symmetry, first.busiest)) {
-    return who + "its collective, root, number of blocks, symmetry or busiest ranks are not rank 0's";
+  if (std::tie(s.collective, s.root, s.blocks, s.symmetry, s.busiest, s.lag) !=
+      std::tie(first.collective, first.root, first.blocks, first.symmetry, first.busiest, first.lag)) {
+    return who + "its collective, root, number of blocks, symmetry, busiest ranks or lag are not rank 0's";
   }
   for (const int rank : s.busiest) {
     if (rank < 0 || rank >= s.size) return who + "rank " + to_string(rank) + " cannot be the busiest: there is none";

@@ -64,6 +64,9 @@ struct Schedule {
   // Without a symmetry: ranks of which in any round one has as much to do as any rank (messages, blocks each way, the
   // busier way counting; blocks reduced), and one sends as much in all, so that these price all. Empty: not known.
   std::vector<int> busiest;
+  // Where data only goes to higher ranks: the most messages, of any instances, that follow from one another on the way
+  // up. Instances in a row let ranks fall behind each other by so many messages. 0: by none, or not known.
+  int lag = 0;
 
   Round& round(std::size_t index) {  // grows to have it
     if (rounds.size() <= index) rounds.resize(index + 1);

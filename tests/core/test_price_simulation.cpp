@@ -70,8 +70,8 @@ int main() {
     const bool chain = algorithm.name == "chain";
     if (kSanitized) continue;
     CHECK(mean > 0.8 && mean < (chain ? 2.0 : 1.25));
-    // A scan's first rank only sends, and its last waits for all: instances follow one another less freely than that.
-    CHECK(all.least > (is_scan(algorithm.collective) ? 0.4 : 0.5) && all.most < (chain ? 6.0 : 2.6));
+    CHECK(all.least > 0.5 && all.most < (chain ? 6.0 : 2.6));
+    if (is_scan(algorithm.collective)) CHECK(all.least > 0.65);  // whose ranks fall behind one another
     const bool one_peer = algorithm.name == "ring" || algorithm.name == "circulant" || algorithm.name == "pairwise" ||
                           algorithm.name == "bruck" || algorithm.name == "butterfly_halving";
     if (one_peer) CHECK(mean > 0.93 && mean < 1.07 && all.least > 0.65 && all.most < 1.6);

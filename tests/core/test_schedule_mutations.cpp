@@ -132,6 +132,7 @@ class Mutator {
     for (Schedule& s : schedules_) {  // false ones would be rejected for themselves
       s.symmetry = Symmetry::none;
       s.busiest.clear();
+      s.lag = 0;
     }
   }
 

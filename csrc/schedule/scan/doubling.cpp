@@ -29,6 +29,7 @@ void scan_upwards(Schedule& s, std::size_t round, int first) {
 Schedule scan_doubling(int rank, int size, int) {
   Schedule s = blank(Collective::scan, "doubling", rank, size, 1, Symmetry::none);
   s.busiest = {0, size - 1};  // one sends in every round, the other reduces in every round
+  s.lag = size - 1;
   scan_upwards(s, 0, 0);
   return s;
 }
@@ -36,6 +37,7 @@ Schedule scan_doubling(int rank, int size, int) {
 Schedule exscan_doubling(int rank, int size, int) {
   Schedule s = blank(Collective::exscan, "doubling", rank, size, 1, Symmetry::none);
   s.busiest = {size > 2 ? 1 : 0, size - 1};
+  s.lag = size - 1;
   if (size > 1) {
     Round& first = s.round(0);
     if (rank + 1 < size) first.push_back(send(rank + 1, 0));

@@ -7,41 +7,15 @@ import itertools
 import mpi_case
 import numpy as np
 import pytest
+from drawn_calls import CONFIGS, MOVED, both, configs, random_bytes, rows_of_ranks, same, seeds, sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import DTYPES, integers
+from reference import integers
 
 import ringcomm
-from ringcomm import bootstrap, neighbours, threads
+from ringcomm import bootstrap, threads
 from ringcomm.errors import MismatchError
 from ringcomm.ops import Op
-
-CONFIGS = [ringcomm.Config(shared_memory=how) for how in ("off", "auto")]
-MOVED = [*DTYPES, np.dtype([("a", "i2"), ("b", "f8")]), np.dtype("M8[s]")]
-
-sizes = st.integers(1, 9)
-configs = st.sampled_from(CONFIGS)
-seeds = st.integers(0, 99)
-rows_of_ranks = st.lists(st.sampled_from([0, 1, 2, 7, 500]), min_size=9, max_size=9)
-
-
-def random_bytes(dtype, shape, *seed):
-    if dtype.kind == "b":
-        return np.random.default_rng(seed).integers(0, 2, shape).astype(bool)
-    count = int(np.prod(shape)) * dtype.itemsize
-    return np.random.default_rng(seed).integers(0, 256, count, np.uint8).view(dtype).reshape(shape)
-
-
-def same(a, b):
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-def both(comm, call, *arguments, **named):
-    """The result of a call and of its non-blocking form, which are the same."""
-    result = getattr(comm, call)(*arguments, **named)
-    later = getattr(comm, f"i{call}")(*arguments, **named).wait()
-    assert (later is None) == (result is None) and (result is None or same(result, later))
-    return result
 
 
 @given(sizes, configs, st.sampled_from(MOVED), rows_of_ranks, st.sampled_from([(), (3,), (2, 0)]), seeds, st.data())
@@ -90,50 +64,6 @@ def test_alltoallv(size, config, dtype, seed, data):
     threads.run(size, program, config=config)
 
 
-def compose(first, then):
-    """Of maps x -> a x + b modulo 97: associative, not commutative."""
-    a, b = first["a"] * then["a"] % 97, (then["a"] * first["b"] + then["b"]) % 97
-    then["a"], then["b"] = a, b
-
-
-def prefixes(combine, inputs):
-    return list(itertools.accumulate(inputs, combine))
-
-
-def composed(first, then):
-    after = then.copy()
-    compose(first, after)
-    return after
-
-
-@given(
-    sizes,
-    configs,
-    st.sampled_from(DTYPES),
-    st.sampled_from([Op.Sum, Op.Min, Op.Max, Op.Product]),
-    st.sampled_from([(), (0,), (1,), (7, 3), (50_001,)]),
-    seeds,
-)
-@settings(max_examples=80, deadline=None)
-def test_scans(size, config, dtype, op, shape, seed):
-    count = int(np.prod(shape))
-    inputs = [integers(dtype, count, rank, op, seed).reshape(shape) for rank in range(size)]
-    combine = {Op.Sum: np.add, Op.Min: np.minimum, Op.Max: np.maximum, Op.Product: np.multiply}[op]
-    want = prefixes(lambda a, b: np.asarray(combine(a, b)).astype(dtype), inputs)
-
-    def program(comm):
-        x = inputs[comm.rank]
-        assert np.array_equal(both(comm, "scan", x, op), want[comm.rank])
-        assert np.array_equal(comm.scan(x, op, algorithm="doubling"), want[comm.rank])
-        before = both(comm, "exscan", x, op.name.lower())
-        assert before is None if comm.rank == 0 else np.array_equal(before, want[comm.rank - 1])
-        out = x.copy()
-        assert comm.scan(out, op, out) is out and np.array_equal(out, want[comm.rank])
-        assert np.array_equal(x, inputs[comm.rank])
-
-    threads.run(size, program, config=config)
-
-
 @given(
     sizes, configs, st.lists(st.integers(0, 8), min_size=1, max_size=12), st.sampled_from([(), (1,), (40, 3)]), seeds
 )
@@ -155,107 +85,13 @@ def test_calls_that_come_again(size, config, roots, shape, seed):
             assert same(comm.scatter(whole if me == root else np.zeros_like(whole), root), mine)
             assert comm.scatter(whole if me == root else None, root, out) is out and same(out, mine)
             assert same(comm.alltoall(whole), np.concatenate([mine] * size))
-            want = prefixes(np.add, inputs)
+            want = list(itertools.accumulate(inputs, np.add))
             assert np.array_equal(comm.scan(inputs[me], out=np.empty_like(inputs[me])), want[me])
             before = comm.exscan(inputs[me])
             assert before is None if me == 0 else np.array_equal(before, want[me - 1])
-            assert np.array_equal(comm.scan(inputs[me], Op.Max), prefixes(np.maximum, inputs)[me])
+            assert np.array_equal(comm.scan(inputs[me], Op.Max), list(itertools.accumulate(inputs, np.maximum))[me])
 
     threads.run(size, program, config=config)
-
-
-@given(sizes, configs, st.sampled_from([0, 1, 97, 40_000]), seeds, rows_of_ranks)
-@settings(max_examples=40, deadline=None)
-def test_functions_scan_and_reduce_scatter_in_the_order_of_ranks(size, config, count, seed, rows):
-    rows = rows[:size]
-    rng = np.random.default_rng(seed)
-
-    def maps(number):
-        x = np.zeros(number, [("a", "i8"), ("b", "i8")])
-        x["a"], x["b"] = rng.integers(1, 97, number), rng.integers(0, 97, number)
-        return x
-
-    scanned, cut = [maps(count) for _ in range(size)], [maps(sum(rows)) for _ in range(size)]
-    want = prefixes(composed, scanned)
-    total = prefixes(composed, cut)[-1]
-    op = Op.create(compose, commutative=False)
-
-    def program(comm):
-        assert np.array_equal(both(comm, "scan", scanned[comm.rank], op), want[comm.rank])
-        before = both(comm, "exscan", scanned[comm.rank], op)
-        assert before is None if comm.rank == 0 else np.array_equal(before, want[comm.rank - 1])
-        start = sum(rows[: comm.rank])
-        part = both(comm, "reduce_scatter", cut[comm.rank], rows, op)
-        assert np.array_equal(part, total[start : start + rows[comm.rank]])
-
-    threads.run(size, program, config=config)
-
-
-@given(sizes, configs, st.sampled_from(DTYPES), rows_of_ranks, seeds)
-@settings(max_examples=40, deadline=None)
-def test_reduce_scatter(size, config, dtype, rows, seed):
-    rows = rows[:size]
-    inputs = [integers(dtype, 3 * sum(rows), rank, Op.Max, seed).reshape(-1, 3) for rank in range(size)]
-    total = np.maximum.reduce(inputs)
-
-    def program(comm):
-        start = sum(rows[: comm.rank])
-        part = both(comm, "reduce_scatter", inputs[comm.rank], rows, Op.Max)
-        assert same(part, total[start : start + rows[comm.rank]])
-        even = comm.reducescatter(inputs[comm.rank], Op.Max)
-        assert same(comm.reduce_scatter(inputs[comm.rank], op=Op.Max), even)
-
-    threads.run(size, program, config=config)
-
-
-def graphs(size, seed):
-    rng = np.random.default_rng(seed)
-    yield from ["ring", "exponential", *(["hypercube"] if size & (size - 1) == 0 else [])]
-    yield [rng.permutation(size)[: rng.integers(0, size + 1)].tolist() for _ in range(size)]
-
-
-@given(sizes, configs, st.sampled_from(MOVED), st.sampled_from([0, 1, 300]), seeds)
-@settings(max_examples=40, deadline=None)
-def test_neighbours(size, config, dtype, rows, seed):
-    def block(sender, receiver):
-        return random_bytes(dtype, (rows, 2), seed, sender, receiver)
-
-    def stacked(blocks):
-        return np.concatenate([np.empty((0, 2), dtype), *blocks])
-
-    def program(comm):
-        me = comm.rank
-        for graph in graphs(size, seed):
-            near = comm.neighbours(graph)
-            edges = neighbours.edges_of(graph, size)
-            assert list(near.sends_to) == edges[me] == sorted(set(edges[me]))
-            assert list(near.receives_from) == [rank for rank in range(size) if me in edges[rank]]
-            want = stacked(block(rank, size) for rank in near.receives_from)
-            out = np.empty_like(want)
-            assert same(near.allgather(block(me, size)), want) and same(near.iallgather(block(me, size)).wait(), want)
-            assert near.allgather(block(me, size), out) is out and same(out, want)
-            x, want = (
-                stacked(block(me, rank) for rank in near.sends_to),
-                stacked(block(r, me) for r in near.receives_from),
-            )
-            assert same(near.alltoall(x, rows), want) and same(near.ialltoall(x, rows).wait(), want)
-
-    threads.run(size, program, config=config)
-
-
-def test_graphs_that_are_none():
-    def program(comm):
-        for wrong in ("star", "hypercube", [[1], [2]], [[1], [3], []], [[1, 1], [], []], [[-1], [], []]):
-            with pytest.raises(ValueError, match="graph"):
-                comm.neighbours(wrong)
-        near = comm.neighbours("ring" if comm.rank else [[1], [2], [0]])
-        with pytest.raises(MismatchError, match="neighbours"):
-            near.allgather(np.ones(3))
-        with pytest.raises(ValueError, match="needs 2 rows for each of 2 neighbours"):
-            comm.neighbours("ring").alltoall(np.ones(5), 2)
-        return comm.neighbours("ring").allgather(comm.rank).tolist()
-
-    assert threads.run(3, program) == [[1, 2], [0, 2], [0, 1]]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -392,56 +228,3 @@ def as_mpi_does():
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_as_mpi_does(size):
     assert len(mpi_case.run(size, as_mpi_does).lines("fine")) == size
-
-
-def persistent_calls(size, root):
-    """Name, arguments after the array, and rows of the array as a multiple of what a rank has of everything."""
-    counts = [2] * size
-    yield from [("allreduce", (), 1), ("reduce", (root, "max"), 1), ("broadcast", (root,), 1), ("allgather", (), 1)]
-    yield from [("reducescatter", (), size), ("reduce_scatter", (counts, "min"), size), ("alltoall", (), size)]
-    yield from [("alltoallv", (counts, counts), size), ("gather", (root,), 1), ("gatherv", (counts, root), 1)]
-    yield from [("scatter", (root,), size), ("scatterv", (counts, root), size), ("scan", (), 1), ("exscan", (), 1)]
-    yield from [("allgatherv", (counts,), 1), ("scan", (Op.create(lambda a, b: np.add(a, b, out=b)),), 1)]
-
-
-@given(sizes, configs, seeds, st.data())
-@settings(max_examples=20, deadline=None)
-def test_prepared_calls_read_their_arrays_at_every_start(size, config, seed, data):
-    root = data.draw(st.integers(0, size - 1))
-
-    def program(comm):
-        for name, arguments, parts in persistent_calls(size, root):
-            x = np.zeros((2 * parts, 30), np.float32)
-            plan, before = getattr(comm, f"{name}_init")(x, *arguments), None
-            with pytest.raises(ValueError, match="not been started"):
-                plan.wait()
-            for turn in range(3):
-                x[:] = integers(x.dtype, x.size, comm.rank, Op.Sum, seed + turn).reshape(x.shape)
-                want = getattr(comm, name)(x, *arguments)
-                plan.start()
-                with pytest.raises(ValueError, match="under way"):
-                    plan.start()
-                got = plan.wait()
-                assert (got is None and want is None) or np.array_equal(got, want), name
-                assert before is None or got is before
-                before = got
-        plan = comm.barrier_init()
-        assert [plan.start().wait() for _ in range(2)] == [None, None]
-
-    threads.run(size, program, config=config)
-
-
-def test_prepared_calls_that_fail():
-    def program(comm):
-        for wrong in ([1.0, 2.0], 3, np.ones((4, 4))[:, 1]):
-            with pytest.raises(ValueError, match="contiguous"):
-                comm.allreduce_init(wrong)
-        plan = comm.allreduce_init(np.ones(2 + comm.rank, np.float32))
-        for _ in range(2):
-            with pytest.raises(MismatchError, match="shape"):
-                plan.start().wait()
-        with pytest.raises(ValueError, match="needs recvcounts"):
-            comm.alltoallv_init(np.ones(2), [1, 1])
-        return comm.allreduce(1)
-
-    assert threads.run(2, program) == [2, 2]

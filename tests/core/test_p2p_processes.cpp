@@ -1,0 +1,92 @@
+// Messages between processes of one host: out of memory that is not shared, and to ranks that are killed.
+#include <algorithm>
+#include <csignal>
+
+#include "base/clock.hpp"
+#include "message_ranks.hpp"
+#include "processes.hpp"
+
+using namespace ringcomm;
+using namespace ringcomm::testing;
+
+namespace {
+
+PointToPoint::Group of_processes(Node& node, bool reads_peers = true) {
+  PointToPoint::Group group;
+  group.rank = node.rank();
+  group.size = node.size();
+  group.node = {std::shared_ptr<Node>(), &node};
+  for (int rank = 0; rank < group.size; ++rank) group.on_host.push_back(rank);
+  group.reads_peers = reads_peers;
+  return group;
+}
+
+// Long messages, out of memory that is not shared: read by the receiver, or sent in pieces.
+void processes_exchange(bool reads_peers) {
+  constexpr std::size_t kLong = 3'000'001;
+  testing::Processes processes(3);
+  processes.start([&](Node& node) {
+    PointToPoint ranks(of_processes(node, reads_peers));
+    const int right = (node.rank() + 1) % 3, left = (node.rank() + 2) % 3;
+    for (int round = 0; round < 5; ++round) {
+      Bytes out(kLong), in(kLong);
+      for (std::size_t i = 0; i < kLong; ++i) out[i] = pattern(node.rank(), round, 0, i);
+      Request send(Request::Kind::send, right, round, out.data(), kLong);
+      Request receive(Request::Kind::receive, left, round, in.data(), kLong);
+      ranks.run(send, receive, nullptr);
+      for (std::size_t i = 0; i < kLong; ++i) CHECK(in[i] == pattern(left, round, 0, i));
+    }
+  });
+  for (int rank = 0; rank < 3; ++rank) CHECK(processes.end_of(rank) == 0);
+}
+
+// Whoever waits for a rank that is killed hears of it: in a receive of what never comes or has come in part, in a
+// send that nobody receives, and waiting for anybody.
+void the_dead_are_waited_for_by_nobody() {
+  constexpr std::size_t kLong = 3'000'000;
+  testing::Processes processes(5);
+  processes.start([&](Node& node) {
+    node.watch(processes.pidfds(node.rank()));
+    PointToPoint ranks(of_processes(node, false));
+    Bytes bytes(kLong);
+    const auto until_somebody_sends = [&](int source) { run_receive(ranks, source, 1, bytes); };
+    if (node.rank() == 4) {
+      until_somebody_sends(0);  // so that all have begun
+      Request partly(Request::Kind::send, 1, 2, bytes.data(), kLong);
+      ranks.start(partly);
+      for (const std::int64_t end = now_ns() + 200'000'000; now_ns() < end;) ranks.progress();
+      ::kill(::getpid(), SIGKILL);
+    }
+    if (node.rank() == 0) run_send(ranks, 4, 1, Bytes(1));
+    const std::int64_t begun = now_ns();
+    const Error error = error_of([&] {
+      switch (node.rank()) {
+        case 0:
+          return until_somebody_sends(4);
+        case 1:
+          until_somebody_sends(4);
+          return;
+        case 2:
+          return run_send(ranks, 4, 1, bytes);
+        default:
+          return until_somebody_sends(kAnySource);
+      }
+    });
+    CHECK(error.kind() == ErrorKind::peer_lost);
+    CHECK(node.rank() == 3 || error.ranks() == std::vector<int>{4});  // the others may have ended before 3 looks
+    CHECK(now_ns() - begun < 20'000'000'000);
+    CHECK(error_of([&] { run_send(ranks, 4, 1, bytes); }).kind() == ErrorKind::peer_lost);
+  });
+  CHECK(processes.end_of(4) == 128 + SIGKILL);
+  for (int rank = 0; rank < 4; ++rank) CHECK(processes.end_of(rank) == 0);
+}
+
+}  // namespace
+
+int main() {
+  if (kSanitized) return 0;
+  processes_exchange(true);
+  processes_exchange(false);
+  the_dead_are_waited_for_by_nobody();
+  return 0;
+}

@@ -15,11 +15,11 @@ bootstrap interval. Cells where ours may take more than MPI's time, by the inter
 
 from __future__ import annotations
 
-import random
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jobs
@@ -65,6 +65,16 @@ def calls_in_a_timing(nbytes: int) -> int:
     return 1000 if nbytes <= 4096 else 100 if nbytes <= 65536 else 10 if nbytes <= 1 << 20 else 3
 
 
+def timing(world: Any, round_trip: Callable[[], None], calls: int, _turn: int) -> float:
+    """Seconds of half a round trip."""
+    world.Barrier()
+    round_trip()
+    begin = time.perf_counter()
+    for _ in range(calls):
+        round_trip()
+    return (time.perf_counter() - begin) / calls / 2
+
+
 def worker(task: dict[str, Any]) -> None:
     from mpi4py import MPI
 
@@ -75,19 +85,9 @@ def worker(task: dict[str, Any]) -> None:
     comm = ringcomm.Communicator(world)
     rows = []
     for nbytes in task["sizes"]:
-        chosen = contestants(world, comm, nbytes)
-        shuffle = random.Random(nbytes)  # the same on every rank
-        times: dict[str, list[float]] = {name: [] for name in chosen}
         calls = calls_in_a_timing(nbytes)
-        for _ in range(task["repeat"]):
-            for name in shuffle.sample(list(chosen), len(chosen)):
-                world.Barrier()
-                chosen[name]()
-                begin = time.perf_counter()
-                for _ in range(calls):
-                    chosen[name]()
-                times[name].append((time.perf_counter() - begin) / calls / 2)
-        rows.append({"nbytes": nbytes, "seconds": measured.slowest(world, times)})
+        chosen = {name: partial(timing, world, one, calls) for name, one in contestants(world, comm, nbytes).items()}
+        rows.append({"nbytes": nbytes, "seconds": measured.take_turns(world, chosen, task["repeat"], nbytes)})
         if world.rank == 0:
             print(line(rows[-1]), flush=True)
     if world.rank == 0:

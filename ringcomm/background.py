@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from ringcomm import calls
 from ringcomm._core import Request
@@ -15,6 +15,7 @@ from ringcomm.handles import Handle
 from ringcomm.ordered import request_fields
 
 P = ParamSpec("P")
+Form = TypeVar("Form", bound=Callable[..., Any])
 
 
 class Submitted(CountedCalls):
@@ -39,17 +40,24 @@ class Submitted(CountedCalls):
         raise ValueError("in the background, alltoallv needs recvcounts: to ask for them is a call to wait for")
 
 
+def renamed(form: Form, call: Callable[..., Any], name: str, doc: str, result: str) -> Form:
+    """Makes `form` look like a method `name` (class and name) with the arguments of `call`, which gives a `result`."""
+    functools.update_wrapper(form, call)
+    form.__name__, form.__qualname__, form.__doc__ = name.rpartition(".")[2], name, doc
+    form.__signature__ = inspect.signature(call).replace(return_annotation=result)  # type: ignore[attr-defined]
+    return form
+
+
 def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:
     """The same call, with the same arguments."""
 
-    @functools.wraps(call)
     def submit(self: BackgroundCalls, /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
         return call(Submitted(self), *args, **kwargs)
 
-    submit.__name__, submit.__doc__ = f"i{call.__name__}", f":meth:`{call.__name__}` in the background{text}"
-    submit.__qualname__ = f"BackgroundCalls.{submit.__name__}"
-    submit.__signature__ = inspect.signature(call).replace(return_annotation="Handle[Any]")  # type: ignore[attr-defined]
-    return submit
+    name = f"i{call.__name__}"
+    return renamed(
+        submit, call, f"BackgroundCalls.{name}", f":meth:`{call.__name__}` in the background{text}", "Handle[Any]"
+    )
 
 
 class BackgroundCalls:

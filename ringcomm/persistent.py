@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ringcomm import arrays
 from ringcomm._core import Request
-from ringcomm.background import BackgroundCalls, Submitted
+from ringcomm.background import BackgroundCalls, Submitted, renamed
 from ringcomm.counted import CountedCalls
 from ringcomm.handles import Handle
 
@@ -74,19 +73,14 @@ def _prepared(call: Callable[Concatenate[Any, P], Any], name: str = "") -> Calla
     """The same call, with the same arguments."""
     name = name or f"{call.__name__}_init"
 
-    @functools.wraps(call)
     def prepare(self: PersistentCalls, /, *args: P.args, **kwargs: P.kwargs) -> Persistent:
         made = Submitted(self)
         made._submit = functools.partial(Persistent, self._submit)
         _require_own_memory(args[0] if args else kwargs.get("x"), name)
         return call(made, *args, **kwargs)
 
-    prepare.__name__, prepare.__qualname__ = name, f"PersistentCalls.{name}"
-    prepare.__doc__ = (
-        f":meth:`{call.__name__}`, prepared: ``start()`` and ``wait()`` on what it returns, again and again."
-    )
-    prepare.__signature__ = inspect.signature(call).replace(return_annotation="Persistent")  # type: ignore[attr-defined]
-    return prepare
+    text = f":meth:`{call.__name__}`, prepared: ``start()`` and ``wait()`` on what it returns, again and again."
+    return renamed(prepare, call, f"PersistentCalls.{name}", text, "Persistent")
 
 
 class PersistentCalls:

@@ -13,7 +13,7 @@ namespace schedules {
 using Make = Schedule(int rank, int size, int root);
 Make allreduce_all_to_all, allreduce_butterfly_doubling, allreduce_butterfly_halving, allreduce_circulant,
     allreduce_master_worker, allreduce_ring, allreduce_round_robin, allreduce_tree;
-Make reduce_binomial, reduce_ring_gather;
+Make reduce_binomial, reduce_ring_gather, reduce_chain;
 Make broadcast_binomial, broadcast_chain, broadcast_scatter_ring;
 Make allgather_bruck, allgather_ring;
 Make reducescatter_circulant, reducescatter_ring;
@@ -72,6 +72,8 @@ const std::vector<Algorithm>& algorithms() {
       {reduce, "binomial", reduce_binomial, "binomial tree to the root: L*alpha + L*S*(beta + gamma)", kAutomatic},
       {reduce, "ring_gather", reduce_ring_gather,
        "ring reduce-scatter, binomial gather: (p-1+L)*alpha + 2f*S*beta + f*S*gamma", kAutomatic},
+      {reduce, "chain", reduce_chain,
+       "4p blocks one behind the other from rank to rank: (5p-2)*(alpha + S*(beta + gamma)/4p)", kAutomatic},
       {broadcast, "binomial", broadcast_binomial, "binomial tree from the root: L*alpha + L*S*beta", kAutomatic},
       {broadcast, "scatter_ring", broadcast_scatter_ring,
        "binomial scatter, ring all-gather: (L+p-1)*alpha + 2f*S*beta", kAutomatic},

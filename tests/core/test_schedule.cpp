@@ -165,6 +165,7 @@ void other_collectives_cost_what_they_say() {
     using enum Collective;
     expect(reduce, "binomial", 1, 1, rounds);
     expect(reduce, "ring_gather", p, 2 * share, p - 1 + rounds);
+    expect(reduce, "chain", 4 * p, 1, p == 1 ? 0 : 5 * p - 2);
     expect(broadcast, "binomial", rounds, rounds, rounds);
     expect(broadcast, "scatter_ring", rounds + p - 1, 2 * share, p - 1 + rounds);
     expect(broadcast, "chain", 4 * p, 1, p == 1 ? 0 : 5 * p - 2);

@@ -219,6 +219,7 @@ void two_levels_reach_their_bound() {
   const double share = (hosts - 1.0) / hosts * S * m.between.beta;
   for (const auto& [collective, name, least] :
        std::vector<std::tuple<Collective, const char*, double>>{{Collective::broadcast, "chain", S * m.between.beta},
+                                                                {Collective::reduce, "chain", S * m.between.beta},
                                                                 {Collective::allgather, "ring", share},
                                                                 {Collective::reducescatter, "ring", share}}) {
     for (const int most : {lanes, lanes + 2}) {

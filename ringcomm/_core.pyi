@@ -492,6 +492,35 @@ class NamedCalls:
     ) -> None:
         """op: compared by identity. like: of the array's kind (arrays.Kind.like); None: NumPy's, if it is plain."""
 
+class SetLink:
+    """A process set as graphs know it: they outlive ``shutdown`` (csrc/frameworks/set_link.hpp)."""
+    def connect(self, engine: Engine, set_id: int, rank: int, size: int) -> None: ...
+    def disconnect(self) -> None: ...
+
+class Site:
+    """A place in a graph that communicates (csrc/frameworks/site.hpp). Known by its number until it is removed."""
+    def __init__(
+        self,
+        link: SetLink,
+        collective: int,
+        names: Sequence[str],
+        *,
+        op: int = 1,
+        root: int = 0,
+        pre: float = 1,
+        post: float = 1,
+        wires: Sequence[int] = (),
+        algorithm: str = "",
+        splits: bool = False,
+    ) -> None: ...
+    id: int
+    def raise_failure(self) -> None:
+        """Raises what the last run that failed has met, once."""
+    def remove(self) -> None: ...
+
+def site_functions() -> int:
+    """The address of the table of functions for frameworks' libraries (csrc/frameworks/site_functions.h)."""
+
 class Plan:
     """The buckets of a training step, in a fixed order (csrc/engine/engine.hpp)."""
     def begin(self) -> None: ...

@@ -7,8 +7,9 @@ import importlib.metadata
 import importlib.util
 import platform
 
-FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras", "cupy": "cupy", "numpy": "numpy"}
-BINDINGS = {"torch": "ringcomm.torch", "tensorflow": "ringcomm.tensorflow", "keras": "ringcomm.keras"}
+FRAMEWORKS = {name: name for name in ("torch", "tensorflow", "keras", "jax", "cupy", "numpy")}
+BINDINGS = {name: f"ringcomm.{name}" for name in ("torch", "tensorflow", "keras", "jax")}
+OLDEST = {"tensorflow": (2, 17), "keras": (3, 5), "jax": (0, 5)}  # that bindings work with
 EXTRAS = {"matplotlib": ("matplotlib", "bench"), "yaml": ("PyYAML", "run"), "cloudpickle": ("cloudpickle", "run")}
 
 
@@ -49,3 +50,16 @@ def lacks(module: str, purpose: str, extra: str = "") -> str | None:
         return None
     package, usual = EXTRAS[module]
     return f'{purpose} needs {package}: pip install "ringcomm[{extra or usual}]"'
+
+
+def require_framework(name: str) -> None:
+    """One ImportError that says how to get the framework that a binding is for, if it is absent or too old."""
+    version = framework_version(name)
+    oldest = OLDEST[name]
+    if version is not None and tuple(int(part) for part in version.split(".")[:2]) >= oldest:
+        return
+    there = "is not installed" if version is None else f"{version} is too old"
+    raise ImportError(
+        f"ringcomm.{name} needs {name} {'.'.join(map(str, oldest))} or later, which {there}: "
+        f'pip install "ringcomm[{name}]"'
+    )

@@ -72,6 +72,7 @@ class ProcessSet:
             self._ranks = sorted(set(as_ranks(ranks_or_comm, "ProcessSet")))
         self._session: Session | None = None
         self.known = _core.NamedCalls(None, 0)  # operations of it that may come again
+        self.link = _core.SetLink()  # the set as graphs know it, which outlive shutdown()
         self._node: _core.Node | None = None
         self._me = -1  # this process's rank in it
         self._free_slots: list[int] = []
@@ -183,12 +184,14 @@ class ProcessSet:
         self._session, self.process_set_id, self._ranks, self._node = session, set_id, list(ranks), node
         self._me = self._ranks.index(session.rank) if session.rank in self._ranks else -1
         self.known = _core.NamedCalls(session.engine, set_id)
+        self.link.connect(session.engine, set_id, self._me, len(self._ranks))
         self._free_slots = list(slots) if node is not None else []
         self._counters.clear()
         self.optimizers = itertools.count()
 
     def detach(self) -> None:
         self._session = self.process_set_id = self._node = None
+        self.link.disconnect()
         self.known = _core.NamedCalls(None, 0)
         self._free_slots = []
         if self is global_process_set:

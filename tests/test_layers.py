@@ -26,6 +26,7 @@ CORE_LAYERS = [
     "levels",
     "call",
     "engine",
+    "frameworks",
 ]
 PYTHON_LAYERS = [
     "core",
@@ -33,6 +34,10 @@ PYTHON_LAYERS = [
     "run_function",
     "ringcomm",
     "torch",
+    "tensorflow",
+    "jax",
+    "keras",
+    "tensorflow.keras",
     "as_horovod",
     "shims.horovod",
     "cli",

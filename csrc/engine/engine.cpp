@@ -53,6 +53,9 @@
 // plan order, each as soon as it is filled here. LEAVE counts steps as it counts verdicts.
 #include "engine/engine.hpp"
 
+#include <string_view>
+#include <unordered_set>
+
 #include "base/clock.hpp"
 #include "engine/plan_run.hpp"
 #include "engine/signature.hpp"
@@ -75,7 +78,19 @@ PendingPtr make_pending(const Pending& like) {
   auto pending = std::make_shared<Pending>(like.name);
   pending->signature = like.signature;
   pending->request = like.request;
+  pending->group = like.group;
+  pending->group_size = like.group_size;
   return pending;
+}
+
+// For another submission: itself, or another like it if somebody uses it.
+void make_free(PendingPtr& prepared) {
+  const bool under_way = prepared->submitted_ns != 0 && !prepared->done();
+  if (under_way || prepared.use_count() > 1) {
+    prepared = make_pending(*prepared);
+  } else {
+    prepared->renew();
+  }
 }
 
 // Where its data takes less time than agreement, it is better off together with others.
@@ -130,12 +145,7 @@ std::shared_ptr<Pending> Engine::prepare(Named request) {
 }
 
 std::shared_ptr<Operation> Engine::submit(int set, PendingPtr& prepared, void* data) {
-  const bool under_way = prepared->submitted_ns != 0 && !prepared->done();
-  if (under_way || prepared.use_count() > 1) {
-    prepared = make_pending(*prepared);
-  } else {
-    prepared->renew();
-  }
+  make_free(prepared);
   prepared->request.call.input = prepared->request.call.output = data;
   prepared->submitted_ns = now_ns();
   state_->submit(set, {&prepared, 1}, when_to_look(prepared->request.call));
@@ -143,17 +153,37 @@ std::shared_ptr<Operation> Engine::submit(int set, PendingPtr& prepared, void* d
 }
 
 std::vector<std::shared_ptr<Operation>> Engine::submit_group(int set, std::vector<Named> requests) {
-  Hash names;
-  for (const Named& request : requests) names.add(request.call.name);
-  std::vector<PendingPtr> pending;
-  for (Named& request : requests) {
-    pending.push_back(make_pending(std::move(request)));
-    if (requests.size() == 1) continue;
-    pending.back()->group = names.value();
-    pending.back()->group_size = static_cast<std::uint32_t>(requests.size());
-  }
-  state_->submit(set, pending);
+  const std::vector<PendingPtr> pending = prepare_group(std::move(requests));
+  submit_group(set, pending);
   return {pending.begin(), pending.end()};
+}
+
+std::vector<PendingPtr> Engine::prepare_group(std::vector<Named> requests) {
+  std::unordered_set<std::string_view> different;
+  Hash names;
+  for (const Named& request : requests) {
+    if (!different.insert(request.call.name).second)
+      throw Error(ErrorKind::invalid, "a group has two operations named '" + request.call.name + "'");
+    names.add(request.call.name);
+  }
+  std::vector<PendingPtr> prepared;
+  for (Named& request : requests) {
+    prepared.push_back(make_pending(std::move(request)));
+    if (requests.size() == 1) continue;
+    prepared.back()->group = names.value();
+    prepared.back()->group_size = static_cast<std::uint32_t>(requests.size());
+  }
+  return prepared;
+}
+
+void Engine::renew_group(std::vector<PendingPtr>& prepared) {
+  for (PendingPtr& one : prepared) make_free(one);
+}
+
+void Engine::submit_group(int set, const std::vector<PendingPtr>& prepared) {
+  const std::int64_t now = now_ns();
+  for (const PendingPtr& one : prepared) one->submitted_ns = now;
+  state_->submit(set, prepared, prepared.size() == 1 ? when_to_look(prepared[0]->request.call) : Worker::When::now);
 }
 
 std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& sets) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ class Engine {
   std::shared_ptr<Operation> submit(int set, std::shared_ptr<Pending>& prepared, void* data);
   // All of it runs together, in one agreement.
   std::vector<std::shared_ptr<Operation>> submit_group(int set, std::vector<Named> requests);
+  // Requests made once and submitted together often, as prepare() and submit() above. Their arrays are the caller's to
+  // fill in before; renew_group() makes them fit to be touched. Throws Error(invalid) if two have one name.
+  static std::vector<std::shared_ptr<Pending>> prepare_group(std::vector<Named> requests);
+  static void renew_group(std::vector<std::shared_ptr<Pending>>& prepared);
+  void submit_group(int set, const std::vector<std::shared_ptr<Pending>>& prepared);
 
   // This rank has nothing more to give to these sets. Until all ranks of a set have joined, it takes part in whatever
   // any of them submits: with no rows, or with values that leave the result of the others as it is (an average still

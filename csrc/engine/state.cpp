@@ -1,8 +1,6 @@
 #include "engine/state.hpp"
 
 #include <algorithm>
-#include <string_view>
-#include <unordered_set>
 #include <variant>
 
 #include "base/clock.hpp"
@@ -55,12 +53,9 @@ void Engine::State::submit(int set, std::span<const PendingPtr> requests, Worker
     const std::lock_guard lock(context.mutex);
     const std::shared_ptr<NamedSet> target = sets.find(set);
     check_open(*target);
-    std::unordered_set<std::string_view> names;
     for (const PendingPtr& pending : requests) {
       if (pending->name.empty()) throw Error(ErrorKind::invalid, "a named operation needs a name");
       if (requests.size() == 1) break;  // insert() sees whether its name is in flight
-      if (!names.insert(pending->name).second)
-        throw Error(ErrorKind::invalid, "a group has two operations named '" + pending->name + "'");
       target->in_flight.require_free(pending->name);
     }
     failed = fatal;

@@ -1,0 +1,41 @@
+// A process set as graphs know it. A graph outlives shutdown(), and the engine that its set had: it holds this, which is
+// connected while the set is in use, and runs with whatever engine the set has at the moment.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "engine/engine.hpp"
+
+namespace ringcomm {
+
+class SetLink {
+ public:
+  struct Live {
+    std::shared_ptr<Engine> engine;
+    std::shared_ptr<Worker> worker;
+    int set = -1, rank = -1, size = 0;
+    std::uint64_t epoch = 0;  // of connections: what was prepared for an earlier one is void
+  };
+
+  void connect(std::shared_ptr<Engine> engine, std::shared_ptr<Worker> worker, int set, int rank, int size) {
+    const std::lock_guard lock(mutex_);
+    live_ = {std::move(engine), std::move(worker), set, rank, size, live_.epoch + 1};
+  }
+  void disconnect() {
+    const std::lock_guard lock(mutex_);
+    live_ = {nullptr, nullptr, -1, -1, 0, live_.epoch};
+  }
+  Live live() const {  // Throws Error(shut_down)
+    const std::lock_guard lock(mutex_);
+    if (live_.engine) return live_;
+    throw Error(ErrorKind::shut_down, "ringcomm has not been initialized, or has been shut down; use ringcomm.init().");
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Live live_;
+};
+
+}  // namespace ringcomm

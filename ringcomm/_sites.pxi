@@ -1,0 +1,50 @@
+# Places in frameworks' graphs that communicate, and the functions with which frameworks' libraries run them.
+cdef extern from "frameworks/site.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CSetLink "ringcomm::SetLink":
+        CSetLink()
+        void connect(shared_ptr[CEngine], shared_ptr[CWorker], int set, int rank, int size)
+        void disconnect()
+    cdef cppclass CSite "ringcomm::Site":
+        pass
+    cdef cppclass CSiteTable "ringcomm::SiteTable":
+        int64_t add(shared_ptr[CSite])
+        void remove(int64_t) except +translate
+
+cdef extern from "border/sites.hpp" namespace "ringcomm_border":
+    CSiteTable& c_sites "ringcomm_border::sites"()
+    uintptr_t c_site_functions "ringcomm_border::site_functions"()
+    shared_ptr[CSite] c_make_site "ringcomm_border::make_site"(shared_ptr[CSetLink], int, vector[string], int, int, double, double,
+                                                               vector[uint64_t], string, cbool) except +translate
+    void c_raise_failure "ringcomm_border::raise_failure"(CSite&) except +translate
+
+
+cdef class SetLink:
+    cdef shared_ptr[CSetLink] it
+
+    def __init__(self):
+        self.it = make_shared[CSetLink]()
+
+    def connect(self, Engine engine not None, int set_id, int rank, int size):
+        self.it.get().connect(engine.it, engine.worker, set_id, rank, size)
+
+    def disconnect(self):
+        with nogil:  # the engine may end here
+            self.it.get().disconnect()
+
+
+cdef class Site:
+    cdef shared_ptr[CSite] it
+    cdef readonly int64_t id
+
+    def __init__(self, SetLink link not None, int collective, names, *, int op=1, int root=0, double pre=1, double post=1,
+                 wires=(), str algorithm="", bint splits=False):
+        cdef vector[string] all_names = [(<str?>name).encode() for name in names]
+        self.it = c_make_site(link.it, collective, all_names, op, root, pre, post, wires, algorithm.encode(), splits)
+        self.id = c_sites().add(self.it)
+
+    def raise_failure(self): c_raise_failure(self.it.get()[0])
+
+    def remove(self): c_sites().remove(self.id)
+
+
+def site_functions(): return c_site_functions()

@@ -1,0 +1,120 @@
+"""Places in a framework's graph that communicate, whatever the framework.
+
+A graph is traced once and run often, without Python: what is known when it is traced, that is which collective, of
+which names, in which process set, becomes a site of the core (csrc/frameworks/site.hpp), and the graph holds its
+number. A graph's sites live as long as the process. Those of eager programs are kept while they are used.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ringcomm import _core, calls, process
+from ringcomm.arrays import Buffer, NumPyKind
+from ringcomm.errors import UnsupportedError
+from ringcomm.ops import Op, wire_code
+from ringcomm.process_sets import ProcessSet
+
+_MOST = 4096  # sites of eager programs that are remembered
+
+
+class Reduce(NamedTuple):
+    """How values are reduced; for collectives that only move data it means nothing."""
+
+    op: Op = Op.Sum
+    pre: float = 1.0
+    post: float = 1.0
+    wire: Any = None  # what they travel as (ops.wire_code)
+
+
+PLAIN = Reduce()
+
+
+class Description(NamedTuple):
+    """All that a site is made of."""
+
+    process_set: ProcessSet
+    collective: int
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    how: Reduce = PLAIN
+    root: int = 0  # in the set
+    algorithm: str | None = None
+    splits: bool = False
+
+
+def dtype_index(name: str) -> int:
+    """The core's number of a dtype. Raises UnsupportedError for one that cannot travel."""
+    if name not in _core.DTYPES[: _core.DTYPES.index("complex128") + 1]:
+        raise UnsupportedError(f"tensors of {name} cannot be sent; numbers and booleans can")
+    return _core.DTYPES.index(name)
+
+
+def root_in(process_set: ProcessSet, root_rank: int) -> int:
+    """`root_rank` is a rank of the world, as in Horovod."""
+    process_set.set_id()
+    if root_rank not in process_set.ranks:
+        raise ValueError(f"broadcast: root rank {root_rank} is not in the process set of ranks {process_set.ranks}")
+    return process_set.ranks.index(root_rank)
+
+
+def names(
+    process_set: ProcessSet,
+    collective: int,
+    name: str | Sequence[str] | None,
+    count: int,
+    grouped: bool,
+    otherwise: Callable[[], str] | None = None,
+) -> tuple[str, ...]:
+    """Of the operations of one site. `otherwise`: makes a name where none is given; None: by how many there were."""
+    kind = _core.COLLECTIVES[collective]
+    if name is None and otherwise is not None:
+        name = otherwise()
+    if name is None:
+        return tuple(process_set.next_name(kind) for _ in range(count))
+    if isinstance(name, str):
+        name = [f"{name}.{i}" for i in range(count)] if grouped else [name]
+    return tuple(f"{kind}.{one}" for one in name)
+
+
+def make(what: Description) -> _core.Site:
+    """Raises what eager operations raise for such arguments: ValueError, UnsupportedError."""
+    process.check_not_forked()
+    process_set, how, kind = what.process_set, what.how, _core.COLLECTIVES[what.collective]
+    process_set.set_id()
+    indices = [dtype_index(name) for name in what.dtypes]
+    if what.collective in (calls.ALLREDUCE, calls.REDUCESCATTER):
+        for index, name in zip(indices, what.dtypes, strict=True):
+            calls.require_reducible(kind, Buffer(0, 0, index, 1, (), None, NumPyKind, name), how.op)
+        calls.require_unscaled(kind, how.op, how.pre, how.post)
+    return _core.Site(
+        process_set.link,
+        what.collective,
+        what.names,
+        op=int(how.op),
+        root=what.root,
+        pre=how.pre,
+        post=how.post,
+        wires=[wire_code(how.wire, index) for index in indices],
+        algorithm=process_set.algorithm(kind, what.algorithm) if what.algorithm else "",
+        splits=what.splits,
+    )
+
+
+class Kept:
+    """Sites of eager programs, by what they are made of. `wrap` makes of a site what a framework needs of it."""
+
+    def __init__(self, wrap: Callable[[_core.Site], Any]) -> None:
+        self._wrap = wrap
+        self._known: OrderedDict[Description, tuple[_core.Site, Any]] = OrderedDict()
+
+    def get(self, what: Description) -> Any:
+        known = self._known.get(what)
+        if known is None:
+            site = make(what)
+            known = self._known[what] = site, self._wrap(site)
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)[1][0].remove()
+        return known[1]

@@ -1,0 +1,109 @@
+"""The op with which TensorFlow's graphs communicate: a small library that is loaded through TensorFlow's C API
+(_op_library.c). Where that cannot be, tf.numpy_function runs the same sites, for which Python is called."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ringcomm import _core, sites
+from ringcomm.sites import Description
+
+logger = logging.getLogger("ringcomm")
+LIBRARY = Path(__file__).with_name("_op_library.so")
+
+
+@cache
+def op() -> Callable[..., Any] | None:
+    """TensorFlow's function for the op; None if it cannot be loaded here, which is said once."""
+    try:
+        module = tf.load_op_library(str(LIBRARY))  # first: what registers the op must be watched by TensorFlow
+        library = ctypes.CDLL(str(LIBRARY))
+        library.ringcomm_problem.restype = ctypes.c_char_p
+        if problem := library.ringcomm_problem().decode():
+            raise OSError(problem)
+        if not library.ringcomm_connect(ctypes.c_void_p(_core.site_functions())):
+            raise OSError(f"{LIBRARY} is of another version of ringcomm")
+        return module.ringcomm_run
+    except (OSError, tf.errors.OpError) as error:
+        logger.warning("graphs communicate by tf.numpy_function, which is slower: %s", error)
+        return None
+
+
+class _Eager:
+    """A site, and its number as a tensor."""
+
+    def __init__(self, site: _core.Site) -> None:
+        self.site = site
+        with tf.device("CPU:0"):
+            self.number = tf.constant(site.id, tf.int64)
+
+
+_eager = sites.Kept(_Eager)
+
+
+def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType], shapes: Sequence[Any]) -> list[Any]:
+    """Runs it now, or puts it into the graph that is being made.
+
+    Args:
+        dtypes, shapes: of the results; the shapes so far as they are known.
+    """
+    if tf.executing_eagerly():
+        eager = _eager.get(what)
+        try:
+            return _call(eager.site, eager.number, inputs, dtypes)
+        except tf.errors.OpError:
+            eager.site.raise_failure()
+            raise
+    site = sites.make(what)
+    with _after_the_last():
+        results = _call(site, tf.constant(site.id, tf.int64), inputs, dtypes)
+    for result, shape in zip(results, shapes, strict=True):
+        result.set_shape(shape)
+    return results
+
+
+def _call(site: _core.Site, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[Any]:
+    function = op()
+    with tf.device("CPU:0"):
+        if function is not None:
+            results = function(site=number, x=list(inputs), Tout=list(dtypes))
+            _remember(results)
+            return results if dtypes else []
+
+        def act(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+            return site.run(list(arrays))
+
+        return list(tf.numpy_function(act, list(inputs), list(dtypes)))
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+# Functions run what has effects in the order of the program. Graphs of TensorFlow 1 do not, and each op that waits for
+# other ranks takes a thread: so that ranks cannot wait for each other crosswise, each of them runs after the last.
+_LAST = "_ringcomm_last"
+
+
+def _old_graph() -> Any:
+    if tf.executing_eagerly():
+        return None
+    graph = tf.compat.v1.get_default_graph()
+    is_old = not getattr(graph, "building_function", False) and graph._get_control_flow_context() is None
+    return graph if is_old else None
+
+
+def _after_the_last() -> Any:
+    graph = _old_graph()
+    return tf.control_dependencies([] if graph is None or not hasattr(graph, _LAST) else [getattr(graph, _LAST)])
+
+
+def _remember(results: Any) -> None:
+    graph = _old_graph()
+    if graph is not None:
+        setattr(graph, _LAST, results[0].op if isinstance(results, list) and results else results)

@@ -1,0 +1,121 @@
+"""Collectives on TensorFlow's tensors, eagerly and in graphs, of which gradients know nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ringcomm import sites
+from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
+from ringcomm.process_sets import ProcessSet
+from ringcomm.sites import Description, Reduce
+from ringcomm.tensorflow import library
+
+Tensors = Sequence[Any]
+Name = str | Sequence[str] | None
+
+
+def dense(tensors: Tensors) -> list[Any]:
+    return [tf.convert_to_tensor(tensor) for tensor in tensors]
+
+
+def _otherwise(tensors: Tensors) -> Callable[[], str] | None:
+    """How an operation without a name is called in a graph. Not by counting: a rank may trace a function once more
+    than others, whose shapes have not changed."""
+    if tf.executing_eagerly():
+        return None
+
+    def name() -> str:
+        graph = tf.compat.v1.get_default_graph()
+        function = getattr(graph, "name", "graph")
+        scope = graph.get_name_scope()
+        return "/".join(part for part in (function, scope, tensors[0].name if tensors else "nothing") if part)
+
+    return name
+
+
+def _describe(
+    collective: int, tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **more: Any
+) -> Description:
+    names = sites.names(process_set, collective, name, len(tensors), grouped, _otherwise(tensors))
+    return Description(process_set, collective, names, tuple(one.dtype.name for one in tensors), **more)
+
+
+def _with_rows(tensors: Tensors, rows: Callable[[Any], Any]) -> list[Any]:
+    """Shapes of results whose first dimensions are `rows` of the tensors'."""
+    shapes = []
+    for tensor in tensors:
+        known = tensor.shape.rank is not None
+        shapes.append(tf.TensorShape([rows(tensor.shape)]).concatenate(tensor.shape[1:]) if known else None)
+    return shapes
+
+
+def _same(what: Description, tensors: list[Any]) -> list[Any]:
+    return library.run(what, tensors, [one.dtype for one in tensors], [one.shape for one in tensors])
+
+
+def allreduce(
+    tensors: Tensors, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    if not tensors:
+        return []
+    given = dense(tensors)
+    return _same(_describe(ALLREDUCE, given, name, grouped, process_set, how=how, algorithm=algorithm), given)
+
+
+def broadcast(
+    tensors: Tensors, root_rank: int, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    if not tensors:
+        return []
+    given, root = dense(tensors), sites.root_in(process_set, root_rank)
+    return _same(_describe(BROADCAST, given, name, grouped, process_set, root=root, algorithm=algorithm), given)
+
+
+def allgather(
+    tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    if not tensors:
+        return []
+    given = dense(tensors)
+    what = _describe(ALLGATHER, given, name, grouped, process_set, algorithm=algorithm)
+    return library.run(what, given, [one.dtype for one in given], _with_rows(given, lambda shape: None))
+
+
+def reducescatter(
+    tensors: Tensors, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    if not tensors:
+        return []
+    given = dense(tensors)
+    _require_rows("reducescatter", given)
+    what = _describe(REDUCESCATTER, given, name, grouped, process_set, how=how, algorithm=algorithm)
+    return library.run(what, given, [one.dtype for one in given], _with_rows(given, lambda shape: None))
+
+
+def alltoall(
+    tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    """[rows received], and with splits [rows received, how many from each rank]."""
+    given = dense([tensor])
+    _require_rows("alltoall", given)
+    what = _describe(ALLTOALL, given, name, False, process_set, splits=splits is not None, algorithm=algorithm)
+    shapes = _with_rows(given, lambda shape: None)
+    if splits is None:
+        return library.run(what, given, [given[0].dtype], shapes)
+    rows = tf.convert_to_tensor(splits)
+    if rows.dtype not in (tf.int32, tf.int64):
+        raise ValueError(f"alltoall: splits must be a vector of int32 or int64, not of {rows.dtype.name}")
+    return library.run(what, [*given, rows], [given[0].dtype, tf.int32], [*shapes, [process_set.size()]])
+
+
+def _require_rows(collective: str, tensors: Tensors) -> None:
+    if any(one.shape.rank == 0 for one in tensors):
+        raise ValueError(f"{collective} works along the first dimension; the array has none")
+
+
+def barrier(process_set: ProcessSet) -> None:
+    names = sites.names(process_set, BARRIER, None, 1, False, _otherwise(()))
+    library.run(Description(process_set, BARRIER, names, ()), [], [], [])

@@ -1,0 +1,58 @@
+"""Distributed training with TensorFlow: a drop-in for ``horovod.tensorflow``.
+
+::
+
+    import ringcomm.tensorflow as hvd
+
+    hvd.init()
+    with tf.GradientTape() as tape:
+        loss = ...
+    tape = hvd.DistributedGradientTape(tape)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    hvd.broadcast_variables(model.variables, root_rank=0)                # once, after the first step
+
+For ``model.fit``: :mod:`ringcomm.keras`.
+"""
+
+from typing import Any
+
+from ringcomm.installed import require_framework
+
+require_framework("tensorflow")
+
+from ringcomm.tensorflow.compression import Compression  # noqa: E402
+from ringcomm.tensorflow.functions import (  # noqa: E402
+    BroadcastGlobalVariablesHook,
+    allgather_object,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+)
+from ringcomm.tensorflow.mpi_ops import *  # noqa: E402, F403
+from ringcomm.tensorflow.mpi_ops import __all__ as _operations  # noqa: E402
+from ringcomm.tensorflow.optimizer import DistributedOptimizer  # noqa: E402
+from ringcomm.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape  # noqa: E402
+
+__all__ = [
+    "BroadcastGlobalVariablesHook",
+    "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "PartialDistributedGradientTape",
+    "SyncBatchNormalization",
+    "allgather_object",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    *_operations,
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SyncBatchNormalization":  # a layer of Keras', which is imported only then
+        from ringcomm.tensorflow.sync_batch_norm import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,76 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from ringcomm.installed import lacks
+from ringcomm.objects import allgather_object, broadcast_object
 from ringcomm.torch import mpi_ops
 from ringcomm.torch.mpi_ops import global_process_set
 
-try:
-    import cloudpickle as _pickler  # takes lambdas and local classes too
-except ImportError:
-    _pickler = pickle
-
-
-# ---- objects ---------------------------------------------------------------------------------------------------------
-def _pack(obj: Any) -> torch.Tensor:
-    """The pickled object, as uint8."""
-    try:
-        return torch.frombuffer(bytearray(_pickler.dumps(obj)), dtype=torch.uint8)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        if why := lacks("cloudpickle", f"this {type(obj).__name__} cannot be pickled ({error}); to send it", "torch"):
-            raise pickle.PicklingError(why) from None
-        raise
-
-
-def _unpack(data: torch.Tensor) -> Any:
-    return pickle.loads(data.numpy().tobytes())
-
-
-def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None, process_set: Any = global_process_set
-) -> Any:
-    """The root's object, on every rank.
-
-    Args:
-        obj: on the root, anything that pickles (with cloudpickle where it is installed); ignored elsewhere.
-        root_rank: global rank whose object it is.
-        name: of the operation; given on all ranks or on none.
-        process_set: the ranks that take part.
-
-    Returns:
-        On the root ``obj`` itself, elsewhere a copy of it.
-    """
-    name = name or "broadcast_object"
-    here = mpi_ops.rank() == root_rank
-    data = _pack(obj) if here else torch.empty(0, dtype=torch.uint8)
-    size = torch.tensor([data.numel()], dtype=torch.int64)
-    mpi_ops.broadcast_(size, root_rank, f"{name}.sz", process_set)
-    if not here:
-        data = torch.empty(int(size), dtype=torch.uint8)
-    mpi_ops.broadcast_(data, root_rank, f"{name}.t", process_set)
-    return obj if here else _unpack(data)
-
-
-def allgather_object(obj: Any, name: str | None = None, process_set: Any = global_process_set) -> list[Any]:
-    """Every rank's object, in the order of the ranks.
-
-    Args:
-        obj: anything that pickles (with cloudpickle where it is installed).
-        name: of the operation; given on all ranks or on none.
-        process_set: the ranks that take part.
-    """
-    name = name or "allgather_object"
-    data = _pack(obj)
-    sizes = mpi_ops.allgather_async(torch.tensor([data.numel()], dtype=torch.int64), f"{name}.sz", process_set)
-    everything = mpi_ops.allgather_async(data, f"{name}.t", process_set)
-    lengths = mpi_ops.synchronize(sizes).tolist()
-    return [_unpack(part) for part in torch.split(mpi_ops.synchronize(everything), lengths)]
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,123 @@
+"""What becomes of a list of gradients, whatever the framework: those of all ranks are reduced, together where they can
+be. A binding says how its tensors are reduced (:class:`GradientReduction`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ringcomm.common.util import split_list
+from ringcomm.compression import NoneCompressor
+from ringcomm.ops import Average, core_op
+from ringcomm.process_sets import ProcessSet, global_process_set
+
+
+def named_as(index: int, variable: Any) -> str:
+    called = getattr(variable, "path", None) or getattr(variable, "name", None) if variable is not None else None
+    return f"{index}.{called}" if called else str(index)
+
+
+@dataclass
+class GradientReduction:
+    """The arguments that tapes and optimizers have in common; called with gradients, gives the reduced ones."""
+
+    name: str
+    op: Any = Average
+    compression: Any = NoneCompressor
+    sparse_as_dense: bool = False
+    predivide: float = 1.0
+    num_groups: int = 0
+    groups: Any = None  # None, a number, or a list of lists of variables
+    process_set: ProcessSet = global_process_set
+    scale_local_gradients: bool = True
+    algorithm: str | None = None
+    factor: float = 1.0  # of the results
+    local: set[Any] = field(default_factory=set)  # references to variables whose gradients stay on their rank
+
+    def __post_init__(self) -> None:
+        self.op = core_op(self.op)
+        if self.predivide != 1.0 and self.op != Average:
+            raise ValueError("gradient_predivide_factor needs op=Average")
+        if self.num_groups and self.groups is None:
+            self.groups = self.num_groups
+        valid_number = isinstance(self.groups, int) and self.groups > 0
+        if self.groups is not None and not valid_number and not isinstance(self.groups, list):
+            raise ValueError("groups must be a positive number, or a list of lists of variables")
+        self.process_set.session()  # refuses one that is not in use
+
+    # ---- what a binding gives ----------------------------------------------------------------------------------------
+    def reduce_dense(self, gradients: list[Any], names: list[str]) -> list[Any]:
+        """Of one group."""
+        raise NotImplementedError
+
+    def gather_sparse(self, gradients: list[Any], names: list[str]) -> list[Any]:
+        """Of those that :meth:`is_sparse`."""
+        raise NotImplementedError
+
+    def is_sparse(self, gradient: Any) -> bool:
+        return False
+
+    def as_dense(self, gradient: Any) -> Any:
+        return gradient
+
+    def reference(self, variable: Any) -> Any:
+        """What tells variables apart."""
+        return id(variable)
+
+    # ---- for all -----------------------------------------------------------------------------------------------------
+    def keep_local(self, variable: Any) -> None:
+        self.local.add(self.reference(variable))
+
+    @property
+    def together(self) -> bool:
+        """Whether there is anybody to reduce with."""
+        return bool(self.process_set.included()) and self.process_set.size() > 1
+
+    def factors(self) -> tuple[float, float]:
+        """(before, after) the reduction."""
+        return 1.0 / self.predivide, self.predivide * self.factor
+
+    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Gradients that are None stay so. `variables`: as many, or none of them known."""
+        results = list(gradients)
+        if not self.together:
+            return results if self.factor == 1 else [one if one is None else one * self.factor for one in results]
+        named: list[Any] = list(variables) or [None] * len(results)
+        shared = [i for i, one in enumerate(results) if one is not None and not self._is_local(named[i])]
+        self._scale_local(results, named)
+        if self.sparse_as_dense:
+            for i in shared:
+                results[i] = self.as_dense(results[i])
+        sparse = [i for i in shared if self.is_sparse(results[i])]
+        dense = [i for i in shared if not self.is_sparse(results[i])]
+        parts = [(self.reduce_dense, group) for group in self._groups(dense, named)]
+        for reduce, group in [*parts, *([(self.gather_sparse, sparse)] if sparse else [])]:
+            names = [f"{self.name}.{named_as(i, named[i])}" for i in group]
+            for i, one in zip(group, reduce([results[i] for i in group], names), strict=True):
+                results[i] = one
+        return results
+
+    def _is_local(self, variable: Any) -> bool:
+        return bool(self.local) and variable is not None and self.reference(variable) in self.local
+
+    def _scale_local(self, results: list[Any], variables: Sequence[Any]) -> None:
+        if not self.scale_local_gradients:
+            return
+        for i, variable in enumerate(variables):
+            if results[i] is not None and self._is_local(variable):
+                results[i] = results[i] / self.process_set.size()
+
+    def _groups(self, indices: list[int], variables: Sequence[Any]) -> list[list[int]]:
+        """Without a wish all are one group: they are fused in any case."""
+        if not indices:
+            return []
+        if self.groups is None:
+            return [indices]
+        if isinstance(self.groups, int):
+            return [part for part in split_list(indices, self.groups) if part]
+        number = {self.reference(one): n for n, group in enumerate(self.groups) for one in group}
+        parts: dict[int, list[int]] = {}
+        for i in indices:
+            parts.setdefault(number.get(self.reference(variables[i]), -1), []).append(i)
+        return [parts[n] for n in sorted(parts)]

@@ -1,0 +1,61 @@
+"""Gradients of several passes, added up on their rank before they are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+class LocalAggregation:
+    """Of an optimizer of TensorFlow 1: `reduce` sees the sums (or means) of every `passes` passes."""
+
+    def __init__(self, passes: int, average: bool, reduce: Callable[[Sequence[Any], Sequence[Any]], list[Any]]) -> None:
+        self._passes, self._average, self._reduce = passes, average, reduce
+        self._counter: Any = None
+        self._sums: dict[int, Any] = {}
+
+    def _prepare(self, gradients: Sequence[Any]) -> None:
+        make = tf.compat.v1.get_variable
+        if self._counter is None:
+            with tf.compat.v1.variable_scope("ringcomm_aggregation", reuse=tf.compat.v1.AUTO_REUSE):
+                self._counter = make("counter", [], tf.int32, tf.compat.v1.zeros_initializer(), trainable=False)
+                for i, one in enumerate(gradients):
+                    if one is not None:
+                        zeros = tf.compat.v1.zeros_initializer()
+                        self._sums[i] = make(f"sum_{i}", one.shape, one.dtype, zeros, trainable=False)
+
+    def compute(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The reduced gradients if this pass is the last of a step; else what must not be applied."""
+        dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
+        self._prepare(dense)
+        added = {i: one.assign_add(dense[i]) for i, one in self._sums.items()}
+        with tf.control_dependencies(list(added.values())):
+            counted = self._counter.assign_add(1)
+        present = sorted(added)
+
+        def last() -> list[Any]:
+            sums = [added[i] / self._passes if self._average else tf.identity(added[i]) for i in present]
+            reduced = self._reduce(sums, [variables[i] for i in present])
+            with tf.control_dependencies(reduced):
+                cleared = [self._sums[i].assign(tf.zeros_like(self._sums[i])) for i in present]
+            with tf.control_dependencies(cleared):
+                return [tf.identity(one) for one in reduced]
+
+        with tf.control_dependencies([counted]):
+            made = tf.cond(tf.equal(counted, self._passes), last, lambda: [tf.identity(added[i]) for i in present])
+        results: list[Any] = [None] * len(dense)
+        for i, one in zip(present, made if isinstance(made, list | tuple) else [made], strict=True):
+            results[i] = one
+        return results
+
+    def apply(self, apply: Callable[[], Any], gradients: Sequence[Any]) -> Any:
+        """Applies them if this pass was the last of a step."""
+
+        def step() -> Any:
+            with tf.control_dependencies([apply()]), tf.control_dependencies([self._counter.assign(0)]):
+                return tf.no_op()
+
+        with tf.control_dependencies([one for one in gradients if one is not None]):
+            return tf.cond(tf.equal(self._counter.read_value(), self._passes), step, tf.no_op)

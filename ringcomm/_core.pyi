@@ -497,6 +497,13 @@ class SetLink:
     def connect(self, engine: Engine, set_id: int, rank: int, size: int) -> None: ...
     def disconnect(self) -> None: ...
 
+class SiteResult:
+    """Memory of the core, 64-byte aligned, that lives as long as this."""
+    address: int
+    nbytes: int
+    dtype: int
+    shape: tuple[int, ...]
+
 class Site:
     """A place in a graph that communicates (csrc/frameworks/site.hpp). Known by its number until it is removed."""
     def __init__(
@@ -514,6 +521,8 @@ class Site:
         splits: bool = False,
     ) -> None: ...
     id: int
+    def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[SiteResult]:
+        """Now, for Python. inputs: (address, dtype, shape)."""
     def raise_failure(self) -> None:
         """Raises what the last run that failed has met, once."""
     def remove(self) -> None: ...

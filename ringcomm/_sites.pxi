@@ -15,6 +15,16 @@ cdef extern from "border/sites.hpp" namespace "ringcomm_border":
     uintptr_t c_site_functions "ringcomm_border::site_functions"()
     shared_ptr[CSite] c_make_site "ringcomm_border::make_site"(shared_ptr[CSetLink], int, vector[string], int, int, double, double,
                                                                vector[uint64_t], string, cbool) except +translate
+    cdef cppclass Given "ringcomm_border::Given":
+        uintptr_t data
+        int dtype
+        vector[int64_t] dims
+    cdef cppclass Result "ringcomm_border::Result":
+        size_t bytes
+        int dtype
+        vector[int64_t] dims
+        uintptr_t address()
+    vector[Result] c_run_site "ringcomm_border::run_site"(CSite&, const vector[Given]&) except +translate nogil
     void c_raise_failure "ringcomm_border::raise_failure"(CSite&) except +translate
 
 
@@ -32,6 +42,22 @@ cdef class SetLink:
             self.it.get().disconnect()
 
 
+cdef class SiteResult:
+    cdef Result it
+
+    @property
+    def address(self): return self.it.address()
+
+    @property
+    def nbytes(self): return self.it.bytes
+
+    @property
+    def dtype(self): return self.it.dtype
+
+    @property
+    def shape(self): return tuple(self.it.dims)
+
+
 cdef class Site:
     cdef shared_ptr[CSite] it
     cdef readonly int64_t id
@@ -41,6 +67,23 @@ cdef class Site:
         cdef vector[string] all_names = [(<str?>name).encode() for name in names]
         self.it = c_make_site(link.it, collective, all_names, op, root, pre, post, wires, algorithm.encode(), splits)
         self.id = c_sites().add(self.it)
+
+    def run(self, inputs):
+        cdef vector[Given] given
+        cdef vector[Result] results
+        cdef Given one
+        cdef SiteResult made
+        for address, dtype, shape in inputs:
+            one.data, one.dtype, one.dims = address, dtype, shape
+            given.push_back(one)
+        with nogil:
+            results = c_run_site(self.it.get()[0], given)
+        out = []
+        for i in range(results.size()):
+            made = SiteResult.__new__(SiteResult)
+            made.it = results[i]
+            out.append(made)
+        return out
 
     def raise_failure(self): c_raise_failure(self.it.get()[0])
 

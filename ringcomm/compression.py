@@ -23,3 +23,14 @@ class Compressor:
 
 class NoneCompressor(Compressor):
     """Data travels as it is."""
+
+
+def own_work(compression: Any) -> bool:
+    """Whether a compressor does something itself: it is no class of the binding's that only names a wire format."""
+    own = {"compress", "decompress"} & set(vars(compression))
+    return compression is not NoneCompressor and (bool(own) or getattr(compression, "wire", None) is None)
+
+
+def parts_of(compression: Any) -> tuple[Any, Any]:
+    """(what the core does: a wire format or None, what is done before and after: a compressor)"""
+    return (None, compression) if own_work(compression) else (compression.wire, NoneCompressor)

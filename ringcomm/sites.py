@@ -11,7 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ringcomm import _core, calls, process
+import numpy as np
+
+from ringcomm import _core, arrays, calls, process
 from ringcomm.arrays import Buffer, NumPyKind
 from ringcomm.errors import UnsupportedError
 from ringcomm.ops import Op, wire_code
@@ -101,6 +103,24 @@ def make(what: Description) -> _core.Site:
         algorithm=process_set.algorithm(kind, what.algorithm) if what.algorithm else "",
         splits=what.splits,
     )
+
+
+def run(site: _core.Site, given: Sequence[Any]) -> list[Any]:
+    """Now, on NumPy arrays: where a framework calls Python. Results are 64-byte aligned, as TensorFlow's must be."""
+    buffers = [arrays.source(one) for one in given]
+    results = []
+    for one in site.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
+        memory = np.asarray(arrays.CoreMemory(one.address, one.nbytes, one)) if one.nbytes else np.empty(0, np.uint8)
+        results.append(memory.view(_numpy_dtype(_core.DTYPES[one.dtype])).reshape(one.shape))
+    return results
+
+
+def _numpy_dtype(name: str) -> Any:
+    if name == "bfloat16":
+        import ml_dtypes  # every framework that has bfloat16 has it
+
+        return ml_dtypes.bfloat16
+    return np.dtype(name)
 
 
 class Kept:

@@ -40,7 +40,7 @@ __all__ = [
     "DistributedGradientTape",
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
-    "SyncBatchNormalization",
+    "SyncBatchNormalization",  # noqa: F405
     "allgather_object",
     "broadcast_global_variables",
     "broadcast_object",

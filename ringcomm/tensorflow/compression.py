@@ -45,9 +45,3 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
-
-
-def parts_of(compression: Any) -> tuple[Any, Any]:
-    """(what the core does: a wire dtype or None, what is done before and after: a compressor)"""
-    builtin = compression in (NoneCompressor, FP16Compressor, BF16Compressor)
-    return (compression.wire, NoneCompressor) if builtin else (None, compression)

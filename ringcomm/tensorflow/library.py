@@ -79,7 +79,7 @@ def _call(site: _core.Site, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtyp
             return results if dtypes else []
 
         def act(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-            return site.run(list(arrays))
+            return sites.run(site, arrays)
 
         return list(tf.numpy_function(act, list(inputs), list(dtypes)))
 

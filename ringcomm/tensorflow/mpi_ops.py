@@ -35,6 +35,7 @@ from ringcomm.common.util import (
     rocm_built,
     split_list,
 )
+from ringcomm.compression import parts_of
 from ringcomm.errors import HorovodInternalError
 from ringcomm.ops import Adasum, Average, Max, Min, Product, Sum, chosen_op, core_op
 from ringcomm.ops import chosen_op as handle_average_backwards_compatibility
@@ -56,7 +57,7 @@ from ringcomm.runtime import (
 )
 from ringcomm.sites import Reduce
 from ringcomm.tensorflow import gradients, operations
-from ringcomm.tensorflow.compression import Compression, parts_of
+from ringcomm.tensorflow.compression import Compression
 
 _basics = HorovodBasics()
 

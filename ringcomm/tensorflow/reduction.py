@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from ringcomm import gradient_lists
+from ringcomm.compression import parts_of
 from ringcomm.sites import Reduce
 from ringcomm.tensorflow import operations
-from ringcomm.tensorflow.compression import parts_of
 from ringcomm.tensorflow.mpi_ops import sparse_allreduce
 
 

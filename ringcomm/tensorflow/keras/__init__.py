@@ -1,0 +1,9 @@
+"""`ringcomm.keras`, under the name that scripts written for ``horovod.tensorflow.keras`` import."""
+
+import sys
+
+from ringcomm import keras
+from ringcomm.keras import callbacks
+
+sys.modules[__name__ + ".callbacks"] = callbacks
+sys.modules[__name__] = keras

@@ -2,7 +2,8 @@
  *
  * It is compiled without XLA: the few structures that are read are declared here as far as they are read; their sizes
  * are never compared. It says API version 0.1, whose part of them has not changed since. An operation names a site
- * (csrc/frameworks/site.hpp) by the attribute `site`; what runs it comes by ringcomm_connect().
+ * (csrc/frameworks/site.hpp) by the attribute `site`, and by `inputs` how many arguments it is of; what runs it comes by
+ * ringcomm_connect().
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,9 +126,9 @@ static void fail_with(Running* running, int code, const char* name, const char* 
 
 /* In the order of ErrorKind (csrc/base/error.hpp). */
 static void fail(void* context, int kind, const char* text) {
-  static const char* const names[] = {"InternalError",   "ValueError",    "MismatchError",
-                                      "RankLeftError",   "RankJoinedError", "ShutDownError",
-                                      "PeerLostError",   "TransportError",  "KeyboardInterrupt"};
+  static const char* const names[] = {"InternalError", "ValueError",      "MismatchError",
+                                      "RankLeftError", "RankJoinedError", "ShutDownError",
+                                      "PeerLostError", "TransportError",  "KeyboardInterrupt"};
   static const int codes[] = {13, 3, 3, 10, 9, 9, 14, 14, 1};
   if (kind < 0 || kind > 8) kind = 0;
   fail_with(context, codes[kind], names[kind], text);
@@ -159,10 +160,10 @@ static int adopt(void* context, int index, int dtype, const int64_t* dims, int r
   return buffer != NULL;
 }
 
-static int64_t site_of(const Frame* frame) {
+static int64_t attribute(const Frame* frame, const char* wanted) {
   for (int64_t i = 0; i < frame->attributes.size; ++i) {
     const Bytes* const name = frame->attributes.names[i];
-    if (name->length == 4 && memcmp(name->data, "site", 4) == 0)
+    if (name->length == strlen(wanted) && memcmp(name->data, wanted, name->length) == 0)
       return *(const int64_t*)((const Scalar*)frame->attributes.values[i])->value;
   }
   return -1;
@@ -170,8 +171,11 @@ static int64_t site_of(const Frame* frame) {
 
 static void* execute(const Frame* frame) {
   Running running = {frame, NULL};
-  if (!sites) return fail_with(&running, 9, "ShutDownError", "ringcomm is not imported in this process"), running.error;
-  const int inputs = (int)frame->arguments.size;
+  if (!sites) {
+    fail_with(&running, 9, "ShutDownError", "ringcomm is not imported in this process");
+    return running.error;
+  }
+  const int inputs = (int)attribute(frame, "inputs"); /* what follows only has to be there before this runs */
   ringcomm_array* const arrays = malloc((size_t)(inputs + 1) * sizeof *arrays);
   static char nothing[64];
   for (int i = 0; i < inputs; ++i) {
@@ -181,7 +185,7 @@ static void* execute(const Frame* frame) {
     if (arrays[i].dtype < 0) fail_with(&running, 3, "ValueError", "arrays of this dtype cannot travel");
   }
   const ringcomm_run run = {&running, inputs, arrays, allocate, adopt, fail};
-  if (!running.error) sites->run(sites->self, site_of(frame), &run);
+  if (!running.error) sites->run(sites->self, attribute(frame, "site"), &run);
   free(arrays);
   return running.error;
 }

@@ -26,40 +26,39 @@ typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
 typedef int TF_Code;
 typedef int TF_DataType;
 
-#define FUNCTIONS(X)                                                                                            \
-  X(TF_Status*, TF_NewStatus, (void))                                                                           \
-  X(void, TF_DeleteStatus, (TF_Status*))                                                                        \
-  X(void, TF_SetStatus, (TF_Status*, TF_Code, const char*))                                                     \
-  X(TF_Code, TF_GetCode, (const TF_Status*))                                                                    \
-  X(const char*, TF_Message, (const TF_Status*))                                                                \
-  X(TF_Tensor*, TF_NewTensor,                                                                                   \
-    (TF_DataType, const int64_t*, int, void*, size_t, void (*)(void*, size_t, void*), void*))                   \
-  X(void, TF_DeleteTensor, (TF_Tensor*))                                                                        \
-  X(TF_DataType, TF_TensorType, (const TF_Tensor*))                                                             \
-  X(int, TF_NumDims, (const TF_Tensor*))                                                                        \
-  X(int64_t, TF_Dim, (const TF_Tensor*, int))                                                                   \
-  X(void*, TF_TensorData, (const TF_Tensor*))                                                                   \
-  X(int, TF_NumInputs, (TF_OpKernelContext*))                                                                   \
-  X(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                                     \
-  X(void, TF_SetOutput, (TF_OpKernelContext*, int, const TF_Tensor*, TF_Status*))                               \
-  X(TF_DataType, TF_ExpectedOutputDataType, (TF_OpKernelContext*, int))                                         \
-  X(TF_Tensor*, TF_AllocateOutput,                                                                              \
-    (TF_OpKernelContext*, int, TF_DataType, const int64_t*, int, size_t, TF_Status*))                           \
-  X(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                                                \
-    (TF_OpKernelContext*, const int*, int, int, const int64_t*, int, int*, TF_Status*))                         \
-  X(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                                        \
-  X(TF_OpDefinitionBuilder*, TF_NewOpDefinitionBuilder, (const char*))                                          \
-  X(void, TF_RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                                       \
-  X(void, TF_OpDefinitionBuilderAddAttr, (TF_OpDefinitionBuilder*, const char*))                                \
-  X(void, TF_OpDefinitionBuilderAddInput, (TF_OpDefinitionBuilder*, const char*))                               \
-  X(void, TF_OpDefinitionBuilderAddOutput, (TF_OpDefinitionBuilder*, const char*))                              \
-  X(void, TF_OpDefinitionBuilderSetIsStateful, (TF_OpDefinitionBuilder*, bool))                                 \
-  X(void, TF_OpDefinitionBuilderSetShapeInferenceFunction,                                                      \
-    (TF_OpDefinitionBuilder*, void (*)(TF_ShapeInferenceContext*, TF_Status*)))                                 \
-  X(void, TF_ShapeInferenceContextSetUnknownShape, (TF_ShapeInferenceContext*, TF_Status*))                     \
-  X(TF_KernelBuilder*, TF_NewKernelBuilder,                                                                     \
-    (const char*, const char*, void* (*)(TF_OpKernelConstruction*), void (*)(void*, TF_OpKernelContext*),       \
-     void (*)(void*)))                                                                                          \
+#define FUNCTIONS(X)                                                                                                 \
+  X(TF_Status*, TF_NewStatus, (void))                                                                                \
+  X(void, TF_DeleteStatus, (TF_Status*))                                                                             \
+  X(void, TF_SetStatus, (TF_Status*, TF_Code, const char*))                                                          \
+  X(TF_Code, TF_GetCode, (const TF_Status*))                                                                         \
+  X(const char*, TF_Message, (const TF_Status*))                                                                     \
+  X(TF_Tensor*, TF_NewTensor,                                                                                        \
+    (TF_DataType, const int64_t*, int, void*, size_t, void (*)(void*, size_t, void*), void*))                        \
+  X(void, TF_DeleteTensor, (TF_Tensor*))                                                                             \
+  X(TF_DataType, TF_TensorType, (const TF_Tensor*))                                                                  \
+  X(int, TF_NumDims, (const TF_Tensor*))                                                                             \
+  X(int64_t, TF_Dim, (const TF_Tensor*, int))                                                                        \
+  X(void*, TF_TensorData, (const TF_Tensor*))                                                                        \
+  X(int, TF_NumInputs, (TF_OpKernelContext*))                                                                        \
+  X(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                                          \
+  X(void, TF_SetOutput, (TF_OpKernelContext*, int, const TF_Tensor*, TF_Status*))                                    \
+  X(TF_DataType, TF_ExpectedOutputDataType, (TF_OpKernelContext*, int))                                              \
+  X(TF_Tensor*, TF_AllocateOutput, (TF_OpKernelContext*, int, TF_DataType, const int64_t*, int, size_t, TF_Status*)) \
+  X(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                                                     \
+    (TF_OpKernelContext*, const int*, int, int, const int64_t*, int, int*, TF_Status*))                              \
+  X(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                                             \
+  X(TF_OpDefinitionBuilder*, TF_NewOpDefinitionBuilder, (const char*))                                               \
+  X(void, TF_RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                                            \
+  X(void, TF_OpDefinitionBuilderAddAttr, (TF_OpDefinitionBuilder*, const char*))                                     \
+  X(void, TF_OpDefinitionBuilderAddInput, (TF_OpDefinitionBuilder*, const char*))                                    \
+  X(void, TF_OpDefinitionBuilderAddOutput, (TF_OpDefinitionBuilder*, const char*))                                   \
+  X(void, TF_OpDefinitionBuilderSetIsStateful, (TF_OpDefinitionBuilder*, bool))                                      \
+  X(void, TF_OpDefinitionBuilderSetShapeInferenceFunction,                                                           \
+    (TF_OpDefinitionBuilder*, void (*)(TF_ShapeInferenceContext*, TF_Status*)))                                      \
+  X(void, TF_ShapeInferenceContextSetUnknownShape, (TF_ShapeInferenceContext*, TF_Status*))                          \
+  X(TF_KernelBuilder*, TF_NewKernelBuilder,                                                                          \
+    (const char*, const char*, void* (*)(TF_OpKernelConstruction*), void (*)(void*, TF_OpKernelContext*),            \
+     void (*)(void*)))                                                                                               \
   X(void, TF_RegisterKernelBuilder, (const char*, TF_KernelBuilder*, TF_Status*))
 
 #define DECLARE(result, name, arguments) result(*name) arguments;
@@ -137,9 +136,9 @@ static int adopt(void* context, int index, int dtype, const int64_t* dims, int r
 static const struct {
   TF_Code code;
   const char* name;
-} kKinds[] = {{13, "InternalError"}, {3, "ValueError"},        {3, "MismatchError"},
-              {10, "RankLeftError"}, {9, "RankJoinedError"},   {9, "ShutDownError"},
-              {14, "PeerLostError"}, {14, "TransportError"},   {10, "KeyboardInterrupt"}};
+} kKinds[] = {{13, "InternalError"}, {3, "ValueError"},      {3, "MismatchError"},
+              {10, "RankLeftError"}, {9, "RankJoinedError"}, {9, "ShutDownError"},
+              {14, "PeerLostError"}, {14, "TransportError"}, {10, "KeyboardInterrupt"}};
 
 static void fail(void* context, int kind, const char* text) {
   const Running* running = context;
@@ -165,8 +164,9 @@ static const void* read_input(Running* running, int index, ringcomm_array* array
   *array = (ringcomm_array){data ? data : nothing, dims, rank, core_dtype(tf.TF_TensorType(tensor))};
   tf.TF_DeleteTensor(tensor);
   if (rank <= kMostDimensions && array->dtype >= 0) return array->data;
-  fail(running, 1, rank > kMostDimensions ? "tensors of more than 8 dimensions cannot travel"
-                                          : "tensors of this dtype cannot travel");
+  fail(running, 1,
+       rank > kMostDimensions ? "tensors of more than 8 dimensions cannot travel"
+                              : "tensors of this dtype cannot travel");
   return NULL;
 }
 

@@ -1,0 +1,91 @@
+"""Distributed training with JAX, on CPUs: one process for each rank, each with programs of its own.
+
+::
+
+    import ringcomm.jax as rc
+
+    rc.init()
+    optimizer = rc.distributed(optax.adam(1e-3))
+    parameters = rc.broadcast_parameters(parameters, root_rank=0)
+
+    @jax.jit
+    def step(parameters, state, batch):
+        gradients = jax.grad(loss)(parameters, batch)
+        updates, state = optimizer.update(gradients, state, parameters)      # of all ranks' gradients
+        return optax.apply_updates(parameters, updates), state
+"""
+
+from ringcomm.installed import require_framework
+
+require_framework("jax")
+
+from ringcomm.collectives import barrier  # noqa: E402
+from ringcomm.errors import HorovodInternalError  # noqa: E402
+from ringcomm.jax.functions import (  # noqa: E402
+    allgather,
+    allgather_object,
+    allreduce,
+    allreduce_gradients,
+    alltoall,
+    broadcast,
+    broadcast_object,
+    broadcast_parameters,
+    distributed,
+    grouped_allreduce,
+    reducescatter,
+)
+from ringcomm.joining import join  # noqa: E402
+from ringcomm.ops import Adasum, Average, Max, Min, Product, Sum  # noqa: E402
+from ringcomm.process_sets import (  # noqa: E402
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
+from ringcomm.runtime import (  # noqa: E402
+    cross_rank,
+    cross_size,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "allreduce_gradients",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_parameters",
+    "cross_rank",
+    "cross_size",
+    "distributed",
+    "global_process_set",
+    "grouped_allreduce",
+    "init",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "rank",
+    "reducescatter",
+    "remove_process_set",
+    "shutdown",
+    "size",
+]

@@ -81,7 +81,8 @@ def _call(site: _core.Site, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtyp
         def act(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
             return sites.run(site, arrays)
 
-        return list(tf.numpy_function(act, list(inputs), list(dtypes)))
+        results = tf.numpy_function(act, list(inputs), list(dtypes))
+        return list(results) if isinstance(results, list | tuple) else [results]
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------

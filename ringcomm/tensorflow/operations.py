@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, R
 from ringcomm.process_sets import ProcessSet
 from ringcomm.sites import Description, Reduce
 from ringcomm.tensorflow import library
+
+# Numbers that TensorFlow gives to the graphs of branches and loops: by how many a process has made, so ranks may differ.
+_NUMBERS = re.compile(r"(?<=_true|_body|_cond)_\d+|(?<=_false)_\d+")
 
 Tensors = Sequence[Any]
 Name = str | Sequence[str] | None
@@ -31,7 +35,8 @@ def _otherwise(tensors: Tensors) -> Callable[[], str] | None:
         graph = tf.compat.v1.get_default_graph()
         function = getattr(graph, "name", "graph")
         scope = graph.get_name_scope()
-        return "/".join(part for part in (function, scope, tensors[0].name if tensors else "nothing") if part)
+        path = "/".join(part for part in (function, scope, tensors[0].name if tensors else "nothing") if part)
+        return _NUMBERS.sub("", path)
 
     return name
 

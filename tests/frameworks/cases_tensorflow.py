@@ -1,0 +1,455 @@
+"""Cases of ringcomm.tensorflow for run_cases.py: eagerly, in functions, and in graphs of TensorFlow 1."""
+
+import gc
+import itertools
+import os
+
+import numpy as np
+import psutil
+import tensorflow as tf
+
+import ringcomm
+import ringcomm.tensorflow as hvd
+from ringcomm.tensorflow import library
+
+DTYPES = [
+    *(tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64),
+    *(tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.bool, tf.complex64, tf.complex128),
+]
+
+
+def values(dtype, shape, rank, first=0):
+    """Small whole numbers, so that sums are exact."""
+    numbers = (np.arange(first, first + np.prod(shape, dtype=int)).reshape(shape) + rank) % 3
+    return tf.cast(tf.constant(numbers), dtype)
+
+
+def everybody(dtype, shape):
+    return [values(dtype, shape, rank).numpy() for rank in range(hvd.size())]
+
+
+def both(function, *inputs):
+    """Eagerly, and out of a function's graph with unknown shapes."""
+    yield function(*inputs)
+    unknown = [tf.TensorSpec(None, one.dtype) for one in inputs]
+    yield tf.function(function, input_signature=unknown)(*inputs)
+    yield tf.function(function)(*inputs)
+
+
+def equal(result, expected):
+    result = np.asarray(result)
+    assert result.shape == expected.shape and result.dtype == expected.dtype, (result, expected)
+    np.testing.assert_array_equal(result, expected)
+
+
+def case_the_op_is_loaded():
+    assert library.op() is not None
+
+
+def case_allreduce():
+    for dtype in DTYPES:
+        mine, given = values(dtype, (3, 2), hvd.rank()), everybody(dtype, (3, 2))
+        total = given[0]
+        for one in given[1:]:
+            total = total + one
+        for result in both(lambda x: hvd.allreduce(x, op=hvd.Sum), mine):
+            equal(result, total.astype(given[0].dtype))
+        if dtype not in (tf.complex64, tf.complex128):
+            for result in both(lambda x: hvd.allreduce(x, op=hvd.Max), mine):
+                equal(result, np.max(given, 0) if dtype != tf.bool else np.any(given, 0))
+
+
+def case_moves():
+    rank, size = hvd.rank(), hvd.size()
+    for dtype in DTYPES:
+        rows = [values(dtype, (one + 1, 2), one) for one in range(size)]
+        for result in both(lambda x: hvd.allgather(x), rows[rank]):
+            equal(result, np.concatenate(rows))
+        mine = values(dtype, (2, 2), rank)
+        for result in both(lambda x: hvd.broadcast(x, size - 1), mine):
+            equal(result, values(dtype, (2, 2), size - 1).numpy())
+        square = values(dtype, (2 * size, 3), rank)
+        expected = np.concatenate([one[2 * rank : 2 * rank + 2] for one in everybody(dtype, (2 * size, 3))])
+        for result in both(lambda x: hvd.alltoall(x), square):
+            equal(result, expected)
+
+
+def case_alltoall_with_splits():
+    rank, size = hvd.rank(), hvd.size()
+    splits = tf.constant([rank + to for to in range(size)], tf.int64)
+    rows = tf.fill([int(tf.reduce_sum(splits)) + 1, 2], float(rank))  # the last stays here
+    expected = np.concatenate([np.full((one + rank, 2), one, np.float32) for one in range(size)])
+    for received, counts in both(lambda x, s: hvd.alltoall(x, splits=s), rows, splits):
+        equal(received, expected)
+        equal(counts, np.array([one + rank for one in range(size)], np.int32))
+
+
+def case_reducescatter():
+    rank, size = hvd.rank(), hvd.size()
+    for dtype, rows in itertools.product((tf.float32, tf.bfloat16, tf.int32, tf.complex64), (size, 2 * size + 1)):
+        whole = sum(one.astype(np.complex64) for one in everybody(dtype, (rows, 2)))
+        mine = np.array_split(whole, size)[rank].astype(dtype.as_numpy_dtype)
+        for result in both(lambda x: hvd.reducescatter(x, op=hvd.Sum), values(dtype, (rows, 2), rank)):
+            equal(result, mine)
+
+
+def case_groups():
+    rank, size = hvd.rank(), hvd.size()
+    given = [tf.fill([n], float(rank)) for n in (0, 1, 5, 1000)]
+    for results in both(lambda *x: hvd.grouped_allreduce(x), *given):
+        for result, one in zip(results, given, strict=True):
+            equal(result, np.full(one.shape, (size - 1) / 2, np.float32))
+    for results in both(lambda *x: hvd.grouped_allgather(x), *given):
+        for result, one in zip(results, given, strict=True):
+            equal(result, np.repeat(np.arange(size, dtype=np.float32), one.shape[0]))
+    assert hvd.grouped_allreduce([]) == [] and hvd.grouped_allgather([]) == []
+    mixed = [tf.ones(3), tf.ones(2, tf.int32), tf.ones((), tf.float64)]
+    for results in both(lambda *x: hvd.grouped_allreduce(x, op=hvd.Sum), *mixed):
+        for result, one in zip(results, mixed, strict=True):
+            equal(result, one.numpy() * size)
+    for results in both(lambda *x: hvd.grouped_reducescatter(x, op=hvd.Sum), tf.ones([size, 2]), tf.ones([2 * size])):
+        equal(results[0], np.full((1, 2), size, np.float32))
+        equal(results[1], np.full(2, size, np.float32))
+
+
+def case_factors_and_compression():
+    size = hvd.size()
+    for result in both(lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=2, postscale_factor=3), tf.ones(4)):
+        equal(result, np.full(4, 6 * size, np.float32))
+    for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+        for result in both(lambda x, c=compression: hvd.allreduce(x, compression=c), tf.fill([4], 1.5)):
+            equal(result, np.full(4, 1.5, np.float32))
+
+    class Halves(hvd.Compression.fp16):
+        @staticmethod
+        def compress(tensor):
+            return tensor / 2, None
+
+        @staticmethod
+        def decompress(tensor, ctx):
+            return tensor * 2
+
+    equal(hvd.allreduce(tf.ones(3), compression=Halves), np.ones(3, np.float32))
+
+
+def case_inputs_stay():
+    rank = hvd.rank()
+    variable = tf.Variable(tf.fill([1000], float(rank)))
+    kept = tf.fill([1000], float(rank))
+    function = tf.function(lambda: (hvd.allreduce(variable, op=hvd.Sum), hvd.allreduce(kept, op=hvd.Sum)))
+    for _ in range(3):
+        function()
+        equal(variable, np.full(1000, rank, np.float32))
+        equal(kept, np.full(1000, rank, np.float32))
+
+
+def case_gradients():
+    rank, size = hvd.rank(), hvd.size()
+    x = tf.Variable(tf.reshape(tf.range(2.0 * size), [size, 2]) + float(rank))
+    mine = x.numpy()
+    mean = 2 * (mine - rank) + (size - 1)  # of twice the ranks' values
+    splits = [1] * size
+
+    expected = {
+        "allreduce": (lambda: hvd.allreduce(x) ** 2, mean),
+        "grouped_allreduce": (lambda: hvd.grouped_allreduce([x])[0] ** 2, mean),
+        "allgather": (lambda: hvd.allgather(x) ** 2, 2 * mine),
+        "broadcast": (lambda: hvd.broadcast(x, 0) ** 2, 2 * mine if rank == 0 else 0 * mine),
+        "alltoall": (lambda: hvd.alltoall(x) ** 2, 2 * mine),
+        "alltoall with splits": (lambda: hvd.alltoall(x, splits)[0] ** 2, 2 * mine),
+        "reducescatter": (lambda: hvd.reducescatter(x, op=hvd.Sum) * 3, 0 * mine + 3 * size),
+    }
+    for name, (function, gradient) in expected.items():
+
+        def step(function=function):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(function())
+            return tape.gradient(loss, x)
+
+        for one in (step(), tf.function(step)()):
+            np.testing.assert_allclose(one, gradient, err_msg=name)
+
+
+def case_order_of_ranks_does_not_matter():
+    """Graphs of TensorFlow 1 may run their ops in any order."""
+    rank, size = hvd.rank(), hvd.size()
+    with tf.Graph().as_default():
+        ops = [hvd.allreduce(tf.fill([100], float(rank + i)), op=hvd.Sum, name=f"v1.{i}") for i in range(12)]
+        config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=1, use_per_session_threads=True)
+        with tf.compat.v1.Session(config=config) as session:
+            for _ in range(3):
+                for i, result in enumerate(session.run(ops if rank % 2 else ops[::-1])[:: 1 if rank % 2 else -1]):
+                    equal(result, np.full(100, size * (size - 1) / 2 + i * size, np.float32))
+
+
+def case_loops_and_branches():
+    size = hvd.size()
+
+    @tf.function
+    def loop(x, times):
+        for i in tf.range(times):
+            x = hvd.allreduce(x, op=hvd.Sum) / size if i % 2 == 0 else hvd.allreduce(x * 2)
+        return x
+
+    equal(loop(tf.ones(3), 4), np.full(3, 4, np.float32))
+
+
+def raised(error, *words):
+    class Context:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, value, _):
+            assert kind is not None and issubclass(kind, error), (kind, value)
+            assert all(word in str(value) for word in words), value
+            return True
+
+    return Context()
+
+
+def case_mismatches():
+    rank, size = hvd.rank(), hvd.size()
+    if size == 1:
+        return
+    bad = tf.ones(2 + (rank == size - 1))
+    words = "wrong", "ranks disagree on shape", f"rank {size - 1}"
+    with raised(hvd.HorovodInternalError, *words):
+        hvd.allreduce(bad, name="wrong")
+    function = tf.function(lambda x: hvd.allreduce(x, name="wrong"))
+    with raised(tf.errors.InvalidArgumentError, "MismatchError", *words):
+        function(bad)
+    with raised(ringcomm.MismatchError, "dtype"):
+        hvd.allreduce(tf.ones(2, tf.float32 if rank else tf.float64), name="wrong")
+    with raised(ringcomm.MismatchError, "op"):
+        hvd.allreduce(tf.ones(2), op=hvd.Max if rank else hvd.Min, name="wrong")
+    with raised(ringcomm.MismatchError):
+        hvd.allgather(tf.ones((2, 2 + rank)), name="wrong")
+    equal(hvd.allreduce(tf.ones(2), name="wrong"), np.ones(2, np.float32))
+    equal(function(tf.ones(2)), np.ones(2, np.float32))
+
+
+def case_bad_arguments():
+    size = hvd.size()
+    for grouped in (False, True):
+        with raised((TypeError, ValueError), "string"):
+            x = tf.constant(["a"])
+            hvd.grouped_allreduce([x]) if grouped else hvd.allreduce(x)
+    with raised(ValueError, "first dimension"):
+        hvd.reducescatter(tf.ones(()))
+    with raised(ValueError, "splits"):
+        hvd.alltoall(tf.ones(3), splits=[5] * size)
+    with raised(ValueError, "root"):
+        hvd.broadcast(tf.ones(3), size)
+    with raised(ValueError, "both"):
+        hvd.allreduce(tf.ones(3), op=hvd.Sum, average=True)
+    with raised(ValueError, "Max"):
+        hvd.allreduce(tf.ones(3, tf.complex64), op=hvd.Max)
+    with raised(NotImplementedError, "IndexedSlices"):
+        hvd.allreduce(tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0])), op=hvd.Max)
+
+
+def case_process_sets():
+    rank, size = hvd.rank(), hvd.size()
+    if size < 2:
+        return
+    some = hvd.add_process_set(list(range(1, size)))
+    if some.included():
+        for result in both(lambda x: hvd.allreduce(x, op=hvd.Sum, process_set=some), tf.fill([2], float(rank))):
+            equal(result, np.full(2, size * (size - 1) / 2, np.float32))
+        for result in both(lambda x: hvd.broadcast(x, size - 1, process_set=some), tf.fill([2], float(rank))):
+            equal(result, np.full(2, size - 1, np.float32))
+        assert hvd.size_op(some.process_set_id).numpy() == size - 1
+    else:
+        with raised(ValueError, "not in process set"):
+            hvd.allreduce(tf.ones(2), process_set=some)
+    assert hvd.process_set_included_op(some.process_set_id).numpy() == int(rank > 0)
+    hvd.remove_process_set(some)
+    with raised(ValueError, "has not been added"):
+        hvd.allreduce(tf.ones(2), process_set=some)
+
+
+def case_questions():
+    for result in both(lambda: (hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op())):
+        assert [int(one) for one in result] == [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()]
+    assert hvd.process_set_included_op(17).numpy() == -2
+
+
+def case_join():
+    """A rank that has joined counts as zeros."""
+    rank, size = hvd.rank(), hvd.size()
+    function = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, name="joined"))
+    for step in range(rank + 1):
+        equal(function(tf.ones(3)), np.full(3, size - step, np.float32))
+    assert hvd.join() == size - 1
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+def train(optimizer, share, in_function, sparse_as_dense=False, **options):
+    """The weights after some steps on batches of 12 rows, of which this rank has its share, if it has one."""
+    import keras
+
+    random = np.random.default_rng(0)
+    table = tf.Variable(random.normal(size=(11, 4)), name="table")
+    matrix, unused = tf.Variable(random.normal(size=(4, 3)), name="matrix"), tf.Variable([1.0], name="unused")
+    if share:
+        for one in (table, matrix):
+            one.assign_add(tf.cast(tf.ones_like(one) * hvd.rank(), one.dtype))
+        hvd.broadcast_variables([table, matrix], root_rank=0)
+    optimizer = keras.optimizers.get({"class_name": optimizer, "config": {"learning_rate": 0.05}})
+    optimizer.build([table, matrix])
+
+    def step(rows, targets):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.gather(table, rows) @ matrix - targets) ** 2)
+        if share:
+            tape = hvd.DistributedGradientTape(tape, sparse_as_dense=sparse_as_dense, **options)
+        of_table, of_matrix, of_unused = tape.gradient(loss, [table, matrix, unused])
+        assert of_unused is None and isinstance(of_table, tf.IndexedSlices) != (share and sparse_as_dense)
+        optimizer.apply_gradients([(of_table, table), (of_matrix, matrix)])
+
+    if in_function:
+        step = tf.function(step)
+    for _ in range(6):
+        rows, targets = random.integers(0, 11, 60), random.normal(size=(60, 3))
+        part = slice(hvd.rank(), None, hvd.size()) if share else slice(None)
+        step(tf.constant(rows[part]), tf.constant(targets[part]))
+    return np.concatenate([table.numpy().ravel(), matrix.numpy().ravel()])
+
+
+def case_training():
+    if 60 % hvd.size():
+        return
+    for optimizer in ("SGD", "Adam"):
+        alone = train(optimizer, False, True)
+        options = [{}] if optimizer == "Adam" else [{}, {"num_groups": 2}, {"gradient_predivide_factor": 2.0}]
+        for in_function, more in itertools.product((False, True), options):
+            together = train(optimizer, hvd.size() > 1, in_function, **more)
+            np.testing.assert_allclose(together, alone, rtol=1e-9, atol=1e-9, err_msg=f"{optimizer} {more}")
+    if hvd.size() > 1:
+        np.testing.assert_allclose(train("SGD", True, True, True), train("SGD", False, True), rtol=1e-9, atol=1e-9)
+
+
+def case_local_sources():
+    rank, size = hvd.rank(), hvd.size()
+    shared, own = tf.Variable(1.0), tf.Variable(1.0)
+    for scaled in (True, False):
+        tape = hvd.DistributedGradientTape(tf.GradientTape(), scale_local_gradients=scaled)
+        tape.register_local_source(own)
+        with tape:
+            loss = (shared + own) * float(rank)
+        gradients = tape.gradient(loss, [shared, own])
+        expected = [(size - 1) / 2, rank / size if scaled and size > 1 else rank]
+        np.testing.assert_allclose([float(one) for one in gradients], expected, rtol=1e-6)
+
+
+def case_optimizers_of_tensorflow_1():
+    rank, size = hvd.rank(), hvd.size()
+    for passes, average in ((1, False), (2, False), (2, True)):
+        with tf.Graph().as_default():
+            x = tf.compat.v1.get_variable("x", initializer=[float(rank), 2.0], dtype=tf.float32)
+            loss = tf.reduce_sum(x) * (rank + 1.0)
+            optimizer = hvd.DistributedOptimizer(
+                tf.compat.v1.train.GradientDescentOptimizer(1.0),
+                backward_passes_per_step=passes,
+                average_aggregated_gradients=average,
+            )
+            train_op = optimizer.minimize(loss)
+            send = hvd.broadcast_global_variables(0)
+            with tf.compat.v1.Session() as session:
+                session.run(tf.compat.v1.global_variables_initializer())
+                session.run(send)
+                for step in range(1, 5):
+                    session.run(train_op)
+                    taken = (step // passes) * (1 if average else passes)
+                    mean = (size + 1) / 2
+                    np.testing.assert_allclose(session.run(x), np.array([0, 2]) - taken * mean, rtol=1e-6)
+
+
+def case_objects():
+    rank, size = hvd.rank(), hvd.size()
+    assert hvd.broadcast_object({"rank": rank}, size - 1) == {"rank": size - 1}
+    assert hvd.broadcast_object_fn(0)(rank) == 0
+    assert hvd.allgather_object("x" * rank) == ["x" * one for one in range(size)]
+    variables = [tf.Variable(tf.fill([3], float(rank))), tf.Variable(rank), tf.Variable(rank > 0)]
+    tf.function(lambda: hvd.broadcast_variables(variables, 0))()
+    assert [one.numpy().tolist() for one in variables] == [[0.0] * 3, 0, False]
+
+
+def case_sync_batch_normalization():
+    import keras
+
+    rank, size = hvd.rank(), hvd.size()
+    random = np.random.default_rng(1)
+    whole = random.normal(size=(6 * size, 3, 4)).astype(np.float32)
+    mine = whole[6 * rank : 6 * rank + 6]
+    reference, layer = keras.layers.BatchNormalization(momentum=0.5), hvd.SyncBatchNormalization(momentum=0.5)
+    for batch, one in ((whole, reference), (mine, layer)):
+        one.build(batch.shape)
+    weights = random.normal(size=whole.shape).astype(np.float32)
+
+    def gradient(one, batch, weight):
+        x = tf.Variable(batch)
+        with tf.GradientTape() as tape:
+            result = one(x, training=True)
+            loss = tf.reduce_sum(result * weight)
+        return result, tape.gradient(loss, x)
+
+    expected = gradient(reference, whole, weights)
+    results = gradient(layer, mine, weights[6 * rank : 6 * rank + 6])
+    for one, other in zip(results, expected, strict=True):
+        np.testing.assert_allclose(one, other[6 * rank : 6 * rank + 6], rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(layer.moving_mean, reference.moving_mean, rtol=1e-4, atol=1e-5)
+
+
+def case_without_the_library():
+    """numpy_function runs the same sites."""
+    size = hvd.size()
+    known = library.op
+    library.op = lambda: None
+    try:
+        for results in both(lambda x: hvd.grouped_allreduce([x, x + 1], op=hvd.Sum), tf.ones(3, tf.bfloat16)):
+            np.testing.assert_array_equal(np.asarray(results[1], np.float32), np.full(3, 2 * size))
+        for result in both(lambda x: hvd.allgather(x), tf.ones((1, 2))):
+            equal(result, np.ones((size, 2), np.float32))
+    finally:
+        library.op = known
+
+
+def case_a_later_session():
+    """What was traced before runs again; in between it is one clear error."""
+    size = hvd.size()
+    function = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
+    equal(function(tf.ones(3)), np.full(3, size, np.float32))
+    hvd.shutdown()
+    with raised(tf.errors.FailedPreconditionError, "init()"):
+        function(tf.ones(3))
+    with raised(ringcomm.NotInitializedError):
+        hvd.allreduce(tf.ones(3))
+    hvd.init()
+    equal(function(tf.ones(3)), np.full(3, size, np.float32))
+    equal(hvd.allreduce(tf.ones(3), op=hvd.Sum), np.full(3, size, np.float32))
+
+
+def case_memory_stays():
+    process = psutil.Process(os.getpid())
+    given = [tf.ones(2000) for _ in range(10)]
+
+    @tf.function
+    def steps(count):
+        x = given
+        for _ in tf.range(count):
+            x = hvd.grouped_allreduce(x)
+        return tf.add_n(x), hvd.allgather(x[0])
+
+    steps(300)
+    for _ in range(200):
+        hvd.allreduce(given[0])
+        hvd.allgather(given[0])
+    gc.collect()
+    before = process.memory_info().rss
+    steps(300)
+    for _ in range(300):
+        hvd.allreduce(given[0])
+        hvd.allgather(given[0])
+    gc.collect()
+    assert process.memory_info().rss - before < 8 << 20

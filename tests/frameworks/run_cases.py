@@ -1,0 +1,58 @@
+"""Runs the functions ``case_*`` of modules (a,b), in order, on every rank. By hand:
+
+``cd tests/frameworks; KERAS_BACKEND=jax mpiexec -n 2 python run_cases.py cases_keras [part of a name]``
+"""
+
+import importlib
+import os
+import sys
+import time
+import traceback
+
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="", JAX_PLATFORMS="cpu")
+
+import ringcomm
+
+
+def few_threads() -> None:
+    """Ranks share the cores of this machine."""
+    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.threading.set_inter_op_parallelism_threads(2)
+        tf.get_logger().setLevel("ERROR")  # cases trace the same functions again and again
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    elif os.environ["KERAS_BACKEND"] == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+
+
+def run_cases(module_names: str, wanted: str = "") -> None:
+    """A case that fails on one rank ends the job, for the others would wait for it."""
+    few_threads()
+    modules = [importlib.import_module(name) for name in module_names.split(",")]
+    ringcomm.init()
+    cases = [
+        (f"{module.__name__}.{name}", case)
+        for module in modules
+        for name, case in vars(module).items()
+        if name.startswith("case_") and wanted in name
+    ]
+    for name, case in cases:
+        begun = time.monotonic()
+        try:
+            case()
+        except BaseException:
+            print(f"rank {ringcomm.rank()}: {name} failed\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+            os._exit(1)
+        if wanted and ringcomm.rank() == 0:
+            print(f"{name}: {time.monotonic() - begun:.1f} s", flush=True)
+    ringcomm.barrier()
+    if ringcomm.rank() == 0:
+        print(f"passed {len(cases)} cases on {ringcomm.size()} ranks", flush=True)
+    ringcomm.shutdown()
+
+
+if __name__ == "__main__":
+    run_cases(*sys.argv[1:])

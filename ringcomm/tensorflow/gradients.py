@@ -91,7 +91,7 @@ def reducescatter(
 
     def backward(inputs: Any, _results: Any, given: list[Any]) -> list[Any]:
         factor = how.pre * how.post * (process_set.size() if how.op == Sum else 1)
-        scaled = given if factor == 1 else [one * tf.cast(factor, one.dtype) for one in given]
+        scaled = given if factor == 1 else [one * tf.constant(factor, one.dtype) for one in given]
         whole = operations.allgather(scaled, _back(name), grouped, process_set)
         return [tf.reshape(one, tf.shape(source)) for one, source in zip(whole, inputs, strict=True)]
 

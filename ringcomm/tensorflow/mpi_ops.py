@@ -81,7 +81,7 @@ def _reduced(
 
 
 def _scaled(values: Any, factor: float) -> Any:
-    return values if factor == 1 else values * tf.cast(factor, values.dtype)
+    return values if factor == 1 else values * tf.constant(factor, values.dtype)
 
 
 def sparse_allreduce(

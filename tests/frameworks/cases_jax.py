@@ -1,0 +1,203 @@
+"""Cases of ringcomm.jax for run_cases.py: at once, under jit, and in loops of XLA's."""
+
+import gc
+import os
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import psutil
+
+import ringcomm
+import ringcomm.jax as rc
+from ringcomm.jax import library
+
+jax.config.update("jax_enable_x64", True)
+DTYPES = [
+    *("float16", ml_dtypes.bfloat16, "float32", "float64", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64", "bool", "complex64", "complex128"),
+]
+
+
+def values(dtype, shape, rank):
+    return jnp.asarray(((np.arange(np.prod(shape, dtype=int)).reshape(shape) + rank) % 3).astype(dtype))
+
+
+def both(function, *inputs):
+    yield function(*inputs)
+    yield jax.jit(function)(*inputs)
+
+
+def equal(result, expected):
+    result, expected = np.asarray(result), np.asarray(expected)
+    assert result.shape == expected.shape and result.dtype == expected.dtype, (result, expected)
+    np.testing.assert_array_equal(result, expected)
+
+
+def case_the_handler_is_there():
+    assert library.has_handler()
+
+
+def case_collectives():
+    rank, size = rc.rank(), rc.size()
+    for dtype in DTYPES:
+        shape = (2 * size, 3)
+        everybody = [values(dtype, shape, one) for one in range(size)]
+        total = np.sum(np.stack(everybody).astype(np.complex128), 0)
+        total = (total if np.dtype(dtype).kind == "c" else total.real).astype(dtype)
+        for result in both(lambda x: rc.allreduce(x, op=rc.Sum), everybody[rank]):
+            equal(result, total)
+        for result in both(lambda x: rc.reducescatter(x, op=rc.Sum), everybody[rank]):
+            equal(result, total[2 * rank : 2 * rank + 2])
+        for result in both(lambda x: rc.allgather(x), everybody[rank]):
+            equal(result, np.concatenate(everybody))
+        for result in both(lambda x: rc.broadcast(x, size - 1), everybody[rank]):
+            equal(result, everybody[-1])
+        for result in both(lambda x: rc.alltoall(x), everybody[rank]):
+            equal(result, np.concatenate([one[2 * rank : 2 * rank + 2] for one in everybody]))
+
+
+def case_uneven_rows():
+    rank, size = rc.rank(), rc.size()
+    rows = [jnp.full((one, 2), one) for one in range(size)]
+    equal(rc.allgather(rows[rank]), np.concatenate(rows))
+    for result in both(lambda x: rc.reducescatter(x, op=rc.Sum), jnp.ones(2 * size + 1)):
+        equal(result, np.full(3 if rank == 0 else 2, float(size)))
+
+
+def case_inputs_stay():
+    rank = rc.rank()
+    x = jnp.full(1000, float(rank))
+    function = jax.jit(lambda x: (rc.allreduce(x, op=rc.Sum), x + 1))
+    for _ in range(3):
+        function(x)
+        equal(x, np.full(1000, float(rank)))
+
+
+def case_gradients():
+    rank, size = rc.rank(), rc.size()
+    x = jnp.arange(2.0 * size).reshape(size, 2) + rank
+    mean = 2 * (x - rank) + (size - 1)
+    for name, function, expected in (
+        ("allreduce", lambda x: (rc.allreduce(x) ** 2).sum(), mean),
+        ("grouped_allreduce", lambda x: (rc.grouped_allreduce([x, x + 1])[0] ** 2).sum(), mean),
+        ("allgather", lambda x: (rc.allgather(x) ** 2).sum(), 2 * x),
+        ("broadcast", lambda x: (rc.broadcast(x, 0) ** 2).sum(), 2 * x if rank == 0 else 0 * x),
+        ("alltoall", lambda x: (rc.alltoall(x) ** 2).sum(), 2 * x),
+        ("reducescatter", lambda x: 3 * rc.reducescatter(x, op=rc.Sum).sum(), 0 * x + 3 * size),
+    ):
+        for gradient in both(jax.grad(function), x):
+            np.testing.assert_allclose(gradient, expected, err_msg=name)
+
+
+def case_many_in_one_program():
+    """In the program's order on every rank."""
+    size = rc.size()
+
+    @jax.jit
+    def program(x):
+        results = [rc.allreduce(x + i, op=rc.Sum, name=f"many.{i}") for i in range(20)]
+        looped = jax.lax.fori_loop(0, 5, lambda _, y: rc.allreduce(y), x)
+        branch = jax.lax.cond(x[0] > 0, lambda y: rc.allreduce(y), lambda y: y, x)
+        return results, looped, branch
+
+    for _ in range(3):
+        results, looped, branch = program(jnp.ones(3))
+        for i, result in enumerate(results):
+            equal(result, np.full(3, (1.0 + i) * size))
+        equal(looped, np.ones(3))
+        equal(branch, np.ones(3))
+
+
+def fails(error, *words):
+    class Context:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, value, _):
+            assert kind is not None and issubclass(kind, error), (kind, value)
+            assert all(word in str(value) for word in words), value
+            return True
+
+    return Context()
+
+
+def case_errors():
+    rank, size = rc.rank(), rc.size()
+    with fails(ValueError, "jax.vmap"):
+        jax.vmap(lambda x: rc.allreduce(x))(jnp.ones((2, 3)))
+    if size > 1:
+        bad = jnp.ones(2 + (rank == size - 1))
+        with fails(ringcomm.MismatchError, "shape", f"rank {size - 1}"):
+            rc.allreduce(bad, name="wrong")
+        with fails(jax.errors.JaxRuntimeError, "MismatchError", "wrong", "shape", f"rank {size - 1}"):
+            jax.jit(lambda x: rc.allreduce(x, name="wrong"))(bad)
+        with fails(jax.errors.JaxRuntimeError, "MismatchError", "shape"):
+            jax.block_until_ready(jax.jit(lambda x: rc.allgather(x))(jnp.ones(1 + rank)))
+    equal(jax.jit(lambda x: rc.allreduce(x, name="wrong"))(jnp.ones(2)), np.ones(2))
+
+
+def case_pytrees_and_optax():
+    import optax
+
+    rank, size = rc.rank(), rc.size()
+    given = {"a": jnp.full((2, 2), float(rank)), "b": [jnp.int32(rank), jnp.full(3, rank > 0)]}
+    sent = rc.broadcast_parameters(given, size - 1)
+    equal(sent["a"], np.full((2, 2), size - 1.0))
+    equal(sent["b"][1], np.full(3, size > 1))
+    assert rc.broadcast_object("x" * rank, size - 1) == "x" * (size - 1)
+    random = np.random.default_rng(0)
+    whole, targets = random.normal(size=(60, 4)), random.normal(size=(60, 2))
+
+    def train(share):
+        if share and 60 % size:
+            return None
+        optimizer = optax.adam(0.05)
+        if share:
+            optimizer = rc.distributed(optimizer)
+        weights = {"w": jnp.zeros((4, 2)), "b": jnp.zeros(2)}
+        state = optimizer.init(weights)
+
+        @jax.jit
+        def step(weights, state, x, y):
+            loss = lambda weights: ((x @ weights["w"] + weights["b"] - y) ** 2).mean()  # noqa: E731
+            updates, state = optimizer.update(jax.grad(loss)(weights), state, weights)
+            return optax.apply_updates(weights, updates), state
+
+        part = slice(rank, None, size) if share else slice(None)
+        for _ in range(6):
+            weights, state = step(weights, state, whole[part], targets[part])
+        return weights
+
+    together, alone = train(True), train(False)
+    if together is not None:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), together, alone)
+
+
+def case_without_the_handler():
+    size = rc.size()
+    known = library.has_handler
+    library.has_handler = lambda: False
+    try:
+        equal(jax.jit(lambda x: rc.grouped_allreduce([x, x], op=rc.Sum)[1])(jnp.ones(3)), np.full(3, float(size)))
+    finally:
+        library.has_handler = known
+
+
+def case_memory_stays():
+    process, function = psutil.Process(os.getpid()), jax.jit(lambda x: rc.grouped_allreduce([x] * 5))
+    x = jnp.ones(1000)
+
+    def steps():
+        for _ in range(400):
+            jax.block_until_ready(function(x))
+            rc.allgather(x)
+        gc.collect()
+        return process.memory_info().rss
+
+    steps()
+    before = steps()
+    assert steps() - before < 8 << 20
+
+

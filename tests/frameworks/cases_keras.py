@@ -1,0 +1,228 @@
+"""Cases of ringcomm.keras for run_cases.py, on the backend that KERAS_BACKEND names."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import ringcomm.keras as hvd
+
+BACKEND = keras.backend.backend()
+random = np.random.default_rng(0)
+IMAGES, ROWS = random.normal(size=(60, 8)).astype(np.float32), random.integers(0, 10, (60, 3))
+TARGETS = random.normal(size=(60, 1)).astype(np.float32)
+BATCH = 12
+
+
+def make(embedding=False):
+    keras.utils.set_random_seed(1 + hvd.rank())
+    if embedding:
+        first = [keras.Input((3,), dtype="int32"), keras.layers.Embedding(10, 4), keras.layers.Flatten()]
+    else:
+        first = [keras.Input((8,)), keras.layers.Dense(5, activation="tanh")]
+    return keras.Sequential([*first, keras.layers.Dense(1)])
+
+
+def weights(model):
+    return [np.asarray(keras.ops.convert_to_numpy(one)) for one in model.trainable_variables]
+
+
+def shard(values):
+    """This rank's rows of every batch, one batch after the other."""
+    batches = np.split(values, len(values) // BATCH)
+    return np.concatenate([np.array_split(one, hvd.size())[hvd.rank()] for one in batches])
+
+
+def trained(optimizer, embedding, share, epochs=2, passes=1, **options):
+    """(the model, its history)"""
+    model, x, y, batch, callbacks = make(embedding), ROWS if embedding else IMAGES, TARGETS, BATCH, []
+    if not share or hvd.rank() == 0:
+        generator = np.random.default_rng(7)
+        for variable in model.trainable_variables:
+            variable.assign(generator.normal(size=variable.shape))
+    if share:
+        options |= {"backward_passes_per_step": passes, "average_aggregated_gradients": True}
+        optimizer = hvd.DistributedOptimizer(optimizer, **options)
+        x, y, batch = shard(x), shard(y), BATCH // hvd.size() // passes
+        callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    model.compile(optimizer=optimizer, loss="mse", metrics=["mae"])
+    history = model.fit(x, y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks)
+    return model, history.history
+
+
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam": lambda: keras.optimizers.Adam(0.01, clipnorm=0.5),
+}
+
+
+def case_training():
+    if BATCH % (2 * hvd.size()):
+        return
+    for name, optimizer in OPTIMIZERS.items():
+        for embedding in (False, True):
+            alone, alone_history = trained(optimizer(), embedding, False)
+            for passes in (1, 2) if name == "sgd" else (1,):
+                together, history = trained(optimizer(), embedding, True, passes=passes)
+                for one, other in zip(weights(together), weights(alone), strict=True):
+                    np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6, err_msg=f"{name} {passes}")
+                for key, value in history.items():
+                    np.testing.assert_allclose(value, alone_history[key], rtol=1e-4, err_msg=key)
+
+
+def case_options():
+    alone, _ = trained(OPTIMIZERS["sgd"](), False, False)
+    for options in (
+        {"num_groups": 2},
+        {"gradient_predivide_factor": 2.0},
+        {"compression": hvd.Compression.fp16},
+        {"sparse_as_dense": True},
+    ):
+        together, _ = trained(OPTIMIZERS["sgd"](), False, True, **options)
+        for one, other in zip(weights(together), weights(alone), strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6, err_msg=str(options))
+
+
+def case_saved_models_load_plain():
+    model, _ = trained(OPTIMIZERS["adam"](), False, True, epochs=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.keras")
+        model.save(path)
+        program = (
+            "import sys; sys.modules['ringcomm'] = None\n"
+            "import keras, numpy as np\n"
+            f"model = keras.models.load_model({str(path)!r})\n"
+            "assert type(model.optimizer).__name__ == 'Adam' and int(model.optimizer.iterations) == 5\n"
+            f"np.save({str(path) + '.npy'!r}, model.predict(np.ones((2, 8)), verbose=0))\n"
+            "model.fit(np.ones((2, 8)), np.ones((2, 1)), verbose=0)\n"
+        )
+        if hvd.rank() == 0:
+            mpi = ("PMI_", "PMIX_", "MPI", "OMPI_", "HYD")  # a process of its own, of no job
+            variables = {key: value for key, value in os.environ.items() if not key.startswith(mpi)}
+            subprocess.run([sys.executable, "-c", program], check=True, env=variables, timeout=120)
+            expected = model.predict(np.ones((2, 8)), verbose=0)
+            np.testing.assert_allclose(np.load(f"{path}.npy"), expected, rtol=1e-5)
+        loaded = hvd.load_model(path)
+        assert hasattr(type(loaded.optimizer), "_ringcomm_base") and type(loaded.optimizer).__name__ == "Adam"
+        for one, other in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
+            one, other = (keras.ops.convert_to_numpy(variable) for variable in (one, other))
+            np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+        loaded.fit(shard(IMAGES), shard(TARGETS), verbose=0)
+
+
+def case_overflow_on_one_rank():
+    """All leave the step out, however the LossScaleOptimizer came there."""
+    for how in ("given", "by the policy", "around it"):
+        keras.config.set_dtype_policy("mixed_float16" if how == "by the policy" else "float32")
+        try:
+            model = make()
+            inner = keras.optimizers.SGD(0.1)
+            if how == "given":
+                optimizer = hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(inner))
+            elif how == "by the policy":
+                optimizer = hvd.DistributedOptimizer(inner)
+            else:
+                optimizer = keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(inner))
+            model.compile(optimizer=optimizer, loss="mse")
+            targets = TARGETS[:8].copy()
+            if hvd.rank() == hvd.size() - 1:
+                targets[3] = np.inf
+            before = weights(model)
+            send = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+            model.fit(IMAGES[:8], targets, batch_size=8, epochs=2, verbose=0, callbacks=[send])
+            root = hvd.broadcast_object(before, 0)
+            for one, other in zip(weights(model), root, strict=True):
+                np.testing.assert_array_equal(one, other, err_msg=how)
+            assert float(model.optimizer.dynamic_scale) == 2.0**13, how
+        finally:
+            keras.config.set_dtype_policy("float32")
+
+
+def case_learning_rates():
+    size = hvd.size()
+    model = make()
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(1.0)), loss="mse")
+    seen = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            seen.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
+
+    callbacks = [
+        hvd.callbacks.LearningRateWarmupCallback(0.5, warmup_epochs=2),
+        hvd.callbacks.LearningRateScheduleCallback(0.5, 0.1, start_epoch=3),
+        Watch(),
+    ]
+    model.fit(IMAGES[:20], TARGETS[:20], batch_size=5, epochs=4, verbose=0, callbacks=callbacks)
+    steps = np.arange(1, 9) / 4
+    np.testing.assert_allclose(seen[:8], 0.5 / size * (steps * (size - 1) / 2 + 1), rtol=1e-5)
+    np.testing.assert_allclose(seen[8:], [0.5] * 4 + [0.05] * 4, rtol=1e-5)
+
+
+def case_best_model_checkpoint():
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/best.keras"
+        model = make()
+        model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+        callbacks = [hvd.callbacks.MetricAverageCallback(), hvd.callbacks.BestModelCheckpoint(path, monitor="loss")]
+        model.fit(shard(IMAGES), shard(TARGETS), epochs=1, verbose=0, callbacks=callbacks)
+        assert os.path.exists(path) == (hvd.rank() == 0)
+
+
+def case_values():
+    rank, size = hvd.rank(), hvd.size()
+    value = keras.ops.convert_to_tensor(np.full(3, rank, np.float32))
+    np.testing.assert_array_equal(hvd.allreduce(value, op=hvd.Sum), np.full(3, size * (size - 1) / 2))
+    np.testing.assert_array_equal(hvd.allgather(value), np.repeat(np.arange(size), 3))
+    np.testing.assert_array_equal(hvd.broadcast(value, size - 1), np.full(3, size - 1))
+    assert hvd.allgather_object(rank) == list(range(size))
+
+
+def case_bad_arguments():
+    made = hvd.DistributedOptimizer(keras.optimizers.SGD())
+    for bad in (
+        lambda: hvd.DistributedOptimizer(made),
+        lambda: hvd.DistributedOptimizer("sgd"),
+        lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=0),
+        lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), gradient_predivide_factor=2.0, op=hvd.Sum),
+        lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), groups=0),
+    ):
+        try:
+            bad()
+        except ValueError as error:
+            assert str(error)
+        else:
+            raise AssertionError("it was taken")
+
+
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    def case_horovods_names():
+        import ringcomm.tensorflow as of_tensorflow
+        import ringcomm.tensorflow.keras
+        from ringcomm.tensorflow.keras.callbacks import MetricAverageCallback
+
+        assert ringcomm.tensorflow.keras is hvd and MetricAverageCallback is hvd.callbacks.MetricAverageCallback
+        made = of_tensorflow.DistributedOptimizer(keras.optimizers.Adam())
+        assert hasattr(type(made), "_ringcomm_base")
+
+    def case_exported_models_hold_no_op_of_ours():
+        model, _ = trained(OPTIMIZERS["adam"](), False, True, epochs=1)
+        with tempfile.TemporaryDirectory() as folder:
+            model.export(folder, verbose=False)
+            assert "RingcommRun".encode() not in Path(folder, "saved_model.pb").read_bytes()
+            served = tf.saved_model.load(folder).serve(tf.ones((2, 8)))
+            np.testing.assert_allclose(served, model.predict(np.ones((2, 8)), verbose=0), rtol=1e-5)
+
+    def case_jit_compile():
+        model = make()
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+        model.compile(optimizer=optimizer, loss="mse", jit_compile=True)
+        send = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+        model.fit(IMAGES[:8], TARGETS[:8], verbose=0, callbacks=[send])
+        assert not model.jit_compile

@@ -1,0 +1,100 @@
+"""The cases of ringcomm.tensorflow, ringcomm.keras and ringcomm.jax, on ranks under mpiexec: one job for each framework
+and number of ranks, for importing TensorFlow takes longer than most cases."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE))
+import mpi_case  # noqa: E402
+from run_cases import few_threads, run_cases  # noqa: E402
+
+PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+JOBS = [  # the backend, its own cases, numbers of ranks of these and of Keras'
+    ("tensorflow", "cases_tensorflow", (1, 2, 3, 5), (2, 3)),
+    ("jax", "cases_jax", (1, 2, 3, 5), (2,)),
+    ("torch", "", (), (2,)),
+]
+
+
+def missing(*frameworks: str) -> str | None:
+    absent = [one for one in frameworks if importlib.util.find_spec(one) is None]
+    return f"{', '.join(absent)} not installed: make test-frameworks" if absent else None
+
+
+def jobs() -> list[object]:
+    found = []
+    for backend, own, ranks, keras_ranks in JOBS:
+        for size in sorted({*ranks, *keras_ranks}):
+            modules = [own] * (size in ranks) + ["cases_keras"] * (size in keras_ranks)
+            why = missing(backend, *(["keras"] if size in keras_ranks else []))
+            skip = pytest.mark.skipif(why is not None, reason=str(why))
+            found.append(pytest.param(backend, ",".join(modules), size, id=f"{backend}-{size}", marks=skip))
+    return found
+
+
+def on(backend: str) -> dict[str, str]:
+    return {"PYTHONPATH": PATHS, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("backend", "modules", "ranks"), jobs())
+def test_cases(backend: str, modules: str, ranks: int) -> None:
+    result = mpi_case.run(ranks, run_cases, modules, limit=280, variables=on(backend), alone=True)
+    (line,) = result.lines("passed ")
+    assert line.endswith(f"cases on {ranks} ranks")
+
+
+# ---- ends ------------------------------------------------------------------------------------------------------------
+def fit_that_ends(how: str) -> None:
+    """Rank 1 raises in a batch, or is killed; rank 0 waits for it in a reduction."""
+    few_threads()
+    import signal
+
+    import keras
+    import numpy as np
+
+    import ringcomm.keras as hvd
+
+    hvd.init()
+
+    class End(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+            if batch != 3 or hvd.rank() != 1:
+                return
+            if how == "raise":
+                raise KeyError("a fault of the test's")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    mpi_case.say("fits")
+    model.fit(np.ones((80, 4)), np.ones((80, 1)), batch_size=2, verbose=0, callbacks=[End()])
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(missing("tensorflow", "keras") is not None, reason=str(missing("tensorflow", "keras")))
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_others_end_when_a_rank_does(how: str) -> None:
+    result = mpi_case.start(2, fit_that_ends, how, limit=90, variables=on("tensorflow"))
+    assert result.status != 0 and "rank 1" in result.text
+    if how == "raise":
+        assert "a fault of the test's" in result.text
+
+
+# ---- without the frameworks ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["tensorflow", "keras", "jax"])
+def test_a_missing_framework_is_one_import_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ringcomm import installed
+
+    for version, words in ((None, "is not installed"), ("0.1.2", "0.1.2 is too old")):
+        monkeypatch.setattr(installed, "framework_version", lambda _, version=version: version)
+        with pytest.raises(ImportError, match=rf'{words}: pip install "ringcomm\[{name}\]"'):
+            installed.require_framework(name)

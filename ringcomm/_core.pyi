@@ -499,6 +499,7 @@ class SetLink:
 
 class SiteResult:
     """Memory of the core, 64-byte aligned, that lives as long as this."""
+
     address: int
     nbytes: int
     dtype: int

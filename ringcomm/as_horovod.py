@@ -6,7 +6,7 @@ Three ways, of which the first two change no file::
     mpirun -n 2 python -m ringcomm.as_horovod train.py        # or: -m ringcomm.as_horovod -m package.module
     import ringcomm.as_horovod                                # before anything imports horovod
 
-From then on ``horovod.torch``, ``horovod.common`` and ``horovod.data``, with all that is below them, are the modules of
+From then on ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common`` and ``.data``, with all that is below them, are the modules of
 ``ringcomm`` themselves, not copies, so ``is`` and ``isinstance`` hold between the two names. Of ``horovod`` and
 ``horovod.runner`` there is ``run``. Other modules of Horovod's raise ImportError. A Horovod that is installed too is
 not used.
@@ -28,7 +28,13 @@ from ringcomm import shims
 from ringcomm.run_function import run
 
 VERSION = "0.28.1"  # the Horovod whose interface this is
-_SERVED = ("torch", "common", "data")  # horovod.NAME is ringcomm.NAME, and so is what is below it
+_SERVED = (
+    "torch",
+    "tensorflow",
+    "keras",
+    "common",
+    "data",
+)  # horovod.NAME is ringcomm.NAME, and so is what is below it
 
 logger = logging.getLogger("ringcomm")
 

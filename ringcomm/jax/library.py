@@ -45,7 +45,7 @@ _eager = sites.Kept(lambda site: site)
 
 
 def run(what: Description, inputs: Sequence[Any], shapes: Shapes, in_place: bool = False) -> list[Any]:
-    """Runs it now, or puts it into the program that is being traced. `in_place`: results may take the inputs' memory."""
+    """Runs it now, or puts it into the program that is being traced. `in_place`: in the inputs' memory."""
     if any(type(one).__name__ == "BatchTracer" for one in inputs):
         raise ValueError(
             "collectives cannot be mapped over: call them outside of jax.vmap and jax.pmap, on whole arrays"

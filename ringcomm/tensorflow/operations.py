@@ -14,7 +14,7 @@ from ringcomm.process_sets import ProcessSet
 from ringcomm.sites import Description, Reduce
 from ringcomm.tensorflow import library
 
-# Numbers that TensorFlow gives to the graphs of branches and loops: by how many a process has made, so ranks may differ.
+# TensorFlow numbers the graphs of branches and loops by how many a process has made: ranks may differ in that.
 _NUMBERS = re.compile(r"(?<=_true|_body|_cond)_\d+|(?<=_false)_\d+")
 
 Tensors = Sequence[Any]

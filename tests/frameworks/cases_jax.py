@@ -199,5 +199,3 @@ def case_memory_stays():
     steps()
     before = steps()
     assert steps() - before < 8 << 20
-
-

@@ -6,10 +6,10 @@ Three ways, of which the first two change no file::
     mpirun -n 2 python -m ringcomm.as_horovod train.py        # or: -m ringcomm.as_horovod -m package.module
     import ringcomm.as_horovod                                # before anything imports horovod
 
-From then on ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common`` and ``.data``, with all that is below them, are the modules of
-``ringcomm`` themselves, not copies, so ``is`` and ``isinstance`` hold between the two names. Of ``horovod`` and
-``horovod.runner`` there is ``run``. Other modules of Horovod's raise ImportError. A Horovod that is installed too is
-not used.
+From then on ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common`` and ``.data``, with all that is below them, are
+the modules of ``ringcomm`` themselves, not copies, so ``is`` and ``isinstance`` hold between the two names. Of
+``horovod`` and ``horovod.runner`` there is ``run``. Other modules of Horovod's raise ImportError. A Horovod that is
+installed too is not used.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// A process set as graphs know it. A graph outlives shutdown(), and the engine that its set had: it holds this, which is
-// connected while the set is in use, and runs with whatever engine the set has at the moment.
+// A process set as graphs know it. A graph outlives shutdown(), and the engine that its set had: it holds this, which
+// is connected while the set is in use, and runs with whatever engine the set has at the moment.
 #pragma once
 
 #include <cstdint>

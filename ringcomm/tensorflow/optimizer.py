@@ -83,7 +83,7 @@ def DistributedOptimizer(
     The other arguments are :func:`DistributedGradientTape`'s.
     """
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        from ringcomm import keras
+        from ringcomm import keras  # Keras itself is imported only where it is used
 
         return keras.DistributedOptimizer(
             optimizer,

@@ -20,6 +20,11 @@ DTYPES = [
 ]
 
 
+def dtypes():
+    """Every graph is made anew for each, by each rank: on many ranks fewer of them."""
+    return DTYPES if rc.size() <= 3 else DTYPES[1::5]
+
+
 def values(dtype, shape, rank):
     return jnp.asarray(((np.arange(np.prod(shape, dtype=int)).reshape(shape) + rank) % 3).astype(dtype))
 
@@ -41,7 +46,7 @@ def case_the_handler_is_there():
 
 def case_collectives():
     rank, size = rc.rank(), rc.size()
-    for dtype in DTYPES:
+    for dtype in dtypes():
         shape = (2 * size, 3)
         everybody = [values(dtype, shape, one) for one in range(size)]
         total = np.sum(np.stack(everybody).astype(np.complex128), 0)

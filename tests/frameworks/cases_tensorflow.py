@@ -18,6 +18,11 @@ DTYPES = [
 ]
 
 
+def dtypes():
+    """Every graph is made anew for each, by each rank: on many ranks fewer of them."""
+    return DTYPES if hvd.size() <= 3 else DTYPES[1::5]
+
+
 def values(dtype, shape, rank, first=0):
     """Small whole numbers, so that sums are exact."""
     numbers = (np.arange(first, first + np.prod(shape, dtype=int)).reshape(shape) + rank) % 3
@@ -47,7 +52,7 @@ def case_the_op_is_loaded():
 
 
 def case_allreduce():
-    for dtype in DTYPES:
+    for dtype in dtypes():
         mine, given = values(dtype, (3, 2), hvd.rank()), everybody(dtype, (3, 2))
         total = given[0]
         for one in given[1:]:
@@ -61,7 +66,7 @@ def case_allreduce():
 
 def case_moves():
     rank, size = hvd.rank(), hvd.size()
-    for dtype in DTYPES:
+    for dtype in dtypes():
         rows = [values(dtype, (one + 1, 2), one) for one in range(size)]
         for result in both(lambda x: hvd.allgather(x), rows[rank]):
             equal(result, np.concatenate(rows))

@@ -52,6 +52,29 @@ def test_cases(backend: str, modules: str, ranks: int) -> None:
     assert line.endswith(f"cases on {ranks} ranks")
 
 
+# ---- examples --------------------------------------------------------------------------------------------------------
+EXAMPLES = [
+    ("tensorflow_digits", "tensorflow"),
+    ("jax_digits", "jax"),
+    ("keras_digits", "tensorflow"),
+    ("keras_digits", "torch"),
+    ("keras_digits", "jax"),
+]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("name", "backend"), EXAMPLES)
+def test_examples_learn(name: str, backend: str) -> None:
+    needed = [backend, "sklearn", *(["keras"] if name == "keras_digits" else [])]
+    if why := missing(*needed, *(["optax"] if name == "jax_digits" else [])):
+        pytest.skip(why)
+    program = HERE.parent.parent / "examples" / f"{name}.py"
+    arguments = [str(program)], str(HERE)
+    result = mpi_case.run(2, mpi_case.run_python, *arguments, limit=200, variables=on(backend), alone=True)
+    assert "identical bits on all 2 ranks" in result.text
+    assert float(result.lines("test accuracy: ")[0].split()[-1]) > 0.93
+
+
 # ---- ends ------------------------------------------------------------------------------------------------------------
 def fit_that_ends(how: str) -> None:
     """Rank 1 raises in a batch, or is killed; rank 0 waits for it in a reduction."""

@@ -2,6 +2,9 @@
 
 import gc
 import os
+import threading
+import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -141,6 +144,25 @@ def case_errors():
         with fails(jax.errors.JaxRuntimeError, "MismatchError", "shape"):
             jax.block_until_ready(jax.jit(lambda x: rc.allgather(x))(jnp.ones(1 + rank)))
     equal(jax.jit(lambda x: rc.allreduce(x, name="wrong"))(jnp.ones(2)), np.ones(2))
+
+
+def case_python_runs_while_a_graph_waits():
+    """Rank 0 comes to the graph only after a thread of each other rank has run, while its main thread waits there."""
+    by_thread = partial(ringcomm.allreduce, np.ones(1), name="by a thread")
+    function = jax.jit(lambda x: rc.allreduce(x, name="meanwhile"))
+    if rc.rank() == 0:
+        by_thread()
+        function(jnp.ones(3))
+        return
+
+    def later():
+        time.sleep(0.2)
+        by_thread()
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    jax.block_until_ready(function(jnp.ones(3)))
+    thread.join()
 
 
 def case_pytrees_and_optax():

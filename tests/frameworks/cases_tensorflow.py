@@ -3,6 +3,9 @@
 import gc
 import itertools
 import os
+import threading
+import time
+from functools import partial
 
 import numpy as np
 import psutil
@@ -211,6 +214,25 @@ def raised(error, *words):
             return True
 
     return Context()
+
+
+def case_python_runs_while_a_graph_waits():
+    """Rank 0 comes to the graph only after a thread of each other rank has run, while its main thread waits there."""
+    by_thread = partial(ringcomm.allreduce, np.ones(1), name="by a thread")
+    function = tf.function(lambda x: hvd.allreduce(x, name="meanwhile"))
+    if hvd.rank() == 0:
+        by_thread()
+        function(tf.ones(3))
+        return
+
+    def later():
+        time.sleep(0.2)
+        by_thread()
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    function(tf.ones(3))
+    thread.join()
 
 
 def case_mismatches():

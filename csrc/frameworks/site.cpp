@@ -74,7 +74,7 @@ void failed_to_allocate() { throw Error(ErrorKind::internal, "the framework gave
 
 bool Site::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run, std::size_t count) const {
   if (epoch != live.epoch || group.size() != count) return false;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < dtypes.size(); ++i) {  // of a barrier there are none
     const ringcomm_array& array = run.input[i];
     if (dtypes[i] != array.dtype || !std::ranges::equal(shapes[i], shape_of(array))) return false;
   }

@@ -217,7 +217,8 @@ if BACKEND == "tensorflow":
         with tempfile.TemporaryDirectory() as folder:
             model.export(folder, verbose=False)
             assert b"RingcommRun" not in Path(folder, "saved_model.pb").read_bytes()
-            served = tf.saved_model.load(folder).serve(tf.ones((2, 8)))
+            loaded = tf.saved_model.load(folder)
+            served = loaded.serve(tf.ones((2, 8)))
             np.testing.assert_allclose(served, model.predict(np.ones((2, 8)), verbose=0), rtol=1e-5)
 
     def case_jit_compile():

@@ -121,6 +121,13 @@ def case_groups():
         equal(results[1], np.full(2, size, np.float32))
 
 
+def case_barriers():
+    function = tf.function(lambda: hvd.barrier())
+    for _ in range(3):
+        function()
+        hvd.barrier()
+
+
 def case_factors_and_compression():
     size = hvd.size()
     for result in both(lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=2, postscale_factor=3), tf.ones(4)):

@@ -17,10 +17,12 @@ import mpi_case  # noqa: E402
 from run_cases import few_threads, run_cases  # noqa: E402
 
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
-JOBS = [  # the backend, its own cases, numbers of ranks of these and of Keras'
-    ("tensorflow", "cases_tensorflow", (1, 2, 3, 5), (2, 3)),
-    ("jax", "cases_jax", (1, 2, 3, 5), (2,)),
-    ("torch", "", (), (2,)),
+JOBS = [  # the backend, cases, numbers of ranks
+    ("tensorflow", "cases_tensorflow", (1, 2, 3, 5)),
+    ("jax", "cases_jax", (1, 2, 3, 5)),
+    ("tensorflow", "cases_keras", (2, 3)),
+    ("torch", "cases_keras", (2,)),
+    ("jax", "cases_keras", (2,)),
 ]
 
 
@@ -31,12 +33,10 @@ def missing(*frameworks: str) -> str | None:
 
 def jobs() -> list[object]:
     found = []
-    for backend, own, ranks, keras_ranks in JOBS:
-        for size in sorted({*ranks, *keras_ranks}):
-            modules = [own] * (size in ranks) + ["cases_keras"] * (size in keras_ranks)
-            why = missing(backend, *(["keras"] if size in keras_ranks else []))
-            skip = pytest.mark.skipif(why is not None, reason=str(why))
-            found.append(pytest.param(backend, ",".join(modules), size, id=f"{backend}-{size}", marks=skip))
+    for backend, module, ranks in JOBS:
+        why = missing(backend, *(["keras"] if module == "cases_keras" else []))
+        skip = pytest.mark.skipif(why is not None, reason=str(why))
+        found += [pytest.param(backend, module, n, id=f"{module[6:]}-{backend}-{n}", marks=skip) for n in ranks]
     return found
 
 
@@ -45,9 +45,9 @@ def on(backend: str) -> dict[str, str]:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("backend", "modules", "ranks"), jobs())
-def test_cases(backend: str, modules: str, ranks: int) -> None:
-    result = mpi_case.run(ranks, run_cases, modules, limit=280, variables=on(backend), alone=True)
+@pytest.mark.parametrize(("backend", "module", "ranks"), jobs())
+def test_cases(backend: str, module: str, ranks: int) -> None:
+    result = mpi_case.run(ranks, run_cases, module, limit=280, variables=on(backend), alone=True)
     (line,) = result.lines("passed ")
     assert line.endswith(f"cases on {ranks} ranks")
 

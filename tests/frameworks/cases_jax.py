@@ -1,4 +1,4 @@
-"""Cases of ringcomm.jax for run_cases.py: at once, under jit, and in loops of XLA's."""
+"""Cases of ringcomm.jax for framework_cases.py: at once, under jit, and in loops of XLA's."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Cases of ringcomm.keras for run_cases.py, on the backend that KERAS_BACKEND names."""
+"""Cases of ringcomm.keras for framework_cases.py, on the backend that KERAS_BACKEND names."""
 
 import os
 import subprocess

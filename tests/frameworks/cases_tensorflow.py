@@ -1,4 +1,4 @@
-"""Cases of ringcomm.tensorflow for run_cases.py: eagerly, in functions, and in graphs of TensorFlow 1."""
+"""Cases of ringcomm.tensorflow for framework_cases.py: eagerly, in functions, and in graphs of TensorFlow 1."""
 
 import gc
 import itertools

@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE))
 import mpi_case  # noqa: E402
-from run_cases import few_threads, run_cases  # noqa: E402
+from framework_cases import few_threads, run_cases  # noqa: E402
 
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 JOBS = [  # the backend, cases, numbers of ranks

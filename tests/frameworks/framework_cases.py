@@ -1,6 +1,6 @@
 """Runs the functions ``case_*`` of modules (a,b), in order, on every rank. By hand:
 
-``cd tests/frameworks; KERAS_BACKEND=jax mpiexec -n 2 python run_cases.py cases_keras [part of a name]``
+``cd tests/frameworks; KERAS_BACKEND=jax mpiexec -n 2 python framework_cases.py cases_keras [part of a name]``
 """
 
 import importlib

@@ -8,10 +8,18 @@
 #include "base/rank_text.hpp"
 #include "base/tuned.hpp"
 #include "kernels/kernels.hpp"
+#include "memory/staging_area.hpp"
 
 namespace ringcomm {
 
 constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after the end of a process
+
+ReadPass::ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks)
+    : epochs_(epochs), epoch_(epoch), blocks_(std::move(blocks)) {
+  std::size_t nbytes = 0;
+  for (const ReadableBlock& block : blocks_) nbytes += block.nbytes;
+  past_caches_ = nbytes >= kManySegments * kMemorySegment;
+}
 
 Progress ReadPass::advance() {
   if (!why_not_.empty()) {
@@ -41,7 +49,7 @@ void ReadPass::read_on() {
   const ReadableBlock& block = blocks_[block_];
   const std::size_t count = std::min(kMemorySegment, block.nbytes - done_);
   if (block.here) {
-    std::memmove(block.target + done_, block.here + done_, count);
+    kernels::copy(block.target + done_, block.here + done_, count, past_caches_);
   } else if (!PeerMemory::read(block.card, block.there + done_, block.target + done_, count)) {
     why_not_ = "the memory of " + rank_text(std::vector<int>{block.giver}) + " of this host cannot be read any more";
     failed_ns_ = now_ns();

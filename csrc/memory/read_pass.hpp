@@ -13,8 +13,7 @@ namespace ringcomm {
 // Everybody has arrived; it ends when everybody has read, for only then may givers go on.
 class ReadPass final : public Task {
  public:
-  ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks)
-      : epochs_(epochs), epoch_(epoch), blocks_(std::move(blocks)) {}
+  ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks);
   Progress advance() override;
   void nap(std::chrono::nanoseconds longest) override;
 
@@ -26,7 +25,7 @@ class ReadPass final : public Task {
   std::uint32_t epoch_;
   const std::vector<ReadableBlock> blocks_;
   std::size_t block_ = 0, done_ = 0;  // bytes of the block
-  bool read_ = false;
+  bool past_caches_ = false, read_ = false;
   std::string why_not_;  // reading has failed
   std::int64_t failed_ns_ = 0;
 };

@@ -8,8 +8,9 @@
 namespace ringcomm {
 namespace {
 
-// Found by measuring: of less, two copies that overlap take no longer than one by the kernel.
-constexpr std::size_t kReadFrom = 256 << 10;  // bytes of all blocks
+// Bytes of all blocks, found by measuring: of less, two copies that overlap take no longer than one by the kernel, which
+// knows no stores past the caches, so that of more it is the slower one.
+constexpr std::size_t kReadFrom = 256 << 10, kReadTo = 8 << 20;
 
 enum class Lies : std::uint64_t { staging, arena, own_memory };
 
@@ -33,7 +34,8 @@ std::size_t given_bytes(const Call& call, int rank) {
 
 // A broadcast's one giver would wait while the others read it one by one: from staging memory they go on meanwhile.
 bool worth_reading(const Call& call) {
-  return call.collective != Collective::broadcast && total(call.counts) * size_of(call.dtype) >= kReadFrom;
+  const std::size_t nbytes = total(call.counts) * size_of(call.dtype);
+  return call.collective != Collective::broadcast && nbytes >= kReadFrom && nbytes < kReadTo;
 }
 
 std::byte* note_of(Epochs& epochs, int rank, std::size_t taken) {

@@ -8,8 +8,8 @@
 namespace ringcomm {
 namespace {
 
-// Bytes of all blocks, found by measuring: of less, two copies that overlap take no longer than one by the kernel, which
-// knows no stores past the caches, so that of more it is the slower one.
+// Bytes of all blocks, found by measuring: of less, two copies that overlap take no longer than one by the kernel; of
+// more, that one is the slower, as the kernel knows no stores past the caches.
 constexpr std::size_t kReadFrom = 256 << 10, kReadTo = 8 << 20;
 
 enum class Lies : std::uint64_t { staging, arena, own_memory };

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from ringcomm import algorithms, errors, threads
 from ringcomm._core import ANY_SOURCE, ANY_TAG, PROC_NULL, MessageRequest, Status
+from ringcomm.accounts import OperationStats, Stats, stats
 from ringcomm.algorithms import register_algorithm
 from ringcomm.collectives import (
     allgather,
@@ -125,6 +126,7 @@ __all__ = [
     "MismatchError",
     "NotInitializedError",
     "Op",
+    "OperationStats",
     "PeerLostError",
     "ProcessSet",
     "Product",
@@ -132,6 +134,7 @@ __all__ = [
     "RankLeftError",
     "RingcommError",
     "ShutDownError",
+    "Stats",
     "Status",
     "Sum",
     "TransportError",
@@ -184,6 +187,7 @@ __all__ = [
     "shutdown",
     "size",
     "start_timeline",
+    "stats",
     "stop_timeline",
     "synchronize",
     "threads",

@@ -26,6 +26,7 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
         string algorithm
         vector[CRule] rules
         shared_ptr[const COwnAlgorithms] own
+        shared_ptr[CAccount] account
         double stall_warn_seconds
     cdef cppclass CChannel "ringcomm::Channel":
         int rank()
@@ -37,7 +38,7 @@ cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
 
 SLOTS = c_slots()
 ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds "
-                           "algorithm own", defaults=(0, 0, "", None))
+                           "algorithm own account", defaults=(0, 0, "", None, None))
 Rule = namedtuple("Rule", "collective from_bytes to_bytes from_ranks to_ranks algorithm segment")
 
 
@@ -61,6 +62,8 @@ cdef CChannelConfig channel_config(it) except *:
     config.algorithm = it.algorithm.encode()
     if it.own is not None:
         config.own = <shared_ptr[const COwnAlgorithms]>(<OwnAlgorithms?>it.own).it
+    if it.account is not None:
+        config.account = (<Account?>it.account).it
     for one in it.rules:
         rule.collective = <Collective>position(COLLECTIVES, one.collective, "collective")
         rule.from_bytes, rule.to_bytes, rule.segment = one.from_bytes, one.to_bytes, one.segment

@@ -294,6 +294,14 @@ class ChannelConfig(NamedTuple):
     stall_warn_seconds: float = 0
     algorithm: str = ""  # of all-reduces that name none; "": chosen
     own: OwnAlgorithms | None = None
+    account: Account | None = None  # with nobody else in it at the same time; None: one of its own
+
+class Account:
+    """What has been moved (csrc/base/account.hpp)."""
+    def __init__(self, timed: bool) -> None: ...
+    def entries(self) -> list[tuple[str, str, list[int]]]:
+        """Operation, algorithm, and its numbers: calls; messages and bytes sent; received; bytes of memory; nanoseconds
+        waited, lasted."""
 
 class OwnAlgorithms:
     """Schedules of users' algorithms that this process's ranks may run (csrc/call/own_algorithms.hpp)."""
@@ -580,6 +588,7 @@ class Messages:
         first_tag: int,
         spin_ns: int,
         stall_warn_seconds: float,
+        account: Account,
         describe: Callable[[Any, bool], tuple[int, int, Any, bool]],  # address, bytes, what keeps them, plain
     ) -> None: ...
     def send(self, x: Any, dest: int, tag: int) -> None: ...

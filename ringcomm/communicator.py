@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, algorithms, binding, exits, guardian, numpy_memory, process, shared, tuning
+from ringcomm import _core, accounts, algorithms, binding, exits, guardian, numpy_memory, process, shared, tuning
 from ringcomm import config as configuration
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
@@ -95,15 +95,18 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
 
     def _open_channels(self) -> None:
         link, peers = self._link, range(self.size)
-        config = self.config.channel(link.topology.host_of, self.own.table)
+        self._ledger = accounts.Ledger(3, self.config.stats)
+        ordered, queued, messages = self._ledger.accounts
+        config = self.config.channel(link.topology.host_of, self.own.table, ordered)
         if self._has_core:
             config = config._replace(spin_ns=SPIN_NS)
         self._channel = _core.Channel(
             link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config, link.worker
         )
+        config = config._replace(account=queued)
         self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)
         self._queue = _core.Queue(link.worker, self._queued)
-        self._messages = open_messages(link, self._node, config.spin_ns, config.stall_warn_seconds)
+        self._messages = open_messages(link, self._node, config.spin_ns, config.stall_warn_seconds, messages)
         self._last: _core.Operation | None = None
         self._plain = True
         self._unusable: Exception | None = None
@@ -162,6 +165,15 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         """
         return numpy_memory.shared_arrays(self._node)
 
+    def stats(self, reset: bool = False) -> accounts.Stats:
+        """What this rank has moved by ordered calls, non-blocking and prepared ones, and messages, also after
+        ``close()``. Not collective. Named operations are in :func:`ringcomm.stats`.
+
+        Args:
+            reset: count from zero from now on.
+        """
+        return self._ledger.stats(reset)
+
     def neighbours(self, graph: Graph) -> Neighbours:
         """Exchanges with some ranks only. Not collective.
 
@@ -201,6 +213,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         self._queue.close()
         left_over = self._messages.close(self._sent_here())
         self._disable(ShutDownError("this communicator is closed"))
+        self._ledger.end()
         del self._channel, self._queued, self._queue, self._messages
         self._link.free()
         exits.unwatch(self)
@@ -219,6 +232,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
             self._channel.leave()
             self._queued.leave()
             self._messages.leave()
+            self._ledger.end()
 
     def _abandon(self, why: str) -> None:
         """After a failure of this rank, when the others will not come to close(): frees what needs no peer."""

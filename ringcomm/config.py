@@ -180,6 +180,12 @@ class Config:
         "HOROVOD_TIMELINE_MARK_CYCLES",
         own=True,
     )
+    stats: bool = _option(
+        False,
+        parse_flag,
+        "look at clocks for ringcomm.stats(), and print rank 0's table of what it has moved when it ends",
+        "RINGCOMM_STATS",
+    )
     log_level: str = _option(
         "warning", parse_level, "of the Python logger 'ringcomm'", "RINGCOMM_LOG_LEVEL", "HOROVOD_LOG_LEVEL", own=True
     )
@@ -223,8 +229,10 @@ class Config:
         """What the model uses: what is set or measured, and a guess for the rest."""
         return _core.Network(**{name: getattr(self, name) or guess for name, guess in NETWORK.items()})
 
-    def channel(self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None) -> _core.ChannelConfig:
-        """`hosts`: of each rank; `own`: users' algorithms. Raises ValueError for a tuning file that cannot be used."""
+    def channel(
+        self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None, account: _core.Account | None = None
+    ) -> _core.ChannelConfig:
+        """`hosts`: of each rank; `own`: users' algorithms; `account`: where calls are counted. Raises ValueError for a tuning file that cannot be used."""
         return _core.ChannelConfig(
             self.segment_bytes,
             self.node_segment_bytes,
@@ -236,15 +244,18 @@ class Config:
             stall_warn_seconds=self.stall_warn_seconds,
             algorithm=self.algorithm,
             own=own,
+            account=account,
         )
 
-    def engine(self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None) -> _core.EngineConfig:
+    def engine(
+        self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None, account: _core.Account | None = None
+    ) -> _core.EngineConfig:
         return _core.EngineConfig(
             self.fusion_bytes,
             self.cache_capacity,
             self.stall_warn_seconds,
             self.stall_fail_seconds,
-            self.channel(hosts, own),
+            self.channel(hosts, own, account),
         )
 
     def agreed(self, all_configs: list[Config], rank: int) -> Config:

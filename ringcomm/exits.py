@@ -24,7 +24,7 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from ringcomm import _core, guardian, mpi_library, process, timeline
+from ringcomm import _core, accounts, guardian, mpi_library, process, timeline
 from ringcomm.errors import RingcommError
 from ringcomm.mpi_link import any_lost, await_ends
 from ringcomm.workers import live_workers
@@ -89,6 +89,12 @@ def _world() -> Any:
         return None
     world = mpi.COMM_WORLD
     return world if world.Get_size() > 1 else None
+
+
+def _rank() -> int:
+    mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
+    there = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
+    return mpi.COMM_WORLD.Get_rank() if there else 0
 
 
 def end_job(cause: str, status: int) -> None:
@@ -160,6 +166,7 @@ def _at_exit() -> None:
         return
     if status := _core.exit_status():
         end_job(f"sys.exit({status})", status)
+    accounts.report(_rank())
     guardian.stop()
     for it in reversed(list(_watched.values())):
         it._leave("this process is ending")

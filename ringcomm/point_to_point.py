@@ -20,12 +20,24 @@ def describe(array: Any, written: bool) -> tuple[int, int, Any, bool]:
     return buffer.address, buffer.count * _core.ITEM_SIZES[buffer.dtype], buffer, buffer.array is array
 
 
-def open_messages(link: Link, node: _core.Node | None, spin_ns: int, stall_warn_seconds: float) -> _core.Messages:
+def open_messages(
+    link: Link, node: _core.Node | None, spin_ns: int, stall_warn_seconds: float, account: _core.Account
+) -> _core.Messages:
     on_host = list(link.topology.host) if node is not None else []
     everybody = len(on_host) == link.size or link.size == 1
     transport = None if everybody else link.message_transport()
     return _core.Messages(
-        link.worker, link.rank, link.size, node, on_host, transport, link.tags, spin_ns, stall_warn_seconds, describe
+        link.worker,
+        link.rank,
+        link.size,
+        node,
+        on_host,
+        transport,
+        link.tags,
+        spin_ns,
+        stall_warn_seconds,
+        account,
+        describe,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, affinity, exits, timeline
+from ringcomm import _core, accounts, affinity, exits, timeline
 from ringcomm import config as configuration
 from ringcomm.agreement import agree_on_sets, exchange_sets, require_equal
 from ringcomm.communicator import Communicator
@@ -36,7 +36,8 @@ class Session:
         self.rank, self.size = link.rank, link.size
         self.worker = link.worker
         self.own = self.comm.own
-        engine_config = self.config.engine(link.topology.host_of, self.own.table)
+        self.ledger = accounts.Ledger(1, self.config.stats)
+        engine_config = self.config.engine(link.topology.host_of, self.own.table, self.ledger.accounts[0])
         self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []
@@ -127,6 +128,7 @@ class Session:
         for act in self.at_end:
             act()
         self.engine.leave()
+        self.ledger.end()
         self.comm._leave(why)
         timeline.stop()
         for process_set in self.sets:

@@ -24,6 +24,7 @@ def test_every_option_is_documented_and_readable():
         "timeline_mark_cycles": "on",
         "shared_allocator": "off",
         "tune": "off",
+        "stats": "on",
     }
     for row in options():
         assert row["meaning"] and row["variables"][0] == f"RINGCOMM_{row['name'].upper()}"

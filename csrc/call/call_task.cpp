@@ -1,5 +1,6 @@
 #include "call/call_task.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/clock.hpp"
@@ -63,17 +64,27 @@ Progress CallTask::go_on() {
     if (progress != Progress::done) return progress;
     move_ = comparison_->collect();
     phase_ = Phase::move;
-    if (!move_) make_move();
+    if (!move_) {
+      context_.account.book_comparison();
+      make_move();
+    }
     return Progress::moved;
   }
   const Progress progress = move_->advance();
   if (progress == Progress::blocked && !on_host()) context_.departures.check();
   if (progress == Progress::done) {
     phase_ = Phase::end;
+    book();
     if (begun_ns_ != 0 && trace().enabled()) record(!looked_);
   }
   looked_ = true;
   return progress;
+}
+
+// An exchange of numbers may have had the call with it that was to follow.
+void CallTask::book() {
+  const Call& call = call_.guess && call_.guess->right ? *call_.guess->call : call_;
+  context_.book(call.collective, *choice_, std::max<std::size_t>(1, call.parts.size()));
 }
 
 // A call so small that it has no work after its one wait ended with that.
@@ -86,6 +97,7 @@ void CallTask::record(bool at_once) const {
 void CallTask::abandon() noexcept {
   if (phase_ == Phase::compare) comparison_->abandon();
   if (phase_ == Phase::move && move_) move_->abandon();
+  if (phase_ == Phase::compare || phase_ == Phase::move) context_.book_failure();
   phase_ = Phase::end;
 }
 

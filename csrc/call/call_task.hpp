@@ -27,6 +27,7 @@ class CallTask final : public Task {
   void begin();
   void make_move();  // for what did not go along with the comparison
   void record(bool at_once) const;
+  void book();
   bool on_host() const { return choice_->path == Path::shared; }
 
   CallContext& context_;

@@ -1,5 +1,6 @@
 #include "call/channel.hpp"
 
+#include "base/clock.hpp"
 #include "call/adasum.hpp"
 #include "call/call_task.hpp"
 #include "call/run_call.hpp"
@@ -45,9 +46,11 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
 }
 
 void Channel::run(Call call, bool (*interrupted)()) {
+  const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
   const auto task = start(std::move(call));
   try {
     run_call(static_cast<CallTask&>(*task), context_, interrupted);
+    if (begun != 0) count_time(begun);
   } catch (const Error& error) {
     task->abandon();
     if (error.kind() == ErrorKind::interrupted) {
@@ -56,6 +59,14 @@ void Channel::run(Call call, bool (*interrupted)()) {
     }
     throw;
   }
+}
+
+// Its caller has waited all the while.
+void Channel::count_time(std::int64_t begun) {
+  const std::int64_t ns = now_ns() - begun;
+  const auto entry = timed_entry();
+  entry->add_wait(ns);
+  entry->add_time(ns);
 }
 
 void Channel::leave() noexcept {

@@ -30,9 +30,14 @@ class Channel {
   // Of what a call met: after a fatal error, and once a rank has left, nothing more runs here.
   void end_after(const Error& error) { context_.end_after(error); }
   const std::optional<Error>& broken() const { return context_.broken; }
+  Account& account() { return context_.account.account(); }
+  // What the call that has ended last counts as; null where nobody looks at a clock.
+  std::shared_ptr<Entry> timed_entry() const { return context_.account.timed_entry(); }
   void leave() noexcept;  // tells the peers that this rank makes no more calls
 
  private:
+  void count_time(std::int64_t begun);
+
   CallContext context_;
   Resolver resolver_;
   std::unique_ptr<Comparison> comparison_;  // null: calls are not compared, and no pass over memory begins with it

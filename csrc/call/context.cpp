@@ -1,13 +1,21 @@
 #include "call/context.hpp"
 
+#include "transport/counted.hpp"
+
 namespace ringcomm {
 
 CallContext::CallContext(std::shared_ptr<Transport> transport_, std::vector<int> peers_, int me_, TagStream tags_,
                          std::shared_ptr<Node> node_, int slot, ChannelConfig config_)
-    : config(std::move(config_)), transport(std::move(transport_)), peers(std::move(peers_)), me(me_), tags(tags_),
-      node(std::move(node_)), epochs(node && size() > 1 ? std::make_unique<Epochs>(*node, slot) : nullptr),
+    : config(std::move(config_)), account(config.account),
+      transport(std::make_shared<CountedTransport>(transport_, account.sent, account.received)),
+      peers(std::move(peers_)), me(me_), tags(tags_), node(std::move(node_)),
+      epochs(node && size() > 1 ? std::make_unique<Epochs>(*node, slot) : nullptr),
       hosts(epochs && !on_one_host() ? Hosts(host_of(), me) : Hosts()),
-      departures(*transport, peers, me, config.goodbye_tag) {}
+      departures(*transport_, peers, me, config.goodbye_tag) {}  // goodbyes belong to no call
+
+void CallContext::book(Collective collective, const Choice& choice, std::uint64_t calls) {
+  account.book(collective, choice, calls, memory_moved());
+}
 
 std::vector<int> CallContext::host_of() const {
   std::vector<int> hosts_of;

@@ -4,10 +4,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/tuned.hpp"
+#include "call/call_account.hpp"
 #include "call/choose.hpp"
 #include "call/departures.hpp"
 #include "call/own_algorithms.hpp"
@@ -32,6 +34,7 @@ struct ChannelConfig {
   std::vector<Rule> rules;                   // of a tuning file
   double stall_warn_seconds = 60;            // for run(); 0: never
   std::shared_ptr<const OwnAlgorithms> own;  // may be null
+  std::shared_ptr<Account> account;          // for calls of one channel at a time; null: one of its own
   std::function<bool()> help;  // gives others of this process a turn while a caller waits in run(); may be null
 };
 
@@ -44,10 +47,14 @@ struct CallContext {
   std::vector<int> host_of() const;         // by group rank; empty: each has one of its own
   void publish_state(std::uint32_t state);  // as Mailbox has it
   void end_after(const Error& error);       // as Channel::end_after
+  // What has moved since it was asked last was so many calls' that ran as `choice`; or one's that failed.
+  void book(Collective collective, const Choice& choice, std::uint64_t calls);
+  void book_failure() noexcept { account.book_failure(memory_moved()); }
 
   const ChannelConfig config;
-  const std::shared_ptr<Transport> transport;
-  const std::vector<int> peers;  // the transport's rank of each group rank
+  CallAccount account;
+  const std::shared_ptr<Transport> transport;  // which counts
+  const std::vector<int> peers;                // the transport's rank of each group rank
   const int me;
   TagStream tags;
   ScheduleCache schedules;
@@ -57,6 +64,9 @@ struct CallContext {
   Departures departures;
   int crowded = 0;  // calls from now that wait as beside a busy process: in one of the last ones, it has had this core
   std::optional<Error> broken;  // why nothing more runs here
+
+ private:
+  std::uint64_t memory_moved() { return epochs ? std::exchange(epochs->copied, 0) : 0; }
 };
 
 }  // namespace ringcomm

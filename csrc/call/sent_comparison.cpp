@@ -115,7 +115,7 @@ class SentComparison final : public Comparison {
 
   void publish() {
     slot_ = epochs_->open_call();
-    if (piggyback_) publish_payload(*call_, context_.me, payload(epochs_->node().rank()));
+    if (piggyback_) epochs_->copied += publish_payload(*call_, context_.me, payload(epochs_->node().rank()));
     epochs_->mine().opening[slot_].digest = digest_;
     epoch_ = epochs_->publish();
     if (!leads()) epoch_ = epochs_->publish();
@@ -140,6 +140,7 @@ class SentComparison final : public Comparison {
     for (int host = 0; piggyback_ && between_->alike() && host < number_of_pieces(); ++host) {
       std::memcpy(to, between_->pieces()[static_cast<std::size_t>(host)], piece_bytes(host));
       to += piece_bytes(host);
+      epochs_->copied += piece_bytes(host);
     }
     epochs_->publish();
   }
@@ -180,7 +181,9 @@ class SentComparison final : public Comparison {
     const std::vector<int>& ranks = hosts_.here();
     for (int local = 0; epochs_ && local < static_cast<int>(ranks.size()); ++local) {
       if (epochs_->mailbox(local).opening[slot_].digest != digest_) return between_->post_nothing();
-      if (piggyback_) here[static_cast<std::size_t>(local)] = payload(local);
+      if (!piggyback_) continue;
+      here[static_cast<std::size_t>(local)] = payload(local);
+      if (local > 0) epochs_->copied += payload_bytes(*call_, ranks[static_cast<std::size_t>(local)]);
     }
     if (!piggyback_) return between_->post(digest_, 0);
     if (merged()) {
@@ -220,6 +223,7 @@ class SentComparison final : public Comparison {
     const std::byte* next = leads() ? nullptr : published_pieces();
     for (int host = 0; host < number_of_pieces(); ++host) {
       const auto i = static_cast<std::size_t>(host);
+      if (next) epochs_->copied += piece_bytes(host);
       pieces[i] = next ? std::exchange(next, next + piece_bytes(host)) : between_->pieces()[i];
     }
     if (merged())

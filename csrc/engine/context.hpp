@@ -12,19 +12,27 @@
 #include "engine/config.hpp"
 #include "engine/control.hpp"
 #include "engine/tags.hpp"
+#include "transport/counted.hpp"
 
 namespace ringcomm {
 
 struct Context {
   Context(std::shared_ptr<Transport> t, EngineConfig c)
-      : config(std::move(c)), transport(std::move(t)), tags(transport->tag_limit()), control(*transport) {}
-  const EngineConfig config;
-  const std::shared_ptr<Transport> transport;
+      : config(with_account(std::move(c))), transport(std::move(t)), tags(transport->tag_limit()),
+        letters(transport, agreement->sent, agreement->received), control(letters) {}
+  const EngineConfig config;                   // with an account, of all its channels: they have turns
+  const std::shared_ptr<Transport> transport;  // of the channels
   const TagMap tags;
   std::mutex mutex;  // guards what user threads and the worker share; held briefly, never while anything is called back
   std::size_t open = 0;  // operations in flight in all sets; guarded
-  Control control;       // the worker's
+  const std::shared_ptr<Entry> agreement = config.channel.account->entry("agreement", "letters");
+  CountedTransport letters;  // that transport, for what is no channel's; the worker's
+  Control control;           // the worker's
 
+  static EngineConfig with_account(EngineConfig config) {
+    if (!config.channel.account) config.channel.account = std::make_shared<Account>();
+    return config;
+  }
   int rank() const { return transport->rank(); }
   void traced(const char* category, const std::string& name, std::int64_t begin, std::int64_t end,
               std::uint64_t bytes = 0, std::string_view detail = {}) const {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/clock.hpp"
+
 namespace ringcomm {
 
 namespace {
@@ -46,7 +48,19 @@ void Executor::end_current(const std::exception_ptr& error) {
   task_.reset();
   ++executed_;
   const std::optional<Decided> ended = std::exchange(current_, std::nullopt);
+  if (!error && !ended->parts.empty()) count_time(ended->parts);
   in_flight_.finish(ended->parts, error);
+}
+
+void Executor::count_time(const std::vector<Agreed>& parts) const {
+  const auto entry = channel_->timed_entry();
+  if (!entry) return;
+  const std::int64_t now = now_ns();
+  for (const Agreed& part : parts) {
+    if (part.pending->stand_in) continue;
+    entry->add_time(now - part.pending->submitted_ns);
+    part.pending->entry = entry;
+  }
 }
 
 // After all that this rank has taken part in: who comes back from a join may leave.

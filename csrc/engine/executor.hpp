@@ -40,6 +40,7 @@ class Executor {
   bool look();  // at the current verdict; true if anything moved
   bool end_join();
   void end_current(const std::exception_ptr& error);
+  void count_time(const std::vector<Agreed>& parts) const;  // of the call that has ended
 
   const Context& context_;
   InFlight& in_flight_;

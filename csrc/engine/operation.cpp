@@ -53,6 +53,7 @@ void Operation::renew() {
   output_bytes = 0;
   counts.clear();
   last_joined = -1;
+  entry.reset();
   error_ = nullptr;
   done_.store(false, std::memory_order_relaxed);
 }

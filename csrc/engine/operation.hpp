@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/account.hpp"
+
 namespace ringcomm {
 
 class Operation {
@@ -34,6 +36,8 @@ class Operation {
   std::size_t output_bytes = 0;
   std::vector<std::size_t> counts;
   int last_joined = -1;  // of a join: the rank that was last, of the engine's transport
+  // In which what a caller waits for this is counted; null where nobody looks at a clock. Read after done().
+  std::shared_ptr<Entry> entry;
 };
 
 }  // namespace ringcomm

@@ -13,8 +13,8 @@ namespace ringcomm {
 PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
                  std::uint64_t steps)
     : in_flight_(in_flight), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
-      channel_(std::move(channel)), memory_(make_memory()), ready_(shape_.buckets.size()), wire_state_(make_state()),
-      steps_(steps) {}
+      channel_(std::move(channel)), entry_(channel_->account().entry("training step", "plan")), memory_(make_memory()),
+      ready_(shape_.buckets.size()), wire_state_(make_state()), steps_(steps) {}
 
 // What must be equal on every rank; the stream too, for it names the tags.
 Descriptor PlanRun::make_signature() const {
@@ -221,8 +221,16 @@ void PlanRun::end_step(std::exception_ptr error) {
   flagged_ = false;
   identity_.reset();
   ++steps_;
+  if (!error && !pending->stand_in) count(*pending);
   if (!error) pending->counts.assign(flags_.begin(), flags_.end());
   in_flight_.finish(pending, std::move(error));
+}
+
+void PlanRun::count(Pending& step) {
+  entry_->calls += 1;
+  if (!channel_->account().timed()) return;
+  entry_->add_time(now_ns() - step.submitted_ns);
+  step.entry = entry_;
 }
 
 void PlanRun::end_at(const std::vector<std::pair<std::string, std::uint64_t>>& steps, const Error& error) {

@@ -79,6 +79,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   void lay_out(Call& call, const PlanBucket& bucket, const BucketMemory& memory) const;
   Call flags_call();
   void end_step(std::exception_ptr error);
+  void count(Pending& step);
   Descriptor make_signature() const;
   std::unique_ptr<WireState> make_state() const;
 
@@ -87,6 +88,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   const std::size_t stream_;
   const Descriptor signature_;
   const std::unique_ptr<Channel> channel_;  // the worker's, once this is made
+  const std::shared_ptr<Entry> entry_;      // of steps; its buckets have the channel's
   // Shared: the caller fills, the worker reads.
   std::vector<BucketMemory> memory_;  // by bucket; written before ready_, or finishing_
   std::vector<std::atomic<std::uint8_t>> ready_;

@@ -86,8 +86,11 @@ bool CallQueue::start_next() {
 void CallQueue::end_current(std::exception_ptr error) {
   if (task_ && error) task_->abandon();
   task_.reset();
-  const auto operation = std::exchange(current_, {}).operation;
-  if (operation) operation->finish(std::move(error));
+  const Entry ended = std::exchange(current_, {});
+  const auto& operation = ended.operation;
+  if (!operation) return;
+  if (!error && (operation->entry = channel_->timed_entry())) operation->entry->add_time(now_ns() - ended.submitted_ns);
+  operation->finish(std::move(error));
 }
 
 void CallQueue::fail_all(std::exception_ptr error) {

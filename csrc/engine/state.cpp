@@ -33,7 +33,7 @@ std::optional<int> set_of(const Record& record) {
 
 Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config)
     : worker(std::move(the_worker)), context(std::move(transport), without_comparison(std::move(config))),
-      services(*context.transport) {}
+      services(context.letters) {}
 
 // ---- any thread
 

@@ -208,7 +208,8 @@ bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*inter
   constexpr double kHelp = 1e-3;             // seconds between two looks whether this thread must work
   const std::int64_t deadline =
       seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9);
-  for (std::int64_t asked = now_ns(); !operation.done();) {
+  const std::int64_t begun = now_ns();
+  for (std::int64_t asked = begun; !operation.done();) {
     const std::int64_t now = now_ns(), next = std::min(deadline, asked + kAsk);
     if (now >= deadline) return false;
     if (now >= next) {
@@ -219,6 +220,7 @@ bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*inter
       operation.wait(worker.threaded() ? static_cast<double>(next - now) * 1e-9 : kHelp);
     }
   }
+  if (operation.entry) operation.entry->add_wait(now_ns() - begun);
   return true;
 }
 

@@ -66,7 +66,9 @@ class TwoLevelShared final : public SharedPass {
     arrays_.each(slice(spread_++), [&](std::span<std::byte* const> where, std::size_t done, std::size_t count) {
       const std::byte* const result = from + done * item_;
       for (std::byte* const array : where) {
-        if (array != result) kernels::copy(array, result, count * item_, cuts_.segments() >= kManySegments);
+        if (array == result) continue;
+        kernels::copy(array, result, count * item_, cuts_.segments() >= kManySegments);
+        epochs_.copied += count * item_;
       }
     });
     return true;

@@ -40,6 +40,7 @@ class TwoLevelMove final : public TwoLevelPass {
                       if (owner(rank) == me()) return;
                       const std::byte* const from = input_of(owner(rank), k) + offset * item_;
                       kernels::copy(input(k) + offset * item_, from, count * item_);
+                      tally(count * item_);
                     });
     }
   }

@@ -40,6 +40,7 @@ class TwoLevelReduction final : public TwoLevelPass {
         blocks_.visit(block, k, part, [&](int, std::size_t first, std::size_t offset, std::size_t count) {
           array_->each({first, count}, [&](const Scattered::Piece& from, std::size_t before) {
             kernels::copy(input(k) + (offset + before) * item_, from.input, from.count * item_);
+            tally(from.count * item_);
           });
         });
       }
@@ -56,6 +57,7 @@ class TwoLevelReduction final : public TwoLevelPass {
                         for (int rank = 0; rank < ranks(); ++rank)
                           sources_.push_back(rank == me() ? own.input : input_of(rank, k) + (offset + before) * item_);
                         kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, own.count, call_.pre, {});
+                        tally((sources_.size() - 1) * own.count * item_);
                       });
                     });
     }
@@ -71,6 +73,7 @@ class TwoLevelReduction final : public TwoLevelPass {
                         array_->each({taken_, count}, [&](const Scattered::Piece& to, std::size_t before) {
                           kernels::scale(call_.dtype, to.output, segment + (offset + before) * item_, to.count, post_);
                         });
+                        tally(count * item_);
                         taken_ += count;  // slices, and segments, come in the array's order
                       });
       }

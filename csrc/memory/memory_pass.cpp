@@ -48,7 +48,7 @@ class HostPass : public MemoryPass {
     if (!small_) return MemoryPass::open();
     Opening& opening = epochs_.mine().opening[epochs_.parity()];
     opening.offset = opening.staging = kPrivate;
-    publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
+    epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
   }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
 
@@ -71,7 +71,8 @@ class HostPass : public MemoryPass {
   void collect() {
     std::array<const std::byte*, kMostPayloads> payloads;
     for (int rank = 0; rank < ranks(); ++rank) payloads[static_cast<std::size_t>(rank)] = payload(rank);
-    collect_payloads(call_, epochs_.node().rank(), std::span(payloads.data(), static_cast<std::size_t>(ranks())));
+    const std::span all(payloads.data(), static_cast<std::size_t>(ranks()));
+    epochs_.copied += collect_payloads(call_, epochs_.node().rank(), all);
   }
 
   const std::size_t segment_bytes_, taken_;

@@ -50,38 +50,43 @@ std::size_t publish_payload(const Call& call, int me, std::byte* to) {
 namespace {
 
 // This rank's part of the reduction of whole payloads.
-void collect_reduction(const Call& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
+std::size_t collect_reduction(const Call& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
   Part part{0, call.count};
   if (call.collective == Collective::reducescatter)
     part = {start_of(call.counts, me), call.counts[static_cast<std::size_t>(me)]};
-  if (call.collective == Collective::reduce && me != call.root) return;
+  if (call.collective == Collective::reduce && me != call.root) return 0;
   if (is_scan(call.collective))
     sources = sources.first(static_cast<std::size_t>(call.collective == Collective::scan ? me + 1 : me));
-  if (sources.empty()) return;
+  if (sources.empty()) return 0;
   for (const void*& source : sources) source = at(source, part.first * size_of(call.dtype));
   kernels::reduce_many(call.dtype, call.op, {&call.output, 1}, sources, part.count, pre, call.post);
+  const std::size_t others = sources.size() - (static_cast<std::size_t>(me) < sources.size() ? 1 : 0);
+  return others * part.count * size_of(call.dtype);
 }
 
 }  // namespace
 
-void collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads) {
+std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads) {
   const int ranks = static_cast<int>(payloads.size());
   if (computes(call.collective)) {
     std::array<const void*, kMostPayloads> sources;
     std::copy(payloads.begin(), payloads.end(), sources.begin());
     return collect_reduction(call, me, std::span(sources.data(), payloads.size()), call.pre);
   }
+  std::size_t read = 0;
   const auto copy = [&](int from, std::size_t first, std::size_t count, std::size_t to) {
     const std::size_t item = size_of(call.dtype);
     const std::byte* const source = payloads[static_cast<std::size_t>(from)];
     if (count > 0) std::memcpy(at(call.output, to * item), source + first * item, count * item);
+    if (from != me) read += count * item;
   };
-  if (call.collective == Collective::broadcast) return copy(call.root, 0, call.count, 0);
+  if (call.collective == Collective::broadcast) copy(call.root, 0, call.count, 0);
   const bool exchange = call.collective == Collective::alltoall;
-  for (int rank = 0; call.collective != Collective::barrier && rank < ranks; ++rank) {
+  for (int rank = 0; has_blocks(call.collective) && rank < ranks; ++rank) {
     const std::size_t count = call.counts[static_cast<std::size_t>(rank)];
     copy(rank, exchange ? start_of(call.counts, me) : 0, count, start_of(call.counts, rank));
   }
+  return read;
 }
 
 std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,

@@ -18,8 +18,9 @@ inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;            
 // have to be known to be even.
 bool can_piggyback(const Call& call, int ranks, std::size_t most);
 std::size_t payload_bytes(const Call& call, int rank);
-std::size_t publish_payload(const Call& call, int me, std::byte* to);                         // bytes written
-void collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);  // by rank
+std::size_t publish_payload(const Call& call, int me, std::byte* to);  // bytes written
+// By rank. Returns how many bytes of the others' it has read.
+std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);
 
 // In two steps, of calls that compute: payloads of some ranks into one, and the result from such that are of all ranks.
 // What lies between is rounded to the call's dtype, and may overflow it, as on the way through any schedule.

@@ -55,6 +55,7 @@ void ReadPass::read_on() {
     failed_ns_ = now_ns();
     return;
   }
+  if (block.giver != epochs_.node().rank()) epochs_.copied += count;
   done_ += count;
   if (done_ < block.nbytes) return;
   ++block_;

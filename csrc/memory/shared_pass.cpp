@@ -41,6 +41,7 @@ void SharedPass::reduce(std::span<std::byte* const> sources, std::span<void* con
                         const kernels::Scale& post) {
   std::copy(sources.begin(), sources.end(), sources_.begin());
   kernels::reduce_many(call_.dtype, call_.op, targets, sources_, count, call_.pre, post);
+  epochs_.copied += (sources.size() - 1 + targets.size() - 1) * count * item_;
 }
 
 }  // namespace ringcomm

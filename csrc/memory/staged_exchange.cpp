@@ -50,6 +50,7 @@ class Reducescatter final : public Exchange {
     for (int rank = 0; rank < ranks(); ++rank) sources_.push_back(from(rank, k));
     void* const target = at(call_.output, (cut.first - sent_.start(own_)) * item_);
     kernels::reduce_many(call_.dtype, call_.op, {&target, 1}, sources_, cut.count, call_.pre, call_.post);
+    tally((sources_.size() - 1) * cut.count * item_);
   }
 
   std::vector<const void*> sources_;
@@ -81,7 +82,11 @@ class Alltoall final : public Exchange {
   void work(std::size_t k) override {
     for (int rank = 0; rank < ranks(); ++rank) {
       const Part cut = received_.cut(static_cast<std::size_t>(rank), k);
-      from_peer(at(call_.output, cut.first * item_), from(rank, k), cut.count * item_);
+      std::byte* const target = at(call_.output, cut.first * item_);
+      if (rank == me())
+        kernels::copy(target, from(rank, k), cut.count * item_, past_caches());
+      else
+        from_peer(target, from(rank, k), cut.count * item_);
     }
   }
 

@@ -76,12 +76,15 @@ class StagedPass : public Task {
   std::byte* input_of(int rank, std::size_t k) { return areas_[static_cast<std::size_t>(rank)].input(first_ + k); }
   // Stores to memory that a peer has read take 25 ns a line, one by one, until its copy is invalid, whatever is asked
   // for ahead; stores past the caches do not wait, and reading after them is no slower.
-  static void to_peers(void* target, const void* source, std::size_t nbytes) {
+  void to_peers(void* target, const void* source, std::size_t nbytes) const {
     kernels::copy(target, source, nbytes, true);
+    tally(nbytes);
   }
   void from_peer(void* target, const void* source, std::size_t nbytes) const {
     kernels::copy(target, source, nbytes, past_caches());
+    tally(nbytes);
   }
+  void tally(std::size_t nbytes) const { epochs_.copied += nbytes; }  // of staging memory, in or out
   // Whether the caller's result is more than caches hold; where it takes the input's place, it is in them anyway.
   bool past_caches() const { return segments_ >= kManySegments; }
   Epochs& epochs() { return epochs_; }

@@ -36,6 +36,7 @@ class Allreduce final : public StagedPass {
   void copy_in(std::size_t k) override {
     around_own(k, [&](const Scattered::Piece& from, std::size_t first) {
       kernels::copy(input(k) + first * item_, from.input, from.count * item_);
+      tally(from.count * item_);
     });
   }
 
@@ -50,6 +51,7 @@ class Allreduce final : public StagedPass {
   void reduce(std::size_t k, const Scattered::Piece& home, std::size_t begin) {
     alignas(64) std::byte scratch[kBlock];
     const bool streamed = past(home);
+    tally(2 * static_cast<std::size_t>(ranks() - 1) * home.count * item_);  // the others' slices, in and out
     for (std::size_t done = 0; done < home.count; done += kBlock / item_) {
       const std::size_t count = std::min(kBlock / item_, home.count - done);
       std::byte* const output = wanted() ? home.output + done * item_ : scratch;
@@ -70,6 +72,7 @@ class Allreduce final : public StagedPass {
     if (!wanted()) return;
     around_own(k, [&](const Scattered::Piece& to, std::size_t first) {
       kernels::copy_taking(to.output, input(k) + first * item_, to.count * item_, past(to));
+      tally(to.count * item_);
     });
   }
 

@@ -26,6 +26,7 @@ class Scan final : public StagedPass {
 
   void work(std::size_t k) override {
     const Part own = slice_of(cuts_.cut(k).count, item_, ranks(), me());
+    tally(2 * static_cast<std::size_t>(ranks() - 1) * own.count * item_);
     for (std::size_t done = 0; done < own.count; done += kBlock / item_) {
       const std::size_t count = std::min(kBlock / item_, own.count - done);
       inclusive() ? scan(k, (own.first + done) * item_, count) : exscan(k, (own.first + done) * item_, count);
@@ -55,6 +56,7 @@ class Scan final : public StagedPass {
     if (!inclusive() && me() == 0) return;
     const Part segment = cuts_.cut(k);
     kernels::copy_taking(at(call_.output, segment.first * item_), input(k), segment.count * item_, past_caches());
+    tally(segment.count * item_);
   }
 
   static constexpr std::size_t kBlock = 8 << 10;

@@ -26,7 +26,8 @@ namespace ringcomm {
 class HostPath final : public MessagePath {
  public:
   // `ranks[i]` is the communicator's rank of the node's rank i.
-  HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, Matcher& matcher);
+  HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, Account& account,
+           Matcher& matcher);
 
   void send(Request& send) override;
   bool advance() override;
@@ -91,6 +92,7 @@ class HostPath final : public MessagePath {
   void handle_message(Link& link, const Cell& cell);
   void handle_answer(Link& link, const Cell& cell);
   void handle_rest(Link& link, const Cell& cell);
+  void deliver(Incoming& message, const void* data, std::size_t nbytes);
   void learn_where(Link& link, const Cell& cell, Incoming& message);
   bool readable(Link& link);
   void grant(Link& link, const Message& message, std::uint64_t where);

@@ -51,7 +51,9 @@ void HostPath::handle_message(Link& link, const Cell& cell) {
   if (cell.kind == CellKind::whole && (receive || refused)) {
     if (refused) return;
     if (cell.nbytes > 0) std::memcpy(receive->data, cell.data, cell.nbytes);
+    receives->memory += cell.nbytes;
     receive->status = envelope;
+    count_receive(*receive);
     return receive->finish();
   }
   const auto message = std::make_shared<Incoming>(*this, envelope, cell.id);
@@ -62,10 +64,15 @@ void HostPath::handle_message(Link& link, const Cell& cell) {
   if (!receive && !refused && !message->announced) {
     message->kept = std::make_unique_for_overwrite<std::byte[]>(cell.nbytes);
   }
-  if (cell.kind == CellKind::whole) message->deliver(cell.data, cell.nbytes);
+  if (cell.kind == CellKind::whole) deliver(*message, cell.data, cell.nbytes);
   if (cell.kind == CellKind::begin) link.coming.push_back(message);
   if (!receive && !refused) return matcher_.keep(message);
   if (message->announced) matched(message);
+}
+
+void HostPath::deliver(Incoming& message, const void* data, std::size_t nbytes) {
+  message.deliver(data, nbytes);
+  if (!message.dropped) receives->memory += nbytes;
 }
 
 void HostPath::learn_where(Link& link, const Cell& cell, Incoming& message) {
@@ -116,9 +123,10 @@ bool HostPath::pull(Link& link, const Message& message) {
   if (message->dropped) {
     message->arrived += left;
   } else if (message->mapped) {
-    message->deliver(reinterpret_cast<const std::byte*>(from), nbytes);
+    deliver(*message, reinterpret_cast<const std::byte*>(from), nbytes);
   } else if (PeerMemory::read(link.card, from, message->next(), nbytes)) {
     message->arrived += nbytes;
+    receives->memory += nbytes;
   } else {  // some of it cannot be read by others, or its process has ended, which will be noticed
     message->arrived = 0;
     grant(link, message, kPrivate);
@@ -144,7 +152,7 @@ void HostPath::handle_rest(Link& link, const Cell& cell) {
                                     [&](const Message& message) { return message->id == cell.id; });
     if (found == link.coming.end()) return;  // failed meanwhile
     Incoming& message = **found;
-    message.deliver(link.in.bytes(cell), cell.nbytes);
+    deliver(message, link.in.bytes(cell), cell.nbytes);
     if (!message.whole()) return;
     message.finish();
     link.coming.erase(found);

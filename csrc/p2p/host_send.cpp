@@ -28,6 +28,7 @@ bool HostPath::write(Link& link, Request& send) {
     if (send.nbytes <= Cell::kRoom) {
       cell->kind = CellKind::whole;
       if (send.nbytes > 0) std::memcpy(cell->data, send.data, send.nbytes);
+      sends->memory += send.nbytes;
       publish(link);
       send.finish();
       return true;
@@ -56,6 +57,7 @@ bool HostPath::write_parts(Link& link, Request& send) {
     std::byte* const bytes = link.out.reserve(nbytes, cell->where);
     if (!bytes) return false;
     std::memcpy(bytes, static_cast<const std::byte*>(send.data) + send.moved, nbytes);
+    sends->memory += nbytes;
     cell->kind = CellKind::part;
     cell->id = send.id;
     cell->nbytes = nbytes;
@@ -70,6 +72,7 @@ bool HostPath::place(Link& link, Request& send) {
   const std::size_t nbytes = std::min<std::size_t>(kSlice, send.nbytes - send.moved);
   std::memcpy(node_->at(link.local, send.target + send.moved), static_cast<const std::byte*>(send.data) + send.moved,
               nbytes);
+  sends->memory += nbytes;
   send.moved += nbytes;
   if (send.moved < send.nbytes) return false;
   say(link, {CellKind::placed, send.id, 0});

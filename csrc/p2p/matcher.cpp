@@ -13,6 +13,7 @@ void Incoming::deliver(const void* data, std::size_t nbytes) {
 void Incoming::finish() {
   if (!into) return;
   into->status = envelope;
+  path.count_receive(*into);
   into->finish();
   into = nullptr;
 }

@@ -39,6 +39,8 @@ struct Incoming {
 // Between two places: a host's ranks, ranks of other hosts, this rank and itself.
 class MessagePath {
  public:
+  MessagePath(Account& account, std::string_view way)
+      : sends(account.entry("send", way)), receives(account.entry("recv", way)) {}
   virtual ~MessagePath() = default;
   virtual void send(Request& send) = 0;  // begins; those to one rank in this order
   virtual bool advance() = 0;            // true if anything moved
@@ -47,6 +49,17 @@ class MessagePath {
   // The caller gives up a request that is under way. Of a receive false if its memory is still being written.
   virtual bool withdraw(Request& request) = 0;
   virtual void forget(int peer, const Error& why) = 0;  // a rank that has left or died: fails what involves it
+
+  // With what becomes of these requests.
+  const std::shared_ptr<Entry> sends, receives;
+  void count_send(Request& send) const {
+    sends->calls += 1;
+    send.entry = sends.get();
+  }
+  void count_receive(Request& receive) const {  // it has its message
+    receives->calls += 1;
+    receive.entry = receives.get();
+  }
 };
 
 class Matcher {

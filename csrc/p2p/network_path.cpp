@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/counted.hpp"
+
 namespace ringcomm {
 namespace {
 
@@ -16,8 +18,10 @@ void by_pieces(std::uint64_t begin, std::uint64_t end, Post&& post) {
 
 }  // namespace
 
-NetworkPath::NetworkPath(std::shared_ptr<Transport> transport, int first_tag, Matcher& matcher)
-    : transport_(std::move(transport)), first_tag_(first_tag), mail_(*transport_, first_tag), matcher_(matcher),
+NetworkPath::NetworkPath(std::shared_ptr<Transport> transport, int first_tag, Account& account, Matcher& matcher)
+    : MessagePath(account, "network"),
+      transport_(std::make_shared<CountedTransport>(std::move(transport), sends->sent, receives->received)),
+      first_tag_(first_tag), mail_(*transport_, first_tag), matcher_(matcher),
       sent_(static_cast<std::size_t>(transport_->size())), heard_(sent_) {}
 
 NetworkPath::~NetworkPath() { close(); }

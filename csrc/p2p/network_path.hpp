@@ -22,7 +22,7 @@ namespace ringcomm {
 class NetworkPath final : public MessagePath {
  public:
   // Its tags are those from `first_tag` on; nobody else has them, and nobody else uses the transport.
-  NetworkPath(std::shared_ptr<Transport> transport, int first_tag, Matcher& matcher);
+  NetworkPath(std::shared_ptr<Transport> transport, int first_tag, Account& account, Matcher& matcher);
   ~NetworkPath() override;
 
   void send(Request& send) override;

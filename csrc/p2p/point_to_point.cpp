@@ -22,14 +22,15 @@ constexpr std::int64_t kDrain = 5'000'000'000;    // and for what was never rece
 }  // namespace
 
 PointToPoint::PointToPoint(Group group)
-    : group_(std::move(group)), matcher_(group_.rank), self_(std::make_unique<SelfPath>(group_.rank, matcher_)),
+    : group_(std::move(group)), matcher_(group_.rank),
+      self_(std::make_unique<SelfPath>(group_.rank, *group_.account, matcher_)),
       here_(static_cast<std::size_t>(group_.size)), gone_(static_cast<std::size_t>(group_.size)) {
   if (group_.node && group_.on_host.size() > 1) {
-    host_ = std::make_unique<HostPath>(group_.node, group_.on_host, group_.reads_peers, matcher_);
+    host_ = std::make_unique<HostPath>(group_.node, group_.on_host, group_.reads_peers, *group_.account, matcher_);
     for (const int rank : group_.on_host) here_[static_cast<std::size_t>(rank)] = true;
   }
   if (group_.transport)
-    network_ = std::make_unique<NetworkPath>(std::move(group_.transport), group_.first_tag, matcher_);
+    network_ = std::make_unique<NetworkPath>(std::move(group_.transport), group_.first_tag, *group_.account, matcher_);
 }
 
 PointToPoint::~PointToPoint() {
@@ -60,13 +61,16 @@ void PointToPoint::check(int peer, int tag, bool receives) const {
 void PointToPoint::begin(Request& request) {
   const bool receives = request.kind == Request::Kind::receive;
   if (broken_) return request.fail(*broken_);
+  if (group_.account->timed()) request.begun_ns = now_ns();
   if (request.peer == kProcNull) {
     request.status = {kProcNull, kAnyTag, 0};
     return request.finish();
   }
   if (!receives) {
     if (const auto& gone = gone_[static_cast<std::size_t>(request.peer)]) return request.fail(*gone);
-    return path_to(request.peer).send(request);
+    MessagePath& path = path_to(request.peer);
+    path.count_send(request);
+    return path.send(request);
   }
   matcher_.receive(request);
   if (request.done()) return;

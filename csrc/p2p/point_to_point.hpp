@@ -35,6 +35,7 @@ class PointToPoint {
     bool reads_peers = true;               // copies out of other processes' memory where the kernel permits it
     std::int64_t spin_ns = 0;              // who waits keeps its core for so long: where every rank has one
     double stall_warn_seconds = 60;        // 0: never
+    std::shared_ptr<Account> account = std::make_shared<Account>();  // with nobody else in it
   };
   explicit PointToPoint(Group group);
   ~PointToPoint();  // what is under way fails with Error(shut_down)

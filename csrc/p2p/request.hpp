@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "base/account.hpp"
+#include "base/clock.hpp"
 #include "base/error.hpp"
 
 namespace ringcomm {
@@ -43,12 +45,17 @@ struct Request {
   std::optional<Error> error;  // after done()
 
   bool done() const { return done_.load(std::memory_order_acquire); }
-  void finish() { done_.store(true, std::memory_order_release); }
+  void finish() {
+    if (entry && begun_ns != 0) entry->add_time(now_ns() - begun_ns);
+    done_.store(true, std::memory_order_release);
+  }
   void fail(const Error& why);  // with `why`, after a text that says what this is
 
   // The path's, while it is under way.
   std::uint64_t id = 0, moved = 0;
-  std::uint64_t target = 0;  // of a send that was granted: where it goes
+  std::uint64_t target = 0;   // of a send that was granted: where it goes
+  Entry* entry = nullptr;     // in which it is counted, once that is known
+  std::int64_t begun_ns = 0;  // 0: nobody looks at a clock
 
  private:
   std::atomic<bool> done_{false};

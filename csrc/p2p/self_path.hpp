@@ -10,7 +10,8 @@ namespace ringcomm {
 
 class SelfPath final : public MessagePath {
  public:
-  SelfPath(int rank, Matcher& matcher) : rank_(rank), matcher_(matcher) {}
+  SelfPath(int rank, Account& account, Matcher& matcher)
+      : MessagePath(account, "self"), rank_(rank), matcher_(matcher) {}
 
   void send(Request& send) override {
     const Envelope envelope{rank_, send.tag, send.nbytes};

@@ -83,7 +83,10 @@ bool PointToPoint::wait(const Request& request, std::int64_t deadline_ns, bool (
   if (request.done()) return true;
   const auto what = [](const void* one) { return text_of(*static_cast<const Request*>(one)); };
   const auto moving_ns = static_cast<std::int64_t>(std::min<std::uint64_t>(request.nbytes / kBytesInNs, kLongestMove));
-  return wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, &request, moving_ns);
+  const std::int64_t begun = group_.account->timed() ? now_ns() : 0;
+  const bool over = wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, &request, moving_ns);
+  if (over && begun != 0 && request.entry) request.entry->add_wait(now_ns() - begun);
+  return over;
 }
 
 void PointToPoint::run(Request& request, bool (*interrupted)()) {

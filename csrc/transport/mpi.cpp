@@ -102,7 +102,7 @@ class MpiTransport final : public Transport {
     if (slot.state == State::failed) {
       throw failure(slot.receiving ? "receiving from" : "sending to", slot.peer, slot.error);
     }
-    if (arrival) *arrival = {slot.peer, slot.nbytes};
+    if (arrival) *arrival = {slot.peer, slot.nbytes, slot.receiving};
     return true;
   }
 

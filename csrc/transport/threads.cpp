@@ -131,7 +131,7 @@ class ThreadsTransport final : public Transport {
     if (slot.state == State::active) return false;
     const State state = slot.state;
     const bool truncated = slot.truncated;
-    const Arrival what{slot.peer, slot.nbytes};
+    const Arrival what{slot.peer, slot.nbytes, slot.receiving};
     slots_.give(ticket);
     if (truncated) {
       throw Error(ErrorKind::transport,

@@ -13,6 +13,7 @@ inline constexpr int kAnyPeer = -1;
 struct Arrival {
   int peer = kAnyPeer;
   std::size_t nbytes = 0;
+  bool received = false;  // of a receive, not of a send
 };
 
 // A message that a probe has found and taken out of the others: for one receive.

@@ -10,6 +10,7 @@
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 """
 
+from ringcomm.accounts import stats
 from ringcomm.torch import elastic, intraop  # noqa: F401 (intraop has no name that is public)
 from ringcomm.torch.compression import Compression
 from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
@@ -29,5 +30,6 @@ __all__ = [
     "broadcast_parameters",
     "elastic",
     "empty",
+    "stats",
     *_operations,
 ]

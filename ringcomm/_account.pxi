@@ -1,0 +1,19 @@
+# What has been moved, counted.
+cdef extern from "base/account.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CEntry "ringcomm::Entry":
+        string operation, algorithm
+        vector[uint64_t] numbers()
+    cdef cppclass CAccount "ringcomm::Account":
+        vector[shared_ptr[CEntry]] entries()
+
+
+cdef class Account:
+    cdef shared_ptr[CAccount] it
+
+    def __init__(self, cbool timed):
+        self.it = make_shared[CAccount](timed)
+
+    def entries(self):
+        cdef vector[shared_ptr[CEntry]] found = self.it.get().entries()
+        return [(found[i].get().operation.decode(), found[i].get().algorithm.decode(), list(found[i].get().numbers()))
+                for i in range(found.size())]

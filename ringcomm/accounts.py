@@ -17,11 +17,11 @@ NS = 1e-9
 class OperationStats:
     """What one operation by one algorithm has moved, on this rank.
 
-    Bytes and messages are those that this rank handed to MPI, or got from it. ``memory_bytes`` are what it read from, or
-    wrote to, memory that it shares with the ranks of its host: one copy counts once, on the rank that makes it.
+    Bytes and messages are those that this rank handed to MPI, or got from it. ``memory_bytes`` are what it read from,
+    or wrote to, memory that it shares with the ranks of its host: one copy counts once, on the rank that makes it.
 
-    ``seconds_waited`` is how long callers did nothing but wait, ``seconds_lasted`` how long it took from each submission
-    to its completion. Both are 0.0 unless clocks are looked at (``RINGCOMM_STATS=1``).
+    ``seconds_waited`` is how long callers did nothing but wait, ``seconds_lasted`` how long it took from each
+    submission to its completion. Both are 0.0 unless clocks are looked at (``RINGCOMM_STATS=1``).
     """
 
     operation: str
@@ -49,7 +49,7 @@ class OperationStats:
 
 
 NUMBERS = tuple(field.name for field in dataclasses.fields(OperationStats))[2:]  # as the core lists them
-COUNTS = NUMBERS[:-2]  # without times
+COUNTS, TIMES = NUMBERS[:-2], NUMBERS[-2:]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,12 +121,10 @@ class Ledger:
     """The counters of a communicator, or of the engine. Whoever may count at the same time has one of its own."""
 
     def __init__(self, number: int, timed: bool) -> None:
-        global _wanted
         self.accounts = [_core.Account(timed) for _ in range(number)]
         self._zero = Stats()
         with _lock:
             _open.append(self)
-            _wanted |= timed
 
     def all(self) -> Stats:
         """Since it was made."""
@@ -151,15 +149,15 @@ class Ledger:
 
 
 def _read(operation: str, algorithm: str, numbers: list[int]) -> OperationStats:
-    *counts, waited, lasted = numbers
-    return OperationStats(operation, algorithm, *counts, waited * NS, lasted * NS)
+    values: dict[str, Any] = dict(zip(NUMBERS, numbers, strict=True))
+    return OperationStats(operation, algorithm, **(values | {name: values[name] * NS for name in TIMES}))
 
 
 _lock = threading.Lock()
 _open: list[Ledger] = []
 _ended = Stats()
 _zero = Stats()
-_wanted = False  # a table, at the end
+_wanted = False
 
 
 def stats(reset: bool = False) -> Stats:
@@ -180,7 +178,13 @@ def stats(reset: bool = False) -> Stats:
     return found - before
 
 
+def report_at_end() -> None:
+    """The table of this process is wanted, if it is rank 0."""
+    global _wanted
+    _wanted = True
+
+
 def report(rank: int) -> None:
-    """Prints the table of this process, which is this rank of the job, if an option says so."""
+    """Prints the table of this process, which is this rank of the job, if it is wanted."""
     if _wanted and rank == 0:
         print(f"ringcomm: what rank {rank} has moved\n{stats()}", file=sys.stderr, flush=True)

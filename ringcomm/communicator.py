@@ -96,6 +96,8 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
     def _open_channels(self) -> None:
         link, peers = self._link, range(self.size)
         self._ledger = accounts.Ledger(3, self.config.stats)
+        if self.config.stats and isinstance(link, MpiLink):
+            accounts.report_at_end()
         ordered, queued, messages = self._ledger.accounts
         config = self.config.channel(link.topology.host_of, self.own.table, ordered)
         if self._has_core:

@@ -232,7 +232,8 @@ class Config:
     def channel(
         self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None, account: _core.Account | None = None
     ) -> _core.ChannelConfig:
-        """`hosts`: of each rank; `own`: users' algorithms; `account`: where calls are counted. Raises ValueError for a tuning file that cannot be used."""
+        """`hosts`: of each rank; `own`: users' algorithms; `account`: where calls are counted. Raises ValueError for a
+        tuning file that cannot be used."""
         return _core.ChannelConfig(
             self.segment_bytes,
             self.node_segment_bytes,

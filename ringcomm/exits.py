@@ -93,8 +93,10 @@ def _world() -> Any:
 
 def _rank() -> int:
     mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
-    there = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
-    return mpi.COMM_WORLD.Get_rank() if there else 0
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        return 0
+    rank: int = mpi.COMM_WORLD.Get_rank()
+    return rank
 
 
 def end_job(cause: str, status: int) -> None:

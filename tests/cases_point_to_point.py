@@ -276,3 +276,34 @@ def a_peer_dies() -> None:
     except ringcomm.PeerLostError as error:
         print("named", error.ranks, flush=True)
         os._exit(3)
+
+
+def counted() -> None:
+    """Of a rank under MPI: what ordered calls, messages and named operations count."""
+    with ringcomm.Communicator(config=ringcomm.Config(shared_memory="off", segment_bytes=1 << 30)) as comm:
+        right, left = around(comm)
+        x, whole = np.ones(2520), 8 * 2520
+        comm.allreduce(x, algorithm="ring")
+        comm.sendrecv(x, right, 1, np.empty_like(x), left, 1)
+        comm.barrier()
+        stats = comm.stats()
+        ring = stats.of("allreduce", "ring")
+        assert ring.bytes_sent == ring.bytes_received == 2 * whole * (comm.size - 1) // comm.size, str(stats)
+        assert ring.messages_sent == ring.messages_received == 2 * (comm.size - 1), str(stats)
+        assert stats.of("send", "network").calls == stats.of("recv", "network").calls == 1, str(stats)
+        assert stats.of("send").bytes_sent == stats.of("recv").bytes_received > whole, str(stats)
+        sums = comm.allreduce(np.array([stats.total.bytes_sent - stats.total.bytes_received], np.int64))
+        assert sums[0] == 0, str(stats)
+    ringcomm.init()
+    before = ringcomm.stats()
+    named_and_counted()
+    moved = ringcomm.stats() - before
+    assert moved.of("allreduce", "shared").calls == 6 and moved.of("agreement").messages_sent > 0, str(moved)
+
+
+def named_and_counted() -> None:
+    """Six operations by name, in whatever groups they run."""
+    ringcomm.init()
+    handles = [ringcomm.allreduce_async(np.ones(1000), name=f"counted.{i}") for i in range(6)]
+    for handle in handles:
+        ringcomm.synchronize(handle)

@@ -32,8 +32,7 @@ class Epochs {
   const PeerMemory memory;          // this process's, for the host's ranks to read
   std::optional<bool> reads_peers;  // whether this rank can read theirs, once that is known
   std::uint64_t staged = 0;         // segments that have gone through staging memory so far, equal on all ranks
-  std::uint64_t copied =
-      0;  // bytes read from or written to what the host's ranks share; since who runs calls booked them
+  std::uint64_t copied = 0;         // bytes of what the host's ranks share, read or written; taken by who books calls
 
  private:
   bool lags(int rank, std::uint32_t epoch);

@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 SOURCES := $(shell find csrc ringcomm -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md LICENSE
 WHEEL := dist/ringcomm-*.whl
 SANITIZED := build/check/asan build/check/tsan
-CPP = $(shell find csrc tests -name '*.[ch]pp')
+CPP = $(shell find csrc ringcomm tests -name '*.[ch]pp')
 
 # Open MPI refuses to run as root unless both are set; nothing else reads them.
 export OMPI_ALLOW_RUN_AS_ROOT = 1

@@ -65,8 +65,8 @@ inline int adopt_result(void* context, int index, int dtype, const std::int64_t*
 inline std::vector<Result> run_site(Site& site, const std::vector<Given>& given) {
   std::vector<ringcomm_array> inputs;
   for (const Given& one : given) {
-    inputs.push_back({reinterpret_cast<const void*>(one.data), one.dims.data(), static_cast<int>(one.dims.size()),
-                      one.dtype});
+    inputs.push_back(
+        {reinterpret_cast<const void*>(one.data), one.dims.data(), static_cast<int>(one.dims.size()), one.dtype});
   }
   std::vector<Result> results;
   site.run({&results, static_cast<int>(inputs.size()), inputs.data(), allocate_result, adopt_result, nullptr});

@@ -148,7 +148,7 @@ def test_torch_tensors():
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
 def test_under_mpi(ranks):
     mpi_case.run(ranks, cases.all_cases)
 

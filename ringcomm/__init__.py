@@ -46,6 +46,7 @@ from ringcomm.collectives import (
     synchronize,
 )
 from ringcomm.communicator import Communicator
+from ringcomm.compression import Compression, Feedback
 from ringcomm.config import Config
 from ringcomm.errors import (
     HorovodInternalError,
@@ -116,7 +117,9 @@ __all__ = [
     "Adasum",
     "Average",
     "Communicator",
+    "Compression",
     "Config",
+    "Feedback",
     "Handle",
     "HorovodInternalError",
     "InternalError",

@@ -66,11 +66,24 @@ def check_algorithm(collective: str, name: str, size: int = 0) -> None:
     """ValueError unless calls of `size` ranks (0: any number) may ask for it: a built-in, or "shared"."""
 
 def wire_formats() -> tuple[str, ...]: ...
-def wire_ratio(name: str, dtype: int) -> float:
+def wire_ratio(code: int, dtype: int) -> float:
     """Bytes sent for each byte of data of this dtype; 1: it travels as it is."""
 
-def wire_code(name: str) -> int:
-    """What names the format to the core, with its usual parameters. Raises ValueError if there is none."""
+def wire_rounds(code: int) -> bool:
+    """Whether it does no more than round, and so has nothing to hold back."""
+
+def wire_text(code: int) -> str: ...  # with parameters
+def wire_code(name: str, mode: int = -1, group: int = -1, amount: float = -1) -> int:
+    """What names the format to the core; what is negative is as usual. Raises ValueError if there is none such."""
+
+class Feedback:
+    """What encoders hold back (csrc/codecs/feedback.hpp)."""
+    def __init__(self, counts: Sequence[int]) -> None: ...
+    def undo(self, tensor: int, first: int = 0, count: int | None = None) -> None: ...
+    def undo_all(self) -> None: ...
+    def scale(self, by: float) -> None: ...
+    def owed(self, tensor: int = 0) -> tuple[int, int]: ...  # address, elements
+    def count(self, tensor: int = 0) -> int: ...
 
 def schedule(collective: str, algorithm: str, rank: int, size: int, root: int = 0) -> Schedule: ...
 def prove(schedules: Sequence[Schedule]) -> str | None:
@@ -338,6 +351,7 @@ class Request:
         pre: float = 1.0,
         post: float = 1.0,
         wire: int = 0,  # of wire_code(); 0: as it is
+        feedback: Feedback | None = None,
         name: str = "",
         shape: Any = None,  # what ranks compare: .hash and .text (arrays.Signature)
         memory: str = "host",  # where the buffers are, and a device's events (csrc/base/call.hpp)
@@ -453,17 +467,18 @@ class Engine:
         self,
         set_id: int,
         name: str,
-        buckets: Sequence[tuple[int, Sequence[int]]],
+        buckets: Sequence[tuple[int, Sequence[int], tuple[int, bool, int, int], Sequence[tuple[int, int]]]],
         op: int,
         pre: float,
         post: float,
-        wire: int,
         items: int,
         node: Node | None,
         slot: int,
         algorithm: str = "",
     ) -> Plan:
-        """buckets: dtype and the elements of each stretch, reduced in place where Plan.place says."""
+        """buckets: dtype; the elements of each stretch, reduced in place where Plan.place says; what they travel as:
+        wire, whether what is left out is owed, wire of the first steps, and how many these are; and which elements
+        are no gradient's, but zeros (first and number)."""
     def leave(self) -> None: ...
     def pending(self) -> list[str]: ...
 
@@ -547,6 +562,7 @@ class Plan:
     def ready(self, bucket: int) -> None: ...
     def finish(self, present: bytes) -> Operation: ...  # counts: per item, how many ranks had it
     def bucket_done(self, bucket: int) -> bool: ...
+    def feedback(self) -> Feedback | None: ...  # of its buckets; ValueError while a step is under way
     def close(self) -> None: ...
 
 def set_error_types(types: Sequence[type[BaseException]]) -> None:

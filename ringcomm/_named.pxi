@@ -3,10 +3,11 @@ cdef extern from "border/named.hpp":
     cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
     void c_check "ringcomm_border::check"(const COperation&) except +translate
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
-    CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t])
+    CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]])
     void c_place "ringcomm_border::place"(CPlan&, size_t, size_t, uintptr_t) except +translate
-    shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, uint64_t,
-                                                               size_t, shared_ptr[CNode], int, string) except +translate nogil
+    shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
+    shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
+                                                               shared_ptr[CNode], int, string) except +translate nogil
 
 cdef extern from "engine/operation.hpp" namespace "ringcomm" nogil:
     cdef cppclass COperation "ringcomm::Operation":
@@ -181,17 +182,17 @@ cdef class Engine:
         cdef vector[shared_ptr[COperation]] out = self.it.get().join(set_ids)
         return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
 
-    def make_plan(self, int set_id, str name, buckets, int op, double pre, double post, uint64_t wire, size_t items,
+    def make_plan(self, int set_id, str name, buckets, int op, double pre, double post, size_t items,
                   node, int slot, str algorithm=""):
         cdef vector[CPlanBucket] all_buckets
         cdef string c_name = name.encode(), c_algorithm = algorithm.encode()
         cdef shared_ptr[CNode] on_host = node_of(node)
         cdef Plan made = Plan.__new__(Plan)
-        for dtype, stretches in buckets:
-            all_buckets.push_back(c_bucket(dtype, stretches))
+        for dtype, stretches, (wire, feedback, first, first_steps), gaps in buckets:
+            all_buckets.push_back(c_bucket(dtype, stretches, wire, feedback, first, first_steps, gaps))
         made.worker = self.worker
         with nogil:
-            made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, wire, items, on_host, slot,
+            made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, items, on_host, slot,
                                   c_algorithm)
         return made
 
@@ -222,6 +223,11 @@ cdef class Plan:
     def finish(self, bytes present not None):
         cdef vector[uint8_t] items = present
         return Operation.wrap(self.it.get().finish(items), self.worker)
+
+    def feedback(self):
+        cdef Feedback found = Feedback.__new__(Feedback)
+        found.it = c_feedback_of(self.it)
+        return found if found.it else None
 
     def bucket_done(self, size_t bucket):
         return bool(self.it.get().bucket_done(bucket))

@@ -1,9 +1,4 @@
 # What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
-cdef extern from "kernels/wire_format.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CWire "ringcomm::Wire":
-        pass
-    CWire wire_of "ringcomm::Wire::of"(uint64_t code)
-
 cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
     cdef enum class MemoryKind "ringcomm::MemoryKind":
         host
@@ -22,6 +17,7 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         vector[size_t] counts, receive_counts
         Scale pre, post
         CWire wire
+        CFeedback* feedback
         string name
         uint64_t shape
         string shape_text
@@ -41,11 +37,12 @@ cdef class Request:
     cdef CNamed it
     cdef public object finish
     cdef public bint nameless
+    cdef object feedback
 
     def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
                  uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
                  double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, str memory="host", uintptr_t ready=0,
-                 uintptr_t done=0, bint even=False):
+                 uintptr_t done=0, bint even=False, Feedback feedback=None):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
         call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
@@ -57,6 +54,9 @@ cdef class Request:
             call.receive_counts = receive_counts
         call.even = even
         call.wire = wire_of(wire)
+        if feedback is not None:
+            self.feedback = feedback
+            call.feedback = feedback.it.get()
         if shape is not None:
             call.shape, call.shape_text = shape.hash, shape.text.encode()
         if memory != "host":

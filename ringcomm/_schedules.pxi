@@ -10,7 +10,7 @@ cdef extern from "base/types.hpp" namespace "ringcomm" nogil:
 cdef extern from *:
     """
     #include <string_view>
-    #include "kernels/wire_format.hpp"
+    #include "codecs/wire_format.hpp"
     #include "schedule/registry.hpp"
     #include "schedule/price.hpp"
     #include "call/choose.hpp"
@@ -122,22 +122,6 @@ cdef extern from *:
     string collective_name "ringcomm_border::collective_name"(size_t i)
     size_t collective_count "ringcomm_border::collective_count"()
 
-cdef extern from *:
-    """
-    namespace ringcomm_border {
-    inline std::size_t wire_count() { return ringcomm::wire_formats().size(); }
-    inline std::string wire_name(std::size_t i) { return std::string(ringcomm::wire_formats()[i].name); }
-    inline double wire_ratio(const std::string& name, int dtype) {
-      return ringcomm::encoding_of(ringcomm::find_wire(name), static_cast<ringcomm::DType>(dtype)).ratio;
-    }
-    inline std::uint64_t wire_code(const std::string& name) { return ringcomm::find_wire(name).code(); }
-    }
-    """
-    size_t wire_count "ringcomm_border::wire_count"()
-    string wire_name "ringcomm_border::wire_name"(size_t i) except +translate
-    double c_wire_ratio "ringcomm_border::wire_ratio"(const string& name, int dtype) except +translate
-    uint64_t c_wire_code "ringcomm_border::wire_code"(const string& name) except +translate
-
 DTYPES = tuple(dtype_name(i).decode() for i in range(dtype_count()))
 ITEM_SIZES = tuple(dtype_size(i) for i in range(dtype_count()))
 OPS = tuple(op_name(i).decode() for i in range(op_count()))
@@ -235,18 +219,6 @@ def algorithms():
 
 def check_algorithm(collective, str name, int size=0):
     c_check_algorithm(<Collective>position(COLLECTIVES, collective, "collective"), name.encode(), size)
-
-
-def wire_formats():
-    return tuple(wire_name(i).decode() for i in range(wire_count()))
-
-
-def wire_ratio(str name, int dtype):
-    return c_wire_ratio(name.encode(), dtype)
-
-
-def wire_code(str name):
-    return c_wire_code(name.encode())
 
 
 def schedule(collective, algorithm, int rank, int size, int root=0):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringcomm import _core
+from ringcomm.compression import WireFormat
 
 FLOATING = frozenset(_core.DTYPES.index(name) for name in ("float16", "bfloat16", "float32", "float64"))
 NUMBERS = _core.DTYPES[: _core.DTYPES.index("bool") + 1]  # dtypes that have every op from Average to Product
@@ -148,8 +149,9 @@ def wire_code(wire: Any, dtype: int | None = None) -> int:
     """The core's code of what elements travel as; 0: as they are.
 
     Args:
-        wire: None, a format's name (``_core.wire_formats()``), a dtype, which is the format of its name, or a
-            compressor whose ``wire`` is one of these.
+        wire: None, a format's name (``_core.wire_formats()``) or the format with its parameters
+            (``Compression.topk(0.1)``), a dtype, which is the format of its name, or a compressor whose ``wire`` is one
+            of these.
         dtype: the elements', by its index; None if there will be several. Elements that the format does not shorten
             travel as they are.
 
@@ -159,7 +161,10 @@ def wire_code(wire: Any, dtype: int | None = None) -> int:
     wire = getattr(wire, "wire", wire)
     if wire is None:
         return 0
+    if isinstance(wire, WireFormat):
+        return wire.code if dtype is None or _core.wire_ratio(wire.code, dtype) < 1 else 0
     name = wire if isinstance(wire, str) else getattr(wire, "name", None) or str(wire).removeprefix("torch.")
     if name not in _core.wire_formats():
         raise ValueError(f"there is no wire format {wire!r}; known: {', '.join(_core.wire_formats())}")
-    return _core.wire_code(name) if dtype is None or _core.wire_ratio(name, dtype) < 1 else 0
+    code = _core.wire_code(name)
+    return code if dtype is None or _core.wire_ratio(code, dtype) < 1 else 0

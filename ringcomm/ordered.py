@@ -10,6 +10,7 @@ import numpy as np
 from ringcomm import _core, arrays, calls
 from ringcomm._core import Request
 from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
+from ringcomm.compression import Feedback
 from ringcomm.folding import Folding
 from ringcomm.ops import Adasum, Op, Sum, UserOp, as_op
 from ringcomm.rows import splits_of, with_rows
@@ -51,6 +52,7 @@ class OrderedCalls:
         postscale_factor: float = 1.0,
         wire: Any = None,
         name: str = "",
+        feedback: Feedback | None = None,
     ) -> Any:
         """The reduction of every rank's ``x``, on every rank.
 
@@ -64,9 +66,13 @@ class OrderedCalls:
                 inside them), "shared", or a registered one; None: chosen.
             prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
             wire: what wider floating elements travel as between hosts: "float16", "bfloat16" or "float32", or such a
-                dtype. Inside a host that shares memory nothing is encoded, for memory is faster than encoding; nor
-                are calls so small that they go with the comparison of calls.
+                dtype; of sums and averages also "int8", "int4", "onebit", "ternary", "topk", "threshold", "randomk",
+                or one of these with parameters (``ringcomm.Compression.topk(0.001)``). Inside a host that shares memory
+                nothing is encoded, for memory is faster than encoding; nor are calls so small that they go with the
+                comparison of calls.
             name: compared between ranks and used in messages.
+            feedback: with a ``wire`` that loses something: adds what it has left out of this array before, and keeps
+                what it leaves out now. Of x's number of elements.
 
         Returns:
             ``out``, or a new array of x's shape and dtype.
@@ -87,6 +93,8 @@ class OrderedCalls:
         if isinstance(op, UserOp):
             calls.require_only_a_name("allreduce", op, wire, how)
             return self._fold(Folding("allreduce", x, out, op, self.rank, self.size, name))
+        if feedback is not None:
+            how["feedback"] = feedback._core
         request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
         return self._call(request, x, plain)
 

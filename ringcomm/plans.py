@@ -114,11 +114,26 @@ def dead_plans(process_set: ProcessSet) -> list[PlanId]:
     return sorted(plan_id for owner, plan_id in _abandoned if owner is process_set)
 
 
+class BucketWire(NamedTuple):
+    """What a bucket travels as: codes of ops.wire_code."""
+
+    wire: int = 0
+    feedback: bool = False  # what is left out of it is owed
+    first: int = 0  # in so many steps of the plan:
+    first_steps: int = 0
+
+    def compresses(self) -> bool:
+        """By more than rounding."""
+        return not (_core.wire_rounds(self.wire) and _core.wire_rounds(self.first))
+
+
 class BucketShape(NamedTuple):
     """A bucket as the core's plans take it. Where its stretches lie, StepPlan.place says."""
 
     dtype: int  # index into _core.DTYPES
     stretches: list[int]  # elements of each; one after the other they are the bucket
+    wire: BucketWire = BucketWire()
+    gaps: Sequence[tuple[int, int]] = ()  # first element and number of those that are no gradient's: zeros
 
 
 class StepPlan:
@@ -133,21 +148,21 @@ class StepPlan:
         items: int,
         op: int,
         scales: tuple[float, float],
-        wire: int = 0,
         algorithm: str | None = None,
     ) -> None:
-        """`items`: gradients, in buckets or not, whose presence ranks count. `wire`: of ops.wire_code.
-        `algorithm`: of every bucket; None: as the options say."""
+        """`items`: gradients, in buckets or not, whose presence ranks count. `algorithm`: of every bucket; None: as the
+        options say."""
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
         self._plan: _core.Plan = self._session.engine.make_plan(
-            *(process_set.set_id(), name, buckets, int(op), *scales, wire),
+            *(process_set.set_id(), name, buckets, int(op), *scales),
             *(2 * items + len(Flags._fields), node, self._slot),
             algorithm=process_set.algorithm("allreduce", algorithm) if algorithm else "",
         )
         self.begin = self._plan.begin
         self.ready = self._plan.ready
         self.takes_stretches = self._plan.takes_stretches  # of a bucket: whether they may lie anywhere
+        self.feedback = self._plan.feedback  # what its encoders hold back, between steps
         self.place = self._plan.place  # bucket, stretch, address: before it is ready
 
     def usable(self) -> bool:

@@ -17,6 +17,7 @@ CORE, PACKAGE = ROOT / "csrc", ROOT / "ringcomm"
 CORE_LAYERS = [
     "base",
     "kernels",
+    "codecs",
     "schedule",
     "transport",
     "node",

@@ -14,7 +14,7 @@
 
 namespace ringcomm {
 
-class WireState;  // of encoders that keep something from call to call (kernels/wire_format.hpp)
+class Feedback;  // what encoders hold back from call to call (codecs/feedback.hpp)
 
 struct Fragment {
   const void* input = nullptr;
@@ -52,8 +52,8 @@ struct Call {
   // What elements travel as in a schedule's messages. Where ranks share memory nothing is encoded, for reading a
   // neighbour's memory is faster than encoding is; nor what is so small that it goes with the comparison of calls.
   Wire wire;
-  WireState* wire_state = nullptr;  // of the wire's format, may be null; outlives the call
-  std::uint64_t tensor = 0;         // of those that the state is for
+  Feedback* feedback = nullptr;  // may be null; outlives the call
+  std::uint64_t tensor = 0;      // of those that it is for
   std::string name;
   std::uint64_t shape = 0;  // hash of dimensions that must agree
   std::string shape_text;

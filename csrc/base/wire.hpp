@@ -1,4 +1,4 @@
-// What a call asks its elements to travel as between hosts: a format (kernels/wire_format.hpp) with its parameters.
+// What a call asks its elements to travel as between hosts: a format (codecs/wire_format.hpp) with its parameters.
 #pragma once
 
 #include <bit>

@@ -38,10 +38,10 @@ void check_adasum(const Call& call) {
     throw Error(ErrorKind::invalid,
                 what + "adasum runs as " + kAlgorithm + ", not as algorithm '" + call.algorithm + "'");
   }
-  if (!encoding_of(call.wire, call.dtype).alike) {
+  if (!encoding_of(call.wire, call.dtype).rounds) {
     throw Error(ErrorKind::invalid, what +
-                                        "adasum cannot run with a wire format whose ranks encode differently: "
-                                        "several ranks would encode one value. Leave out the format");
+                                        "adasum cannot run with a wire format that loses something each "
+                                        "time: vectors would be encoded on their way. Leave out the format");
   }
 }
 
@@ -51,7 +51,7 @@ const Choice& adasum_choice() {
 }
 
 std::unique_ptr<Task> move_adasum(CallContext& context, const Call& call) {
-  RunOptions options = run_options(call);
+  RunOptions options = run_options(context, call, kAlgorithm);
   options.pre = call.pre;
   options.post = call.post;
   options.combine = combine_vectors(call);

@@ -40,7 +40,7 @@ void CallTask::make_move() {
   else if (choice_->path == Path::adasum)
     move_ = move_adasum(context_, call_);
   else
-    move_ = move_by_schedule(context_, call_, resolver_.schedule(call_, *choice_), choice_->cut);
+    move_ = move_by_schedule(context_, call_, resolver_.schedule(call_, *choice_), *choice_);
 }
 
 Progress CallTask::advance() {
@@ -98,6 +98,7 @@ void CallTask::abandon() noexcept {
   if (phase_ == Phase::compare) comparison_->abandon();
   if (phase_ == Phase::move && move_) move_->abandon();
   if (phase_ == Phase::compare || phase_ == Phase::move) context_.book_failure();
+  if (phase_ == Phase::move && call_.feedback) call_.feedback->undo(call_.tensor);
   phase_ = Phase::end;
 }
 

@@ -22,6 +22,22 @@ void check_arithmetic(const Call& call) {
                                       (is_scaled(call.op) ? "" : ", nor one that is multiplied by a factor"));
 }
 
+// Every rank meets it alike.
+void check_encoding(const Call& call) {
+  check_wire(call.wire);
+  const bool sums = call.collective == Collective::allreduce && (call.op == Op::sum || call.op == Op::average);
+  if (!rounds(call.wire) && !sums) {
+    throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": as " + std::string(name_of(call.wire)) +
+                                        " only sums and averages of an all-reduce can travel, not " +
+                                        std::string(name_of(call.op)));
+  }
+  if (call.feedback && call.feedback->count(call.tensor) != call.count) {
+    throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": the feedback is of " +
+                                        std::to_string(call.feedback->count(call.tensor)) + " elements, the array of " +
+                                        std::to_string(call.count));
+  }
+}
+
 }  // namespace
 
 Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
@@ -36,6 +52,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": root " + std::to_string(call.root) +
                                         " is not a rank of this communicator of " + std::to_string(size()));
   }
+  if (call.wire) check_encoding(call);
   if (is_adasum(call))
     check_adasum(call);
   else if (computes(call.collective))

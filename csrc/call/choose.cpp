@@ -78,10 +78,10 @@ const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int
 }
 
 bool Menu::can_encode(const Algorithm& algorithm, int ranks, int root, const Encoding& encoding) const {
-  if (encoding.alike) return true;
+  if (encoding.rounds) return true;
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < ranks; ++rank) schedules.push_back(algorithm.make(rank, ranks, root));
-  return has_one_encoder(schedules);
+  return encodes_once(schedules);
 }
 
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
@@ -159,10 +159,10 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
   if (menu == menus_.end())
     menu = menus_.emplace(collective, Menu(collective, size_, terms_.hosts, terms_.network)).first;
   const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, on_hosts_, given, encoding);
-  if (options.empty() && !encoding.alike) {
+  if (options.empty() && !encoding.rounds) {
     throw Error(ErrorKind::invalid, std::string(name_of(collective)) + " algorithm '" + name +
-                                        "' cannot run with a wire format whose ranks encode differently: several "
-                                        "ranks would encode one value. Leave out the algorithm, or the format");
+                                        "' cannot run with a wire format that loses something each time: partial sums "
+                                        "would be encoded on their way. Leave out the algorithm, or take round_robin");
   }
   if (options.empty()) {  // an algorithm that this rank knows its own part of only
     constexpr std::size_t kWindow = 4;

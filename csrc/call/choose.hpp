@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/wire_format.hpp"
+#include "codecs/wire_format.hpp"
 #include "schedule/price.hpp"
 #include "schedule/registry.hpp"
 

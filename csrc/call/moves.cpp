@@ -54,7 +54,7 @@ std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& coun
   extents.reserve(counts.size());
   std::size_t first = 0;
   for (const std::size_t count : counts) {
-    extents.push_back({static_cast<std::byte*>(base) + first * item, count});
+    extents.push_back({static_cast<std::byte*>(base) + first * item, count, first});
     first += count;
   }
   return extents;
@@ -63,10 +63,11 @@ std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& coun
 // Builds the task of one call; one method per way that collectives use their buffers.
 class Builder {
  public:
-  Builder(CallContext& context, const Call& call, std::shared_ptr<const Schedule> schedule, const Cut& cut)
+  Builder(CallContext& context, const Call& call, std::shared_ptr<const Schedule> schedule, const Choice& choice)
       : context_(context), call_(call), schedule_(std::move(schedule)), item_(size_of(call.dtype)),
-        segment_(cut.segment == 0 ? kAll : std::max<std::size_t>(1, cut.segment / item_)), options_(run_options(call)) {
-    options_.window = cut.window;
+        segment_(choice.cut.segment == 0 ? kAll : std::max<std::size_t>(1, choice.cut.segment / item_)),
+        options_(run_options(context, call, choice.name)) {
+    options_.window = choice.cut.window;
   }
 
   std::unique_ptr<Task> build() {
@@ -180,13 +181,15 @@ class Builder {
 
 }  // namespace
 
-RunOptions run_options(const Call& call) {
+RunOptions run_options(const CallContext& context, const Call& call, std::string_view way) {
   RunOptions options;
   options.dtype = call.dtype;
   options.op = call.op;
-  options.codec = make_codec(call.wire, call.dtype, call.wire_state);
+  options.codec = make_codec(call.wire, call.dtype, call.feedback);
   options.tensor = call.tensor;
-  options.settles = encoding_of(call.wire, call.dtype).alike;
+  options.call_number = static_cast<std::uint32_t>(context.tags.drawn());
+  options.settles = encoding_of(call.wire, call.dtype).rounds;
+  if (options.codec && call.feedback) call.feedback->begin(call.tensor, std::hash<std::string_view>()(way));
   return options;
 }
 
@@ -204,8 +207,8 @@ std::unique_ptr<Task> move_alone(const Call& call) {
 }
 
 std::unique_ptr<Task> move_by_schedule(CallContext& context, const Call& call, std::shared_ptr<const Schedule> schedule,
-                                       const Cut& cut) {
-  return Builder(context, call, std::move(schedule), cut).build();
+                                       const Choice& choice) {
+  return Builder(context, call, std::move(schedule), choice).build();
 }
 
 std::unique_ptr<Task> move_on_two_levels(CallContext& context, const Call& call, const Choice& choice) {
@@ -218,7 +221,7 @@ std::unique_ptr<Task> move_on_two_levels(CallContext& context, const Call& call,
   if (local < hosts.lanes()) {
     for (const int rank : hosts.lane(local)) lane.peers.push_back(context.peers[static_cast<std::size_t>(rank)]);
   }
-  lane.options = run_options(call);
+  lane.options = run_options(context, call, choice.name);
   // other collectives are scaled in memory
   if (call.collective == Collective::allreduce || call.collective == Collective::reduce) lane.options.post = call.post;
   lane.options.window = std::min(choice.cut.window, kMostOnTheirWay);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "base/call.hpp"
 #include "base/task.hpp"
@@ -10,13 +11,14 @@
 
 namespace ringcomm {
 
-RunOptions run_options(const Call& call);  // dtype, op and what elements travel as
-std::size_t bytes_of(const Call& call);    // of the whole buffer: the size that algorithms are chosen by
+// Dtype, op and what elements travel as. With feedback, the call begins there.
+RunOptions run_options(const CallContext& context, const Call& call, std::string_view way);
+std::size_t bytes_of(const Call& call);  // of the whole buffer: the size that algorithms are chosen by
 
 // The call outlives what moves it.
 std::unique_ptr<Task> move_alone(const Call& call);  // one rank: copies and scales
 std::unique_ptr<Task> move_by_schedule(CallContext& context, const Call& call, std::shared_ptr<const Schedule> schedule,
-                                       const Cut& cut);
+                                       const Choice& choice);
 std::unique_ptr<Task> move_on_two_levels(CallContext& context, const Call& call, const Choice& choice);
 
 }  // namespace ringcomm

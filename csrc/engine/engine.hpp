@@ -68,8 +68,8 @@ class Engine {
   // A plan: buckets fixed once; `items` flags per step say what a rank had. The ranks of a set make and close the same
   // plans in the same order. `slot`: of the node, for nothing else.
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
-                                  kernels::Scale post, Wire wire, std::size_t items, std::shared_ptr<Node> node,
-                                  int slot, std::string algorithm = {});
+                                  kernels::Scale post, std::size_t items, std::shared_ptr<Node> node, int slot,
+                                  std::string algorithm = {});
 
   // Every rank adds the same services in the same order: the k-th ones send to each other. Throws Error(shut_down)
   // after leave(), Error(invalid) when tags run out.
@@ -102,7 +102,10 @@ class Plan {
   // it. Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
   std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
   bool bucket_done(std::size_t bucket) const;  // in the step begun last
-  void close();                                // throws Error(invalid) while a step is under way
+  // What encoders have held back (codecs/feedback.hpp); null if nothing is. Throws Error(invalid) while a step is under
+  // way.
+  Feedback* feedback();
+  void close();  // throws Error(invalid) while a step is under way
 
  private:
   std::shared_ptr<Engine::State> engine_;

@@ -5,7 +5,7 @@
 namespace ringcomm {
 
 std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op,
-                                        kernels::Scale pre, kernels::Scale post, Wire wire, std::size_t items,
+                                        kernels::Scale pre, kernels::Scale post, std::size_t items,
                                         std::shared_ptr<Node> node, int slot, std::string algorithm) {
   Context& context = state_->context;
   const std::lock_guard lock(context.mutex);
@@ -14,7 +14,7 @@ std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<P
     throw Error(ErrorKind::invalid,
                 "rank " + std::to_string(context.rank()) + " is not in process set " + std::to_string(set));
   }
-  PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, wire, items, std::move(algorithm)};
+  PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, items, std::move(algorithm)};
   PlanTable& plans = target->plans;
   const std::size_t stream = plans.free_stream(shape.name);
   const std::uint64_t steps = plans.past_steps(shape.name);
@@ -62,10 +62,13 @@ std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {
 
 bool Plan::bucket_done(std::size_t bucket) const { return run_->bucket_done(bucket); }
 
+Feedback* Plan::feedback() {
+  run_->require_rest();
+  return run_->feedback();
+}
+
 void Plan::close() {
-  if (run_->stepping()) {
-    throw Error(ErrorKind::invalid, "a step of '" + run_->name() + "' is still in flight");
-  }
+  run_->require_rest();
   const std::lock_guard lock(engine_->context.mutex);
   set_->plans.close(*run_);
 }

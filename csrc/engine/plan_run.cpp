@@ -1,6 +1,7 @@
 #include "engine/plan_run.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/clock.hpp"
 #include "base/fields.hpp"
@@ -14,14 +15,15 @@ PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::
                  std::uint64_t steps)
     : in_flight_(in_flight), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
       channel_(std::move(channel)), entry_(channel_->account().entry("training step", "plan")), memory_(make_memory()),
-      ready_(shape_.buckets.size()), wire_state_(make_state()), steps_(steps) {}
+      ready_(shape_.buckets.size()), feedback_(make_feedback()), past_steps_(steps), steps_(steps) {}
 
 // What must be equal on every rank; the stream too, for it names the tags.
 Descriptor PlanRun::make_signature() const {
   Hash buckets;
   std::size_t count = 0;
   for (const PlanBucket& bucket : shape_.buckets) {
-    buckets.add(static_cast<std::uint64_t>(bucket.dtype)).add(bucket.count);
+    buckets.add(static_cast<std::uint64_t>(bucket.dtype)).add(bucket.count).add(bucket.wire.usual.code());
+    buckets.add(bucket.wire.first.code()).add(bucket.wire.first_steps);
     for (const std::size_t stretch : bucket.stretches) buckets.add(stretch);
     count += bucket.count;
   }
@@ -29,7 +31,7 @@ Descriptor PlanRun::make_signature() const {
   d.collective = static_cast<std::uint8_t>(Collective::allreduce);
   d.dtype = shape_.buckets.empty() ? 0 : static_cast<std::uint8_t>(shape_.buckets[0].dtype);
   d.op = static_cast<std::uint8_t>(shape_.op);
-  d.wire = shape_.wire.code();
+  d.wire = shape_.buckets.empty() ? 0 : shape_.buckets[0].wire.usual.code();
   d.count = count;
   d.shape = buckets.add(shape_.items).add(stream_).value();
   d.pre = ScaleBits(shape_.pre);
@@ -41,10 +43,14 @@ Descriptor PlanRun::make_signature() const {
   return d;
 }
 
-std::unique_ptr<WireState> PlanRun::make_state() const {
-  std::vector<WireTensor> tensors;
-  for (const PlanBucket& bucket : shape_.buckets) tensors.push_back({bucket.dtype, bucket.count});
-  return make_wire_state(shape_.wire, tensors);
+std::unique_ptr<Feedback> PlanRun::make_feedback() const {
+  std::vector<std::size_t> counts;
+  bool any = false;
+  for (const PlanBucket& bucket : shape_.buckets) {
+    counts.push_back(bucket.wire.feedback ? bucket.count : 0);
+    any |= bucket.wire.feedback;
+  }
+  return any ? std::make_unique<Feedback>(counts) : nullptr;
 }
 
 std::vector<PlanRun::BucketMemory> PlanRun::make_memory() {
@@ -76,6 +82,10 @@ PendingPtr PlanRun::prepare() {
 void PlanRun::fail_step(std::exception_ptr error) {
   begun_ = false;
   step_->conclude(std::move(error));
+}
+
+void PlanRun::require_rest() const {
+  if (stepping()) throw Error(ErrorKind::invalid, "a step of '" + shape_.name + "' is still in flight");
 }
 
 void PlanRun::place(std::size_t bucket, std::size_t stretch, void* data) {
@@ -175,7 +185,7 @@ Call PlanRun::plain_call(const PlanBucket& bucket) const {
   call.count = bucket.count;
   call.pre = shape_.pre;
   call.post = shape_.post;
-  call.wire = shape_.wire;
+  call.wire = steps_ - past_steps_ < bucket.wire.first_steps ? bucket.wire.first : bucket.wire.usual;
   call.agreed = true;
   return call;
 }
@@ -184,7 +194,7 @@ Call PlanRun::plain_call(const PlanBucket& bucket) const {
 Call PlanRun::bucket_call() {
   const PlanBucket& bucket = shape_.buckets[next_];
   Call call = plain_call(bucket);
-  call.wire_state = wire_state_.get();
+  if (bucket.wire.feedback) call.feedback = feedback_.get();
   call.tensor = next_;
   call.name = shape_.name + "/" + std::to_string(next_);
   if (stands_in()) {
@@ -195,10 +205,16 @@ Call PlanRun::bucket_call() {
     return call;
   }
   lay_out(call, bucket, memory_[next_]);
+  const Fragment whole{call.input, call.output, call.count};
+  const Scattered array(whole, call.fragments, size_of(call.dtype));
+  for (const Part gap : bucket.gaps) {
+    array.each(gap, [&](const Scattered::Piece& piece, auto) {
+      std::memset(piece.output, 0, piece.count * size_of(call.dtype));
+    });
+  }
   if (!agreed_.front().joined) return call;
   const kernels::Scale pre = std::exchange(call.pre, {});
-  const Fragment whole{call.input, call.output, call.count};
-  Scattered(whole, call.fragments, size_of(call.dtype)).each({0, call.count}, [&](const Scattered::Piece& piece, auto) {
+  array.each({0, call.count}, [&](const Scattered::Piece& piece, auto) {
     kernels::scale(call.dtype, piece.output, piece.input, piece.count, pre);
   });
   return call;
@@ -221,6 +237,7 @@ void PlanRun::end_step(std::exception_ptr error) {
   flagged_ = false;
   identity_.reset();
   ++steps_;
+  if (error && feedback_) feedback_->undo_all();
   if (!error && !pending->stand_in) count(*pending);
   if (!error) pending->counts.assign(flags_.begin(), flags_.end());
   in_flight_.finish(pending, std::move(error));

@@ -22,7 +22,6 @@ struct PlanShape {
   std::vector<PlanBucket> buckets;
   Op op = Op::average;
   kernels::Scale pre, post;
-  Wire wire;
   std::size_t items = 0;
   std::string algorithm{};  // of its calls; "": chosen
 };
@@ -47,6 +46,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
   bool bucket_done(std::size_t bucket) const { return bucket < done_.load(std::memory_order_acquire); }
   void fail_step(std::exception_ptr error);  // it could not be submitted
+  void require_rest() const;                 // throws Error(invalid) while a step is under way
+  Feedback* feedback() { return feedback_.get(); }
 
   // ---- the worker
   // A stand-in: this rank has joined, and answers with identities. `joined`: some rank has. Steps run in the
@@ -81,7 +82,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   void end_step(std::exception_ptr error);
   void count(Pending& step);
   Descriptor make_signature() const;
-  std::unique_ptr<WireState> make_state() const;
+  std::unique_ptr<Feedback> make_feedback() const;
 
   InFlight& in_flight_;
   const PlanShape shape_;
@@ -99,13 +100,14 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool begun_ = false;
   PendingPtr step_;
   // The worker's.
-  std::unique_ptr<WireState> wire_state_;
-  std::deque<Step> agreed_;  // the first one runs
+  std::unique_ptr<Feedback> feedback_;  // null: nothing is held back
+  std::deque<Step> agreed_;             // the first one runs
   std::size_t next_ = 0;
   bool flagged_ = false;  // the flags have been summed
   std::vector<std::int32_t> flags_;
   std::shared_ptr<std::byte[]> identity_;  // of the bucket that runs, where this rank stands in
   std::unique_ptr<Task> task_;
+  const std::uint64_t past_steps_;  // of earlier plans of this name
   std::atomic<std::uint64_t> steps_;
   std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();
   std::optional<Error> left_;  // why it ends there

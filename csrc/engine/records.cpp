@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "base/types.hpp"
-#include "kernels/wire_format.hpp"
+#include "codecs/wire_format.hpp"
 
 namespace ringcomm {
 

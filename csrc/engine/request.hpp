@@ -18,11 +18,23 @@ struct Named {
   // Output of a size known here may be given (call.output); else the core allocates it: Operation::output, counts.
 };
 
+// What a bucket travels as.
+struct BucketWire {
+  Wire usual{};
+  Wire first{};  // in so many steps of the plan
+  std::uint64_t first_steps = 0;
+  bool feedback = false;  // what encoders hold back is added in the next step
+};
+
 struct PlanBucket {
   DType dtype = DType::float32;
   std::size_t count = 0;
   void* data = nullptr;                  // reduced in place; null: where Plan::place() says
   std::vector<std::size_t> stretches{};  // elements of parts that may lie apart, all together `count`; empty: one
+  BucketWire wire{};
+  // What lies between gradients and is nobody's: zeros before it travels, lest what encoders make of it comes again, or
+  // spoils the scale of what lies beside it.
+  std::vector<Part> gaps{};
 };
 
 }  // namespace ringcomm

@@ -10,6 +10,7 @@
 
 #include "base/types.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/quantise.hpp"
 
 namespace ringcomm::kernels {
 
@@ -50,7 +51,11 @@ struct Table {
   RunBlend blend[4];
   void (*copy_stream)(void* target, const void* source, std::size_t nbytes);
   void (*copy_taking)(void* target, void* source, std::size_t nbytes, bool streaming);
-  void (*fence)();  // after streaming stores; null if there are none
+  void (*fence)();                              // after streaming stores; null if there are none
+  void (*quantise[4])(const QuantiseJob& job);  // by Quantiser
+  void (*dequantise[4])(const void* wire, float* block, std::size_t count, bool two_means);
+  void (*pick)(SparseJob& job);
+  void (*add)(float* target, const float* a, const float* b, std::size_t count);
 };
 
 // Each exists on its architecture only.

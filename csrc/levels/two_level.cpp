@@ -45,7 +45,8 @@ void TwoLevelPass::work(std::size_t k) {
   if (k == 0) {
     const auto slice = [this](std::size_t block, std::size_t segment) {
       const Part own = blocks_.slice(block, segment, me());
-      return Extent{input(segment) + (blocks_.cuts().slot(block) + own.first) * item_, own.count};
+      return Extent{input(segment) + (blocks_.cuts().slot(block) + own.first) * item_, own.count,
+                    segment * blocks_.cuts().each() + own.first};
     };
     network_ = lane_.start(segments(), item_, slice, filled_, finished_);
   }

@@ -15,7 +15,7 @@ class TwoLevelShared final : public SharedPass {
   TwoLevelShared(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays)
       : SharedPass(epochs, call, std::move(arrays)), lane_(std::move(lane)),
         cuts_(call.count, cut_for(lane_.segment_bytes, item_)), apart_slots_(lane_.options.window + 2) {
-    const auto where = [this](std::size_t, std::size_t k) { return Extent{home(k), slice(k).count}; };
+    const auto where = [this](std::size_t, std::size_t k) { return Extent{home(k), slice(k).count, slice(k).first}; };
     network_ = lane_.start(cuts_.segments(), item_, where, reduced_, finished_);
   }
 

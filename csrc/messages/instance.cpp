@@ -12,7 +12,7 @@ void Instance::open(std::size_t segment, int tag) {
   round_ = 0;
   trace_.begin();
   blocks_.open(segment);
-  packing_.open(segment);
+  packing_.open();
   if (finished()) {
     fill();
     finish();

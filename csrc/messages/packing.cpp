@@ -14,8 +14,7 @@ constexpr std::size_t padded(std::size_t nbytes) { return round_up(nbytes, kLeng
 
 }  // namespace
 
-void Packing::open(std::size_t segment) {
-  segment_ = segment;
+void Packing::open() {
   const std::vector<char>& kept = context_.encodings.kept;
   const auto room = [&](std::size_t b) {
     const std::size_t count = blocks_[static_cast<std::int32_t>(b)].count;
@@ -99,9 +98,10 @@ std::size_t Packing::encode(std::uint32_t piece, std::byte* to) {
 
 std::size_t Packing::encode_block(std::int32_t block, std::byte* to) {
   const Extent& its = blocks_[block];
-  const std::size_t nbytes = codec_->encode({context_.options.tensor, segment_, block}, its.data, its.count, to);
+  const RunOptions& options = context_.options;
+  const CodecKey key{options.tensor, its.first, options.call_number, context_.transport.rank()};
+  const std::size_t nbytes = codec_->encode(key, its.data, its.count, to);
   if (nbytes > codec_->capacity(its.count)) throw Error(ErrorKind::internal, "a codec wrote past its capacity");
-  codec_->decode(to, nbytes, its.data, its.count);
   return nbytes;
 }
 

@@ -19,7 +19,7 @@ class Packing {
  public:
   Packing(const RunContext& context, const SegmentBlocks& blocks)
       : context_(context), blocks_(blocks), codec_(context.options.codec.get()) {}
-  void open(std::size_t segment);  // whose blocks have been opened
+  void open();  // a segment, whose blocks have been opened
 
   std::size_t capacity(const Message& message) const;  // bytes of it; with a codec: the most
   // Whether it needs no packing: what it carries lies in one piece of memory.
@@ -41,7 +41,6 @@ class Packing {
   const RunContext& context_;
   const SegmentBlocks& blocks_;
   Codec* const codec_;  // may be null
-  std::size_t segment_ = 0;
   Staging encodings_;
   std::vector<Bytes> kept_;  // by block, in encodings_: the last encoding of those that are sent again
 };

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/task.hpp"
+#include "codecs/wire_format.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/wire_format.hpp"
 #include "schedule/layout.hpp"
 #include "schedule/schedule.hpp"
 #include "transport/transport.hpp"
@@ -21,6 +21,7 @@ class TagStream {
  public:
   TagStream(int first, int count) : first_(first), count_(count) {}
   int next() { return first_ + static_cast<int>(drawn_++ % static_cast<std::uint64_t>(count_)); }
+  std::uint64_t drawn() const { return drawn_; }
   int count() const { return count_; }
 
  private:
@@ -37,9 +38,10 @@ struct RunOptions {
   kernels::Scale pre, post;      // applied to each segment (even layouts): before its first round, after its last
   std::size_t window = 4;        // instances in flight
   std::shared_ptr<Codec> codec;  // null: blocks travel as they are
-  std::uint64_t tensor = 0;      // for the codec's keys
+  std::uint64_t tensor = 0;      // for the codec's keys, as the next
+  std::uint32_t call_number = 0;
   // Whether ranks that computed a block themselves, and sent it to nobody, keep of it what the codec would. Not where
-  // ranks encode differently; their schedule has one encoder for each value (schedule/prove.hpp).
+  // it does more than round; the schedule has one encoder for each value then (schedule/prove.hpp).
   bool settles = true;
   Combine combine;  // in place of `op`, of whole buffers: needs one block and one segment
   // In a pipeline, null elsewhere: how many segments what comes before has made, which may be opened; and where to say

@@ -25,7 +25,7 @@ class SegmentBlocks {
     temporaries_.require(room);
     std::byte* free = temporaries_.data();
     for (std::size_t t = 0; t < temps.size(); ++t) {
-      extents_[blocks + t] = {free, (*this)[temps[t]].count};
+      extents_[blocks + t] = {free, (*this)[temps[t]].count, (*this)[temps[t]].first};
       free += aligned(bytes(extents_[blocks + t]));
     }
   }

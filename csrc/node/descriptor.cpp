@@ -8,7 +8,7 @@
 
 #include "base/fields.hpp"
 #include "base/rank_text.hpp"
-#include "kernels/wire_format.hpp"
+#include "codecs/wire_format.hpp"
 
 namespace ringcomm {
 
@@ -121,7 +121,7 @@ Field shape_field(Collective collective) {
       shape_name};
 }
 
-std::string wire_name(const Descriptor& d) { return std::string(name_of(Wire::of(d.wire))); }
+std::string wire_name(const Descriptor& d) { return text_of(Wire::of(d.wire)); }
 
 // What follows collective and name, in the order of asking.
 std::vector<Field> fields_of(Collective collective) {

@@ -15,6 +15,7 @@ namespace ringcomm {
 struct Extent {
   std::byte* data = nullptr;
   std::size_t count = 0;  // elements
+  std::size_t first = 0;  // element of the call's array
 };
 
 class Layout {
@@ -42,7 +43,10 @@ class Layout {
     for (const Extent& one : blocks) segments = std::max(segments, cuts_in(one.count, each));
     const std::size_t number = blocks.size();
     return listed(segments, number, item, [blocks = std::move(blocks), item, each](std::size_t block, std::size_t k) {
-      return cut(blocks[block].data, blocks[block].count, item, each, k);
+      const Extent& whole = blocks[block];
+      Extent part = cut(whole.data, whole.count, item, each, k);
+      part.first += whole.first;
+      return part;
     });
   }
 
@@ -56,7 +60,7 @@ class Layout {
     if (!even_) return where_(block, segment);
     const Extent whole = this->segment(segment);
     const Part part = split(whole.count, blocks_, block);
-    return {whole.data + part.first * item_, part.count};
+    return {whole.data + part.first * item_, part.count, whole.first + part.first};
   }
   Extent segment(std::size_t index) const { return where_(0, index); }  // the whole of it; even layouts only
 
@@ -65,7 +69,7 @@ class Layout {
       : segments_(segments), blocks_(blocks), item_(item), even_(even), where_(std::move(where)) {}
   static Extent cut(void* data, std::size_t count, std::size_t item, std::size_t each, std::size_t k) {
     const Part part = cut_of(count, each, k);
-    return {ringcomm::at(data, part.first * item), part.count};
+    return {ringcomm::at(data, part.first * item), part.count, part.first};
   }
 
   std::size_t segments_, blocks_, item_;

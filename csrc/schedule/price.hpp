@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/wire_format.hpp"
+#include "codecs/wire_format.hpp"
 #include "schedule/network.hpp"
 #include "schedule/profile.hpp"
 

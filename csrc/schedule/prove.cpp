@@ -204,12 +204,17 @@ class Judge {
 
 }  // namespace
 
-bool has_one_encoder(const std::vector<Schedule>& schedules) {
+bool encodes_once(const std::vector<Schedule>& schedules) {
   Symbols symbols;
   Values values = initial_values(schedules, symbols);
   if (!run_on_symbols(schedules, symbols, values, {.encoding = true}).empty()) return false;
-  if (!ends_alike(schedules.front().collective)) return true;
   const auto blocks = static_cast<std::ptrdiff_t>(schedules.front().blocks);
+  const bool twice_at_most = std::all_of(values.begin(), values.end(), [&](const auto& of_rank) {
+    return std::all_of(of_rank.begin(), of_rank.begin() + blocks,
+                       [&](Symbols::Id value) { return symbols.at(value).encodings <= 2; });
+  });
+  if (!twice_at_most) return false;
+  if (!ends_alike(schedules.front().collective)) return true;
   return std::all_of(values.begin(), values.end(), [&](const auto& of_rank) {
     return std::equal(of_rank.begin(), of_rank.begin() + blocks, values.front().begin());
   });

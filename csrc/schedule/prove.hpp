@@ -21,9 +21,10 @@ struct Proof {
 // alltoall never writes its input. Operand orders that are open are decided: the lowest rank's data comes first.
 Proof prove(std::vector<Schedule>& schedules);
 
-// Whether ranks that shall end with equal data do so even if what a rank encodes depends on the rank: what several
-// ranks have of a value was then encoded once, by one of them. For schedules that can be proved.
-bool has_one_encoder(const std::vector<Schedule>& schedules);
+// Whether a schedule may carry what an encoder makes that loses something each time, and that may depend on the rank:
+// a rank's data is encoded once before it is summed, by its rank, and a sum once, by one rank, so that ranks that shall
+// end with equal data do. For schedules that can be proved.
+bool encodes_once(const std::vector<Schedule>& schedules);
 
 // For pictures. Throws Error(invalid) for schedules that cannot be run to their end.
 History follow(const std::vector<Schedule>& schedules);

@@ -80,7 +80,8 @@ class Machine {
   void encode(std::size_t rank, std::size_t block) {
     if (!wanted_.encoding || encoded_[rank][block]) return;
     encoded_[rank][block] = true;
-    values_[rank][block] = symbols_.join(symbols_.leaf(static_cast<int>(rank), kEncoder), values_[rank][block]);
+    Symbols::Id& value = values_[rank][block];
+    if (value != Symbols::undefined) value = symbols_.encoded(symbols_.leaf(static_cast<int>(rank), kEncoder), value);
   }
 
   std::vector<Message> gather(std::size_t rank, bool taken) {

@@ -17,6 +17,7 @@ class Symbols {
     bool leaf;
     std::uint32_t a, b;           // leaf: rank and block; else the first and the second operand
     std::uint32_t lowest, parts;  // the lowest rank of whose data it is made, and of how many leaves
+    std::uint32_t encodings = 0;  // one after the other, that some of it has been through
   };
 
   Id leaf(int rank, int block) {
@@ -26,7 +27,12 @@ class Symbols {
   Id join(Id first, Id second) {
     if (first == undefined || second == undefined) return undefined;
     const Node &a = nodes_[first], &b = nodes_[second];
-    return make({false, first, second, std::min(a.lowest, b.lowest), a.parts + b.parts});
+    return make(
+        {false, first, second, std::min(a.lowest, b.lowest), a.parts + b.parts, std::max(a.encodings, b.encodings)});
+  }
+  Id encoded(Id by, Id value) {  // `by`: a leaf that stands for an encoder
+    const Node &mark = nodes_[by], &data = nodes_[value];
+    return make({false, by, value, data.lowest, mark.parts + data.parts, data.encodings + 1});
   }
   const Node& at(Id id) const { return nodes_[id]; }
   std::size_t size() const { return nodes_.size(); }

@@ -13,16 +13,27 @@ inline void check(const Operation& operation) { rethrow(operation.error()); }
 inline std::uintptr_t output_of(const Operation& operation) {
   return reinterpret_cast<std::uintptr_t>(operation.output.get());
 }
-inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches) {
-  return {static_cast<DType>(dtype), total(stretches), nullptr, std::move(stretches)};
+inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches, std::uint64_t wire, bool feedback,
+                         std::uint64_t first, std::uint64_t first_steps,
+                         const std::vector<std::pair<std::size_t, std::size_t>>& gaps) {
+  const std::size_t count = total(stretches);
+  PlanBucket made{static_cast<DType>(dtype),
+                  count,
+                  nullptr,
+                  std::move(stretches),
+                  {Wire::of(wire), Wire::of(first), first_steps, feedback}};
+  for (const auto& [start, elements] : gaps) made.gaps.push_back({start, elements});
+  return made;
 }
 inline void place(Plan& plan, std::size_t bucket, std::size_t stretch, std::uintptr_t data) {
   plan.place(bucket, stretch, reinterpret_cast<void*>(data));
 }
 inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name, std::vector<PlanBucket> buckets,
-                                       int op, double pre, double post, std::uint64_t wire, std::size_t items,
-                                       std::shared_ptr<Node> node, int slot, std::string algorithm) {
-  return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1},
-                          Wire::of(wire), items, std::move(node), slot, std::move(algorithm));
+                                       int op, double pre, double post, std::size_t items, std::shared_ptr<Node> node,
+                                       int slot, std::string algorithm) {
+  return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1}, items,
+                          std::move(node), slot, std::move(algorithm));
 }
+// As long as the plan is there.
+inline std::shared_ptr<Feedback> feedback_of(const std::shared_ptr<Plan>& plan) { return {plan, plan->feedback()}; }
 }  // namespace ringcomm_border

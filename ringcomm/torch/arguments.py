@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ringcomm.ops import Average
+from ringcomm.compression import NoneCompressor, WireFormat
+from ringcomm.ops import Average, Sum
 from ringcomm.plans import Limits
+from ringcomm.torch.compression import Parts, format_of, is_lossy, parts_of
+from ringcomm.torch.units import Units
 
 
 @dataclass
@@ -27,6 +30,7 @@ class Settings:
     process_set: Any
     limits: Limits
     algorithm: str | None = None  # None: as the options say
+    units: Units = field(default_factory=Units, repr=False)  # of gradients
     _numbers: Iterator[int] | None = field(default=None, repr=False)
     _number: int = 0
 
@@ -51,11 +55,35 @@ class Settings:
 
     def text(self) -> str:
         """For a comparison between ranks."""
-        compression = getattr(self.compression, "__name__", str(self.compression))
         return (
-            f"op {self.op}, gradient_predivide_factor {self.predivide}, compression {compression}, "
+            f"op {self.op}, gradient_predivide_factor {self.predivide}, compression {self._compression_text()}, "
             f"sparse_as_dense {self.sparse_as_dense}, algorithm {self.algorithm}"
         )
+
+    def _compression_text(self) -> str:
+        if isinstance(self.compression, Mapping):
+            return f"by pattern {', '.join(self.compression)}"
+        if isinstance(self.compression, WireFormat):
+            return self.compression.text()
+        return getattr(self.compression, "__name__", str(self.compression))
+
+    def format_of(self, name: str, parameter: torch.Tensor) -> WireFormat | torch.dtype | None:
+        """What this gradient travels as in a bucket; None: as it is."""
+        return format_of(self.compression, name, parameter)
+
+    def by_name(self) -> Parts:
+        """Of a gradient that travels by itself: what loses something, and keeps it, is for buckets."""
+        return Parts(None, NoneCompressor) if is_lossy(self.compression) else parts_of(self.compression)
+
+
+def format_text(wire: WireFormat | torch.dtype | None) -> str:
+    """All of a format that must be equal on all ranks."""
+    return wire.text() if isinstance(wire, WireFormat) else str(wire)
+
+
+def check_compression(compression: Any, op: Any) -> None:
+    if is_lossy(compression) and op not in (Average, Sum):
+        raise ValueError(f"compression={compression}: only sums and averages can travel so, not {op}")
 
 
 def names_of(

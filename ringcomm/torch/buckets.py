@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 
 from ringcomm import _core, shared
-from ringcomm.plans import BucketShape
+from ringcomm.plans import BucketShape, BucketWire
 from ringcomm.torch.tensors import DTYPES
 
 ALIGNMENT = 64  # bytes: a slice starts on a cache line of its own
@@ -212,6 +212,7 @@ class Bucket:
     stretches: list[int]  # elements
     where: list[tuple[int, int]]  # of each item: its stretch and offset there
     apart: set[int]  # stretches of one item each
+    gaps: list[tuple[int, int]]  # elements between items: the first one, how many
     flats: list[torch.Tensor] = field(default_factory=list)
 
     @classmethod
@@ -221,8 +222,8 @@ class Bucket:
         of_bytes = parameters[items[0]].element_size()
         biggest = sorted((size for size in sizes if apart and size * of_bytes >= BIG), reverse=True)
         least = biggest[min(len(biggest), MOST_APART) - 1] if biggest else sum(sizes) + 1
-        bucket = cls(list(items), parameters[items[0]].dtype, [], [], set())
-        for size in sizes:
+        bucket = cls(list(items), parameters[items[0]].dtype, [], [], set(), [])
+        for item, size in zip(items, sizes, strict=True):
             alone = size >= least and len(bucket.apart) < MOST_APART
             if alone or not bucket.stretches or len(bucket.stretches) - 1 in bucket.apart:
                 bucket.stretches.append(0)
@@ -231,10 +232,18 @@ class Bucket:
                 bucket.apart.add(stretch)
             bucket.where.append((stretch, bucket.stretches[stretch]))
             bucket.stretches[stretch] += size
+            used = parameters[item].numel()
+            if used < size:
+                bucket.gaps.append((bucket.first_of(len(bucket.where) - 1) + used, size - used))
         return bucket
 
-    def shape(self) -> BucketShape:
-        return BucketShape(DTYPES[self.dtype], self.stretches)
+    def shape(self, wire: BucketWire) -> BucketShape:
+        return BucketShape(DTYPES[self.dtype], self.stretches, wire, self.gaps if wire.compresses() else ())
+
+    def first_of(self, position: int) -> int:
+        """The element of the bucket that the item at this position begins with."""
+        stretch, offset = self.where[position]
+        return sum(self.stretches[:stretch]) + offset
 
     def lay_out(
         self, number: int, parameters: Sequence[torch.Tensor], memory: Memory, node: _core.Node | None

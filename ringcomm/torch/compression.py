@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ringcomm import compression as neutral
-from ringcomm.compression import NoneCompressor
+from ringcomm.compression import NoneCompressor, WireFormat, choose, is_rule
 
 
 class Compressor(neutral.Compressor):
@@ -47,8 +47,9 @@ class BF16Compressor(Compressor):
     wire = torch.bfloat16
 
 
-class Compression:
-    """The built-in compressors: ``none``, ``fp16``, ``bf16``."""
+class Compression(neutral.Compression):
+    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's wire formats that lose more, and keep what
+    they lose (`ringcomm.compression`)."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
@@ -57,15 +58,42 @@ class Compression:
 
 def is_builtin(compression: Any) -> bool:
     """Whether the core does all of it: a built-in compressor, not a subclass with methods of its own."""
-    return compression in (NoneCompressor, FP16Compressor, BF16Compressor)
+    return is_lossy(compression) or compression in (NoneCompressor, FP16Compressor, BF16Compressor)
+
+
+def is_lossy(compression: Any) -> bool:
+    """Whether an optimizer's gradients travel as formats that keep what they lose, or each as a rule says."""
+    return isinstance(compression, WireFormat) or is_rule(compression)
+
+
+def format_of(compression: Any, name: str, parameter: torch.Tensor) -> WireFormat | torch.dtype | None:
+    """What an optimizer's gradient of this parameter travels as; None: as it is.
+
+    Raises:
+        ValueError: a rule asks for something else.
+    """
+    choice = choose(compression, name, parameter)
+    if isinstance(choice, WireFormat):
+        return choice if parameter.dtype.is_floating_point and choice.fits(tuple(parameter.shape)) else None
+    if choice is None or choice is NoneCompressor:
+        return None
+    if not is_builtin(choice) or is_rule(choice):
+        raise ValueError(
+            f"compression of '{name}' is {choice!r}: a rule may name wire formats (hvd.Compression.int8, ...), none, "
+            "fp16 and bf16; a compressor in Python is for all gradients"
+        )
+    wire: torch.dtype = choice.wire
+    return wire
 
 
 class Parts(NamedTuple):
     """Who does what of a compression."""
 
-    wire: torch.dtype | None  # the core, on the way
+    wire: torch.dtype | WireFormat | None  # the core, on the way
     compressor: Any  # Python, before and after
 
 
 def parts_of(compression: Any) -> Parts:
+    if isinstance(compression, WireFormat):
+        return Parts(compression, NoneCompressor)
     return Parts(compression.wire, NoneCompressor) if is_builtin(compression) else Parts(None, compression)

@@ -9,14 +9,16 @@ from collections.abc import Set as AbstractSet
 import torch
 
 from ringcomm import errors, timeline
+from ringcomm.compression import WireFormat
 from ringcomm.ops import Average, Sum, wire_code
 from ringcomm.plan_agreement import Agreed
-from ringcomm.plans import Flags, Presence, StepPlan, assign
+from ringcomm.plans import BucketWire, Flags, Presence, StepPlan, assign
 from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.buckets import Bucket, Slice
-from ringcomm.torch.compression import is_builtin, parts_of
+from ringcomm.torch.compression import is_builtin
+from ringcomm.torch.held_back import HeldBack
 from ringcomm.torch.named_gradients import NamedGradients
 from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
 
@@ -24,28 +26,38 @@ from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
 class GradientPlan:
     """The plan for the parameters that were trainable when it was made, which is collective: all ranks make it."""
 
-    def __init__(self, settings: Settings, slots: Sequence[Slot], name: str, generation: int, agreed: Agreed) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        slots: Sequence[Slot],
+        name: str,
+        generation: int,
+        agreed: Agreed,
+        steps: int = 0,
+        owed: dict[Slot, torch.Tensor] | None = None,
+    ) -> None:
+        """`steps`: that the optimizer has taken before; `owed`: what the plan before this one has held back."""
         self._settings = settings
         self.slots = list(slots)  # in the order of the plan's items
+        self._formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
         for dead in agreed.dead_plans:
             StepPlan.bury(settings.process_set, dead)
         sparse = set(itertools.compress(self.slots, agreed.sparse_dims))
         self._sparse = set() if settings.sparse_as_dense else sparse
         self._buckets = self._make_buckets(agreed.order)
         self._left: list[int] = []  # slots still to come, by bucket
-        wire = parts_of(settings.compression).wire
         self._by_name = NamedGradients(settings, sparse)
         self._plan = StepPlan(
             settings.process_set,
             (settings.number, generation),
             name,
-            [bucket.shape() for bucket in self._buckets],
+            [bucket.shape(self._wire(self._formats[bucket.items[0]], steps)) for bucket in self._buckets],
             len(self.slots),
             settings.op,
             settings.scales(),
-            wire_code(wire),
-            settings.algorithm,
+            settings.algorithm or self._algorithm(),
         )
+        self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, owed or {}, settings.scales()[0])
         self._lay_out()
         # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]
@@ -66,12 +78,24 @@ class GradientPlan:
         assignment = assign(
             [item for item in order if self.slots[item] not in self._sparse],
             [p.numel() * p.element_size() for p in parameters],
-            [p.dtype for p in parameters],
+            [(p.dtype, wire) for p, wire in zip(parameters, self._formats, strict=True)],
             self._groups(),
             self._settings.limits,
         )
         apart = shared_gradients.wanted(self._settings.process_set)
         return [Bucket.cut(items, parameters, apart) for items in assignment]
+
+    @staticmethod
+    def _wire(wire: WireFormat | torch.dtype | None, steps: int) -> BucketWire:
+        if not isinstance(wire, WireFormat):
+            return BucketWire(wire_code(wire))
+        left = max(0, wire.warmup_steps - steps)
+        return BucketWire(wire.code, wire.error_feedback, wire.first().code if left else 0, left)
+
+    def _algorithm(self) -> str | None:
+        """By messages also where all ranks share memory, if a format is to be used there."""
+        everywhere = any(isinstance(wire, WireFormat) and wire.everywhere for wire in self._formats)
+        return "round_robin" if everywhere else None
 
     def _lay_out(self) -> None:
         parameters, node = [slot.parameter for slot in self.slots], self._settings.process_set.node
@@ -113,6 +137,8 @@ class GradientPlan:
     # ---- a step ------------------------------------------------------------------------------------------------------
     def begin(self) -> None:
         if not self.begun:
+            if self.held_back:
+                self.held_back.begin(self._settings.units.change())
             self._plan.begin()
             self.begun = True
             self._left = [len(bucket.items) for bucket in self._buckets]
@@ -126,6 +152,8 @@ class GradientPlan:
                 self._by_name.start(slot, gradient)
             return gradient is not None
         had = slot.store()
+        if had:
+            self.held_back.pay(slot)
         bucket = slot.slice.bucket
         self._left[bucket] -= 1
         if self._left[bucket] == 0:
@@ -154,6 +182,8 @@ class GradientPlan:
         except Exception:
             self._plan.keep(self._memory())
             raise
+        if self.held_back:
+            self._take_back(ranks_with, flags)
         # All ranks collect the same, whatever became of the step, lest a name stay in flight.
         collected = self._by_name.finish(
             [
@@ -175,6 +205,13 @@ class GradientPlan:
             if slot.slice is not None:
                 slot.slice.release()
         return flags
+
+    def _take_back(self, ranks_with: Sequence[int], flags: Flags) -> None:
+        """What was sent and is not used is owed again."""
+        if flags.dropped or flags.changed:
+            self.held_back.undo()
+        else:
+            self.held_back.undo_items(item for item, count in enumerate(ranks_with) if count == 0)
 
     def _refuse(self, flags: Flags) -> None:
         """Raises the same error on every rank for a step that has come to nothing."""

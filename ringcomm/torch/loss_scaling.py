@@ -31,14 +31,17 @@ def unscale(optimizer: Any, scaler: Any) -> None:
         scaler.unscale_(optimizer)
 
 
-def step_if_finite(optimizer: Any, scaler: Any, take_step: Callable[[], Any]) -> Any:
-    """Unscales the reduced gradients if that has not been done, and takes the step unless there was an overflow.
+def step_if_finite(
+    optimizer: Any, scaler: Any, take_step: Callable[[], Any], leave_out: Callable[[], Any] = lambda: None
+) -> Any:
+    """Unscales the reduced gradients if that has not been done, and takes the step, or, after an overflow, leaves it
+    out.
 
     Returns the step's result; None if it was not taken.
     """
     unscale(optimizer, scaler)
     found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
-    return None if any(one.item() for one in found) else take_step()
+    return leave_out() if any(one.item() for one in found) else take_step()
 
 
 def share_overflow(optimizer: Any, scaler: Any, name: str, process_set: Any) -> None:

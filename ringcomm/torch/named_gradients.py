@@ -12,7 +12,6 @@ from ringcomm.ops import Sum
 from ringcomm.reductions import Reduction
 from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import operations, sparse_allreduce_async
-from ringcomm.torch.compression import parts_of
 from ringcomm.torch.slot import Slot
 
 
@@ -42,7 +41,7 @@ class NamedGradients:
             slot.collect = sparse_allreduce_async(gradient, name, settings.op, settings.process_set)
             return
         becomes_sparse = slot in self._sparse or gradient.is_sparse
-        wire, compressor = parts_of(settings.compression)
+        wire, compressor = settings.by_name()
         tensor, context = compressor.compress(gradient.to_dense() if gradient.is_sparse else gradient)
         how = Reduction(settings.op, *settings.scales(), settings.process_set, settings.algorithm, wire)
         handle = how.submit(operations.allreduce_request(how, tensor, True), name)

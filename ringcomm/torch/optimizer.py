@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,10 +11,10 @@ import torch
 
 from ringcomm.algorithms import require_known
 from ringcomm.plans import bucket_limits
-from ringcomm.torch import loss_scaling, mpi_ops
+from ringcomm.torch import held_back, loss_scaling, mpi_ops
 from ringcomm.torch.adasum_optimizer import DeltaReducer, DistributedAdasumOptimizer
-from ringcomm.torch.arguments import Settings, check_groups, names_of
-from ringcomm.torch.compression import Compression
+from ringcomm.torch.arguments import Settings, check_compression, check_groups, names_of
+from ringcomm.torch.compression import Compression, format_of, is_rule
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
 from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, taking_the_step, wrapped
@@ -90,13 +90,35 @@ class _DistributedOptimizer(DistributedOptimizerBase):
         if self._waits_for_reduction():
             assert self._reducer is not None
             unscaled = loss_scaling.is_unscaled(scaler, self)
+            self._reducer.settings.units.follow((lambda: 1.0) if unscaled else scaler.get_scale)
             if unscaled:
                 self._reducer.told_of_changes()
             self.synchronize()
             if unscaled:
                 loss_scaling.share_overflow(self, scaler, self._reducer.settings.name, self.process_set)
         self._synchronized = False
-        return loss_scaling.step_if_finite(self, scaler, lambda: self._base.step(self, **kwargs))
+        leave_out = self._reducer.undo if self._reducer is not None else lambda: None
+        return loss_scaling.step_if_finite(self, scaler, lambda: self._base.step(self, **kwargs), leave_out)
+
+    def compression_state_dict(self) -> dict[str, torch.Tensor]:
+        """What encoders have left out of gradients so far (``compression=`` with error feedback), summed over all
+        ranks: float32, by parameter. Collective, between steps. It may be loaded on any number of ranks, and training
+        then goes on as if it had not been interrupted, but for rounding."""
+        return {} if self._reducer is None else held_back.collected(self._reducer)
+
+    def load_compression_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Takes up what :meth:`compression_state_dict` gave; collective, between steps. The first rank owes all of it.
+
+        Raises:
+            ValueError: for names that are no parameters', or other numbers of elements.
+        """
+        if self._reducer is not None:
+            held_back.restore(self._reducer, state)
+
+    def compression_stats(self) -> list[dict[str, Any]]:
+        """Of each bucket of gradients whose encoders hold something back, on this rank: ``bucket``, ``elements``, and
+        ``owed``, the norm of what is left out. What has been sent, ``ringcomm.stats()`` says. Between steps."""
+        return [] if self._reducer is None else self._reducer.norms()
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
@@ -157,8 +179,12 @@ def DistributedOptimizer(
     Args:
         optimizer: any ``torch.optim.Optimizer`` that is not distributed already.
         named_parameters: usually ``model.named_parameters()``; names for messages. None: numbered.
-        compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``, or a compressor class of
-            your own, whose gradients travel one by one (`ringcomm.torch.compression`).
+        compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``; a wire format that loses
+            more, and adds what it has lost to the next step's gradients: ``Compression.int8``, ``.int4``, ``.onebit``,
+            ``.ternary``, ``.topk(0.01)``, ``.threshold(0.1)``, ``.randomk(0.1)`` (op Average or Sum; gradients of one
+            dimension, and small ones, travel as they are; on one host nothing is compressed unless the format says
+            ``everywhere=True``); a dict from patterns of names to such, or a function of name and parameter; or a
+            compressor class of your own, whose gradients travel one by one (`ringcomm.torch.compression`).
         backward_passes_per_step: gradients of so many passes add up locally before they are reduced. They are not
             divided by it.
         op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the ranks; or ``Adasum``, which is not of
@@ -199,6 +225,10 @@ def DistributedOptimizer(
         groups = num_groups if groups is None else groups
     names = names_of(optimizer, named_parameters)
     check_groups(groups)
+    check_compression(compression, op)
+    for name, parameter in names:
+        if is_rule(compression):
+            format_of(compression, name, parameter)  # refuses what is none
     together = process_set.included() and process_set.size() > 1
     adasum = op == Adasum and together
     made = wrapped(optimizer, DistributedAdasumOptimizer if adasum else _DistributedOptimizer)

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from ringcomm.errors import HorovodInternalError
-from ringcomm.plan_agreement import agree
+from ringcomm.plan_agreement import Watched, agree
 from ringcomm.plans import DROPPED, KEPT
-from ringcomm.torch.arguments import Settings
+from ringcomm.torch.arguments import Settings, format_text
 from ringcomm.torch.gradient_plan import GradientPlan
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm.torch.named_gradients import reduce_by_name
@@ -41,6 +42,7 @@ class GradientReducer(HookedParameters):
     def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.settings = settings
         self._plan: GradientPlan | None = None
+        self._owed: dict[Slot, torch.Tensor] = {}  # what is held back, while there is no plan
         self._generation = 0
         self._steps = 0
         self._send_early = True  # False: gradients have flowed here that were not for us
@@ -142,6 +144,7 @@ class GradientReducer(HookedParameters):
                 mine = KEPT._replace(wants_new_plan=wants_new_plan, changed=self._changed)
                 wants_new_plan = self._plan.run(set(), mine).wants_new_plan > 0
             else:
+                self._owed = self.held_back()
                 self._plan, wants_new_plan = None, True
             if wants_new_plan:  # on all ranks, for the flag has been exchanged
                 self._renew(reduced)
@@ -156,7 +159,7 @@ class GradientReducer(HookedParameters):
         """Makes a plan for all parameters, and uses it for those not yet reduced in this step."""
         generation = self._generation + 1
         name = f"{self.settings.name}.plan{generation}"
-        watched = [slot.watched() for slot in self._slots]
+        watched = [self._watched(slot) for slot in self._slots]
         agreed = agree(watched, self.settings.text(), name, self.settings.process_set)
         for slot, dim in zip(self._slots, agreed.sparse_dims, strict=True):
             slot.sparse_dim = slot.sparse_dim or dim
@@ -164,11 +167,40 @@ class GradientReducer(HookedParameters):
             left = [slot for slot in self._slots if slot not in reduced]
             reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse_dims))
             return
+        owed = self.held_back()
         if self._plan is not None:
             self._plan.close()
         self._plan, self._generation = None, generation
-        self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed)
+        self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
+        self._owed = {}
         self._plan.run(reduced, KEPT)
+
+    def _watched(self, slot: Slot) -> Watched:
+        one = slot.watched()
+        wire = self.settings.format_of(slot.name, slot.parameter)
+        return one if wire is None else one._replace(text=f"{one.text}, travels as {format_text(wire)}")
+
+    def undo(self) -> None:
+        """The gradients of the step just reduced are not used."""
+        if self._plan is not None:
+            self._plan.held_back.undo()
+
+    def slots(self) -> list[Slot]:
+        return list(self._slots)
+
+    def held_back(self) -> dict[Slot, torch.Tensor]:
+        """What encoders have left out, by parameter. Between steps."""
+        return self._owed if self._plan is None else self._plan.held_back.by_slot()
+
+    def norms(self) -> list[dict[str, Any]]:
+        return [] if self._plan is None else self._plan.held_back.norms()
+
+    def restore(self, owed: dict[Slot, torch.Tensor]) -> None:
+        """In place of what is held back. Between steps."""
+        if self._plan is None:
+            self._owed = owed
+        else:
+            self._plan.held_back.replace(owed)
 
     def discard(self) -> None:
         """The gradients of this step are not wanted; what has been sent of them is waited for."""

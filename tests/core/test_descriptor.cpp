@@ -9,7 +9,7 @@
 
 #include "base/rank_text.hpp"
 #include "check.hpp"
-#include "kernels/wire_format.hpp"
+#include "codecs/wire_format.hpp"
 
 using namespace ringcomm;
 

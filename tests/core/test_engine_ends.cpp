@@ -35,7 +35,7 @@ void a_rank_dies(int size, bool idle_first) {
     }
     const auto later = r.outcome(r.engine->submit(0, named("later", data[0])));
     CHECK(later && later->kind() == ErrorKind::peer_lost);
-    auto plan = r.engine->make_plan(0, "p", {{DType::int32, 10, data[0].data()}}, Op::sum, {}, {}, {}, 1, nullptr, 0);
+    auto plan = r.engine->make_plan(0, "p", {{DType::int32, 10, data[0].data()}}, Op::sum, {}, {}, 1, nullptr, 0);
     plan->begin();
     CHECK(r.outcome(plan->finish({1})).value().fatal());
     plan.reset();
@@ -126,7 +126,7 @@ void a_process_ends(int size, bool in_a_step) {
     r.engine->watch(victim.processes, victim.as(size - 1));
     std::vector<std::int32_t> data(10, 1);
     const auto plan =
-        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 1, nullptr, 0);
+        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, 1, nullptr, 0);
     CHECK(!r.outcome(r.engine->submit(0, named("first", data))));
     end.arrive_and_wait();
     if (rank == size - 1) {

@@ -21,7 +21,7 @@ void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, En
     std::vector<float> bucket(1000), small(3);
     const auto plan = r.engine->make_plan(
         0, "model", {{DType::float32, bucket.size(), bucket.data()}, {DType::float32, small.size(), small.data()}},
-        Op::average, {3, 1}, {}, {}, 2, nodes[static_cast<std::size_t>(rank)], 1);
+        Op::average, {3, 1}, {}, 2, nodes[static_cast<std::size_t>(rank)], 1);
     Random random(seed * 100 + static_cast<std::uint64_t>(rank));
     for (std::size_t epoch = 0; epoch < job.steps.size(); ++epoch) {
       const auto& steps = job.steps[epoch];

@@ -66,7 +66,7 @@ void refusals() {
     Rank r(hub, rank, 2);
     std::vector<std::int32_t> data(10, 1);
     const auto plan =
-        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 0, nullptr, 0);
+        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, 0, nullptr, 0);
     plan->begin();
     CHECK(thrown([&] { join(r); }) == ErrorKind::invalid);
     CHECK(!r.outcome(plan->finish({})));
@@ -181,7 +181,7 @@ void a_plan_unknown() {
       error = r.outcome(join(r));
     } else {
       const auto plan =
-          r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 0, nullptr, 0);
+          r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, 0, nullptr, 0);
       error = r.outcome(plan->finish({}));
     }
     CHECK(error && error->kind() == ErrorKind::left && error->ranks() == std::vector<int>{1});

@@ -95,7 +95,7 @@ void leave_in_a_step(int size, bool agreed) {
     Rank r(hub, rank, size);
     std::vector<std::int32_t> data(20000, 1);
     const auto plan =
-        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, {}, 1, nullptr, 0);
+        r.engine->make_plan(0, "p", {{DType::int32, data.size(), data.data()}}, Op::sum, {}, {}, 1, nullptr, 0);
     CHECK(!r.outcome(plan->finish({1})));
     plan->begin();
     if (agreed) {
@@ -163,7 +163,7 @@ void leave_after_a_step(int size) {
     Rank r(hub, rank, size);
     std::vector<std::int32_t> data(1000, 1);
     const std::vector<PlanBucket> buckets{{DType::int32, data.size(), data.data()}};
-    const auto plan = r.engine->make_plan(0, "p", buckets, Op::sum, {}, {}, {}, 1, nullptr, 0);
+    const auto plan = r.engine->make_plan(0, "p", buckets, Op::sum, {}, {}, 1, nullptr, 0);
     CHECK(!r.outcome(plan->finish({1})));
     check_data(data, size);
     if (rank == size - 1) r.engine->leave();

@@ -20,9 +20,8 @@ void plans(int size, std::uint64_t seed) {
         data[b].resize(b * 50);
         buckets.push_back({DType::int32, data[b].size(), data[b].data()});
       }
-      const auto plan = r.engine->make_plan(0, "model", buckets, Op::sum, {}, {}, {}, kItems, nullptr, 0);
-      CHECK(thrown([&] { r.engine->make_plan(0, "model", {}, Op::sum, {}, {}, {}, 0, nullptr, 0); }) ==
-            ErrorKind::invalid);
+      const auto plan = r.engine->make_plan(0, "model", buckets, Op::sum, {}, {}, kItems, nullptr, 0);
+      CHECK(thrown([&] { r.engine->make_plan(0, "model", {}, Op::sum, {}, {}, 0, nullptr, 0); }) == ErrorKind::invalid);
       for (int step = 0; step < 20; ++step) {
         if (below(random, 2)) plan->begin();
         for (auto& bucket : data) std::fill(bucket.begin(), bucket.end(), rank + step);
@@ -57,7 +56,7 @@ void plans(int size, std::uint64_t seed) {
       std::vector<std::int32_t> odd(static_cast<std::size_t>(5 + (rank == 0)), 1);
       for (const bool equal : {false, true}) {
         const std::vector<PlanBucket> buckets{{DType::int32, equal ? 5 : odd.size(), odd.data()}};
-        const auto plan = r.engine->make_plan(0, "odd", buckets, Op::sum, {}, {}, {}, 0, nullptr, 0);
+        const auto plan = r.engine->make_plan(0, "odd", buckets, Op::sum, {}, {}, 0, nullptr, 0);
         plan->begin();
         CHECK(thrown([&] { plan->begin(); }) == ErrorKind::invalid);
         plan->ready(0);
@@ -82,7 +81,7 @@ void stretches(int size, bool shared, std::uint64_t seed) {
     const auto& node = nodes[static_cast<std::size_t>(rank)];
     Rank r(hub, rank, size, {}, true, shared ? node : nullptr);
     Random random(seed + static_cast<std::uint64_t>(rank));
-    const auto plan = r.engine->make_plan(0, "model", {{DType::int32, all, nullptr, counts}}, Op::sum, {}, {}, {}, 0,
+    const auto plan = r.engine->make_plan(0, "model", {{DType::int32, all, nullptr, counts}}, Op::sum, {}, {}, 0,
                                           shared ? node : nullptr, 3);
     const bool apart = shared && size > 1;
     CHECK(plan->takes_stretches(0) == apart);

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "kernels/cast_codec.hpp"
+#include "codecs/cast_codec.hpp"
 #include "kernels/kernels.hpp"
 #include "schedules.hpp"
 
@@ -24,7 +24,7 @@ using Blocks = std::vector<Block>;  // of one rank: data, then temporaries
 class UpperHalves : public Codec {
  public:
   std::size_t capacity(std::size_t count) const override { return count * 2; }
-  std::size_t encode(const CodecKey&, const void* block, std::size_t count, void* wire) override {
+  std::size_t encode(const CodecKey&, void* block, std::size_t count, void* wire) override {
     Block shrunk(count);
     kernels::scale(DType::float32, shrunk.data(), block, count, {.75, 1});
     std::vector<std::uint32_t> bits(count);
@@ -35,6 +35,7 @@ class UpperHalves : public Codec {
       const auto half = static_cast<std::uint16_t>(bits[i] >> 16);
       std::memcpy(out + 2 * i, &half, 2);
     }
+    decode(wire, bits.size() * 2, block, count);
     return bits.size() * 2;
   }
   void decode(const void* wire, std::size_t nbytes, void* block, std::size_t count) override {

@@ -40,6 +40,7 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
 #include "kernels/body/pass.inl"
 #include "kernels/body/cast.inl"
 #include "kernels/body/adasum.inl"
+#include "kernels/body/quantise.inl"
 
 // One row of the table: a dtype's passes. `Order` is the lane of min and max without scaling.
 #define RINGCOMM_ROW(Plain, Order)                                                             \
@@ -146,6 +147,10 @@ constexpr Table kTable = {
     copy_stream,
     copy_taking,
     fence,
+    {quantise_integers<127>, quantise_integers<7>, quantise_signs, quantise_ternary},
+    {dequantise_bytes, dequantise_nibbles, dequantise_signs, dequantise_ternary},
+    pick,
+    add,
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The cast codec: a block travels in a narrower floating dtype, rounded once on encoding.
-#include "kernels/cast_codec.hpp"
+#include "codecs/cast_codec.hpp"
 
 #include <algorithm>
 #include <string>
@@ -16,8 +16,9 @@ class CastCodec final : public Codec {
 
   std::size_t capacity(std::size_t count) const override { return count * size_of(wire_); }
 
-  std::size_t encode(const CodecKey&, const void* block, std::size_t count, void* wire) override {
+  std::size_t encode(const CodecKey&, void* block, std::size_t count, void* wire) override {
     kernels::cast(wire_, wire, data_, block, count);
+    kernels::cast(data_, block, wire_, wire, count);
     return capacity(count);
   }
 

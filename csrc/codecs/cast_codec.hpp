@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "kernels/wire_format.hpp"
+#include "codecs/wire_format.hpp"
 
 namespace ringcomm {
 

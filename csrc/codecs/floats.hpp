@@ -1,0 +1,62 @@
+// Blocks of any floating dtype as stretches of float32, which lossy encoders work on.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/cuts.hpp"
+#include "base/types.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/quantise.hpp"
+
+namespace ringcomm {
+
+// work(values, first, count) for stretches of at most `each` elements; they are stored back afterwards.
+template <class Work>
+void as_floats(DType data, void* block, std::size_t count, std::size_t each, const Work& work) {
+  alignas(64) float values[kernels::kLongestGroup];
+  for (std::size_t first = 0; first < count; first += each) {
+    const std::size_t n = std::min(each, count - first);
+    std::byte* const here = at(block, first * size_of(data));
+    if (data == DType::float32) {
+      work(reinterpret_cast<float*>(here), first, n);
+      continue;
+    }
+    kernels::cast(DType::float32, values, data, here, n);
+    work(values, first, n);
+    kernels::cast(data, here, DType::float32, values, n);
+  }
+}
+
+// Stores floats of make(values, first, count), or reduces the block with them.
+template <class Make>
+void from_floats(DType data, void* block, std::size_t count, std::size_t each, const Make& make) {
+  alignas(64) float values[kernels::kLongestGroup];
+  for (std::size_t first = 0; first < count; first += each) {
+    const std::size_t n = std::min(each, count - first);
+    std::byte* const here = at(block, first * size_of(data));
+    float* const to = data == DType::float32 ? reinterpret_cast<float*>(here) : values;
+    make(to, first, n);
+    if (to == values) kernels::cast(data, here, DType::float32, values, n);
+  }
+}
+
+template <class Make>
+void reduce_floats(DType data, Op op, void* block, std::size_t count, std::size_t each, bool incoming_first,
+                   const Make& make) {
+  alignas(64) float values[kernels::kLongestGroup];
+  alignas(64) std::byte incoming[kernels::kLongestGroup * sizeof(double)];
+  for (std::size_t first = 0; first < count; first += each) {
+    const std::size_t n = std::min(each, count - first);
+    std::byte* const here = at(block, first * size_of(data));
+    make(values, first, n);
+    const void* with = values;
+    if (data != DType::float32) {
+      kernels::cast(data, incoming, DType::float32, values, n);
+      with = incoming;
+    }
+    kernels::reduce(data, op, here, incoming_first ? with : here, incoming_first ? here : with, n);
+  }
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,202 @@
+#include "codecs/sparse_codec.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "codecs/floats.hpp"
+
+namespace ringcomm {
+namespace {
+
+struct Head {
+  std::uint32_t entries = 0, gap_bytes = 0;
+  float threshold = 0;     // what signs stand for
+  std::uint32_t told = 1;  // 0: an infinity or a NaN was there that no entry says: all are NaN
+};
+
+[[noreturn]] void refuse(const char* why) {
+  throw Error(ErrorKind::transport, std::string("a sparse block came damaged: ") + why);
+}
+
+class SparseCodec : public Codec {
+ public:
+  SparseCodec(Wire wire, DType data, Feedback* feedback, bool signs)
+      : wire_(wire), data_(data), feedback_(feedback), signs_(signs),
+        value_bytes_(signs                            ? 0
+                     : (wire.mode & kHalfValues) != 0 ? 2
+                                                      : 4) {}
+
+  std::size_t capacity(std::size_t count) const final {
+    const std::size_t entries = most(count), skip = signs_ ? kernels::kSignedSkip : kernels::kSkip;
+    return sizeof(Head) + entries * (value_bytes_ + 1) + count / skip + 1;
+  }
+
+  std::size_t encode(const CodecKey& key, void* block, std::size_t count, void* wire) final {
+    std::vector<unsigned char> gaps(capacity(count) - sizeof(Head) - most(count) * value_bytes_);
+    kernels::SparseJob job;
+    job.threshold = threshold(key, block, count);
+    job.signs = signs_;
+    job.halves = value_bytes_ == 2;
+    job.most = most(count);
+    job.gaps = gaps.data();
+    job.values = at(wire, sizeof(Head));
+    const float* const owed = feedback_ ? feedback_->before(key.tensor) + key.first : nullptr;
+    float* const next = feedback_ ? feedback_->after(key.tensor) + key.first : nullptr;
+    as_floats(data_, block, count, kernels::kLongestGroup, [&](float* values, std::size_t first, std::size_t n) {
+      job.block = values;
+      job.count = n;
+      job.owed = owed ? owed + first : nullptr;
+      job.next = next ? next + first : nullptr;
+      kernels::pick(job);
+    });
+    if (!job.told) {
+      if (next) std::copy_n(owed, count, next);
+      fill_nan(block, count);
+    }
+    const Head head{static_cast<std::uint32_t>(job.entries), static_cast<std::uint32_t>(job.gap_bytes), job.threshold,
+                    job.told ? 1u : 0u};
+    std::memcpy(wire, &head, sizeof head);
+    const std::size_t behind = sizeof head + job.entries * value_bytes_;
+    std::memcpy(at(wire, behind), gaps.data(), job.gap_bytes);
+    return behind + job.gap_bytes;
+  }
+
+  void decode(const void* wire, std::size_t nbytes, void* block, std::size_t count) final {
+    std::memset(block, 0, count * size_of(data_));
+    each(
+        wire, nbytes, count,
+        [&](std::size_t element, float value) {
+          kernels::cast(data_, at(block, element * size_of(data_)), DType::float32, &value, 1);
+        },
+        [&] { fill_nan(block, count); });
+  }
+
+  // What is not sent is zero, and no reduction of it but a sum leaves a block as it is.
+  void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op op,
+                     bool incoming_first) final {
+    if (op != Op::sum && op != Op::average) refuse("only sums are made of such");
+    each(
+        wire, nbytes, count,
+        [&](std::size_t element, float value) {
+          alignas(8) std::byte incoming[sizeof(double)];
+          std::byte* const here = at(block, element * size_of(data_));
+          kernels::cast(data_, incoming, DType::float32, &value, 1);
+          kernels::reduce(data_, op, here, incoming_first ? incoming : here, incoming_first ? here : incoming, 1);
+        },
+        [&] { fill_nan(block, count); });
+  }
+
+ protected:
+  virtual std::size_t most(std::size_t count) const = 0;  // entries
+  virtual float threshold(const CodecKey& key, const void* block, std::size_t count) const = 0;
+
+  // Of an element with what is owed of it.
+  float value_of(const CodecKey& key, const void* block, std::size_t element) const {
+    float value;
+    kernels::cast(DType::float32, &value, data_, at(block, element * size_of(data_)), 1);
+    return feedback_ ? value + feedback_->before(key.tensor)[key.first + element] : value;
+  }
+
+  const Wire wire_;
+  const DType data_;
+  Feedback* const feedback_;  // may be null
+
+ private:
+  void fill_nan(void* block, std::size_t count) const {
+    from_floats(data_, block, count, kernels::kLongestGroup, [](float* values, std::size_t, std::size_t n) {
+      std::fill_n(values, n, std::numeric_limits<float>::quiet_NaN());
+    });
+  }
+
+  template <class Give, class Spoil>
+  void each(const void* wire, std::size_t nbytes, std::size_t count, const Give& give, const Spoil& spoil) const {
+    Head head;
+    if (nbytes < sizeof head) refuse("it has no head");
+    std::memcpy(&head, wire, sizeof head);
+    const std::size_t behind = sizeof head + head.entries * value_bytes_;
+    if (head.entries > count || behind + head.gap_bytes != nbytes) refuse("its length is not what its head says");
+    if (head.told == 0) return spoil();
+    const auto* const gaps = reinterpret_cast<const unsigned char*>(at(wire, behind));
+    const std::size_t skip = signs_ ? kernels::kSignedSkip : kernels::kSkip;
+    std::size_t element = 0, entry = 0;
+    for (std::size_t g = 0; g < head.gap_bytes; ++g) {
+      const std::size_t gap = signs_ ? gaps[g] & 127u : gaps[g];
+      element += gap;
+      if (gap == skip) continue;
+      if (element >= count || entry == head.entries) refuse("it names more elements than there are");
+      give(element++, signs_ ? (gaps[g] > 127 ? -head.threshold : head.threshold) : value(wire, entry));
+      ++entry;
+    }
+    if (entry != head.entries) refuse("it names fewer elements than it has");
+  }
+
+  float value(const void* wire, std::size_t entry) const {
+    std::uint32_t bits = 0;
+    const std::byte* const from = at(wire, sizeof(Head) + entry * value_bytes_);
+    if (value_bytes_ == 4) {
+      std::memcpy(&bits, from, 4);
+    } else {
+      std::uint16_t half;
+      std::memcpy(&half, from, 2);
+      bits = static_cast<std::uint32_t>(half) << 16;
+    }
+    return std::bit_cast<float>(bits);
+  }
+
+  const bool signs_;
+  const std::size_t value_bytes_;
+};
+
+class TopCodec final : public SparseCodec {
+ public:
+  using SparseCodec::SparseCodec;
+
+ private:
+  std::size_t wanted(std::size_t count) const {
+    return static_cast<std::size_t>(std::ceil(static_cast<double>(wire_.amount) * static_cast<double>(count)));
+  }
+  // A sample's threshold lets some more through, or fewer. What is too much waits.
+  std::size_t most(std::size_t count) const override { return std::min(count, wanted(count) * 5 / 4 + 8); }
+
+  float threshold(const CodecKey& key, const void* block, std::size_t count) const override {
+    constexpr std::size_t kSample = 4096;
+    const std::size_t stride = std::max<std::size_t>(1, count / kSample);
+    std::vector<std::uint32_t> sample;
+    sample.reserve(count / stride + 1);
+    for (std::size_t i = key.call % stride; i < count; i += stride)
+      sample.push_back(std::bit_cast<std::uint32_t>(value_of(key, block, i)) & 0x7FFFFFFFu);
+    const auto rank = static_cast<std::size_t>(std::lround(
+        static_cast<double>(wanted(count)) * static_cast<double>(sample.size()) / static_cast<double>(count)));
+    const auto nth = sample.begin() + static_cast<std::ptrdiff_t>(std::clamp<std::size_t>(rank, 1, sample.size()) - 1);
+    std::nth_element(sample.begin(), nth, sample.end(), std::greater<>());
+    constexpr std::uint32_t kLargest = 0x7F7FFFFF;  // a finite number; zeros are never sent
+    return std::bit_cast<float>(std::clamp<std::uint32_t>(*nth, 1, kLargest));
+  }
+};
+
+class ThresholdCodec final : public SparseCodec {
+ public:
+  ThresholdCodec(Wire wire, DType data, Feedback* feedback) : SparseCodec(wire, data, feedback, true) {}
+
+ private:
+  std::size_t most(std::size_t count) const override { return count; }
+  float threshold(const CodecKey&, const void*, std::size_t) const override { return wire_.amount; }
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> make_top_codec(Wire wire, DType data, Feedback* feedback) {
+  return std::make_unique<TopCodec>(wire, data, feedback, false);
+}
+
+std::unique_ptr<Codec> make_threshold_codec(Wire wire, DType data, Feedback* feedback) {
+  return std::make_unique<ThresholdCodec>(wire, data, feedback);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,24 @@
+// Sparsifiers: few elements, with where they are. A message is a head, entries' values, and a byte or more for each
+// that tells where it is (kernels::SparseJob).
+#pragma once
+
+#include <memory>
+
+#include "base/wire.hpp"
+#include "codecs/codec.hpp"
+#include "codecs/feedback.hpp"
+
+namespace ringcomm {
+
+inline constexpr std::uint8_t kHalfValues = 4;  // bit of Wire::mode
+
+// `amount`: the share of elements that is sent, the largest (Aji and Heafield, arXiv:1704.05021; Lin et al.,
+// arXiv:1712.01887). The threshold is that of a sample.
+std::unique_ptr<Codec> make_top_codec(Wire wire, DType data, Feedback* feedback);
+// `amount`: t. An element of at least t travels as t with its sign (Strom, Interspeech 2015).
+std::unique_ptr<Codec> make_threshold_codec(Wire wire, DType data, Feedback* feedback);
+// `amount`: the share of elements that is sent: one of each group, which all ranks draw alike, so that no message says
+// where (Stich et al., arXiv:1809.07599).
+std::unique_ptr<Codec> make_random_codec(Wire wire, DType data, Feedback* feedback);
+
+}  // namespace ringcomm

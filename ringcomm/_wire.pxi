@@ -1,0 +1,69 @@
+# What elements travel as, and what encoders hold back.
+cdef extern from "codecs/wire_format.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CWire "ringcomm::Wire":
+        pass
+    CWire wire_of "ringcomm::Wire::of"(uint64_t code)
+    cdef cppclass CSpan "std::span<float>":
+        float* data()
+        size_t size()
+    cdef cppclass CFeedback "ringcomm::Feedback":
+        void undo(uint64_t)
+        void undo(uint64_t, size_t, size_t)
+        void undo_all()
+        void scale(double)
+        CSpan owed(uint64_t) except +translate
+        size_t count(uint64_t) except +translate
+
+cdef extern from "border/wire.hpp" namespace "ringcomm_border" nogil:
+    vector[string] c_wire_names "ringcomm_border::wire_names"()
+    uint64_t c_wire_code "ringcomm_border::wire_code"(const string& name, int mode, int group, float amount) except +translate
+    double c_wire_ratio "ringcomm_border::wire_ratio"(uint64_t, int dtype)
+    cbool c_wire_rounds "ringcomm_border::wire_rounds"(uint64_t)
+    string c_wire_text "ringcomm_border::wire_text"(uint64_t)
+    shared_ptr[CFeedback] c_feedback "ringcomm_border::feedback"(vector[size_t]) except +translate
+
+
+def wire_formats():
+    return tuple(name.decode() for name in c_wire_names())
+
+
+def wire_code(str name, int mode=-1, int group=-1, float amount=-1):
+    return c_wire_code(name.encode(), mode, group, amount)
+
+
+def wire_ratio(uint64_t code, int dtype):
+    return c_wire_ratio(code, dtype)
+
+
+def wire_rounds(uint64_t code):
+    return bool(c_wire_rounds(code))
+
+
+def wire_text(uint64_t code):
+    return c_wire_text(code).decode()
+
+
+cdef class Feedback:
+    cdef shared_ptr[CFeedback] it
+
+    def __init__(self, counts):
+        self.it = c_feedback(counts)
+
+    def undo(self, uint64_t tensor, size_t first=0, count=None):
+        if count is None:
+            self.it.get().undo(tensor)
+        else:
+            self.it.get().undo(tensor, first, <size_t>count)
+
+    def undo_all(self):
+        self.it.get().undo_all()
+
+    def scale(self, double by):
+        self.it.get().scale(by)
+
+    def owed(self, uint64_t tensor=0):
+        cdef CSpan span = self.it.get().owed(tensor)
+        return <uintptr_t>span.data(), span.size()
+
+    def count(self, uint64_t tensor=0):
+        return self.it.get().count(tensor)

@@ -1,0 +1,135 @@
+"""What encoders have left out of an optimizer's gradients: by parameter, and across plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ringcomm import _core
+from ringcomm.compression import WireFormat, owed_array
+from ringcomm.ops import Sum
+from ringcomm.torch.asynchronous import operations
+from ringcomm.torch.buckets import Bucket
+from ringcomm.torch.slot import Slot
+
+if TYPE_CHECKING:
+    from ringcomm.torch.reducer import GradientReducer
+
+
+class HeldBack:
+    """Of one plan, and what an earlier plan has left, which is added to the gradients themselves.
+
+    `handed`: by slot, float32 elements in the order of the gradient's memory.
+    """
+
+    def __init__(
+        self,
+        feedback: _core.Feedback | None,
+        slots: Sequence[Slot],
+        buckets: Sequence[Bucket],
+        handed: dict[Slot, torch.Tensor],
+        pre: float,
+    ) -> None:
+        self._feedback, self._slots, self._handed, self._pre = feedback, slots, dict(handed), pre
+        self._where = {
+            item: (number, bucket.first_of(position), slots[item].parameter.numel())
+            for number, bucket in enumerate(buckets)
+            for position, item in enumerate(bucket.items)
+        }
+        self._paying: dict[Slot, torch.Tensor] = {}
+
+    def __bool__(self) -> bool:
+        return self._feedback is not None or bool(self._handed)
+
+    def begin(self, change: float) -> None:
+        """A step: gradients are measured in other units than in the last one, by this factor."""
+        self._paying = {}
+        if change != 1.0:
+            if self._feedback is not None:
+                self._feedback.scale(change)
+            for owed in self._handed.values():
+                owed.mul_(change)
+
+    def pay(self, slot: Slot) -> None:
+        """Adds what an earlier plan has left to a gradient that is to travel."""
+        owed = self._handed.get(slot)
+        if owed is not None and slot not in self._paying:
+            assert slot.slice is not None
+            view = slot.slice.view
+            view.add_(owed.as_strided(view.shape, view.stride()).to(view.dtype), alpha=1 / self._pre)
+            self._paying[slot] = self._handed.pop(slot)
+
+    def undo(self) -> None:
+        """The last step's result is dropped: all that it has sent is owed again, but for the gradients."""
+        if self._feedback is not None:
+            self._feedback.undo_all()
+        self._handed |= self._paying
+        self._paying = {}
+
+    def undo_items(self, items: Iterable[int]) -> None:
+        """What came for these is not used."""
+        for item in items:
+            if self._feedback is not None and item in self._where:
+                self._feedback.undo(*self._where[item])
+            if (owed := self._paying.pop(self._slots[item], None)) is not None:
+                self._handed[self._slots[item]] = owed
+
+    def by_slot(self) -> dict[Slot, torch.Tensor]:
+        """A copy of all that is owed. Between steps."""
+        owed = {slot: tensor.clone() for slot, tensor in self._handed.items()}
+        if self._feedback is None:
+            return owed
+        for item, (bucket, first, count) in self._where.items():
+            if self._feedback.count(bucket) == 0:
+                continue
+            mine = torch.from_numpy(owed_array(self._feedback, bucket)[first : first + count].copy())
+            slot = self._slots[item]
+            owed[slot] = owed[slot] + mine if slot in owed else mine
+        return owed
+
+    def replace(self, owed: dict[Slot, torch.Tensor]) -> None:
+        """All that is owed, from the next step on. Between steps."""
+        for bucket in {bucket for bucket, _, _ in self._where.values()}:
+            if self._feedback is not None and self._feedback.count(bucket):
+                owed_array(self._feedback, bucket)[:] = 0
+        self._handed, self._paying = dict(owed), {}
+
+    def norms(self) -> list[dict[str, Any]]:
+        """Of each bucket whose encoders hold something back."""
+        if self._feedback is None:
+            return []
+        numbers = sorted({bucket for bucket, _, _ in self._where.values()})
+        arrays = {number: owed_array(self._feedback, number) for number in numbers if self._feedback.count(number)}
+        return [
+            {"bucket": number, "elements": len(array), "owed": float(torch.from_numpy(array).norm())}
+            for number, array in arrays.items()
+        ]
+
+
+def _keeping(reducer: GradientReducer) -> list[Slot]:
+    """Whose formats hold something back: the same on all ranks."""
+    wires = {slot: reducer.settings.format_of(slot.name, slot.parameter) for slot in reducer.slots()}
+    return [slot for slot, wire in wires.items() if isinstance(wire, WireFormat) and wire.error_feedback]
+
+
+def collected(reducer: GradientReducer) -> dict[str, torch.Tensor]:
+    """The sum over all ranks, by parameter. Collective."""
+    mine, settings = reducer.held_back(), reducer.settings
+    handles = {}
+    for slot in _keeping(reducer):
+        owed = mine.get(slot, torch.zeros(slot.parameter.numel()))
+        handles[slot.name] = operations.allreduce_async(
+            owed, name=f"{settings.name}.owed.{slot.name}", op=Sum, process_set=settings.process_set
+        )
+    return {name: handle.wait() for name, handle in handles.items()}
+
+
+def restore(reducer: GradientReducer, state: Mapping[str, torch.Tensor]) -> None:
+    slots = {slot.name: slot for slot in _keeping(reducer)}
+    for name, owed in state.items():
+        if name not in slots or owed.numel() != slots[name].parameter.numel():
+            raise ValueError(f"compression state of '{name}': no compressed parameter of {owed.numel()} elements")
+    first = reducer.settings.process_set.rank() == 0
+    reducer.restore({slots[name]: owed.clone().float().flatten() for name, owed in state.items()} if first else {})

@@ -1,0 +1,337 @@
+// Encoders that lose something: equal bits from every instruction set, nothing lost that is not held back, and no bytes
+// that a decoder reads past.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "check.hpp"
+#include "codecs/wire_format.hpp"
+#include "kernels/kernels.hpp"
+#include "random.hpp"
+
+using namespace ringcomm;
+
+namespace {
+
+constexpr std::size_t kCounts[] = {0, 1, 2, 7, 31, 32, 33, 255, 256, 257, 511, 512, 1023, 1024, 1025, 3001, 20011};
+constexpr CodecKey kKey{0, 0, 5, 1};
+
+Wire with(const char* name, std::uint8_t mode, float amount = -1) {
+  Wire wire = find_wire(name);
+  wire.mode = mode;
+  if (amount >= 0) wire.amount = amount;
+  CHECK(known(wire));
+  return wire;
+}
+
+std::vector<Wire> lossy() {
+  std::vector<Wire> all;
+  for (const WireFormat& format : wire_formats()) {
+    if (!format.rounds) all.push_back(find_wire(format.name));
+  }
+  all.insert(all.end(), {with("int8", 1), with("int4", 1), with("onebit", 2), with("ternary", 1), with("topk", 4, .2f),
+                         with("topk", 0, .9f), with("threshold", 0, .8f), with("randomk", 0, .3f)});
+  return all;
+}
+
+std::vector<float> normal(std::size_t count, Random& random) {
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const double u = (static_cast<double>(random() >> 11) + 1) * 0x1p-53,
+                 v = static_cast<double>(random() >> 11) * 0x1p-53;
+    value = static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v));
+    if (random() % 50 == 0) value *= 20;
+  }
+  return values;
+}
+
+struct Encoded {
+  std::vector<std::byte> wire;
+  std::vector<float> left, next, decoded, added;
+  bool operator==(const Encoded& other) const {
+    const auto same = [](const auto& a, const auto& b) {
+      return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);
+    };
+    return same(wire, other.wire) && same(left, other.left) && same(next, other.next) && same(decoded, other.decoded) &&
+           same(added, other.added);
+  }
+};
+
+Encoded encode(Wire wire, std::vector<float> block, const std::vector<float>* owed) {
+  const std::size_t count = block.size(), counts[] = {count};
+  Feedback feedback(counts);
+  if (owed) std::copy(owed->begin(), owed->end(), feedback.owed(0).begin());
+  feedback.begin(0, 1);
+  const auto codec = make_codec(wire, DType::float32, owed ? &feedback : nullptr);
+  Encoded out;
+  if (!codec) return out;
+  constexpr std::size_t kGuard = 64;
+  out.wire.assign(codec->capacity(count) + kGuard, std::byte{0xA5});
+  const std::size_t nbytes = count > 0 ? codec->encode(kKey, block.data(), count, out.wire.data()) : 0;
+  CHECK(nbytes <= codec->capacity(count));
+  for (std::size_t i = codec->capacity(count); i < out.wire.size(); ++i) CHECK(out.wire[i] == std::byte{0xA5});
+  out.wire.resize(nbytes);
+  out.left = block;
+  if (owed) out.next.assign(feedback.after(0), feedback.after(0) + count);
+  out.decoded.assign(count, 77);
+  out.added.assign(count, 1);
+  if (count > 0) {
+    codec->decode(out.wire.data(), nbytes, out.decoded.data(), count);
+    codec->decode_reduce(out.wire.data(), nbytes, out.added.data(), count, Op::sum, true);
+  }
+  return out;
+}
+
+void every_instruction_set() {
+  Random random(1);
+  const std::string usual(kernels::instruction_set());
+  for (const Wire wire : lossy()) {
+    for (const std::size_t count : kCounts) {
+      const std::vector<float> values = normal(count, random), owed = normal(count, random);
+      for (const std::vector<float>* held : {static_cast<const std::vector<float>*>(nullptr), &owed}) {
+        CHECK(kernels::use_instruction_set("generic"));
+        const Encoded want = encode(wire, values, held);
+        for (const char* set : {"avx2", "avx512", "neon"})
+          if (kernels::use_instruction_set(set)) CHECK(encode(wire, values, held) == want);
+      }
+    }
+  }
+  CHECK(kernels::use_instruction_set(usual));
+}
+
+// The block holds what all others decode; what that leaves out is owed, to the last bit but for the sum's rounding.
+void what_is_left_out_is_owed() {
+  Random random(2);
+  for (const Wire wire : lossy()) {
+    for (const std::size_t count : kCounts) {
+      const std::vector<float> values = normal(count, random), owed = normal(count, random);
+      const Encoded one = encode(wire, values, &owed), alone = encode(wire, values, nullptr);
+      if (one.wire.empty()) continue;
+      CHECK(one.left == one.decoded && alone.left == alone.decoded);
+      for (std::size_t i = 0; i < count; ++i) {
+        CHECK(one.next[i] == values[i] + owed[i] - one.left[i]);
+        CHECK(one.added[i] == 1 + one.left[i]);
+      }
+    }
+  }
+}
+
+// Over many calls all of what was given arrives, but for what is owed at the end.
+void nothing_is_lost() {
+  Random random(3);
+  constexpr std::size_t kCount = 3001, kCalls = 50, kOne[] = {kCount};
+  for (const Wire wire : lossy()) {
+    Feedback feedback(kOne);
+    const auto codec = make_codec(wire, DType::float32, &feedback);
+    if (!codec) continue;
+    std::vector<double> given(kCount), arrived(kCount);
+    std::vector<std::byte> bytes(codec->capacity(kCount));
+    for (std::size_t call = 0; call < kCalls; ++call) {
+      std::vector<float> block = normal(kCount, random);
+      const bool drops = call % 7 == 3;
+      feedback.begin(0, call % 5 == 0 ? 2 : 1);
+      for (std::size_t i = 0; i < kCount; ++i) given[i] += drops ? 0 : static_cast<double>(block[i]);
+      codec->encode({0, 0, static_cast<std::uint32_t>(call), 0}, block.data(), kCount, bytes.data());
+      if (drops) feedback.undo(0);
+      for (std::size_t i = 0; i < kCount; ++i) arrived[i] += drops ? 0 : static_cast<double>(block[i]);
+    }
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const double lost = given[i] - arrived[i] - static_cast<double>(feedback.owed(0)[i]);
+      CHECK(std::abs(lost) <= 1e-5 * (1 + std::abs(given[i])) + 5e-5);
+    }
+  }
+}
+
+// Groups with one are NaN everywhere, as they would be without encoding, and poison nothing.
+void infinities_are_seen_and_not_kept() {
+  Random random(4);
+  const float bad[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                       std::numeric_limits<float>::quiet_NaN()};
+  for (const Wire wire : lossy()) {
+    for (const float value : bad) {
+      std::vector<float> values = normal(3001, random);
+      const std::vector<float> owed = normal(3001, random);
+      values[1234] = value;
+      const Encoded one = encode(wire, values, &owed), alone = encode(wire, values, nullptr);
+      if (one.wire.empty()) continue;
+      for (const Encoded* each : {&one, &alone}) {
+        CHECK(std::any_of(each->left.begin(), each->left.end(), [](float x) { return !std::isfinite(x); }));
+        CHECK(std::memcmp(each->left.data(), each->decoded.data(), 3001 * sizeof(float)) == 0);
+      }
+      CHECK(std::all_of(one.next.begin(), one.next.end(), [](float x) { return std::isfinite(x); }));
+    }
+  }
+}
+
+void extremes() {
+  constexpr float kMost = std::numeric_limits<float>::max(), kLeast = std::numeric_limits<float>::denorm_min();
+  for (const Wire wire : lossy()) {
+    for (const float size : {0.0f, kLeast, 1e-39f, 1e-31f, kMost}) {
+      for (const std::size_t count : {1ul, 100ul, 1024ul}) {
+        std::vector<float> values(count);
+        for (std::size_t i = 0; i < count; ++i) values[i] = i % 3 == 0 ? size : i % 3 == 1 ? -size : 0;
+        const std::vector<float> owed(count);
+        const Encoded one = encode(wire, values, &owed);
+        if (one.wire.empty()) continue;
+        for (std::size_t i = 0; i < count; ++i) {
+          // A sum of magnitudes may be infinite, and then a mean is none.
+          CHECK(std::isfinite(one.next[i]));
+          if (size == 0) CHECK(one.left[i] == 0);
+        }
+      }
+    }
+  }
+}
+
+// Rounded by chance, the mean of what arrives is what was given.
+void chance_is_fair() {
+  for (const Wire wire : {with("int8", 1), with("int4", 1), with("ternary", 1)}) {
+    constexpr std::size_t kCount = 512;
+    constexpr std::uint32_t kCalls = 2000;
+    std::vector<float> values(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) values[i] = std::sin(static_cast<float>(i)) * (i % 7 == 0 ? 3.f : 1.f);
+    const auto codec = make_codec(wire, DType::float32);
+    std::vector<std::byte> bytes(codec->capacity(kCount));
+    std::vector<double> sums(kCount), squares(kCount);
+    for (std::uint32_t call = 0; call < kCalls; ++call) {
+      std::vector<float> block = values;
+      codec->encode({0, 0, call, 0}, block.data(), kCount, bytes.data());
+      for (std::size_t i = 0; i < kCount; ++i) {
+        sums[i] += static_cast<double>(block[i]);
+        squares[i] += static_cast<double>(block[i]) * static_cast<double>(block[i]);
+      }
+    }
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const double mean = sums[i] / kCalls, variance = std::max(0.0, squares[i] / kCalls - mean * mean);
+      constexpr double kRare = .004;  // of what may not have come at all
+      CHECK(std::abs(mean - static_cast<double>(values[i])) <= 5 * std::sqrt(variance / kCalls) + kRare);
+    }
+  }
+}
+
+void what_each_keeps() {
+  Random random(6);
+  const std::vector<float> values = normal(20011, random);
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::abs(value));
+  const auto error = [&](Wire wire) {
+    const Encoded one = encode(wire, values, nullptr);
+    double lost = 0, all = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      lost += std::pow(static_cast<double>(values[i] - one.left[i]), 2);
+      all += std::pow(static_cast<double>(values[i]), 2);
+    }
+    return std::sqrt(lost / all);
+  };
+  CHECK(error(find_wire("int8")) < .04 && error(find_wire("int4")) < .7);
+  CHECK(error(find_wire("onebit")) < 1 && error(find_wire("ternary")) < 1);
+  for (const float share : {.01f, .1f}) {  // the largest, about as many as asked for
+    const Encoded one = encode(with("topk", 0, share), values, nullptr);
+    const auto kept =
+        static_cast<double>(std::count_if(one.left.begin(), one.left.end(), [](float x) { return x != 0; }));
+    CHECK(kept >= .7 * static_cast<double>(share) * 20011 && kept <= 1.25 * static_cast<double>(share) * 20011 + 9);
+    float least = largest, most = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (one.left[i] != 0) CHECK(one.left[i] == values[i]);
+      if (one.left[i] != 0) least = std::min(least, std::abs(values[i]));
+      if (one.left[i] == 0) most = std::max(most, std::abs(values[i]));
+    }
+    CHECK(least >= most);
+    CHECK(one.wire.size() <= static_cast<std::size_t>(kept * 5.4) + 32);
+  }
+  const Encoded signs = encode(with("threshold", 0, 2), values, nullptr);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    CHECK(signs.left[i] == (std::abs(values[i]) < 2 ? 0.f : std::copysign(2.f, values[i])));
+  const Encoded drawn = encode(with("randomk", 0, .125f), values, nullptr);
+  CHECK(std::count_if(drawn.left.begin(), drawn.left.end(), [](float x) { return x != 0; }) == (20011 + 7) / 8);
+}
+
+// Whatever comes, a decoder writes into its block only, or throws.
+void damaged_bytes() {
+  Random random(7);
+  for (const Wire wire : lossy()) {
+    const std::vector<float> values = normal(1500, random);
+    const Encoded good = encode(wire, values, nullptr);
+    if (good.wire.empty()) continue;
+    const auto codec = make_codec(wire, DType::float32);
+    for (int attempt = 0; attempt < 300; ++attempt) {
+      std::vector<std::byte> bytes = good.wire;
+      for (int hit = 0; hit < 1 + attempt % 9; ++hit)
+        bytes[below(random, bytes.size())] = static_cast<std::byte>(random());
+      if (attempt % 3 == 0) bytes.resize(below(random, bytes.size() + 1));
+      const std::vector<std::byte> exact(bytes.begin(), bytes.end());  // no room behind it
+      std::vector<float> block(1500);
+      for (const bool adds : {false, true}) {
+        try {
+          if (adds)
+            codec->decode_reduce(exact.data(), exact.size(), block.data(), block.size(), Op::sum, false);
+          else
+            codec->decode(exact.data(), exact.size(), block.data(), block.size());
+        } catch (const Error& error) {
+          CHECK(error.kind() == ErrorKind::transport);
+        }
+      }
+    }
+  }
+}
+
+// Halves and float64 go through float32.
+void other_dtypes() {
+  Random random(8);
+  for (const Wire wire : lossy()) {
+    for (const DType data : {DType::float16, DType::bfloat16, DType::float64}) {
+      const std::vector<float> values = normal(3001, random);
+      std::vector<std::byte> block(3001 * size_of(data)), decoded(block.size());
+      kernels::cast(data, block.data(), DType::float32, values.data(), 3001);
+      const auto codec = make_codec(wire, data);
+      if (!codec) continue;
+      std::vector<std::byte> bytes(codec->capacity(3001));
+      const std::size_t nbytes = codec->encode(kKey, block.data(), 3001, bytes.data());
+      codec->decode(bytes.data(), nbytes, decoded.data(), 3001);
+      CHECK(block == decoded);
+    }
+  }
+}
+
+void feedback_of_parts() {
+  const std::size_t counts[] = {4, 2};
+  Feedback feedback(counts);
+  const auto step = [&](std::uint64_t way, float value, std::size_t written) {
+    feedback.begin(0, way);
+    for (std::size_t i = 0; i < written; ++i) feedback.after(0)[i] = feedback.before(0)[i] + value;
+  };
+  step(1, 1, 4);
+  step(2, 1, 2);  // the others are still owed
+  CHECK(feedback.before(0)[3] == 1);
+  step(2, 1, 2);
+  feedback.undo(0, 1, 1);
+  std::vector<float> owed(feedback.owed(0).begin(), feedback.owed(0).end());
+  CHECK((owed == std::vector<float>{3, 2, 1, 1}));
+  step(1, 5, 4);
+  feedback.undo_all();
+  step(3, 1, 1);  // nothing of the undone call is left
+  feedback.scale(2);
+  owed.assign(feedback.owed(0).begin(), feedback.owed(0).end());
+  CHECK((owed == std::vector<float>{8, 4, 2, 2}));
+  CHECK(feedback.count(1) == 2);
+}
+
+}  // namespace
+
+int main() {
+  every_instruction_set();
+  what_is_left_out_is_owed();
+  nothing_is_lost();
+  infinities_are_seen_and_not_kept();
+  extremes();
+  chance_is_fair();
+  what_each_keeps();
+  damaged_bytes();
+  other_dtypes();
+  feedback_of_parts();
+}

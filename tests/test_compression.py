@@ -1,0 +1,192 @@
+"""What travels encoded: equal bits on all ranks, on every way; and what is left out is owed, not lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ringcomm
+from ringcomm import Compression, Config, Feedback, _core, threads
+from ringcomm.compression import choose
+
+FORMATS = [
+    Compression.int8,
+    Compression.int8(group=64, stochastic=True),
+    Compression.int4,
+    Compression.onebit,
+    Compression.onebit(group=32, mean="two"),
+    Compression.ternary,
+    Compression.terngrad,
+    Compression.topk(0.1),
+    Compression.topk(0.05, values="bf16"),
+    Compression.threshold(0.5),
+    Compression.randomk(0.2),
+]
+MESSAGES = Config(shared_memory="off")
+DIRECT = ("round_robin", "all_to_all", "master_worker")
+
+
+def data(rank, count, seed=0, dtype=np.float32):
+    return np.random.default_rng(100 * seed + rank).standard_normal(count).astype(dtype)
+
+
+def equal(results):
+    return all(np.array_equal(one.view(np.uint8), results[0].view(np.uint8)) for one in results)
+
+
+@given(
+    size=st.integers(1, 9),
+    wire=st.sampled_from(FORMATS),
+    count=st.sampled_from([0, 1, 7, 255, 257, 1025, 3001, 40_000]),
+    algorithm=st.sampled_from([None, *DIRECT]),
+    dtype=st.sampled_from(["float32", "float64", "float16"]),
+    op=st.sampled_from([ringcomm.Sum, ringcomm.Average]),
+    segment=st.sampled_from([0, 4096]),
+)
+@settings(max_examples=80, deadline=None)
+def test_all_ranks_end_with_equal_bits(size, wire, count, algorithm, dtype, op, segment):
+    def program(comm):
+        feedback = Feedback(count)
+        results = []
+        for call in range(3):
+            x = data(comm.rank, count, call, dtype)
+            kept = x.copy()
+            out = comm.allreduce(x, op, algorithm=algorithm, wire=wire, feedback=feedback)
+            assert np.array_equal(x, kept) and out.dtype == x.dtype
+            results.append(out)
+        return np.concatenate(results)
+
+    assert equal(threads.run(size, program, config=Config(shared_memory="off", segment_bytes=segment)))
+
+
+@pytest.mark.parametrize("wire", FORMATS, ids=str)
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("algorithm", DIRECT)
+def test_what_is_left_out_is_owed(wire, size, algorithm):
+    """Over many calls all that was given arrives, but for what all ranks together owe at the end."""
+    count, calls = 3001, 20
+
+    def program(comm):
+        feedback, given, arrived = Feedback(count), np.zeros(count), np.zeros(count)
+        for call in range(calls):
+            x = data(comm.rank, count, call)
+            dropped = call % 6 == 4
+            result = comm.allreduce(x, algorithm=algorithm, wire=wire, feedback=feedback)
+            if dropped:
+                feedback.undo()
+            else:
+                given, arrived = given + x, arrived + result
+        return given, arrived, np.array(feedback.owed)
+
+    ranks = threads.run(size, program, config=MESSAGES)
+    given = sum(one[0] for one in ranks)
+    owed = sum(one[2] for one in ranks)
+    assert np.allclose(ranks[0][1] + owed, given, atol=2e-3)
+    assert np.abs(owed).max() > 0
+
+
+def test_inside_a_host_nothing_is_encoded():
+    def program(comm):
+        feedback = Feedback(1000)
+        x = data(comm.rank, 1000)
+        result = comm.allreduce(x, wire="onebit", feedback=feedback)
+        return np.array_equal(result, comm.allreduce(x)), feedback.owed.any()
+
+    assert threads.run(2, program, config=Config(shared_memory="on")) == [(True, False)] * 2
+
+
+@pytest.mark.parametrize("wire", FORMATS, ids=str)
+def test_fewer_bytes_are_sent(wire):
+    count = 1 << 18
+
+    def program(comm):
+        x = data(comm.rank, count)
+        comm.allreduce(x, algorithm="round_robin")
+        dense = comm.stats(reset=True).of("allreduce").bytes_sent
+        comm.allreduce(x, algorithm="round_robin", wire=wire)
+        return comm.stats().of("allreduce").bytes_sent / dense
+
+    sent = max(threads.run(4, program, config=MESSAGES))
+    promised = _core.wire_ratio(wire.code, _core.DTYPES.index("float32"))
+    if wire.name != "threshold":  # of which nobody knows how many pass
+        assert 0.6 * promised <= sent <= 1.3 * promised
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("wire", FORMATS, ids=str)
+def test_infinities_reach_all_and_are_not_kept(wire, bad):
+    def program(comm):
+        feedback = Feedback(5000)
+        x = data(comm.rank, 5000)
+        if comm.rank == 1:
+            x[777] = bad
+        first = comm.allreduce(x, wire=wire, feedback=feedback)
+        second = comm.allreduce(data(comm.rank, 5000, 1), wire=wire, feedback=feedback)
+        return np.isfinite(first).all(), np.isfinite(second).all(), np.isfinite(feedback.owed).all()
+
+    assert threads.run(3, program, config=MESSAGES) == [(False, True, True)] * 3
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda c, x: c.allreduce(x, algorithm="ring", wire="int8"), "partial sums"),
+        (lambda c, x: c.allreduce(x, ringcomm.Max, wire="int8"), "sums and averages"),
+        (lambda c, x: c.reducescatter(x, wire="onebit"), "all-reduce"),
+        (lambda c, x: c.allreduce(x, wire="int8", feedback=Feedback(3)), "feedback is of 3 elements"),
+        (lambda c, x: c.allreduce(x, wire="int9"), "known: "),
+    ],
+)
+def test_refusals(call, words):
+    def program(comm):
+        x = np.ones(4096, np.float32)
+        with pytest.raises(ValueError, match=words):
+            call(comm, x)
+        return comm.allreduce(x)[0]
+
+    assert threads.run(3, program, config=MESSAGES) == [3, 3, 3]
+
+
+def test_ranks_that_ask_for_different_formats_are_told():
+    def program(comm):
+        x = np.ones(40_000, np.float32)
+        with pytest.raises(ringcomm.MismatchError, match=r"topk\(ratio=0.0[12]\)"):
+            comm.allreduce(x, wire=Compression.topk(0.01 * (1 + comm.rank)))
+        return comm.allreduce(x)[0]
+
+    assert threads.run(2, program, config=MESSAGES) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Compression.int8(group=33),
+        lambda: Compression.int8(group=4096),
+        lambda: Compression.topk(0),
+        lambda: Compression.topk(1.5),
+        lambda: Compression.topk(0.1, values="fp8"),
+        lambda: Compression.onebit(mean="three"),
+        lambda: Compression.randomk(1e-5),
+        lambda: Compression.threshold(0.0),
+        lambda: Compression.qsgd(bits=3),
+        lambda: Compression.int8(min_elements=-1),
+    ],
+)
+def test_parameters_that_are_none(make):
+    with pytest.raises(ValueError):
+        make()
+
+
+def test_formats_are_values():
+    assert Compression.topk(0.01) == Compression.topk(ratio=0.01) != Compression.topk(0.02)
+    assert str(Compression.topk(0.02)) == "topk(ratio=0.02)" and "stochastic" in str(Compression.qsgd(bits=4))
+    with pytest.raises(TypeError):
+        Compression.topk(0.1, "bf16", 3)
+    rule = {"*.embed.*": Compression.ternary, "head.*": None, "*": Compression.int8}
+    assert choose(rule, "a.embed.b", None) == Compression.ternary and choose(rule, "head.w", None) is None
+    assert choose(rule, "body", None) == Compression.int8 == choose(lambda name, p: Compression.int8, "x", None)
+    assert (
+        choose({"a": Compression.int4}, "b", None) is None and choose(Compression.int4, "b", None) is Compression.int4
+    )

@@ -1,0 +1,216 @@
+"""Gradients that travel encoded: what encoders leave out comes later, whatever the script does meanwhile."""
+
+import torch
+from torch import nn
+from training import batch, equal_nets, loss_of, model, plain, same_bits_everywhere, sgd, shard
+
+import ringcomm
+import ringcomm.torch as hvd
+
+FORMATS = [
+    hvd.Compression.int8,
+    hvd.Compression.int4(stochastic=True),
+    hvd.Compression.onebit,
+    hvd.Compression.ternary,
+    hvd.Compression.topk(0.2),
+    hvd.Compression.threshold(0.01),
+    hvd.Compression.randomk(0.3),
+]
+HERE = {"everywhere": True, "min_elements": 1, "warmup_steps": 0}  # on one host, all that has two dimensions
+
+
+def of(wire, **options):
+    return wire(**HERE | options)
+
+
+def net_of(wire, make=sgd, **options):
+    net = model(torch.float32)
+    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        make(net.parameters()), named_parameters=net.named_parameters(), compression=wire, **options
+    )
+    return net, optimizer
+
+
+def data(steps, first=0):
+    return [shard(batch(step, torch.float32)) for step in range(first, first + steps)]
+
+
+def owed_by(optimizer):
+    return {name: owed.clone() for name, owed in optimizer.compression_state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def case_every_format_trains_with_equal_weights():
+    for wire in FORMATS:
+        for late in (4, 12):  # gradients are sent during backward from the third step on
+            net, optimizer = net_of(of(wire), backward_passes_per_step=1)
+            plain(net, optimizer, data(late))
+            same_bits_everywhere(net)
+            if hvd.size() > 1:
+                owed = owed_by(optimizer)
+                assert set(owed) == {"0.weight", "3.weight", "5.weight"}
+                assert any(tensor.abs().max() > 0 for tensor in owed.values()), wire
+                assert optimizer.compression_stats()[0]["owed"] >= 0
+
+
+def case_what_is_left_out_comes_later():
+    """With a learning rate for sums: the weights of a run that is not compressed, but for what is owed."""
+    for wire in (hvd.Compression.int8, hvd.Compression.onebit, hvd.Compression.topk(0.1)):
+        torch.manual_seed(1)
+        weight = nn.Parameter(torch.zeros(40, 50))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([weight], lr=1.0), [("w", weight)], compression=of(wire), op=hvd.Sum
+        )
+        total = torch.zeros(40, 50)
+        for step in range(12):
+            optimizer.zero_grad()
+            mine = torch.randn(40, 50, generator=torch.Generator().manual_seed(100 * step + hvd.rank()))
+            (weight * mine).sum().backward()
+            if step % 5 == 3:
+                optimizer.zero_grad()  # dropped: as if it had not been
+                continue
+            optimizer.step()
+            total += hvd.allreduce(mine, op=hvd.Sum, name=f"total.{step}")
+        owed = optimizer.compression_state_dict().get("w", torch.zeros(2000)).view(40, 50)
+        torch.testing.assert_close(-weight.detach() + owed, total, atol=1e-3, rtol=1e-4)
+
+
+def case_a_parameter_that_nobody_uses_keeps_what_it_owes():
+    parts = nn.ModuleDict({"a": nn.Linear(30, 30, bias=False), "b": nn.Linear(30, 30, bias=False)})
+    hvd.broadcast_parameters(parts.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        sgd(parts.parameters()), named_parameters=parts.named_parameters(), compression=of(hvd.Compression.onebit)
+    )
+    for step in range(8):
+        optimizer.zero_grad(set_to_none=True)
+        x = torch.randn(6, 30, generator=torch.Generator().manual_seed(hvd.rank() + 10 * step))
+        before = owed_by(optimizer)
+        out = parts["a"](x) if step % 2 else parts["a"](x) + parts["b"](x)
+        out.pow(2).mean().backward()
+        optimizer.step()
+        if step % 2 and step > 2 and hvd.size() > 1:
+            after = owed_by(optimizer)
+            assert torch.equal(before["b.weight"], after["b.weight"]), step
+            assert not torch.equal(before["a.weight"], after["a.weight"])
+    same_bits_everywhere(parts)
+
+
+def case_an_overflow_leaves_what_is_owed():
+    net, optimizer = net_of(of(hvd.Compression.onebit))
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=4)
+    before = {}
+    for step, pair in enumerate(data(10)):
+        optimizer.zero_grad()
+        overflows = step in (3, 6)
+        loss = scaler.scale(loss_of(net, pair))
+        if overflows and hvd.rank() == hvd.size() - 1:
+            loss = loss * float("inf")
+        loss.backward()
+        scaler.step(optimizer)
+        scaler.update()  # what is owed is measured anew when the next step begins
+        after = owed_by(optimizer)
+        assert not overflows or same(before, after)
+        assert all(torch.isfinite(owed).all() for owed in after.values())
+        before = after
+    same_bits_everywhere(net)
+    assert all(torch.isfinite(p).all() for p in net.parameters())
+
+
+def case_it_is_saved_and_goes_on():
+    """As a run that was not interrupted: what all ranks owe together is the same."""
+    for wire in (hvd.Compression.int8, hvd.Compression.topk(0.2)):
+        net, optimizer = net_of(of(wire), make=lambda p: torch.optim.SGD(p, lr=0.05))
+        plain(net, optimizer, data(5))
+        saved, weights = owed_by(optimizer), {name: t.clone() for name, t in net.state_dict().items()}
+        other, again = net_of(of(wire), make=lambda p: torch.optim.SGD(p, lr=0.05))
+        other.load_state_dict(weights)
+        again.load_compression_state_dict(saved)
+        assert same(owed_by(again), saved)
+        plain(other, again, data(1, 5))
+        plain(net, optimizer, data(1, 5))
+        same_bits_everywhere(other)
+        same_bits_everywhere(net)
+        if hvd.size() > 1:
+            mine, theirs = owed_by(optimizer), owed_by(again)
+            for name in mine:  # weights and what is owed together: nothing is lost on either way
+                lr = 0.05
+                one = net.state_dict()[name].flatten() * hvd.size() - lr * mine[name]
+                two = other.state_dict()[name].flatten() * hvd.size() - lr * theirs[name]
+                torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
+        try:
+            again.load_compression_state_dict({"nobody": torch.zeros(3)})
+            assert hvd.size() == 1
+        except ValueError as error:
+            assert "nobody" in str(error)
+
+
+def case_int8_is_near_what_is_not_compressed():
+    net, optimizer = net_of(of(hvd.Compression.int8))
+    other, exact = net_of(hvd.Compression.none)
+    plain(net, optimizer, data(8))
+    plain(other, exact, data(8))
+    equal_nets(net, other, rtol=0.05, atol=0.02)
+
+
+def case_warm_up_and_rules():
+    rule = {"0.*": None, "3.weight": of(hvd.Compression.topk(0.1), warmup_steps=3), "*": hvd.Compression.fp16}
+    net, optimizer = net_of(rule)
+    plain(net, optimizer, data(8))
+    same_bits_everywhere(net)
+    if hvd.size() > 1:
+        assert set(owed_by(optimizer)) == {"3.weight"}
+    net, optimizer = net_of(lambda name, p: of(hvd.Compression.int4) if p.dim() == 2 else None)
+    plain(net, optimizer, data(5))
+    same_bits_everywhere(net)
+    if hvd.size() > 1:
+        assert set(owed_by(optimizer)) == {"3.weight", "5.weight"}
+
+
+def case_parameters_that_are_added_later():
+    net, optimizer = net_of(of(hvd.Compression.onebit))
+    plain(net, optimizer, data(4))
+    before = owed_by(optimizer)
+    late = nn.Linear(5, 5)
+    hvd.broadcast_parameters(late.state_dict(), root_rank=0)
+    optimizer.add_param_group({"params": list(late.parameters())})
+    assert same({name: owed for name, owed in owed_by(optimizer).items() if name in before}, before)
+    for x, y in data(4):
+        optimizer.zero_grad()
+        ((late(net(x)) - y) ** 2).mean().backward()
+        optimizer.step()
+    same_bits_everywhere(net)
+    same_bits_everywhere(late)
+
+
+def case_bad_requests():
+    net = model(torch.float32)
+    for options, words in (
+        ({"op": hvd.Min, "compression": hvd.Compression.int8}, "sums and averages"),
+        ({"compression": {"*": object}}, "a rule may name"),
+    ):
+        try:
+            hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters(), **options)
+            raise AssertionError(words)
+        except ValueError as error:
+            assert words in str(error)
+    if hvd.size() > 1:
+        wire = of(hvd.Compression.topk(0.1 if hvd.rank() else 0.2))
+        net, optimizer = net_of(wire)
+        try:
+            plain(net, optimizer, data(1))
+            raise AssertionError("no mismatch")
+        except ringcomm.MismatchError as error:
+            assert "topk(ratio=0.2)" in str(error) or "topk(ratio=0.1)" in str(error), error
+
+
+def case_single_tensors():
+    x = torch.randn(300, 300, generator=torch.Generator().manual_seed(hvd.rank()))
+    exact = hvd.allreduce(x, name="exact")
+    for wire in (hvd.Compression.int8, hvd.Compression.topk(0.5)):
+        near = hvd.allreduce(x, name=f"near.{wire.name}", compression=wire)
+        assert near.dtype == x.dtype and (near - exact).abs().max() < 4
+        assert torch.equal(near, hvd.broadcast(near, 0, name=f"root.{wire.name}"))

@@ -59,4 +59,30 @@ void reduce_floats(DType data, Op op, void* block, std::size_t count, std::size_
   }
 }
 
+// Of single elements, few among many.
+inline float float_at(DType data, const void* block, std::size_t element) {
+  float value;
+  if (data == DType::float32) return static_cast<const float*>(block)[element];
+  kernels::cast(DType::float32, &value, data, at(block, element * size_of(data)), 1);
+  return value;
+}
+
+inline void put_float(DType data, void* block, std::size_t element, float value) {
+  if (data == DType::float32)
+    static_cast<float*>(block)[element] = value;
+  else
+    kernels::cast(data, at(block, element * size_of(data)), DType::float32, &value, 1);
+}
+
+inline void add_float(DType data, void* block, std::size_t element, float value) {
+  if (data == DType::float32) {
+    static_cast<float*>(block)[element] += value;
+    return;
+  }
+  alignas(8) std::byte incoming[sizeof(double)];
+  std::byte* const here = at(block, element * size_of(data));
+  kernels::cast(data, incoming, DType::float32, &value, 1);
+  kernels::reduce(data, Op::sum, here, here, incoming, 1);
+}
+
 }  // namespace ringcomm

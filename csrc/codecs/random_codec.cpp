@@ -53,20 +53,12 @@ class RandomCodec final : public Codec {
   void decode(const void* wire, std::size_t nbytes, void* block, std::size_t count) override {
     check(nbytes, count);
     std::memset(block, 0, count * size_of(data_));
-    each(wire, count, [&](std::size_t element, const float& value) {
-      kernels::cast(data_, at(block, element * size_of(data_)), DType::float32, &value, 1);
-    });
+    each(wire, count, [&](std::size_t element, float value) { put_float(data_, block, element, value); });
   }
 
-  void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op op,
-                     bool incoming_first) override {
+  void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op, bool) override {
     check(nbytes, count);
-    each(wire, count, [&](std::size_t element, const float& value) {
-      alignas(8) std::byte incoming[sizeof(double)];
-      std::byte* const here = at(block, element * size_of(data_));
-      kernels::cast(data_, incoming, DType::float32, &value, 1);
-      kernels::reduce(data_, op, here, incoming_first ? incoming : here, incoming_first ? here : incoming, 1);
-    });
+    each(wire, count, [&](std::size_t element, float value) { add_float(data_, block, element, value); });
   }
 
  private:

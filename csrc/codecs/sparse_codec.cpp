@@ -70,25 +70,14 @@ class SparseCodec : public Codec {
   void decode(const void* wire, std::size_t nbytes, void* block, std::size_t count) final {
     std::memset(block, 0, count * size_of(data_));
     each(
-        wire, nbytes, count,
-        [&](std::size_t element, float value) {
-          kernels::cast(data_, at(block, element * size_of(data_)), DType::float32, &value, 1);
-        },
+        wire, nbytes, count, [&](std::size_t element, float value) { put_float(data_, block, element, value); },
         [&] { fill_nan(block, count); });
   }
 
-  // What is not sent is zero, and no reduction of it but a sum leaves a block as it is.
-  void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op op,
-                     bool incoming_first) final {
-    if (op != Op::sum && op != Op::average) refuse("only sums are made of such");
+  // Sums, whatever the op: no other one travels so (call/channel.cpp).
+  void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op, bool) final {
     each(
-        wire, nbytes, count,
-        [&](std::size_t element, float value) {
-          alignas(8) std::byte incoming[sizeof(double)];
-          std::byte* const here = at(block, element * size_of(data_));
-          kernels::cast(data_, incoming, DType::float32, &value, 1);
-          kernels::reduce(data_, op, here, incoming_first ? incoming : here, incoming_first ? here : incoming, 1);
-        },
+        wire, nbytes, count, [&](std::size_t element, float value) { add_float(data_, block, element, value); },
         [&] { fill_nan(block, count); });
   }
 
@@ -98,8 +87,7 @@ class SparseCodec : public Codec {
 
   // Of an element with what is owed of it.
   float value_of(const CodecKey& key, const void* block, std::size_t element) const {
-    float value;
-    kernels::cast(DType::float32, &value, data_, at(block, element * size_of(data_)), 1);
+    const float value = float_at(data_, block, element);
     return feedback_ ? value + feedback_->before(key.tensor)[key.first + element] : value;
   }
 

@@ -1,5 +1,5 @@
-"""What wire formats gain between hosts on shaped links: one array, and training steps, as int8, one bit, top-k and so on
-against float32, with the bytes that were sent counted (ringcomm.stats()).
+"""What wire formats gain between hosts on shaped links: one array, and training steps, as int8, one bit, top-k and so
+on against float32, with the bytes that were sent counted (ringcomm.stats()).
 
     python benchmarks/compression.py --python .venv/bin/python --python .venv-openmpi/bin/python --json compression.json
 

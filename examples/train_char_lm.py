@@ -21,6 +21,9 @@ from torch import nn
 
 import ringcomm.torch as hvd
 
+ROUNDING = ("none", "fp16", "bf16")
+FORMATS = (*ROUNDING, "int8", "int4", "ternary", "onebit", "topk", "threshold", "randomk")
+
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -30,7 +33,9 @@ def parse_arguments():
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--wire", choices=("none", "fp16", "bf16"), default="none", help="what gradients travel as")
+    parser.add_argument("--compression", choices=FORMATS, default="none", help="what gradients travel as between hosts")
+    parser.add_argument("--warmup", type=int, default=None, metavar="STEPS", help="that travel as int8 first")
+    parser.add_argument("--everywhere", action="store_true", help="and on one host too, for studying convergence")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sample", type=int, default=300, help="letters to write at the end")
     parser.add_argument("--output", default="output", help="folder for the loss plot; '' for none")
@@ -95,6 +100,15 @@ def progress_bar(total):
     return tqdm(total=total, unit="step", disable=None if hvd.rank() == 0 else True)
 
 
+def compression_of(options):
+    wire = getattr(hvd.Compression, options.compression)
+    if options.compression in ROUNDING:
+        return wire
+    return wire(
+        everywhere=options.everywhere, warmup_steps=wire.warmup_steps if options.warmup is None else options.warmup
+    )
+
+
 def train(model, data, options):
     """Returns the mean loss of each step and the letters per second."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
@@ -102,7 +116,7 @@ def train(model, data, options):
         optimizer,
         named_parameters=model.named_parameters(),
         op=hvd.Sum,
-        compression=getattr(hvd.Compression, options.wire),
+        compression=compression_of(options),
     )
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     bar = progress_bar(options.steps)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringcomm.common.util import split_list
-from ringcomm.compression import NoneCompressor
+from ringcomm.compression import NoneCompressor, WireFormat
 from ringcomm.ops import Average, core_op
 from ringcomm.process_sets import ProcessSet, global_process_set
 
@@ -44,6 +44,12 @@ class GradientReduction:
         valid_number = isinstance(self.groups, int) and self.groups > 0
         if self.groups is not None and not valid_number and not isinstance(self.groups, list):
             raise ValueError("groups must be a positive number, or a list of lists of variables")
+        keeps = isinstance(self.compression, WireFormat) and self.compression.error_feedback
+        if keeps and self.compression.name not in ("int8", "int4"):
+            raise ValueError(
+                f"compression={self.compression} keeps what it leaves out of gradients, which only ringcomm.torch's "
+                "optimizer does: take int8, int4 or qsgd, or give it error_feedback=False"
+            )
         self.process_set.session()  # refuses one that is not in use
 
     # ---- what a binding gives ----------------------------------------------------------------------------------------

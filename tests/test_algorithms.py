@@ -208,7 +208,7 @@ LONGEST = "own_of_15_bytes"
 
 def plan_step(process_set, data, algorithm=None):
     bucket = plans.BucketShape(_core.DTYPES.index("float32"), [data.size])
-    plan = plans.StepPlan(process_set, "wish", f"wish of {algorithm}", [bucket], 1, int(Sum), (1.0, 1.0), 0, algorithm)
+    plan = plans.StepPlan(process_set, "wish", f"wish of {algorithm}", [bucket], 1, int(Sum), (1.0, 1.0), algorithm)
     plan.place(0, 0, data.ctypes.data)
     plan.begin()
     plan.ready(0)

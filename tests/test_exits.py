@@ -371,7 +371,7 @@ def unseen(folder):
     ringcomm.init()
     data = np.ones(3, np.float32)
     bucket = plans.BucketShape(_core.DTYPES.index("float32"), [data.size])
-    plan = plans.StepPlan(ringcomm.global_process_set, "all", "a test's", [bucket], 1, int(ringcomm.Sum), (1.0, 1.0), 0)
+    plan = plans.StepPlan(ringcomm.global_process_set, "all", "a test's", [bucket], 1, int(ringcomm.Sum), (1.0, 1.0))
     plan.place(0, 0, data.ctypes.data)
 
     def step():

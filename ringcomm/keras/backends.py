@@ -6,7 +6,7 @@ import importlib
 
 import keras
 
-from ringcomm import gradient_lists
+from ringcomm import compression, gradient_lists
 from ringcomm.compression import Compressor, NoneCompressor
 
 
@@ -22,8 +22,9 @@ class BF16Compressor(Compressor):
     wire = "bfloat16"
 
 
-class Compression:
-    """The built-in compressors: ``none``, ``fp16``, ``bf16``. A backend's own work too: ``hvd.Compression`` of
+class Compression(compression.Compression):
+    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's ``int8``, ``int4`` and ``qsgd(bits=4)``, of
+    which nothing that they leave out is kept here. A backend's own work too: ``hvd.Compression`` of
     ``ringcomm.tensorflow`` or ``ringcomm.torch``."""
 
     none = NoneCompressor

@@ -39,8 +39,9 @@ class BF16Compressor(Compressor):
     wire = tf.bfloat16
 
 
-class Compression:
-    """The built-in compressors: ``none``, ``fp16``, ``bf16``."""
+class Compression(neutral.Compression):
+    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's formats ``int8``, ``int4``,
+    ``qsgd(bits=4)``, of which nothing that they leave out is kept here."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -67,11 +67,13 @@ def is_lossy(compression: Any) -> bool:
 
 
 def format_of(compression: Any, name: str, parameter: torch.Tensor) -> WireFormat | torch.dtype | None:
-    """What an optimizer's gradient of this parameter travels as; None: as it is.
+    """What an optimizer's gradient of this parameter travels as in a bucket; None: as it is, or not in a bucket.
 
     Raises:
         ValueError: a rule asks for something else.
     """
+    if not is_builtin(compression):
+        return None
     choice = choose(compression, name, parameter)
     if isinstance(choice, WireFormat):
         return choice if parameter.dtype.is_floating_point and choice.fits(tuple(parameter.shape)) else None

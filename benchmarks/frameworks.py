@@ -3,10 +3,11 @@
     mpiexec -n 2 python benchmarks/frameworks.py --json frameworks.json
 
 "gradients": 200 of 4 KB in one tf.function, against the same in ringcomm.torch, by named operations in place.
-"fit": 8 x Dense(2048), batch 32, one thread per rank, 134 MB of gradients: the ranks train without communication
-("alone"), under MultiWorkerMirroredStrategy ("mirrored"), and with ringcomm's optimizer. The first two run in processes
-of their own that know nothing of ringcomm (benchmarks/plain_fit.py). A step's time is the slowest rank's; what is added
-is the median of the differences to "alone" in the same turn.
+"fit": 8 x Dense(2048), batch 32, one thread per rank, 134 MB of gradients. Four ways to train: Keras' fit with
+ringcomm's optimizer ("ringcomm") and without communication ("fit"), and a loop under MultiWorkerMirroredStrategy
+("mirrored"), which Keras' fit does not run under, and without communication ("loop"). All but the first run in
+processes of their own that know nothing of ringcomm (benchmarks/plain_fit.py). A step's time is the slowest rank's;
+what is added is the median of the differences to the same way without communication, in the same turn.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from measure import machine, pin, ratio, write
 from mpi4py import MPI
-from plain_fit import PlainFit, free_port, make_model, one_thread, step_of
+from plain_fit import PlainFit, fit_step, free_port, make_model, one_thread
 
 from ringcomm.cli.measured import interval, now, take_turns
 
@@ -81,8 +82,8 @@ def fit(world: Any, turns: int) -> dict[str, Any]:
     import ringcomm.keras as hvd
 
     ports = world.allgather(free_port())
-    plain = {kind: PlainFit(kind, world.rank, ports) for kind in ("alone", "mirrored")}
-    step = step_of(make_model(hvd.DistributedOptimizer), world.rank)
+    plain = {kind: PlainFit(kind, world.rank, ports) for kind in ("fit", "loop", "mirrored")}
+    step = fit_step(make_model(hvd.DistributedOptimizer), world.rank)
 
     def of_plain(kind: str) -> float:
         world.Barrier()
@@ -97,8 +98,8 @@ def fit(world: Any, turns: int) -> dict[str, Any]:
     for one in plain.values():
         one.end()
     added = {
-        name: [t - alone for t, alone in zip(seconds[name], seconds["alone"], strict=True)]
-        for name in ("ringcomm", "mirrored")
+        name: [t - alone for t, alone in zip(seconds[name], seconds[without], strict=True)]
+        for name, without in (("ringcomm", "fit"), ("mirrored", "loop"))
     }
     return {"seconds": seconds, "added": {name: interval(lambda of: of("x"), {"x": v}) for name, v in added.items()}}
 
@@ -131,7 +132,8 @@ def report(results: dict[str, Any], options: argparse.Namespace, ranks: int) -> 
             print(f"{COUNT} gradients of 4 KB, {name}: {statistics.median(values) * 1e6:.0f} us")
         print(f"tensorflow takes {middle:.2f} [{low:.2f}, {high:.2f}] of what torch takes")
     if "fit" in results:
-        print(f"a step alone: {statistics.median(results['fit']['seconds']['alone']) * 1e3:.1f} ms")
+        for name, values in results["fit"]["seconds"].items():
+            print(f"a step of {name}: {statistics.median(values) * 1e3:.1f} ms")
         for name, (middle, low, high) in results["fit"]["added"].items():
             print(f"{name} adds {middle * 1e3:.1f} ms [{low * 1e3:.1f}, {high * 1e3:.1f}]")
     if options.json:

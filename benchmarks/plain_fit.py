@@ -1,5 +1,9 @@
-"""Keras steps on TensorFlow in a process that knows nothing of ringcomm, for benchmarks/frameworks.py: alone, or under
-MultiWorkerMirroredStrategy. Asked through its standard input, one line for each step."""
+"""Keras steps on TensorFlow in a process that knows nothing of ringcomm, for benchmarks/frameworks.py. Asked through
+its standard input, one line for each step.
+
+"fit" is a step of `model.fit`, alone. Under MultiWorkerMirroredStrategy Keras 3.15's `fit` raises, so "mirrored" is a
+training loop by `strategy.run` with the same model, optimizer and data; "loop" is that loop alone.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +30,17 @@ def make_model(optimizer: Callable[[Any], Any] = lambda one: one) -> Any:
     return model
 
 
-def step_of(model: Any, rank: int, size: int = 1) -> Callable[[], float]:
-    """A step of `model.fit`; gives the seconds from its batch's beginning to its end. `size`: of the global batch that
-    a strategy divides, in ranks."""
-    import keras
+def batch_of(rank: int) -> Any:
     import numpy as np
 
-    x = np.random.default_rng(rank).normal(size=(BATCH * size, WIDTH)).astype(np.float32)
+    return np.random.default_rng(rank).normal(size=(BATCH, WIDTH)).astype(np.float32)
+
+
+def fit_step(model: Any, rank: int) -> Callable[[], float]:
+    """A step of `model.fit`; gives the seconds from its batch's beginning to its end."""
+    import keras
+
+    x = batch_of(rank)
 
     class Watch(keras.callbacks.Callback):
         seconds = 0.0
@@ -46,8 +54,36 @@ def step_of(model: Any, rank: int, size: int = 1) -> Callable[[], float]:
     watch = Watch()
 
     def step() -> float:
-        model.fit(x, x, batch_size=BATCH * size, shuffle=False, verbose=0, callbacks=[watch])
+        model.fit(x, x, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[watch])
         return watch.seconds
+
+    return step
+
+
+def loop_step(strategy: Any, rank: int, size: int) -> Callable[[], float]:
+    """A step of a training loop under `strategy`, in which Keras' optimizer sums the gradients of `size` ranks."""
+    import tensorflow as tf
+
+    with strategy.scope():
+        model = make_model()
+    weights = [one.value for one in model.trainable_variables]
+
+    def train(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - x)) / size
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), model.trainable_variables, strict=True))
+        return loss
+
+    @tf.function
+    def run(x: Any) -> Any:
+        return strategy.run(train, args=(x,))
+
+    x = tf.constant(batch_of(rank))
+
+    def step() -> float:
+        begun = time.perf_counter()
+        float(run(x))
+        return time.perf_counter() - begun
 
     return step
 
@@ -99,12 +135,12 @@ def main(kind: str, rank: int, ports: list[int]) -> None:
     import tensorflow as tf
 
     one_thread()
-    if kind == "mirrored":
-        with tf.distribute.MultiWorkerMirroredStrategy().scope():
-            model = make_model()
-        step = step_of(model, rank, len(ports))
+    if kind == "fit":
+        step = fit_step(make_model(), rank)
+    elif kind == "loop":
+        step = loop_step(tf.distribute.get_strategy(), rank, 1)
     else:
-        step = step_of(make_model(), rank)
+        step = loop_step(tf.distribute.MultiWorkerMirroredStrategy(), rank, len(ports))
     for _ in sys.stdin:
         print("step", step(), flush=True)
 

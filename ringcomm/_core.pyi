@@ -543,6 +543,7 @@ class Site:
         wires: Sequence[int] = (),
         algorithm: str = "",
         splits: bool = False,
+        even: bool = False,
     ) -> None: ...
     id: int
     def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[SiteResult]:

@@ -45,6 +45,7 @@ class Description(NamedTuple):
     root: int = 0  # in the set
     algorithm: str | None = None
     splits: bool = False
+    even: bool = False  # all ranks must give as many rows: shapes of results were fixed for that when it was traced
 
 
 def dtype_index(name: str) -> int:
@@ -102,6 +103,7 @@ def make(what: Description) -> _core.Site:
         wires=[wire_code(how.wire, index) for index in indices],
         algorithm=process_set.algorithm(kind, what.algorithm) if what.algorithm else "",
         splits=what.splits,
+        even=what.even,
     )
 
 

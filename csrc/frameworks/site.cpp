@@ -97,7 +97,7 @@ Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::
       throw Error(ErrorKind::invalid, what + " works along the first dimension; the array has none");
     named.row = product(row_shape(array));
     named.rows = rows_of(array);
-    if (tells_rows(call.collective)) compared = row_shape(array);
+    if (tells_rows(call.collective) && !spec_.even) compared = row_shape(array);
     if (spec_.splits) {
       named.splits = splits_of(run.input[index + 1], named.rows, live.size);
       named.rows = total(named.splits);

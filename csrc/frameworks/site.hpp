@@ -25,6 +25,7 @@ struct SiteSpec {
   std::vector<std::string> names;    // of the operations: one for each tensor
   std::vector<std::uint64_t> wires;  // codes of what each travels as; empty: as it is
   bool splits = false;               // alltoall: a second input says rows to each rank, and a second result from each
+  bool even = false;                 // the graph was traced for as many rows on every rank: they are compared too
 };
 
 class Site {

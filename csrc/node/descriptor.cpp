@@ -114,11 +114,12 @@ Field algorithm_field() {
 
 Field shape_field(Collective collective) {
   const bool any_count = tells_rows(collective);
-  return {
-      "shape",
-      any_count ? "Only the first dimension may differ between ranks." : "Give arrays of the same shape on every rank.",
-      [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
-      shape_name};
+  return {"shape",
+          any_count
+              ? "Only the first dimension may differ between ranks, and none where a compiled graph has fixed shapes."
+              : "Give arrays of the same shape on every rank.",
+          [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
+          shape_name};
 }
 
 std::string wire_name(const Descriptor& d) { return text_of(Wire::of(d.wire)); }

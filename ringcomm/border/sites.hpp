@@ -15,7 +15,7 @@ inline SiteTable& sites() {
 inline std::uintptr_t site_functions() { return reinterpret_cast<std::uintptr_t>(sites().functions()); }
 inline std::shared_ptr<Site> make_site(std::shared_ptr<SetLink> set, int collective, std::vector<std::string> names,
                                        int op, int root, double pre, double post, std::vector<std::uint64_t> wires,
-                                       std::string algorithm, bool splits) {
+                                       std::string algorithm, bool splits, bool even) {
   SiteSpec spec;
   spec.call.collective = static_cast<Collective>(collective);
   spec.call.op = static_cast<Op>(op);
@@ -26,6 +26,7 @@ inline std::shared_ptr<Site> make_site(std::shared_ptr<SetLink> set, int collect
   spec.names = std::move(names);
   spec.wires = std::move(wires);
   spec.splits = splits;
+  spec.even = even;
   return std::make_shared<Site>(std::move(set), std::move(spec));
 }
 

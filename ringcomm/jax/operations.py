@@ -24,7 +24,7 @@ def _describe(
 ) -> Description:
     traced = any(isinstance(one, jax.core.Tracer) for one in arrays)
     names = sites.names(process_set, collective, name, len(arrays), grouped, library.caller if traced else None)
-    return Description(process_set, collective, names, tuple(one.dtype.name for one in arrays), **more)
+    return Description(process_set, collective, names, tuple(one.dtype.name for one in arrays), even=traced, **more)
 
 
 def _shapes(arrays: Arrays, first: Callable[[int], int] | None = None) -> list[jax.ShapeDtypeStruct]:

@@ -11,24 +11,25 @@ import numpy as np
 
 from ringcomm import collectives, runtime
 from ringcomm.keras import functions
-from ringcomm.keras.optimizer import with_loss_scale_inside
+from ringcomm.keras.optimizer import is_distributed, with_loss_scale_inside
 from ringcomm.ops import Average
 from ringcomm.process_sets import ProcessSet, global_process_set
 
 
 def prepare(model: Any) -> None:
-    """Makes of a compiled model what can run distributed: XLA cannot hold TensorFlow's op, and a LossScaleOptimizer
-    must look at what all ranks get."""
+    """Makes of a compiled model what can run distributed: a LossScaleOptimizer must look at what all ranks get, and
+    XLA cannot hold TensorFlow's op. Raises ValueError if XLA was asked for."""
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None:
-        model.optimizer = with_loss_scale_inside(optimizer)
-    if keras.backend.backend() == "tensorflow" and getattr(model, "jit_compile", False):
-        warnings.warn(
-            "jit_compile is turned off: XLA cannot run collectives in TensorFlow's graphs. Give jit_compile=False to "
-            "model.compile()",
-            stacklevel=3,
-        )
-        model.jit_compile = False
+    if optimizer is None:
+        return
+    model.optimizer = optimizer = with_loss_scale_inside(optimizer)
+    if keras.backend.backend() != "tensorflow" or not model.jit_compile or not is_distributed(optimizer):
+        return
+    why = "XLA cannot run collectives in TensorFlow's graphs. Give jit_compile=False to model.compile()"
+    if not model._resolve_auto_jit_compile():  # what "auto" gives, so that it was not that
+        raise ValueError(f"jit_compile=True: {why}")
+    warnings.warn(f"jit_compile is turned off: {why}", stacklevel=3)
+    model.jit_compile = False
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):

@@ -62,12 +62,29 @@ def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DTyp
         except tf.errors.OpError:
             eager.site.raise_failure()
             raise
+    _refuse_xla()
     site = sites.make(what)
     with _after_the_last():
         results = _call(site, tf.constant(site.id, tf.int64), inputs, dtypes)
     for result, shape in zip(results, shapes, strict=True):
         result.set_shape(shape)
     return results
+
+
+def _refuse_xla() -> None:
+    """Raises ValueError where XLA would compile what is being traced: it has no kernel of the op, which it would say
+    at the first run only, in words of its own."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:  # the mark is on the graph from which the function with jit_compile was called
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                raise ValueError(
+                    "XLA cannot run collectives in TensorFlow's graphs: give jit_compile=False to tf.function() or "
+                    "model.compile(), or call the collective outside of the function that is compiled"
+                )
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
 
 
 def _call(site: _core.Site, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[Any]:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import keras
@@ -222,9 +223,26 @@ if BACKEND == "tensorflow":
             np.testing.assert_allclose(served, model.predict(np.ones((2, 8)), verbose=0), rtol=1e-5)
 
     def case_jit_compile():
-        model = make()
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
-        model.compile(optimizer=optimizer, loss="mse", jit_compile=True)
-        send = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
-        model.fit(IMAGES[:8], TARGETS[:8], verbose=0, callbacks=[send])
-        assert not model.jit_compile
+        """Asked for it is one error, with our callbacks and without; Keras' own choice is turned off."""
+        for choice, callbacks in (
+            (True, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]),
+            (True, []),
+            ("auto", [hvd.callbacks.MetricAverageCallback()]),
+        ):
+            model = make()
+            if choice == "auto":
+                model._resolve_auto_jit_compile = lambda: True  # as where there is a GPU
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+            model.compile(optimizer=optimizer, loss="mse", jit_compile=choice)
+            try:
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    model.fit(IMAGES[:8], TARGETS[:8], verbose=0, callbacks=callbacks)
+            except ValueError as error:
+                assert choice is True and "jit_compile=False to" in str(error), error
+            else:
+                if choice is True:  # one rank communicates only in callbacks
+                    assert hvd.size() == 1 and not callbacks
+                    continue
+                assert not model.jit_compile
+                assert any("jit_compile is turned off" in str(one.message) for one in said)

@@ -3,11 +3,15 @@
 ``cd tests/frameworks; KERAS_BACKEND=jax mpiexec -n 2 python framework_cases.py cases_keras [part of a name]``
 """
 
+import gc
 import importlib
 import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
+
+import psutil
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="", JAX_PLATFORMS="cpu")
 
@@ -26,6 +30,20 @@ def few_threads() -> None:
         import torch
 
         torch.set_num_threads(1)
+
+
+def assert_memory_stays(work: Callable[[], None], rounds: int = 10) -> None:
+    """A leak grows in every round; threads and allocators take their time to have all they need, more so with many
+    ranks on few cores. All ranks run as many rounds."""
+    process, held, stays = psutil.Process(), [], False
+    for _ in range(rounds):
+        work()
+        gc.collect()
+        held.append(process.memory_info().rss >> 10)
+        stays |= len(held) > 1 and held[-1] - held[-2] < 256
+        if ringcomm.allreduce(int(stays), op=ringcomm.Sum) == ringcomm.size():
+            return
+    raise AssertionError(f"memory grew in every one of {rounds} rounds, on some rank; here it was, in KiB: {held}")
 
 
 def run_cases(module_names: str, wanted: str = "") -> None:

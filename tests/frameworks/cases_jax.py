@@ -236,6 +236,6 @@ def case_memory_stays():
     def work():
         for _ in range(400):
             jax.block_until_ready(function(x))
-            rc.allgather(x)
+            rc.allgather(x, name="memory")
 
     assert_memory_stays(work)

@@ -486,7 +486,7 @@ def case_memory_stays():
     def work():
         steps(300 // hvd.size())
         for _ in range(200 // hvd.size()):
-            hvd.allreduce(given[0])
-            hvd.allgather(given[0])
+            hvd.allreduce(given[0], name="memory")  # sites without names are remembered too: 4096 of them
+            hvd.allgather(given[0], name="memory")
 
     assert_memory_stays(work)

@@ -130,9 +130,10 @@ class Menu:
         memory: bool = False,
         segment: int = 0,
         window: int = 0,
+        wire: int = 0,
     ) -> list[Option]:
         """What `name` stands for ("": all), each with its cheapest cut; segment, window: where they are fixed.
-        memory: also where the ranks of a host share memory."""
+        memory: also where the ranks of a host share memory. wire: what float32 travels as (wire_code)."""
 
 # ---- kernels (for tests, and for packing in bindings) ----------------------------------------------------------------
 def reduces(dtype: int, op: int) -> bool: ...  # whether the dtype has that op, element by element

@@ -25,8 +25,9 @@ cdef extern from *:
       return ringcomm::price(ringcomm::make_profile(make, static_cast<int>(schedules.size())), nbytes, {segment, window}, network);
     }
     inline std::vector<ringcomm::Option> options(ringcomm::Menu& menu, const std::string& name, std::size_t nbytes, bool equal_blocks,
-                                                 bool memory, std::size_t segment, std::size_t window) {
-      return menu.options(name, nbytes, equal_blocks, memory, {segment, window});
+                                                 bool memory, std::size_t segment, std::size_t window, std::uint64_t wire) {
+      const auto encoding = ringcomm::encoding_of(ringcomm::Wire::of(wire), ringcomm::DType::float32);
+      return menu.options(name, nbytes, equal_blocks, memory, {segment, window}, encoding);
     }
     }
     """
@@ -80,7 +81,7 @@ cdef extern from *:
     CPrice make_price "ringcomm_border::price"(const vector[CSchedule]& schedules, size_t nbytes, const CNetwork& network, size_t segment,
                                                size_t window) except +translate nogil
     vector[COption] menu_options "ringcomm_border::options"(CMenu& menu, const string& name, size_t nbytes, cbool equal_blocks,
-                                                            cbool memory, size_t segment, size_t window) except +translate nogil
+                                                            cbool memory, size_t segment, size_t window, uint64_t wire) except +translate nogil
 
 cdef extern from "schedule/prove.hpp" namespace "ringcomm" nogil:
     cdef cppclass CProof "ringcomm::Proof":
@@ -299,13 +300,14 @@ cdef class Menu:
             host_of = hosts
         self.it.reset(new CMenu(<Collective>position(COLLECTIVES, collective, "collective"), size, host_of, network_of(network)))
 
-    def options(self, name, size_t nbytes, cbool equal_blocks=True, cbool memory=False, size_t segment=0, size_t window=0):
+    def options(self, name, size_t nbytes, cbool equal_blocks=True, cbool memory=False, size_t segment=0, size_t window=0,
+                uint64_t wire=0):
         cdef string wanted = name.encode()
         cdef vector[COption] found
         cdef CMenu* menu = self.it.get()
         cdef size_t i
         with nogil:
-            found = menu_options(menu[0], wanted, nbytes, equal_blocks, memory, segment, window)
+            found = menu_options(menu[0], wanted, nbytes, equal_blocks, memory, segment, window, wire)
         out = []
         for i in range(found.size()):
             out.append(Option(found[i].name.decode(), found[i].cut.segment, found[i].cut.window, price_of(found[i].price), bool(found[i].chosen)))

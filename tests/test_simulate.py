@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from itertools import groupby, pairwise
 
 import pytest
@@ -110,3 +111,20 @@ def test_chosen_algorithms(capsys):
     assert main([*command, "--algorithms", "rign"]) == 2
     assert "two_level:circulant" in capsys.readouterr().err  # names what there is
     assert main(["simulate", "allreduce", "--ranks", "0"]) == 2
+
+
+def test_what_travels_encoded(capsys):
+    command = ["simulate", "allreduce", "--ranks", "8,1024", "--sizes", "64,64M", "--ranks-per-host", "2"]
+    assert main([*command, "--link", "200mbit,50us", "--wire", "int8"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "times as fast" in line]
+    assert len(lines) == 4
+    (faster,) = re.findall(r"8 ranks, 64 MB: .* ([0-9.]+) times as fast$", "\n".join(lines), re.M)
+    assert 3 < float(faster) < 3.95
+    assert main([*command, "--link", "800gbit,2us", "--wire", "topk:0.001"]) == 0
+    text = capsys.readouterr().out
+    assert "topk(ratio=0.001)" in text
+    assert main([*command, "--link", "4000gbit,2us", "--wire", "int8"]) == 0
+    assert "it does not pay" in capsys.readouterr().out
+    assert main(["simulate", "broadcast", "--wire", "int8"]) == 2
+    with pytest.raises(SystemExit):
+        main([*command, "--wire", "int9"])

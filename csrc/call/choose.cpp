@@ -5,7 +5,6 @@
 
 #include "base/error.hpp"
 #include "base/tuned.hpp"
-#include "schedule/prove.hpp"
 
 namespace ringcomm {
 namespace {
@@ -77,13 +76,6 @@ const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int
   return place->second;
 }
 
-bool Menu::can_encode(const Algorithm& algorithm, int ranks, int root, const Encoding& encoding) const {
-  if (encoding.rounds) return true;
-  std::vector<Schedule> schedules;
-  for (int rank = 0; rank < ranks; ++rank) schedules.push_back(algorithm.make(rank, ranks, root));
-  return encodes_once(schedules);
-}
-
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
                                   const Cut& given, const Encoding& encoding) {
   std::vector<Option> found;
@@ -91,7 +83,7 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
   if (name.root >= size_ || (name.two_levels && (!memory || hosts_ == 1))) return found;
   const int root = std::max(0, name.root);
   for (const Algorithm* algorithm : algorithms_named(collective_, name)) {
-    if (algorithm->equal_blocks && !equal_blocks) continue;
+    if ((algorithm->equal_blocks && !equal_blocks) || !(encoding.rounds || algorithm->direct)) continue;
     const auto add = [&](Path path, const Algorithm* runs, std::string text, const Priced& priced,
                          std::uint64_t peers) {
       found.push_back({{path, runs, root, priced.cut, std::move(text)}, priced.price, peers});
@@ -101,12 +93,12 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
     };
     if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // two levels, of which one has nothing to do
       add(Path::shared, nullptr, std::string(kShared), {{0, 1}, two_levels({nbytes, 1}).price}, 0);
-    if (!name.two_levels && can_encode(*algorithm, size_, root, encoding)) {
+    if (!name.two_levels) {
       const Profile& one = profile(*algorithm, false, root);
       add(Path::schedule, algorithm, full_name(*algorithm, false, name.root),
           cheapest(one, nbytes, network_, given, encoding), one.peers);
     }
-    if (!memory || hosts_ == 1 || !can_encode(*algorithm, hosts_, 0, encoding)) continue;
+    if (!memory || hosts_ == 1) continue;
     add(Path::two_levels, algorithm, full_name(*algorithm, true, name.root), two_levels(given),
         profile(*algorithm, true, 0).peers);
   }

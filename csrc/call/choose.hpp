@@ -62,7 +62,6 @@ class Menu {
                               const Cut& given = {0, 0}, const Encoding& encoding = {});
 
  private:
-  bool can_encode(const Algorithm& algorithm, int ranks, int root, const Encoding& encoding) const;
   const Profile& profile(const Algorithm& algorithm, bool between_hosts, int root);
 
   Collective collective_;

@@ -26,7 +26,7 @@ namespace {
 
 using namespace schedules;
 
-constexpr bool kAutomatic = true, kAnyRoot = true, kEqualBlocks = true;
+constexpr bool kAutomatic = true, kAnyRoot = true, kEqualBlocks = true, kDirect = true;
 
 struct Alias {
   Collective collective;
@@ -59,14 +59,15 @@ const std::vector<Algorithm>& algorithms() {
        "binomial reduce to a root (tree:3; else rank 0) and broadcast back: 2L*alpha + L*S*(2beta + gamma)", kAutomatic,
        kAnyRoot},
       {allreduce, "all_to_all", allreduce_all_to_all,
-       "everyone sends everything to everyone, one round: (p-1)*(alpha + S*beta + S*gamma)", kAutomatic},
+       "everyone sends everything to everyone, one round: (p-1)*(alpha + S*beta + S*gamma)", kAutomatic, false, false,
+       kDirect},
       {allreduce, "master_worker", allreduce_master_worker,
        "a root (master_worker:3; else rank 0) reduces all and sends the result back: (p-1)*(2alpha + 2S*beta + "
        "S*gamma)",
-       kAutomatic, kAnyRoot},
+       kAutomatic, kAnyRoot, false, kDirect},
       {allreduce, "round_robin", allreduce_round_robin,
        "each block straight to its owner and back, staggered, two rounds: 2(p-1)*alpha + 2f*S*beta + f*S*gamma",
-       kAutomatic},
+       kAutomatic, false, false, kDirect},
       {allreduce, "ring", allreduce_ring,
        "p-1 share-reduce and p-1 share-only steps: 2(p-1)*alpha + 2f*S*beta + f*S*gamma", kAutomatic},
       {reduce, "binomial", reduce_binomial, "binomial tree to the root: L*alpha + L*S*(beta + gamma)", kAutomatic},

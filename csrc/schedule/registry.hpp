@@ -18,6 +18,9 @@ struct Algorithm {
   bool automatic = false;     // may be chosen for calls that ask for none
   bool any_root = false;      // of a collective without a root: whoever asks for it may choose the rank in the middle
   bool equal_blocks = false;  // only for blocks of one size (Bruck): not for the v-forms
+  // What a rank gives goes straight to who sums it up, and a sum straight to who is to have it: no partial sum travels,
+  // so nothing would be encoded more than once each (schedule/prove.hpp, encodes_once: for any number of ranks).
+  bool direct = false;
   bool rooted() const { return has_root(collective) || any_root; }
 };
 

@@ -73,6 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gamma", type=float, metavar="SECONDS", help="per byte reduced")
     parser.add_argument("--copy", type=float, metavar="SECONDS", help="per byte copied in a host's memory")
     parser.add_argument("--algorithms", default="all", help='"all", or names between commas')
+    parser.add_argument(
+        "--wire", type=_wire, metavar="NAME", help="what float32 travels as in an allreduce: bfloat16, int8, topk:0.001"
+    )
     parser.add_argument("--json", metavar="FILE", help="also write all rows and the network")
     parser.add_argument("--plot", metavar="FILE.png", help="also plot time over size (needs matplotlib)")
 
@@ -83,13 +86,17 @@ def run(options: argparse.Namespace) -> int:
         return 2
     try:
         network, guessed = network_of(options)
-        rows = simulate(
-            options.collective, options.ranks, options.sizes, options.ranks_per_host, network, options.algorithms
-        )
+        if options.wire and options.collective != "allreduce":
+            raise ValueError("--wire is for allreduce")
+        asked = options.collective, options.ranks, options.sizes, options.ranks_per_host, network, options.algorithms
+        rows = simulate(*asked, wire=options.wire or 0)
+        plain = simulate(*asked[:5]) if options.wire else []
     except (ValueError, OSError, KeyError) as error:
         print(f"ringcomm simulate: {error}", file=sys.stderr)
         return 2
     print("\n".join(table(options.collective, rows, options.ranks_per_host, network, guessed)), flush=True)
+    if options.wire:
+        print("\n".join(["", *gains(rows, plain, options.wire)]), flush=True)
     if options.json:
         write_json(options, rows, network, guessed)
     if options.plot:
@@ -121,8 +128,9 @@ def simulate(
     ranks_per_host: int,
     network: _core.Network,
     algorithms: str = "all",
+    wire: int = 0,
 ) -> list[Row]:
-    """Every algorithm, cut in its cheapest way, at every size and number of ranks; hosts filled one after another.
+    """Every algorithm that can carry the wire format, cut in its cheapest way, at every size and number of ranks; hosts filled one after another.
 
     Raises:
         ValueError: for numbers below one, or an algorithm that there is not.
@@ -134,19 +142,19 @@ def simulate(
     for count in ranks:
         menu = _core.Menu(collective, count, [rank // ranks_per_host for rank in range(count)], network)
         for size in [0] if collective == "barrier" else sizes:
-            new = [_row(collective, count, size, option) for option in _options(menu, size, wanted, collective)]
+            new = [_row(collective, count, size, option) for option in _options(menu, size, wanted, collective, wire)]
             rows += sorted(new, key=lambda row: row.time)
     return rows
 
 
-def _options(menu: _core.Menu, size: int, wanted: list[str] | None, collective: str) -> list[_core.Option]:
-    every = menu.options("", size, memory=True)
+def _options(menu: _core.Menu, size: int, wanted: list[str] | None, collective: str, wire: int) -> list[_core.Option]:
+    every = menu.options("", size, memory=True, wire=wire)
     if wanted is None:
         return every
     chosen = {option.name for option in every if option.chosen}
     found: list[_core.Option] = []
     for name in wanted:
-        ways = menu.options(name, size, memory=True) or [option for option in every if option.name == name]
+        ways = menu.options(name, size, memory=True, wire=wire) or [option for option in every if option.name == name]
         if not ways:
             known = ", ".join(option.name for option in every)
             raise ValueError(f"no way {name} to run {collective} here; there are {known}")
@@ -165,6 +173,34 @@ def _counts(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 8,64,1024") from None
+
+
+def _wire(text: str) -> int:
+    name, _, amount = text.partition(":")
+    try:
+        return _core.wire_code(name, amount=float(amount) if amount else -1)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def gains(rows: Sequence[Row], plain: Sequence[Row], wire: int) -> list[str]:
+    """What would run with a wire format against what would run without: a line for each size."""
+    text = _core.wire_text(wire)
+    ratio = _core.wire_ratio(wire, _core.DTYPES.index("float32"))
+    lines = [
+        f"# float32 as {text}: 1/{1 / ratio:.3g} of the bytes between hosts" + (", none inside" if ratio < 1 else "")
+    ]
+    before = {(row.ranks, row.size): row for row in plain if row.chosen}
+    for row in rows:
+        if row.chosen:
+            as_is = before[row.ranks, row.size]
+            times = as_is.time / row.time if row.time > 0 else 1.0
+            lines.append(
+                f"# {row.ranks} ranks, {human_size(row.size)}: {human_time(row.time)} by {row.algorithm}, as it is "
+                f"{human_time(as_is.time)} by {as_is.algorithm}: {times:.2f} times as fast"
+                + ("" if times > 1 else ", it does not pay")
+            )
+    return lines
 
 
 # ---- for people ------------------------------------------------------------------------------------------------------

@@ -127,10 +127,8 @@ void what_is_encoded_once() {
       const bool once = encodes_once(schedules);
       CHECK(!once || equal_with_own_bytes(algorithm, size));
       ++(once ? with : without);
-      const bool direct =
-          algorithm.name == "round_robin" || algorithm.name == "all_to_all" || algorithm.name == "master_worker";
       const bool of_three = algorithm.name == "circulant" || algorithm.name == "tree";
-      CHECK(once == (direct || size < 3 || (of_three && size == 3)));
+      CHECK(once == (algorithm.direct || size < 3 || (of_three && size == 3)));
     }
   }
   CHECK(with > 0 && without > 0);

@@ -214,7 +214,7 @@ def test_bad_splits_and_rows():
     wrong(lambda comm: comm.broadcast(np.zeros(3), root=1), "root")
     wrong(lambda comm: comm.ialltoall(np.zeros(3), splits=[3]), "both")
     wrong(lambda comm: comm.allreduce(np.zeros(3), algorithm="rign"), "no allreduce algorithm.*ring")
-    wrong(lambda comm: comm.allreduce(np.zeros(3), wire="int8"), "wire")
+    wrong(lambda comm: comm.allreduce(np.zeros(3), wire="int3"), "wire")
 
 
 # ---- kinds from outside of the core ----------------------------------------------------------------------------------

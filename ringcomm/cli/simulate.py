@@ -130,7 +130,8 @@ def simulate(
     algorithms: str = "all",
     wire: int = 0,
 ) -> list[Row]:
-    """Every algorithm that can carry the wire format, cut in its cheapest way, at every size and number of ranks; hosts filled one after another.
+    """Every algorithm (that can carry the wire format), cut in its cheapest way, at every size and number of ranks;
+    hosts filled one after another.
 
     Raises:
         ValueError: for numbers below one, or an algorithm that there is not.

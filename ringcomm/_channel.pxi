@@ -31,6 +31,7 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
     cdef cppclass CChannel "ringcomm::Channel":
         int rank()
         void run(CCall, cbool (*)() noexcept nogil) except +translate
+        void watch(shared_ptr[const CProcesses], map[int, int]) except +translate
         void leave()
 
 cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
@@ -178,6 +179,9 @@ cdef class Channel:
             site.make_results(<PyObject*>shape, <PyObject*>array.dtype)
             dimensions = array.shape
         site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
+
+    def watch(self, Processes processes not None, rank_of):
+        self.it.get().watch(<shared_ptr[const CProcesses]>processes.it, rank_of)
 
     @property
     def broken(self):

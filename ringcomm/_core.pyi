@@ -404,6 +404,7 @@ class Channel:
     def run(self, request: Request) -> None:
         """Ctrl-C raises KeyboardInterrupt and breaks the channel."""
     broken: str | None
+    def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
     def leave(self) -> None: ...
 
 # ---- the worker and named operations ---------------------------------------------------------------------------------
@@ -619,4 +620,5 @@ class Messages:
         """Messages to each rank so far; empty where all ranks share memory."""
     def close(self, sent_here: Sequence[int]) -> list[str]:
         """Texts of what was never received, or has not ended. `sent_here`: what each rank's sent() says of this one."""
-    def leave(self) -> None: ...
+    def leave(self) -> list[str]: ...  # the same
+    def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number

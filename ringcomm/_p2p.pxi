@@ -15,8 +15,9 @@ cdef extern from "p2p/point_to_point.hpp" namespace "ringcomm" nogil:
         cbool progress()
         cbool cancel(CMessage&)
         vector[uint64_t] sent()
-        vector[string] close(const vector[uint64_t]&)
-        void leave()
+        vector[string] close(const vector[uint64_t]&) except +translate
+        vector[string] leave() except +translate
+        void watch(shared_ptr[const CProcesses], map[int, int]) except +translate
 
 cdef extern from "engine/message_source.hpp" namespace "ringcomm" nogil:
     cdef cppclass CMessageSource "ringcomm::MessageSource"(CSource):
@@ -26,13 +27,16 @@ cdef extern from "border/p2p.hpp" namespace "ringcomm_border" nogil:
     cdef cppclass ElementSizes:
         Py_ssize_t bytes_of(PyObject*, PyTypeObject*, cbool)
         void learn(PyObject*, Py_ssize_t)
+    cdef cppclass Remains:
+        cbool lent
+        vector[shared_ptr[CMessage]] requests
     shared_ptr[CPointToPoint] c_point_to_point "ringcomm_border::point_to_point"(
         int rank, int size, shared_ptr[CNode], vector[int], shared_ptr[CTransport], int, shared_ptr[CWorker], int64_t, double,
         shared_ptr[CAccount]) except +translate
     CEnvelope c_run "ringcomm_border::run"(
-        CPointToPoint&, cbool sends, int peer, int tag, void*, size_t, cbool (*)() noexcept nogil, cbool& lent) except +translate
+        CPointToPoint&, cbool sends, int peer, int tag, void*, size_t, cbool (*)() noexcept nogil, Remains&) except +translate
     CEnvelope c_send_receive "ringcomm_border::send_receive"(
-        CPointToPoint&, int, int, void*, size_t, int, int, void*, size_t, cbool (*)() noexcept nogil, cbool& lent) except +translate
+        CPointToPoint&, int, int, void*, size_t, int, int, void*, size_t, cbool (*)() noexcept nogil, Remains&) except +translate
     shared_ptr[CMessage] c_start "ringcomm_border::start"(CMessageSource&, cbool, int, int, void*, size_t) except +translate
     cbool c_wait_message "ringcomm_border::wait"(CPointToPoint&, const CMessage&, double, cbool (*)() noexcept nogil) except +translate
     void c_check_message "ringcomm_border::check"(const CMessage&) except +translate
@@ -70,13 +74,17 @@ cdef class Status:
         return f"<ringcomm.Status: source {self.source}, tag {self.tag}, {self.nbytes} bytes{', cancelled' if self.cancelled else ''}>"
 
 
-cdef list unfinished_messages = []  # requests that were dropped before they were done
+cdef list unfinished_messages = []  # requests that were dropped, or interrupted, before they were done
 cdef list lent_arrays = []  # of requests that failed while MPI or a peer had their memory, which may use it even so
 
 
 cdef int let_messages_go() except -1:
+    cdef MessageRequest one
     if unfinished_messages:
-        unfinished_messages[:] = [one for one in unfinished_messages if not (<MessageRequest>one).over()]
+        for one in unfinished_messages:
+            if one.over() and one.it.get().lent:
+                lent_arrays.append(one.array)
+        unfinished_messages[:] = [one for one in unfinished_messages if not one.over()]
     return 0
 
 
@@ -165,17 +173,27 @@ cdef class Messages:
     cdef CEnvelope run(self, array, bint sends, int peer, int tag) except *:
         cdef void* data
         cdef size_t nbytes
-        cdef cbool lent = False
+        cdef Remains remains
         cdef CEnvelope status
         cdef object keeps = self.memory(array, not sends, &data, &nbytes)
         try:
             with nogil:
-                status = c_run(self.it.get()[0], sends, peer, tag, data, nbytes, interrupted, lent)
+                status = c_run(self.it.get()[0], sends, peer, tag, data, nbytes, interrupted, remains)
         except:
-            if lent:
-                lent_arrays.append(keeps)
+            self.keep(keeps, remains)
             raise
         return status
+
+    cdef keep(self, arrays, Remains& remains):
+        """As long as somebody has the memory of a request that has failed."""
+        cdef MessageRequest made
+        if remains.lent:
+            lent_arrays.append(arrays)
+        for request in range(remains.requests.size()):
+            made = MessageRequest.__new__(MessageRequest)
+            made.messages, made.array, made.it = self, arrays, remains.requests[request]
+            unfinished_messages.append(made)
+            self.worker.get().wake()
 
     def send(self, x, int dest, int tag):
         self.run(x, True, dest, tag)
@@ -187,15 +205,14 @@ cdef class Messages:
         cdef void* data
         cdef void* into
         cdef size_t nbytes, room
-        cdef cbool lent = False
+        cdef Remains remains
         cdef CEnvelope status
         cdef object keeps = self.memory(x, False, &data, &nbytes), keeps_too = self.memory(out, True, &into, &room)
         try:
             with nogil:
-                status = c_send_receive(self.it.get()[0], dest, sendtag, data, nbytes, source, recvtag, into, room, interrupted, lent)
+                status = c_send_receive(self.it.get()[0], dest, sendtag, data, nbytes, source, recvtag, into, room, interrupted, remains)
         except:
-            if lent:
-                lent_arrays.append((keeps, keeps_too))
+            self.keep((keeps, keeps_too), remains)
             raise
         return Status.of(status, False)
 
@@ -230,9 +247,15 @@ cdef class Messages:
         with nogil:
             lines = self.it.get().close(sent)
             self.worker.get().remove(<shared_ptr[CSource]>self.source)
+        let_messages_go()
         return [line.decode() for line in lines]
 
     def leave(self):
+        cdef vector[string] lines
         with nogil:
-            self.it.get().leave()
+            lines = self.it.get().leave()
             self.worker.get().remove(<shared_ptr[CSource]>self.source)
+        return [line.decode() for line in lines]
+
+    def watch(self, Processes processes not None, rank_of):
+        self.it.get().watch(<shared_ptr[const CProcesses]>processes.it, rank_of)

@@ -18,11 +18,11 @@ from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
-from ringcomm.mpi_link import MpiLink
+from ringcomm.mpi_link import MpiLink, processes
 from ringcomm.neighbours import Graph, Neighbours
 from ringcomm.own_algorithms import OwnAlgorithms
 from ringcomm.persistent import PersistentCalls
-from ringcomm.point_to_point import PointToPointCalls, open_messages, refuse_leftovers
+from ringcomm.point_to_point import PointToPointCalls, open_messages, refuse_leftovers, tell_leftovers
 from ringcomm.version import __version__
 
 SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where every rank has one
@@ -109,6 +109,8 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)
         self._queue = _core.Queue(link.worker, self._queued)
         self._messages = open_messages(link, self._node, config.spin_ns, config.stall_warn_seconds, messages)
+        for channel in (self._channel, self._queued, self._messages):
+            channel.watch(processes, link.rank_of)
         self._last: _core.Operation | None = None
         self._plain = True
         self._unusable: Exception | None = None
@@ -233,7 +235,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
             self._queue.close()
             self._channel.leave()
             self._queued.leave()
-            self._messages.leave()
+            tell_leftovers(self._messages.leave(), self.rank)
             self._ledger.end()
 
     def _abandon(self, why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ringcomm import _core, arrays
@@ -44,11 +45,26 @@ def open_messages(
 def refuse_leftovers(lines: list[str], rank: int) -> None:
     """Raises MismatchError if there are any."""
     if lines:
-        more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
         raise MismatchError(
-            f"rank {rank} closed the communicator with messages left: {'; '.join(lines[:MOST_LINES])}{more}. Every "
-            "send needs a receive before close()"
+            f"rank {rank} closed the communicator with messages left: {_listed(lines)}. Every send needs a receive "
+            "before close()"
         )
+
+
+def tell_leftovers(lines: list[str], rank: int) -> None:
+    """To stderr, by a rank that leaves alone: it may be ending, and nobody would catch an exception."""
+    if lines:
+        print(
+            f"ringcomm: rank {rank} leaves its communicator with messages left: {_listed(lines)}. Receive what is "
+            "sent, wait for each isend and irecv, and then close()",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _listed(lines: list[str]) -> str:
+    more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+    return "; ".join(lines[:MOST_LINES]) + more
 
 
 class PointToPointCalls:

@@ -204,10 +204,7 @@ def all_cases(shared_memory: str = "auto", mpi_threads: bool = True) -> None:
 
 
 def interrupted(shared_memory: str, mpi_threads: bool) -> None:
-    """Of a rank under MPI: Ctrl-C ends each wait for a message, and the communicator is whole afterwards.
-
-    But for a send by messages that was announced: its peer may be about to fetch it, so messages end there.
-    """
+    """Of a rank under MPI: Ctrl-C ends each wait for a message, at once, and the communicator is whole afterwards."""
     import os
     import signal
     import threading
@@ -225,8 +222,6 @@ def interrupted(shared_memory: str, mpi_threads: bool) -> None:
             lambda: requests[0].wait(),
         ]
         for i, wait in enumerate(waits):
-            if wait is waits[3] and (comm.rank > 0 or shared_memory == "off"):
-                continue
             timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
             timer.start()
             try:

@@ -104,6 +104,7 @@ def test_the_snippets_of_the_pages_run_and_show_it(tmp_path):
     program = tmp_path / "snippets.py"
     program.write_text("\n".join(snippets))  # one job for all of them
     text = output_of([program], tmp_path, ranks=2)  # lines of two ranks may run into each other
-    assert len(snippets) == 4 and all(text.count(f"rank {rank} of 2") == len(snippets) for rank in range(2)), text
+    assert len(snippets) == 5 and text.count("rank 0 with tag 42, 40 bytes, was never received") == 1, text
+    assert [text.count(f"rank {rank} of 2") for rank in range(2)] == [4, 5], text
     assert text.count("2048 samples") == text.count("[2. 2. 2.]") == 2, text
     assert text.count("of 2: 1, from rank") == 2, text  # the sum of 0 and 1

@@ -185,12 +185,18 @@ def test_quiet_ends(size, how):
 
 
 def ended_early(how, sign):
-    """Rank 1's script ends; rank 0 goes on, and has no need of it."""
+    """Rank 1's script ends; rank 0 goes on, and has no need of it. Each has messages for the other, which are told."""
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.Get_rank()
     atexit.register(mpi_case.say, rank, "finalises MPI next")  # of ours, the last to run
     ringcomm.init()
+    comm = ringcomm.communicator()
+    if rank == 1:
+        requests = comm.isend(np.zeros(100_000), 0, 5), comm.irecv(np.empty(1), 0, 6)
+        assert not any(request.test() for request in requests)
+    else:
+        comm.send(np.zeros(5), 1, 42)
     ringcomm.barrier()
     if how == "shutdown":
         ringcomm.shutdown()
@@ -202,12 +208,22 @@ def ended_early(how, sign):
     mpi_case.say(rank, "ends")
 
 
-@pytest.mark.parametrize("how", ["end", "shutdown"])
-def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how, tmp_path):
+@pytest.mark.parametrize(("how", "memory"), [("end", "off"), ("shutdown", "on")])
+def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how, memory, tmp_path):
     """Should others abort meanwhile: Open MPI's launcher may crash or hang over a rank that is in there."""
-    result = mpi_case.run(2, ended_early, how, str(tmp_path / "rank 1 ends"), alone=True)
+    variables = {"RINGCOMM_SHARED_MEMORY": memory}
+    result = mpi_case.run(2, ended_early, how, str(tmp_path / "rank 1 ends"), alone=True, variables=variables)
     assert result.lines("0 ends") and result.lines("1 fin"), result.text
     assert result.text.index("0 ends") < result.text.index("1 finalises"), result.text
+    left = [result.lines(f"ringcomm: rank {rank} leaves its communicator with messages left") for rank in range(2)]
+    assert [len(lines) for lines in left] == [1, 1], result.text
+    assert "the message of rank 1 with tag 5, 800000 bytes, was never received" in left[0][0]
+    for what in (
+        "the message of rank 0 with tag 42, 40 bytes, was never received",
+        "send(dest=0, tag=5) of 800000 bytes has not ended",
+        "recv(source=0, tag=6) of at most 8 bytes has not ended",
+    ):
+        assert what in left[1][0], left
 
 
 def alone(how):
@@ -382,7 +398,17 @@ def unseen(folder):
     step()
     if ringcomm.rank() == BAD:
         os.kill(os.getpid(), signal.SIGKILL)
-    for work in (step, agreeing):  # it is fatal: later operations fail too
+    comm, one = ringcomm.communicator(), np.empty(1)
+    handle, request = comm.iallreduce(one), comm.irecv(one, ringcomm.ANY_SOURCE)
+    messages = [
+        lambda: comm.recv(one, BAD),
+        lambda: comm.send(np.ones(100_000), BAD),
+        lambda: comm.probe(ringcomm.ANY_SOURCE, 3),
+        request.wait,
+        handle.wait,
+        comm.barrier,
+    ]
+    for work in (step, agreeing, *messages):  # it is fatal: later operations fail too
         try:
             work()
         except ringcomm.PeerLostError as error:
@@ -401,5 +427,5 @@ def test_a_death_that_the_launcher_does_not_see(memory, tmp_path):
         3, unseen, str(tmp_path), limit=STARTING + LIMIT, variables={"RINGCOMM_SHARED_MEMORY": memory}
     )
     assert not result.left_behind, result.left_behind
-    assert len(result.lines("lost (1,)")) == 4, result.text
+    assert len(result.lines("lost (1,)")) == 16, result.text
     assert len(result.lines("init (1,)")) == 4, result.text

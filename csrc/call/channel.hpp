@@ -27,6 +27,10 @@ class Channel {
   std::unique_ptr<Task> start(Call&& call);
   void run(Call call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
 
+  // So that calls which wait for messages end when a rank of this host has died: the group's ranks here, by process.
+  void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
+    context_.departures.watch(std::move(processes), std::move(rank_of));
+  }
   // Of what a call met: after a fatal error, and once a rank has left, nothing more runs here.
   void end_after(const Error& error) { context_.end_after(error); }
   const std::optional<Error>& broken() const { return context_.broken; }

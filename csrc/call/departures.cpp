@@ -1,10 +1,18 @@
 #include "call/departures.hpp"
 
+#include <algorithm>
+
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
 #include "base/wait.hpp"
 
 namespace ringcomm {
+namespace {
+
+constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two looks at who has died
+
+}  // namespace
 
 Departures::Departures(Transport& transport, std::span<const int> peers, int me, int tag)
     : transport_(transport), peers_(peers), me_(me), tag_(peers.size() > 1 ? tag : -1) {
@@ -28,10 +36,22 @@ void Departures::check() {
   for (const Goodbye& goodbye : departed_) {
     if (goodbye.calls < calls_) gone.push_back(static_cast<int>(goodbye.rank));
   }
-  if (gone.empty()) return;
+  if (gone.empty()) return look_for_deaths();
   throw Error(ErrorKind::left,
               rank_text(gone) + " closed the communicator or ended its script, and takes part in no further call",
               gone);
+}
+
+void Departures::look_for_deaths() {
+  if (!deaths_.watches()) return;
+  const std::int64_t now = now_ns();
+  if (now - looked_ns_ < kLookEvery) return;
+  looked_ns_ = now;
+  const auto has_left = [this](int rank) {
+    return std::any_of(departed_.begin(), departed_.end(), [rank](const Goodbye& one) { return one.rank == rank; });
+  };
+  const std::vector<int> dead = deaths_.look(has_left);
+  if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + " died: the process has ended", dead);
 }
 
 void Departures::say_goodbye() noexcept {

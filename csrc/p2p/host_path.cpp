@@ -111,7 +111,12 @@ bool HostPath::withdraw(Request& request) {
   };
   for (Link& link : links_) {
     if (gave_up(link, link.queue) || gave_up(link, link.streams) || gave_up(link, link.places)) return true;
-    if (gave_up(link, link.announced)) return link.controls.empty();  // who reads it must have been told
+    if (std::find(link.announced.begin(), link.announced.end(), &request) != link.announced.end()) {
+      say(link, {CellKind::withdrawn, request.id, 0});
+      if (!link.controls.empty()) return false;  // who may read it has not been told
+      std::erase(link.announced, &request);
+      return true;
+    }
     for (std::vector<Message>* list : {&link.coming, &link.pulls}) {
       for (const Message& message : *list) {
         if (message->into != &request) continue;
@@ -123,6 +128,31 @@ bool HostPath::withdraw(Request& request) {
     }
   }
   return true;
+}
+
+void HostPath::replace(Request& request, Request& successor) {
+  for (Link& link : links_) {
+    std::replace(link.queue.begin(), link.queue.end(), &request, &successor);
+    for (std::vector<Request*>* list : {&link.announced, &link.streams, &link.places}) {
+      std::replace(list->begin(), list->end(), &request, &successor);
+    }
+    for (std::vector<Message>* list : {&link.coming, &link.pulls}) {
+      for (const Message& message : *list) {
+        if (message->into == &request) message->into = &successor;
+      }
+    }
+  }
+}
+
+// Of a send that went on because nobody had been told: now somebody has.
+void HostPath::end_withdrawn(Link& link, std::uint64_t id) {
+  for (std::vector<Request*>* list : {&link.announced, &link.streams, &link.places}) {
+    std::erase_if(*list, [id](Request* send) {
+      if (send->id != id) return false;
+      send->finish();
+      return true;
+    });
+  }
 }
 
 }  // namespace ringcomm

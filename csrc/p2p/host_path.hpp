@@ -33,6 +33,7 @@ class HostPath final : public MessagePath {
   bool advance() override;
   void matched(const std::shared_ptr<Incoming>& message) override;
   bool withdraw(Request& request) override;
+  void replace(Request& request, Request& successor) override;
   void forget(int peer, const Error& why) override;
 
   bool quiet() const;  // nothing has come that advance() would find
@@ -98,6 +99,7 @@ class HostPath final : public MessagePath {
   void grant(Link& link, const Message& message, std::uint64_t where);
   bool pull(Link& link, const Message& message);  // a slice; true: it need not be pulled any more
   void withdrawn(Link& link, std::uint64_t id);
+  static void end_withdrawn(Link& link, std::uint64_t id);
 
   const std::shared_ptr<Node> node_;
   Matcher& matcher_;

@@ -169,10 +169,7 @@ void HostPath::withdrawn(Link& link, std::uint64_t id) {
   for (std::vector<Message>* list : {&link.coming, &link.pulls}) {
     const Message message = take(*list, id);
     if (!message) continue;
-    message->fail(Error(ErrorKind::left,
-                        "rank " + std::to_string(link.rank) + " gave up " + text_of_message(message->envelope) +
-                            ", while it was being sent",
-                        {link.rank}));
+    message->fail(given_up_error(message->envelope));
   }
   matcher_.matching().drop([&](const Message& message) {  // nobody has wanted it yet: nobody will hear of it
     return message->announced && message->id == id && &message->path == this && message->envelope.source == link.rank;

@@ -89,6 +89,7 @@ bool HostPath::give(Link& link) {
     others.swap(link.controls);
     say(link, control);
     link.controls.swap(others);
+    if (control.kind == CellKind::withdrawn) end_withdrawn(link, control.id);
     moved = true;
   }
   const auto progressed = [&](Request* send) {

@@ -46,8 +46,10 @@ class MessagePath {
   virtual bool advance() = 0;            // true if anything moved
   // A message that had been kept has a receive now (or is dropped): whatever remains to come goes there.
   virtual void matched(const std::shared_ptr<Incoming>& message) = 0;
-  // The caller gives up a request that is under way. Of a receive false if its memory is still being written.
+  // The caller gives up a request that is under way. False: its memory is in use, or its peer has not been told yet;
+  // so it goes on as another one.
   virtual bool withdraw(Request& request) = 0;
+  virtual void replace(Request& request, Request& successor) = 0;
   virtual void forget(int peer, const Error& why) = 0;  // a rank that has left or died: fails what involves it
 
   // With what becomes of these requests.

@@ -103,8 +103,10 @@ class Matching {
   }
   // A message that is not sent after all: the one for which this holds.
   template <class Doomed>
-  void drop(Doomed&& doomed) {
-    unexpected_.take([&](const Unexpected& one) { return doomed(one.message); });
+  std::optional<Message> drop(Doomed&& doomed) {
+    auto found = unexpected_.take([&](const Unexpected& one) { return doomed(one.message); });
+    if (!found) return std::nullopt;
+    return std::move(found->message);
   }
   Line<Unexpected>& unexpected() { return unexpected_; }
   std::size_t posted() const { return posted_.size(); }

@@ -60,7 +60,7 @@ void NetworkPath::write(int peer, const Header& header, const void* data, std::s
 }
 
 void NetworkPath::send(Request& send) {
-  const std::uint64_t id = sent_[static_cast<std::size_t>(send.peer)]++;
+  const std::uint64_t id = send.id = sent_[static_cast<std::size_t>(send.peer)]++;
   if (send.nbytes <= kLongestEager) {
     write(send.peer, {Kind::whole, send.tag, send.nbytes, id}, send.data, send.nbytes);
     return send.finish();
@@ -73,15 +73,18 @@ void NetworkPath::send(Request& send) {
   });
 }
 
-bool NetworkPath::advance() {
-  if (!transport_) return false;
-  bool moved = false;
+bool NetworkPath::read() {
   for (int read = 0; read < kLetters; ++read) {
     const auto letter = mail_.receive();
-    if (!letter) break;
+    if (!letter) return read > 0;
     handle(*letter);
-    moved = true;
   }
+  return true;
+}
+
+bool NetworkPath::advance() {
+  if (!transport_) return false;
+  bool moved = read();
   mail_.advance();
   const auto gone_out = [&](Sending& one) {
     if (!done(one.tickets)) return false;
@@ -89,9 +92,12 @@ bool NetworkPath::advance() {
     return true;
   };
   moved |= std::erase_if(sending_, gone_out) > 0;
-  const std::size_t before = taking_.size();
-  for (auto one = taking_.begin(); one != taking_.end();) one = take(*one) ? taking_.erase(one) : std::next(one);
-  return moved || taking_.size() != before;
+  bool came = false;
+  for (Taking& one : taking_) came |= take(one);
+  if (!came) return moved;
+  read();  // who gave a message up has said so before the last of it came
+  std::erase_if(taking_, [this](Taking& one) { return end(one); });
+  return true;
 }
 
 void NetworkPath::handle(const Letter& letter) {
@@ -101,6 +107,7 @@ void NetworkPath::handle(const Letter& letter) {
   const int peer = letter.peer;
   if (header.kind == Kind::goodbye) return departed_.push_back(peer);
   ++heard_[static_cast<std::size_t>(peer)];
+  if (header.kind == Kind::withdrawn) return withdrawn(peer, header.id);
   const Envelope envelope{peer, header.tag, header.nbytes};
   bool refused = false;
   Request* const receive = matcher_.match(envelope, refused);
@@ -115,6 +122,21 @@ void NetworkPath::handle(const Letter& letter) {
   }
   if (!receive && !refused) return matcher_.keep(message);
   matched(message);
+}
+
+// A receive that has it ends when MPI writes its memory no more.
+void NetworkPath::withdrawn(int peer, std::uint64_t id) {
+  const auto given_up = [&](const Message& message) {
+    return &message->path == this && message->envelope.source == peer && message->id == id;
+  };
+  for (Taking& one : taking_) {
+    if (given_up(one.message)) one.message->lost = given_up_error(one.message->envelope);
+  }
+  const auto unwanted =
+      matcher_.matching().drop([&](const Message& message) { return message->announced && given_up(message); });
+  if (!unwanted) return;
+  (*unwanted)->dropped = true;
+  matched(*unwanted);
 }
 
 void NetworkPath::matched(const Message& message) {
@@ -143,21 +165,44 @@ void NetworkPath::post(Taking& taking) {
 }
 
 bool NetworkPath::take(Taking& taking) {
-  if (!done(taking.tickets)) return false;
-  Incoming& message = *taking.message;
-  if (taking.asked < message.envelope.nbytes) {
+  if (taking.here || !done(taking.tickets)) return false;
+  if (taking.asked < taking.message->envelope.nbytes) {
     post(taking);
     return false;
   }
+  return taking.here = true;
+}
+
+bool NetworkPath::end(Taking& taking) {
+  if (!taking.here) return false;
+  Incoming& message = *taking.message;
   message.arrived = message.envelope.nbytes;
-  message.finish();
+  if (message.lost)
+    message.fail(Error(*message.lost));
+  else
+    message.finish();
   return true;
 }
 
 // What MPI reads or writes cannot be taken back.
 bool NetworkPath::withdraw(Request& request) {
-  return std::none_of(taking_.begin(), taking_.end(), [&](const auto& one) { return one.message->into == &request; }) &&
-         std::none_of(sending_.begin(), sending_.end(), [&](const auto& one) { return one.send == &request; });
+  const auto sends = [&](const Sending& one) { return one.send == &request; };
+  if (std::any_of(sending_.begin(), sending_.end(), sends)) {
+    write(request.peer, {Kind::withdrawn, request.tag, request.nbytes, request.id}, nullptr, 0);
+    ++sent_[static_cast<std::size_t>(request.peer)];
+    return false;
+  }
+  const auto receives = [&](const Taking& one) { return one.message->into == &request; };
+  return std::none_of(taking_.begin(), taking_.end(), receives);
+}
+
+void NetworkPath::replace(Request& request, Request& successor) {
+  for (Sending& one : sending_) {
+    if (one.send == &request) one.send = &successor;
+  }
+  for (Taking& one : taking_) {
+    if (one.message->into == &request) one.message->into = &successor;
+  }
 }
 
 void NetworkPath::forget(int peer, const Error& why) {

@@ -4,6 +4,9 @@
 // Up to kLongestEager the data comes in it. Longer data follows at once as messages of its own, on a tag that the
 // letter's number tells; its receives are posted when somebody wants it, straight into place. What waits meanwhile is
 // the transport's business: MPI sends long messages only when they are received.
+//
+// Nothing can take such data back: who gives up a send says so in a letter (withdrawn) and keeps the memory until the
+// receiver has taken all of it, and dropped it.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +32,14 @@ class NetworkPath final : public MessagePath {
   bool advance() override;  // throws Error(transport | peer_lost): nothing works after that
   void matched(const std::shared_ptr<Incoming>& message) override;
   bool withdraw(Request& request) override;
+  void replace(Request& request, Request& successor) override;
   void forget(int peer, const Error& why) override;
 
   bool moving() const { return mail_.moving() || !sending_.empty() || !taking_.empty(); }
   std::vector<int> departed() { return std::exchange(departed_, {}); }  // said goodbye since last asked
 
   // ---- the end
-  const std::vector<std::uint64_t>& sent() const { return sent_; }  // messages so far, by rank
+  const std::vector<std::uint64_t>& sent() const { return sent_; }  // letters so far, by rank
   // Whether so many have come of each rank; what never had a receive is from then on received and dropped, so that its
   // sender is done with it. Ask again, after advance(), until all has moved.
   bool drained(const std::vector<std::uint64_t>& sent_here);
@@ -45,7 +49,7 @@ class NetworkPath final : public MessagePath {
   static constexpr std::size_t kLongestEager = 16 << 10;
 
  private:
-  enum class Kind : std::uint32_t { whole, announce, goodbye };
+  enum class Kind : std::uint32_t { whole, announce, withdrawn, goodbye };
   struct Header {
     Kind kind = Kind::whole;
     std::int32_t tag = 0;
@@ -61,21 +65,25 @@ class NetworkPath final : public MessagePath {
     std::vector<Ticket> tickets;
     std::vector<std::byte> waste;  // where a message goes that nobody wants, piece by piece
     std::uint64_t asked = 0;       // bytes for which receives have been posted
+    bool here = false;             // all of it
   };
 
   int data_tag(std::uint64_t id) const;
   bool done(std::vector<Ticket>& tickets);
   void write(int peer, const Header& header, const void* data, std::size_t nbytes);
   void post(Taking& taking);
-  bool take(Taking& taking);  // true: it has come whole
+  bool take(Taking& taking);  // true: the last of it has come just now
+  bool end(Taking& taking);   // true: it was here
+  bool read();                // letters; true: there were some
   void handle(const Letter& letter);
+  void withdrawn(int peer, std::uint64_t id);
   void give_up(std::vector<Ticket>& tickets);
 
   std::shared_ptr<Transport> transport_;  // null after close()
   const int first_tag_;
   Mail mail_;
   Matcher& matcher_;
-  std::vector<std::uint64_t> sent_, heard_;  // messages, by rank
+  std::vector<std::uint64_t> sent_, heard_;  // messages and what was said of them, by rank
   std::list<Sending> sending_;
   std::list<Taking> taking_;
   std::vector<int> departed_;

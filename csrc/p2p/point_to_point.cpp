@@ -38,6 +38,11 @@ PointToPoint::~PointToPoint() {
   break_off(kClosed);
 }
 
+void PointToPoint::watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
+  const std::lock_guard lock(mutex_);
+  deaths_.start(std::move(processes), std::move(rank_of));
+}
+
 MessagePath& PointToPoint::path_to(int rank) {
   if (rank == group_.rank) return *self_;
   if (here_[static_cast<std::size_t>(rank)]) return *host_;
@@ -168,6 +173,13 @@ std::vector<std::string> PointToPoint::close(const std::vector<std::uint64_t>& s
     return moved ? Progress::moved : Progress::blocked;
   };
   wait_until(drained, backoff, now_ns() + kDrain);
+  std::vector<std::string> lines = left_over();
+  break_off(kClosed);
+  if (network_) network_->close();
+  return lines;
+}
+
+std::vector<std::string> PointToPoint::left_over() {
   std::vector<std::string> lines;
   for (const auto& one : matcher_.matching().unexpected()) {
     lines.push_back(text_of_message(one.envelope) + ", was never received");
@@ -175,13 +187,12 @@ std::vector<std::string> PointToPoint::close(const std::vector<std::uint64_t>& s
   for (const auto& request : background_) {
     if (!request->done()) lines.push_back(text_of(*request) + " has not ended");
   }
-  break_off(kClosed);
-  if (network_) network_->close();
   return lines;
 }
 
-void PointToPoint::leave() noexcept {
+std::vector<std::string> PointToPoint::leave() {
   const std::lock_guard lock(mutex_);
+  advance();  // what has come is here
   if (host_) host_->doorbell().state.store(1, std::memory_order_seq_cst);
   if (network_ && !broken_) {
     try {
@@ -195,7 +206,10 @@ void PointToPoint::leave() noexcept {
     } catch (const std::exception&) {  // nobody to say goodbye to
     }
   }
+  std::vector<std::string> lines;
+  if (!broken_) lines = left_over();
   break_off(kClosed);
+  return lines;
 }
 
 std::vector<int> PointToPoint::far_ranks() const {
@@ -215,12 +229,16 @@ Error PointToPoint::left_error(int rank) {
                {rank});
 }
 
+Error PointToPoint::died_error(int rank) {
+  return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " died: the process has ended", {rank});
+}
+
 // What was said before its end is heard first: whoever is seen to have gone wrote nothing after that.
 bool PointToPoint::look() {
-  if (!host_ || broken_) return false;
+  if (broken_) return false;
   std::vector<std::pair<int, Error>> lost;
-  const std::vector<int> ended = group_.node->dead();
-  for (std::size_t i = 0; i < group_.on_host.size(); ++i) {
+  const std::vector<int> ended = host_ ? group_.node->dead() : std::vector<int>{};
+  for (std::size_t i = 0; host_ && i < group_.on_host.size(); ++i) {
     const int rank = group_.on_host[i], local = static_cast<int>(i);
     if (rank == group_.rank || gone_[static_cast<std::size_t>(rank)]) continue;
     const std::uint32_t state = doorbell_of(*group_.node, local).state.load(std::memory_order_seq_cst);
@@ -229,10 +247,14 @@ bool PointToPoint::look() {
     } else if (state != 0) {
       lost.emplace_back(rank, Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " has failed", {rank}));
     } else if (std::find(ended.begin(), ended.end(), local) != ended.end()) {
-      lost.emplace_back(
-          rank, Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " died: the process has ended", {rank}));
+      lost.emplace_back(rank, died_error(rank));
     }
   }
+  const auto known = [&](int rank) {
+    return gone_[static_cast<std::size_t>(rank)] ||
+           std::any_of(lost.begin(), lost.end(), [rank](const auto& one) { return one.first == rank; });
+  };
+  for (const int rank : deaths_.look(known)) lost.emplace_back(rank, died_error(rank));
   if (lost.empty()) return false;
   advance();  // reads all that a ring can hold
   for (const auto& [rank, why] : lost) lose(rank, why);

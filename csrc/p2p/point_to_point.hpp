@@ -7,12 +7,14 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "node/death_watch.hpp"
 #include "node/node.hpp"
 #include "p2p/matcher.hpp"
 #include "p2p/request.hpp"
@@ -42,6 +44,10 @@ class PointToPoint {
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
 
+  // Of this host's other ranks, by process number: who waits for one that has died is told, also where no memory is
+  // shared.
+  void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of);
+
   int rank() const { return group_.rank; }
   int size() const { return group_.size; }
 
@@ -53,6 +59,7 @@ class PointToPoint {
   // 50 ms; Error(interrupted) if it says so: the request goes on.
   bool wait(const Request& request, std::int64_t deadline_ns, bool (*interrupted)());
   // The two together, for a request of the caller's own; it is over when this returns or throws. Throws what it meets.
+  // Where it was interrupted, its memory may belong to its successor.
   void run(Request& request, bool (*interrupted)());
   void run(Request& send, Request& receive, bool (*interrupted)());
   // A receive that no message has matched: it is done and cancelled. False: too late.
@@ -65,12 +72,14 @@ class PointToPoint {
   bool pending() const;  // requests in the background
   bool moving() const;   // what progress() is to be called for soon
 
-  // How many messages have gone to each rank over the transport; empty where there is none.
+  // How many letters have gone to each rank over the transport; empty where there is none.
   std::vector<std::uint64_t> sent() const;
   // No peer will come any more: requests fail. What has come and was never received, one line each. `sent_here`: what
   // sent() was, to this rank, of each rank.
   std::vector<std::string> close(const std::vector<std::uint64_t>& sent_here);
-  void leave() noexcept;  // tells the peers that this rank sends and receives nothing more
+  // Tells the peers that this rank sends and receives nothing more, and waits for none. Returns what is left, as
+  // close() does; nothing after an error that has ended everything.
+  std::vector<std::string> leave();
 
  private:
   MessagePath& path_to(int rank);
@@ -93,7 +102,9 @@ class PointToPoint {
   void lose(int rank, const Error& why);
   std::optional<Error> hopeless(int source) const;  // why no message can come from there
   void break_off(const Error& error) noexcept;
+  std::vector<std::string> left_over();  // that close() and leave() tell
   static Error left_error(int rank);
+  static Error died_error(int rank);
 
   Group group_;
   mutable std::mutex mutex_;  // guards all below
@@ -104,6 +115,7 @@ class PointToPoint {
   std::vector<bool> here_;                  // by rank: shares memory with this one
   std::vector<std::optional<Error>> gone_;  // by rank: why nothing comes from it any more
   std::vector<std::shared_ptr<Request>> background_;
+  DeathWatch deaths_;
   std::int64_t looked_ns_ = 0;
   std::optional<Error> broken_;
 };

@@ -24,6 +24,21 @@ std::string text_of_message(const Envelope& envelope) {
          std::to_string(envelope.nbytes) + " bytes";
 }
 
+Error given_up_error(const Envelope& envelope) {
+  return Error(
+      ErrorKind::left,
+      "rank " + std::to_string(envelope.source) + " gave up " + text_of_message(envelope) + ", while it was being sent",
+      {envelope.source});
+}
+
+std::shared_ptr<Request> Request::hand_over() {
+  successor = std::make_shared<Request>(kind, peer, tag, data, nbytes);
+  successor->id = id;
+  successor->moved = moved;
+  successor->target = target;
+  return successor;
+}
+
 void Request::fail(const Error& why) {
   error.emplace(why.kind(), text_of(*this) + ": " + why.what(), why.ranks());
   finish();

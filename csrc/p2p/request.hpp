@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,7 +50,11 @@ struct Request {
     if (entry && begun_ns != 0) entry->add_time(now_ns() - begun_ns);
     done_.store(true, std::memory_order_release);
   }
-  void fail(const Error& why);  // with `why`, after a text that says what this is
+  std::shared_ptr<Request> hand_over();  // the rest of it to its `successor`, which is returned
+  void fail(const Error& why);           // with `why`, after a text that says what this is
+
+  // Of one that was interrupted while its memory was in use: has that memory until it is done(), in the background.
+  std::shared_ptr<Request> successor;
 
   // The path's, while it is under way.
   std::uint64_t id = 0, moved = 0;
@@ -64,6 +69,7 @@ struct Request {
 // "recv(source=1, tag=any) of at most 8 bytes", "send(dest=0, tag=5) of 8 bytes"
 std::string text_of(const Request& request);
 std::string text_of_probe(int source, int tag);
+Error given_up_error(const Envelope& envelope);         // of a receive whose message was withdrawn
 std::string text_of_message(const Envelope& envelope);  // "the message of rank 1 with tag 5, 8 bytes"
 
 }  // namespace ringcomm

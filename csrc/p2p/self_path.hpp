@@ -30,6 +30,7 @@ class SelfPath final : public MessagePath {
   bool advance() override { return false; }
   void matched(const std::shared_ptr<Incoming>&) override {}
   bool withdraw(Request&) override { return true; }
+  void replace(Request&, Request&) override {}
   void forget(int, const Error&) override {}
 
  private:

@@ -21,7 +21,6 @@ constexpr std::int64_t kYield = 300'000;  // ns of waiting for ranks of this hos
 constexpr std::uint64_t kBytesInNs = 4, kLongestMove = 2'000'000;  // a host's data moves about so fast; ns
 constexpr int kLooks = 64;                                         // at messages, for one at who has died
 constexpr std::int64_t kInterruptEvery = 50'000'000;
-constexpr std::int64_t kPeerWrites = 2'000'000'000;  // ns for who was interrupted while a peer writes its memory
 
 }  // namespace
 
@@ -121,25 +120,21 @@ void PointToPoint::finish(Request& request, bool (*interrupted)()) {
   }
 }
 
-// So that nobody uses it any more. Somebody who writes its memory just now is waited for a while.
+// So that nobody uses it any more. Where somebody has its memory just now it goes on in the background.
 void PointToPoint::withdraw(Request& request) noexcept {
-  const auto gone = [&] {
-    const std::lock_guard lock(mutex_);
-    if (request.done()) return true;
-    const bool receives = request.kind == Request::Kind::receive;
-    if (receives && matcher_.cancel(request)) return true;
+  const std::lock_guard lock(mutex_);
+  if (request.done() || (request.kind == Request::Kind::receive && matcher_.cancel(request))) return;
+  try {
     const bool from_host = !host_ || host_->withdraw(request);
     const bool from_network = !network_ || network_->withdraw(request);
-    return from_host && from_network;
-  };
-  if (gone()) return;
-  try {
-    wait(request, now_ns() + kPeerWrites, nullptr);
-  } catch (const Error&) {  // it has been said that it was interrupted
+    if (from_host && from_network) return;
+    const auto successor = request.hand_over();
+    if (host_) host_->replace(request, *successor);
+    if (network_) network_->replace(request, *successor);
+    background_.push_back(successor);
+  } catch (const Error& error) {  // MPI has failed
+    break_off(error);
   }
-  if (gone()) return;
-  const std::lock_guard lock(mutex_);
-  break_off(Error(ErrorKind::transport, "an earlier message was interrupted while its data was being moved"));
 }
 
 Envelope PointToPoint::probe(int source, int tag, bool (*interrupted)()) {

@@ -57,26 +57,35 @@ inline std::shared_ptr<PointToPoint> point_to_point(int rank, int size, std::sha
       PointToPoint::Group{rank, size, std::move(node), std::move(on_host), std::move(transport), first_tag,
                           helper_of(std::move(worker)), true, spin_ns, stall_warn_seconds, std::move(account)});
 }
-// `lent`, after an error: the memory must stay for ever.
+// After an error: who has the memory even so.
+struct Remains {
+  bool lent = false;                               // somebody, for ever
+  std::vector<std::shared_ptr<Request>> requests;  // these, until they are done
+  void add(const Request& request) {
+    lent |= request.lent;
+    if (request.successor) requests.push_back(request.successor);
+  }
+};
 inline Envelope run(PointToPoint& ranks, bool sends, int peer, int tag, void* data, std::size_t nbytes,
-                    bool (*interrupted)(), bool& lent) {
+                    bool (*interrupted)(), Remains& remains) {
   Request request(sends ? Request::Kind::send : Request::Kind::receive, peer, tag, data, nbytes);
   try {
     ranks.run(request, interrupted);
   } catch (...) {
-    lent = request.lent;
+    remains.add(request);
     throw;
   }
   return request.status;
 }
 inline Envelope send_receive(PointToPoint& ranks, int dest, int send_tag, void* data, std::size_t nbytes, int source,
-                             int tag, void* into, std::size_t room, bool (*interrupted)(), bool& lent) {
+                             int tag, void* into, std::size_t room, bool (*interrupted)(), Remains& remains) {
   Request outgoing(Request::Kind::send, dest, send_tag, data, nbytes);
   Request incoming(Request::Kind::receive, source, tag, into, room);
   try {
     ranks.run(outgoing, incoming, interrupted);
   } catch (...) {
-    lent = outgoing.lent || incoming.lent;
+    remains.add(outgoing);
+    remains.add(incoming);
     throw;
   }
   return incoming.status;

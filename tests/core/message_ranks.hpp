@@ -31,6 +31,7 @@ class World {
     const int hosts = *std::max_element(host_of_.begin(), host_of_.end()) + 1;
     for (int host = 0; host < hosts && shared_; ++host) nodes_.push_back(Node::for_threads(on(host)));
   }
+  World fresh() const { return World(host_of_, shared_); }  // alike: nothing has gone through it
   int size() const { return static_cast<int>(host_of_.size()); }
   std::unique_ptr<PointToPoint> make(int rank, bool reads_peers = true) {
     PointToPoint::Group group;

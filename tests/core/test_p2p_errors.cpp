@@ -1,8 +1,10 @@
 // Messages that do not fit, are taken back, or have nobody on the other side: what each rank is told.
+#include <functional>
 #include <string>
 
 #include "message_ranks.hpp"
 #include "node/doorbell.hpp"
+#include "p2p/pair_ring.hpp"
 
 using namespace ringcomm;
 using namespace ringcomm::testing;
@@ -49,7 +51,8 @@ void who_leaves_is_waited_for_by_nobody(World& world) {
     Bytes bytes(8);
     if (rank == 0) {
       run_send(ranks, 1, 1, Bytes(8, std::byte{5}));
-      return ranks.leave();
+      ranks.leave();
+      return;
     }
     if (rank != 1) return;
     const Error error = error_of([&] { run_receive(ranks, 0, 2, bytes); });
@@ -87,6 +90,45 @@ void what_is_left_at_the_end_is_told(World& world) {
   });
 }
 
+thread_local std::function<void()> before_interruption;
+
+// A long one, of which the peer has heard; also where its ring is full, so that it cannot be told at once. What else
+// there is comes, and a receive that has the message ends.
+void interrupted_sends_are_taken_back(World& like) {
+  const bool neighbours = like.neighbours(0, 1);
+  for (const int others : {0, static_cast<int>(PairRing::kCells) - 1}) {
+    for (const bool wanted : {false, true}) {
+      World world = like.fresh();
+      on_world(world, [&](int rank, PointToPoint& ranks, std::barrier<>& barrier) {
+        Bytes big(3'000'000), small(8);
+        if (rank == 0) {
+          Request send(Request::Kind::send, 1, 6, big.data(), big.size());
+          before_interruption = [&] {
+            for (int i = 0; i < others; ++i) run_send(ranks, 1, 7, small);
+          };
+          const auto interrupted = [] {
+            before_interruption();
+            return true;
+          };
+          CHECK(error_of([&] { ranks.run(send, interrupted); }).kind() == ErrorKind::interrupted);
+          CHECK(!send.error && (send.successor != nullptr) == (others > 0 || !neighbours));
+          barrier.arrive_and_wait();
+          while (send.successor && !send.successor->done()) ranks.progress();
+          return run_send(ranks, 1, 8, small);
+        }
+        barrier.arrive_and_wait();
+        if (rank != 1) return;
+        const auto receive = std::make_shared<Request>(Request::Kind::receive, 0, 6, big.data(), big.size());
+        if (wanted) ranks.start(receive);
+        for (int i = 0; i < others; ++i) run_receive(ranks, 0, 7, small);
+        run_receive(ranks, 0, 8, small);
+        CHECK(!ranks.iprobe(0, kAnyTag) && receive->done() == wanted);
+        if (receive->error) CHECK(receive->error->kind() == ErrorKind::left);
+      });
+    }
+  }
+}
+
 void nonsense_is_refused(World& world) {
   on_world(world, [&](int, PointToPoint& ranks, std::barrier<>&) {
     Bytes bytes(1);
@@ -106,7 +148,8 @@ int main() {
   for (const auto& [hosts, shared] : kWorlds) {
     for (const auto test :
          {nonsense_is_refused, truncation_is_an_error_of_the_receiver, cancelled_receives_take_nothing,
-          who_leaves_is_waited_for_by_nobody, who_fails_is_waited_for_by_nobody, what_is_left_at_the_end_is_told}) {
+          who_leaves_is_waited_for_by_nobody, who_fails_is_waited_for_by_nobody, what_is_left_at_the_end_is_told,
+          interrupted_sends_are_taken_back}) {
       World world(hosts, shared);
       if (world.size() > 1 || test == nonsense_is_refused) test(world);
     }

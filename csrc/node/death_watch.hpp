@@ -1,12 +1,12 @@
 // Whether ranks of this host have died, by their processes.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "engine/agreement.hpp"
 #include "node/processes.hpp"
 
 namespace ringcomm {
@@ -17,17 +17,18 @@ class DeathWatch {
     processes_ = std::move(processes);
     rank_of_ = std::move(rank_of);
   }
+  bool watches() const { return !rank_of_.empty(); }
   // Ranks that had ended when last asked too, and are not of those that `has_left`: the goodbye of a rank that left
   // before it ended may still be on its way.
   template <class HasLeft>
   std::vector<int> look(HasLeft&& has_left) {
     std::vector<int> ended, dead;
-    if (rank_of_.empty()) return dead;
+    if (!watches()) return dead;
     for (const int pid : processes_->dead()) {
       const auto rank = rank_of_.find(pid);
       if (rank == rank_of_.end() || has_left(rank->second)) continue;
       ended.push_back(rank->second);
-      if (contains(suspects_, rank->second)) dead.push_back(rank->second);
+      if (std::find(suspects_.begin(), suspects_.end(), rank->second) != suspects_.end()) dead.push_back(rank->second);
     }
     suspects_ = std::move(ended);
     return dead;

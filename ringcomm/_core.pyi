@@ -469,7 +469,15 @@ class Engine:
         self,
         set_id: int,
         name: str,
-        buckets: Sequence[tuple[int, Sequence[int], tuple[int, bool, int, int], Sequence[tuple[int, int]]]],
+        buckets: Sequence[
+            tuple[
+                int,
+                Sequence[int],
+                tuple[int, bool, int, int],
+                Sequence[tuple[int, int]],
+                tuple[int, bool, Sequence[tuple[int, int, int]]],
+            ]
+        ],
         op: int,
         pre: float,
         post: float,

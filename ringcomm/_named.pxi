@@ -3,7 +3,8 @@ cdef extern from "border/named.hpp":
     cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
     void c_check "ringcomm_border::check"(const COperation&) except +translate
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
-    CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]])
+    CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
+                                                     size_t, cbool, vector[vector[size_t]])
     void c_place "ringcomm_border::place"(CPlan&, size_t, size_t, uintptr_t) except +translate
     shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
@@ -188,8 +189,9 @@ cdef class Engine:
         cdef string c_name = name.encode(), c_algorithm = algorithm.encode()
         cdef shared_ptr[CNode] on_host = node_of(node)
         cdef Plan made = Plan.__new__(Plan)
-        for dtype, stretches, (wire, feedback, first, first_steps), gaps in buckets:
-            all_buckets.push_back(c_bucket(dtype, stretches, wire, feedback, first, first_steps, gaps))
+        for dtype, stretches, (wire, feedback, first, first_steps), gaps, (rank, warm_start, matrices) in buckets:
+            all_buckets.push_back(c_bucket(dtype, stretches, wire, feedback, first, first_steps, gaps, rank, warm_start,
+                                           matrices))
         made.worker = self.worker
         with nogil:
             made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, items, on_host, slot,

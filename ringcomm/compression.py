@@ -2,7 +2,7 @@
 
 A *wire format* is the core's: it encodes what goes from host to host (csrc/codecs). Some round, such as bfloat16. The
 others lose something each time, and keep what they have lost for the next time (*error feedback*): quantisers (int8,
-int4, onebit, ternary) and sparsifiers (topk, threshold, randomk). ``docs/compression.md`` says which to take.
+int4, onebit, ternary), sparsifiers (topk, threshold, randomk), and two thin factors of a matrix (powersgd). ``docs/compression.md`` says which to take.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class WireFormat:
     warmup: WireFormat | None = None
 
     name: ClassVar[str]
+    of_gradients: ClassVar[bool] = False  # an optimizer's only: no array's, and of no single operation
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "code", self._code())
@@ -184,6 +185,41 @@ class RandomK(WireFormat):
         return _core.wire_code(self.name, 0, 0, self.ratio)
 
 
+@dataclasses.dataclass(frozen=True)
+class PowerSGD(WireFormat):
+    """A gradient, as a matrix of its first dimension by all others, travels as two factors of ``rank`` columns (Vogels
+    et al., arXiv:1905.13727). They are sums themselves, so any all-reduce carries them. Optimizers only.
+
+    Attributes:
+        rank: columns of the factors; fewer where the matrix has fewer rows or columns.
+        warm_start: each step goes on from the factors of the last one, else from random ones.
+        min_compression_rate: gradients that would shrink less travel as they are.
+    """
+
+    rank: int = 4
+    warm_start: bool = True
+    min_compression_rate: float = 2.0
+
+    name = "powersgd"
+    of_gradients = True
+
+    def _code(self) -> int:
+        if self.rank < 1 or self.min_compression_rate < 1:
+            raise ValueError("powersgd: rank and min_compression_rate are at least 1")
+        return 0  # the factors travel as they are
+
+    def __str__(self) -> str:
+        how = "" if self.warm_start else ", warm_start=False"
+        return f"powersgd(rank={self.rank}{how}, min_compression_rate={self.min_compression_rate:g})"
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        if not super().fits(shape):
+            return False
+        rows, columns = shape[0], int(np.prod(shape[1:]))
+        rank = min(self.rank, rows, columns)
+        return (rows + columns) * rank * self.min_compression_rate < rows * columns
+
+
 def _qsgd(bits: int = 8, **options: Any) -> Integers:
     """Integers of 8 or 4 bits, rounded by chance, without error feedback, which they need not.
 
@@ -208,6 +244,7 @@ class Compression:
     topk = TopK(warmup_steps=1000)
     threshold = Threshold(warmup_steps=1000)
     randomk = RandomK(warmup_steps=1000)
+    powersgd = PowerSGD(warmup_steps=1000)
 
 
 class Feedback:

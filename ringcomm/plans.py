@@ -127,6 +127,14 @@ class BucketWire(NamedTuple):
         return not (_core.wire_rounds(self.wire) and _core.wire_rounds(self.first))
 
 
+class LowRank(NamedTuple):
+    """Matrices of a bucket, all of it but for gaps, which travel as two factors once its first steps are over."""
+
+    rank: int = 0  # 0: none do
+    warm_start: bool = True
+    matrices: Sequence[tuple[int, int, int]] = ()  # first element of the bucket, rows, columns
+
+
 class BucketShape(NamedTuple):
     """A bucket as the core's plans take it. Where its stretches lie, StepPlan.place says."""
 
@@ -134,6 +142,7 @@ class BucketShape(NamedTuple):
     stretches: list[int]  # elements of each; one after the other they are the bucket
     wire: BucketWire = BucketWire()
     gaps: Sequence[tuple[int, int]] = ()  # first element and number of those that are no gradient's: zeros
+    low_rank: LowRank = LowRank()
 
 
 class StepPlan:

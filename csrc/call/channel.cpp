@@ -45,6 +45,11 @@ Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, i
     : context_(std::move(transport), std::move(peers), me, tags, std::move(node), slot, std::move(config)),
       resolver_(context_), comparison_(make_comparison(context_, resolver_.most_piggyback())) {}
 
+bool Channel::sends(const Call& call) {
+  const Path path = choose(call).path;
+  return path == Path::schedule || path == Path::two_levels;
+}
+
 std::unique_ptr<Task> Channel::start(Call&& call) {
   if (context_.broken) throw *context_.broken;
   if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");

@@ -22,6 +22,7 @@ class Channel {
   // What would run for a call. Depends only on what all ranks know to be equal.
   const Choice& choose(const Call& call) { return resolver_.choose(call); }
   bool takes_fragments(const Call& call) { return resolver_.takes_fragments(call); }  // not packed
+  bool sends(const Call& call);                                                       // messages, of its data
 
   // The call as a task: compares descriptors (unless agreed), then moves the data. One at a time.
   std::unique_ptr<Task> start(Call&& call);

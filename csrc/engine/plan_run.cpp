@@ -14,8 +14,9 @@ namespace ringcomm {
 PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
                  std::uint64_t steps)
     : in_flight_(in_flight), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
-      channel_(std::move(channel)), entry_(channel_->account().entry("training step", "plan")), memory_(make_memory()),
-      ready_(shape_.buckets.size()), feedback_(make_feedback()), past_steps_(steps), steps_(steps) {}
+      channel_(std::move(channel)), entry_(channel_->account().entry("training step", "plan")), past_steps_(steps),
+      steps_(steps), memory_(make_memory()), ready_(shape_.buckets.size()), feedback_(make_feedback()),
+      factors_(make_factors()) {}
 
 // What must be equal on every rank; the stream too, for it names the tags.
 Descriptor PlanRun::make_signature() const {
@@ -25,6 +26,8 @@ Descriptor PlanRun::make_signature() const {
     buckets.add(static_cast<std::uint64_t>(bucket.dtype)).add(bucket.count).add(bucket.wire.usual.code());
     buckets.add(bucket.wire.first.code()).add(bucket.wire.first_steps);
     for (const std::size_t stretch : bucket.stretches) buckets.add(stretch);
+    buckets.add(bucket.low_rank.rank).add(bucket.low_rank.warm_start);
+    for (const auto& [first, rows, columns] : bucket.low_rank.matrices) buckets.add(first).add(rows).add(columns);
     count += bucket.count;
   }
   Descriptor d;
@@ -51,6 +54,15 @@ std::unique_ptr<Feedback> PlanRun::make_feedback() const {
     any |= bucket.wire.feedback;
   }
   return any ? std::make_unique<Feedback>(counts) : nullptr;
+}
+
+std::vector<std::unique_ptr<LowRankFactors>> PlanRun::make_factors() const {
+  std::vector<std::unique_ptr<LowRankFactors>> factors;
+  for (const PlanBucket& bucket : shape_.buckets) {
+    const bool any = bucket.low_rank.rank > 0 && channel_->sends(plain_call(bucket));
+    factors.push_back(any ? std::make_unique<LowRankFactors>(bucket.low_rank, factors.size()) : nullptr);
+  }
+  return factors;
 }
 
 std::vector<PlanRun::BucketMemory> PlanRun::make_memory() {
@@ -156,7 +168,9 @@ bool PlanRun::turn() {
 bool PlanRun::start_next() {
   if (next_ < shape_.buckets.size()) {
     if (!nothing_follows() && !ready_[next_].load(std::memory_order_acquire)) return false;
-    task_ = channel_->start(bucket_call());
+    Call call = bucket_call();
+    LowRankFactors* const factors = in_first_steps(shape_.buckets[next_]) ? nullptr : factors_[next_].get();
+    task_ = factors ? factors->start(*channel_, std::move(call)) : channel_->start(std::move(call));
     return true;
   }
   if (flagged_ || shape_.items == 0 || !nothing_follows()) return false;
@@ -177,6 +191,8 @@ Call PlanRun::flags_call() {
   return call;
 }
 
+bool PlanRun::in_first_steps(const PlanBucket& bucket) const { return steps_ - past_steps_ < bucket.wire.first_steps; }
+
 Call PlanRun::plain_call(const PlanBucket& bucket) const {
   Call call;
   call.dtype = bucket.dtype;
@@ -185,7 +201,7 @@ Call PlanRun::plain_call(const PlanBucket& bucket) const {
   call.count = bucket.count;
   call.pre = shape_.pre;
   call.post = shape_.post;
-  call.wire = steps_ - past_steps_ < bucket.wire.first_steps ? bucket.wire.first : bucket.wire.usual;
+  call.wire = in_first_steps(bucket) ? bucket.wire.first : bucket.wire.usual;
   call.agreed = true;
   return call;
 }

@@ -13,6 +13,7 @@
 
 #include "call/channel.hpp"
 #include "engine/in_flight.hpp"
+#include "engine/low_rank.hpp"
 #include "engine/pending.hpp"
 
 namespace ringcomm {
@@ -83,6 +84,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   void count(Pending& step);
   Descriptor make_signature() const;
   std::unique_ptr<Feedback> make_feedback() const;
+  std::vector<std::unique_ptr<LowRankFactors>> make_factors() const;
+  bool in_first_steps(const PlanBucket& bucket) const;
 
   InFlight& in_flight_;
   const PlanShape shape_;
@@ -90,6 +93,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   const Descriptor signature_;
   const std::unique_ptr<Channel> channel_;  // the worker's, once this is made
   const std::shared_ptr<Entry> entry_;      // of steps; its buckets have the channel's
+  const std::uint64_t past_steps_;          // of earlier plans of this name
+  std::atomic<std::uint64_t> steps_;        // counted by the worker
   // Shared: the caller fills, the worker reads.
   std::vector<BucketMemory> memory_;  // by bucket; written before ready_, or finishing_
   std::vector<std::atomic<std::uint8_t>> ready_;
@@ -100,15 +105,14 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool begun_ = false;
   PendingPtr step_;
   // The worker's.
-  std::unique_ptr<Feedback> feedback_;  // null: nothing is held back
-  std::deque<Step> agreed_;             // the first one runs
+  std::unique_ptr<Feedback> feedback_;                    // null: nothing is held back
+  std::vector<std::unique_ptr<LowRankFactors>> factors_;  // by bucket; null: it travels whole
+  std::deque<Step> agreed_;                               // the first one runs
   std::size_t next_ = 0;
   bool flagged_ = false;  // the flags have been summed
   std::vector<std::int32_t> flags_;
   std::shared_ptr<std::byte[]> identity_;  // of the bucket that runs, where this rank stands in
   std::unique_ptr<Task> task_;
-  const std::uint64_t past_steps_;  // of earlier plans of this name
-  std::atomic<std::uint64_t> steps_;
   std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();
   std::optional<Error> left_;  // why it ends there
 };

@@ -26,6 +26,17 @@ struct BucketWire {
   bool feedback = false;  // what encoders hold back is added in the next step
 };
 
+// Matrices, one after the other as rows, of which two thin factors travel, once the first steps are over
+// (engine/low_rank.hpp).
+struct LowRank {
+  struct Matrix {
+    std::size_t first, rows, columns;  // the element of the bucket that it begins with
+  };
+  std::size_t rank = 0;    // 0: none
+  bool warm_start = true;  // each step goes on from the factors of the last one
+  std::vector<Matrix> matrices{};
+};
+
 struct PlanBucket {
   DType dtype = DType::float32;
   std::size_t count = 0;
@@ -35,6 +46,7 @@ struct PlanBucket {
   // What lies between gradients and is nobody's: zeros before it travels, lest what encoders make of it comes again, or
   // spoils the scale of what lies beside it.
   std::vector<Part> gaps{};
+  LowRank low_rank{};
 };
 
 }  // namespace ringcomm

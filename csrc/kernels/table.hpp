@@ -56,6 +56,9 @@ struct Table {
   void (*dequantise[4])(const void* wire, float* block, std::size_t count, bool two_means);
   void (*pick)(SparseJob& job);
   void (*add)(float* target, const float* a, const float* b, std::size_t count);
+  void (*project)(const float* row, const float* factors, std::size_t count, std::size_t rank, float* results);
+  void (*add_outer)(float* factors, const float* row, std::size_t count, std::size_t rank, const float* weights);
+  void (*combine)(float* row, const float* factors, std::size_t count, std::size_t rank, const float* weights);
 };
 
 // Each exists on its architecture only.

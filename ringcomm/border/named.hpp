@@ -15,7 +15,8 @@ inline std::uintptr_t output_of(const Operation& operation) {
 }
 inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches, std::uint64_t wire, bool feedback,
                          std::uint64_t first, std::uint64_t first_steps,
-                         const std::vector<std::pair<std::size_t, std::size_t>>& gaps) {
+                         const std::vector<std::pair<std::size_t, std::size_t>>& gaps, std::size_t rank,
+                         bool warm_start, const std::vector<std::vector<std::size_t>>& matrices) {
   const std::size_t count = total(stretches);
   PlanBucket made{static_cast<DType>(dtype),
                   count,
@@ -23,6 +24,8 @@ inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches, std::uin
                   std::move(stretches),
                   {Wire::of(wire), Wire::of(first), first_steps, feedback}};
   for (const auto& [start, elements] : gaps) made.gaps.push_back({start, elements});
+  made.low_rank = {rank, warm_start, {}};
+  for (const auto& matrix : matrices) made.low_rank.matrices.push_back({matrix.at(0), matrix.at(1), matrix.at(2)});
   return made;
 }
 inline void place(Plan& plan, std::size_t bucket, std::size_t stretch, std::uintptr_t data) {

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 
 from ringcomm import _core, shared
-from ringcomm.plans import BucketShape, BucketWire
+from ringcomm.plans import BucketShape, BucketWire, LowRank
 from ringcomm.torch.tensors import DTYPES
 
 ALIGNMENT = 64  # bytes: a slice starts on a cache line of its own
@@ -237,8 +237,18 @@ class Bucket:
                 bucket.gaps.append((bucket.first_of(len(bucket.where) - 1) + used, size - used))
         return bucket
 
-    def shape(self, wire: BucketWire) -> BucketShape:
-        return BucketShape(DTYPES[self.dtype], self.stretches, wire, self.gaps if wire.compresses() else ())
+    def shape(self, wire: BucketWire, low_rank: LowRank) -> BucketShape:
+        gaps = self.gaps if wire.compresses() else ()
+        return BucketShape(DTYPES[self.dtype], self.stretches, wire, gaps, low_rank)
+
+    def matrices(self, parameters: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:
+        """Of each item: its first element, and rows and columns as it lies."""
+        shapes = []
+        for position, item in enumerate(self.items):
+            parameter = parameters[item]
+            _, rows = max(zip(dense_strides(parameter), parameter.shape, strict=True), key=lambda it: (it[1] > 1, it[0]))
+            shapes.append((self.first_of(position), rows, parameter.numel() // rows))
+        return shapes
 
     def first_of(self, position: int) -> int:
         """The element of the bucket that the item at this position begins with."""

@@ -9,10 +9,10 @@ from collections.abc import Set as AbstractSet
 import torch
 
 from ringcomm import errors, timeline
-from ringcomm.compression import WireFormat
+from ringcomm.compression import PowerSGD, WireFormat
 from ringcomm.ops import Average, Sum, wire_code
 from ringcomm.plan_agreement import Agreed
-from ringcomm.plans import BucketWire, Flags, Presence, StepPlan, assign
+from ringcomm.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan, assign
 from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import operations
@@ -51,7 +51,7 @@ class GradientPlan:
             settings.process_set,
             (settings.number, generation),
             name,
-            [bucket.shape(self._wire(self._formats[bucket.items[0]], steps)) for bucket in self._buckets],
+            [self._shape(bucket, steps) for bucket in self._buckets],
             len(self.slots),
             settings.op,
             settings.scales(),
@@ -84,6 +84,13 @@ class GradientPlan:
         )
         apart = shared_gradients.wanted(self._settings.process_set)
         return [Bucket.cut(items, parameters, apart) for items in assignment]
+
+    def _shape(self, bucket: Bucket, steps: int) -> BucketShape:
+        wire, low_rank = self._formats[bucket.items[0]], LowRank()
+        if isinstance(wire, PowerSGD):
+            matrices = bucket.matrices([slot.parameter for slot in self.slots])
+            low_rank = LowRank(wire.rank, wire.warm_start, matrices)
+        return bucket.shape(self._wire(wire, steps), low_rank)
 
     @staticmethod
     def _wire(wire: WireFormat | torch.dtype | None, steps: int) -> BucketWire:

@@ -15,6 +15,8 @@ FORMATS = [
     hvd.Compression.topk(0.2),
     hvd.Compression.threshold(0.01),
     hvd.Compression.randomk(0.3),
+    hvd.Compression.powersgd(2, min_compression_rate=1),
+    hvd.Compression.powersgd(1, warm_start=False, min_compression_rate=1),
 ]
 HERE = {"everywhere": True, "min_elements": 1, "warmup_steps": 0}  # on one host, all that has two dimensions
 
@@ -59,7 +61,7 @@ def case_every_format_trains_with_equal_weights():
 
 def case_what_is_left_out_comes_later():
     """With a learning rate for sums: the weights of a run that is not compressed, but for what is owed."""
-    for wire in (hvd.Compression.int8, hvd.Compression.onebit, hvd.Compression.topk(0.1)):
+    for wire in (hvd.Compression.int8, hvd.Compression.onebit, hvd.Compression.topk(0.1), hvd.Compression.powersgd(2)):
         torch.manual_seed(1)
         weight = nn.Parameter(torch.zeros(40, 50))
         optimizer = hvd.DistributedOptimizer(

@@ -41,6 +41,7 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
 #include "kernels/body/cast.inl"
 #include "kernels/body/adasum.inl"
 #include "kernels/body/quantise.inl"
+#include "kernels/body/low_rank.inl"
 
 // One row of the table: a dtype's passes. `Order` is the lane of min and max without scaling.
 #define RINGCOMM_ROW(Plain, Order)                                                             \
@@ -151,6 +152,9 @@ constexpr Table kTable = {
     {dequantise_bytes, dequantise_nibbles, dequantise_signs, dequantise_ternary},
     pick,
     add,
+    project,
+    add_outer,
+    combine,
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 
 A *wire format* is the core's: it encodes what goes from host to host (csrc/codecs). Some round, such as bfloat16. The
 others lose something each time, and keep what they have lost for the next time (*error feedback*): quantisers (int8,
-int4, onebit, ternary), sparsifiers (topk, threshold, randomk), and two thin factors of a matrix (powersgd). ``docs/compression.md`` says which to take.
+int4, onebit, ternary), sparsifiers (topk, threshold, randomk), and two thin factors of a matrix (powersgd).
+``docs/compression.md`` says which to take.
 """
 
 from __future__ import annotations
@@ -146,18 +147,33 @@ class Ternary(WireFormat):
 @dataclasses.dataclass(frozen=True)
 class TopK(WireFormat):
     """The largest elements, a share of ``ratio``, with where they are (Lin et al., "Deep gradient compression",
-    arXiv:1712.01887). ``values``: "fp32" or "bf16". Which are the largest is told by a sample: 0.7 to 1.25 times as
-    many as asked for are sent."""
+    arXiv:1712.01887). Which are the largest is told by a sample: 0.7 to 1.25 times as many as asked for are sent.
+
+    Attributes:
+        ratio: the share.
+        values: "fp32" or "bf16".
+        momentum: what an optimizer's gradients travel as are velocities with this decay, in place of the optimizer's
+            own momentum, which then is 0 (momentum correction). PyTorch only.
+        clip: before that, each gradient is shortened to a norm of clip / sqrt(ranks), 0: not. PyTorch only.
+    """
 
     ratio: float = 0.01
     values: str = "fp32"
+    momentum: float = 0.0
+    clip: float = 0.0
 
     name = "topk"
 
     def _code(self) -> int:
         if self.values not in ("fp32", "bf16"):
             raise ValueError(f"topk: values is 'fp32' or 'bf16', not {self.values!r}")
+        if not 0 <= self.momentum < 1 or self.clip < 0:
+            raise ValueError("topk: momentum is in [0, 1), and clip not negative")
         return _core.wire_code(self.name, HALF_VALUES * (self.values == "bf16"), 0, self.ratio)
+
+    def text(self) -> str:
+        more = "".join(f", {name}={value}" for name in ("momentum", "clip") if (value := getattr(self, name)))
+        return super().text() + more
 
 
 @dataclasses.dataclass(frozen=True)

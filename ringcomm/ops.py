@@ -163,7 +163,9 @@ def wire_code(wire: Any, dtype: int | None = None) -> int:
         return 0
     if isinstance(wire, WireFormat):
         if wire.of_gradients:
-            raise ValueError(f"{wire} is for the gradients of DistributedOptimizer (PyTorch), not for single operations")
+            raise ValueError(
+                f"{wire} is for the gradients of DistributedOptimizer (PyTorch), not for single operations"
+            )
         return wire.code if dtype is None or _core.wire_ratio(wire.code, dtype) < 1 else 0
     name = wire if isinstance(wire, str) else getattr(wire, "name", None) or str(wire).removeprefix("torch.")
     if name not in _core.wire_formats():

@@ -16,6 +16,7 @@ from ringcomm.torch.compression import Compression
 from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ringcomm.torch.mpi_ops import *  # noqa: F403
 from ringcomm.torch.mpi_ops import __all__ as _operations
+from ringcomm.torch.onebit_adam import OneBitAdam
 from ringcomm.torch.optimizer import DistributedOptimizer
 from ringcomm.torch.sync_batch_norm import SyncBatchNorm
 from ringcomm.torch.tensors import empty
@@ -23,6 +24,7 @@ from ringcomm.torch.tensors import empty
 __all__ = [
     "Compression",
     "DistributedOptimizer",
+    "OneBitAdam",
     "SyncBatchNorm",
     "allgather_object",
     "broadcast_object",

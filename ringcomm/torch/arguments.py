@@ -31,6 +31,7 @@ class Settings:
     limits: Limits
     algorithm: str | None = None  # None: as the options say
     units: Units = field(default_factory=Units, repr=False)  # of gradients
+    before_travel: list[Any] = field(default_factory=list, repr=False)  # done to gradients, in this order
     _numbers: Iterator[int] | None = field(default=None, repr=False)
     _number: int = 0
 

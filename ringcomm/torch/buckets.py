@@ -246,7 +246,9 @@ class Bucket:
         shapes = []
         for position, item in enumerate(self.items):
             parameter = parameters[item]
-            _, rows = max(zip(dense_strides(parameter), parameter.shape, strict=True), key=lambda it: (it[1] > 1, it[0]))
+            _, rows = max(
+                zip(dense_strides(parameter), parameter.shape, strict=True), key=lambda it: (it[1] > 1, it[0])
+            )
             shapes.append((self.first_of(position), rows, parameter.numel() // rows))
         return shapes
 

@@ -21,6 +21,7 @@ from ringcomm.torch.compression import is_builtin
 from ringcomm.torch.held_back import HeldBack
 from ringcomm.torch.named_gradients import NamedGradients
 from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
+from ringcomm.torch.travel import BeforeTravel
 
 
 class GradientPlan:
@@ -58,6 +59,7 @@ class GradientPlan:
             settings.algorithm or self._algorithm(),
         )
         self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, owed or {}, settings.scales()[0])
+        self._before_travel: list[BeforeTravel] = [*settings.before_travel, self.held_back]
         self._lay_out()
         # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]
@@ -144,8 +146,9 @@ class GradientPlan:
     # ---- a step ------------------------------------------------------------------------------------------------------
     def begin(self) -> None:
         if not self.begun:
-            if self.held_back:
-                self.held_back.begin(self._settings.units.change())
+            change = self._settings.units.change()
+            for one in self._before_travel:
+                one.begin(change)
             self._plan.begin()
             self.begun = True
             self._left = [len(bucket.items) for bucket in self._buckets]
@@ -159,8 +162,8 @@ class GradientPlan:
                 self._by_name.start(slot, gradient)
             return gradient is not None
         had = slot.store()
-        if had:
-            self.held_back.pay(slot)
+        for one in self._before_travel:
+            one.apply(slot, had)
         bucket = slot.slice.bucket
         self._left[bucket] -= 1
         if self._left[bucket] == 0:
@@ -189,8 +192,7 @@ class GradientPlan:
         except Exception:
             self._plan.keep(self._memory())
             raise
-        if self.held_back:
-            self._take_back(ranks_with, flags)
+        self._take_back(ranks_with, flags)
         # All ranks collect the same, whatever became of the step, lest a name stay in flight.
         collected = self._by_name.finish(
             [
@@ -206,6 +208,8 @@ class GradientPlan:
             for item, slot in enumerate(self.slots):
                 if slot.slice is not None and slot not in skip and ranks_with[item]:
                     slot.deliver(ranks_with_sparse[item] > 0)
+                    for one in self._before_travel:
+                        one.delivered(slot)
             if flags.split:
                 self._add_rests(rests)
         for slot in self.slots:
@@ -216,9 +220,15 @@ class GradientPlan:
     def _take_back(self, ranks_with: Sequence[int], flags: Flags) -> None:
         """What was sent and is not used is owed again."""
         if flags.dropped or flags.changed:
-            self.held_back.undo()
-        else:
-            self.held_back.undo_items(item for item, count in enumerate(ranks_with) if count == 0)
+            return self.undo()
+        unused = [slot for slot, count in zip(self.slots, ranks_with, strict=True) if count == 0]
+        for one in self._before_travel:
+            one.undo_items(unused)
+
+    def undo(self) -> None:
+        """The gradients of the step just reduced are not used."""
+        for one in self._before_travel:
+            one.undo()
 
     def _refuse(self, flags: Flags) -> None:
         """Raises the same error on every rank for a step that has come to nothing."""

@@ -32,16 +32,13 @@ class HeldBack:
         handed: dict[Slot, torch.Tensor],
         pre: float,
     ) -> None:
-        self._feedback, self._slots, self._handed, self._pre = feedback, slots, dict(handed), pre
+        self._feedback, self._handed, self._pre = feedback, dict(handed), pre
         self._where = {
-            item: (number, bucket.first_of(position), slots[item].parameter.numel())
+            slots[item]: (number, bucket.first_of(position), slots[item].parameter.numel())
             for number, bucket in enumerate(buckets)
             for position, item in enumerate(bucket.items)
         }
         self._paying: dict[Slot, torch.Tensor] = {}
-
-    def __bool__(self) -> bool:
-        return self._feedback is not None or bool(self._handed)
 
     def begin(self, change: float) -> None:
         """A step: gradients are measured in other units than in the last one, by this factor."""
@@ -52,10 +49,10 @@ class HeldBack:
             for owed in self._handed.values():
                 owed.mul_(change)
 
-    def pay(self, slot: Slot) -> None:
-        """Adds what an earlier plan has left to a gradient that is to travel."""
+    def apply(self, slot: Slot, had: bool) -> None:
+        """Adds what an earlier plan has left."""
         owed = self._handed.get(slot)
-        if owed is not None and slot not in self._paying:
+        if had and owed is not None and slot not in self._paying:
             assert slot.slice is not None
             view = slot.slice.view
             view.add_(owed.as_strided(view.shape, view.stride()).to(view.dtype), alpha=1 / self._pre)
@@ -68,24 +65,25 @@ class HeldBack:
         self._handed |= self._paying
         self._paying = {}
 
-    def undo_items(self, items: Iterable[int]) -> None:
+    def undo_items(self, slots: Iterable[Slot]) -> None:
         """What came for these is not used."""
-        for item in items:
-            if self._feedback is not None and item in self._where:
-                self._feedback.undo(*self._where[item])
-            if (owed := self._paying.pop(self._slots[item], None)) is not None:
-                self._handed[self._slots[item]] = owed
+        for slot in slots:
+            if self._feedback is not None and slot in self._where:
+                self._feedback.undo(*self._where[slot])
+            if (owed := self._paying.pop(slot, None)) is not None:
+                self._handed[slot] = owed
+
+    def delivered(self, slot: Slot) -> None: ...
 
     def by_slot(self) -> dict[Slot, torch.Tensor]:
         """A copy of all that is owed. Between steps."""
         owed = {slot: tensor.clone() for slot, tensor in self._handed.items()}
         if self._feedback is None:
             return owed
-        for item, (bucket, first, count) in self._where.items():
+        for slot, (bucket, first, count) in self._where.items():
             if self._feedback.count(bucket) == 0:
                 continue
             mine = torch.from_numpy(owed_array(self._feedback, bucket)[first : first + count].copy())
-            slot = self._slots[item]
             owed[slot] = owed[slot] + mine if slot in owed else mine
         return owed
 

@@ -14,9 +14,10 @@ from ringcomm.plans import bucket_limits
 from ringcomm.torch import held_back, loss_scaling, mpi_ops
 from ringcomm.torch.adasum_optimizer import DeltaReducer, DistributedAdasumOptimizer
 from ringcomm.torch.arguments import Settings, check_compression, check_groups, names_of
-from ringcomm.torch.compression import Compression, format_of, is_rule
+from ringcomm.torch.compression import Compression, format_of, is_lossy, is_rule
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
+from ringcomm.torch.travel import Instead, MomentumCorrection
 from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, taking_the_step, wrapped
 
 
@@ -253,5 +254,9 @@ def DistributedOptimizer(
             bucket_limits(),
             algorithm,
         )
+        if is_lossy(compression):
+            settings.before_travel.append(MomentumCorrection(settings))
+        if hasattr(made, "before_travel"):
+            settings.before_travel.append(Instead(made))
         made._reducer = DeltaReducer(settings, names) if adasum else GradientReducer(settings, names)
     return made

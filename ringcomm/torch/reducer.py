@@ -183,7 +183,7 @@ class GradientReducer(HookedParameters):
     def undo(self) -> None:
         """The gradients of the step just reduced are not used."""
         if self._plan is not None:
-            self._plan.held_back.undo()
+            self._plan.undo()
 
     def slots(self) -> list[Slot]:
         return list(self._slots)

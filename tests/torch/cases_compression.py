@@ -188,6 +188,53 @@ def case_parameters_that_are_added_later():
     same_bits_everywhere(late)
 
 
+def case_momentum_before_sparsification():
+    """While all of it travels it is momentum of plain SGD; then what has arrived begins anew."""
+    plain_sgd = lambda p: torch.optim.SGD(p, lr=0.05)  # noqa: E731
+    exact = lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5)  # noqa: E731
+    whole = of(hvd.Compression.topk(0.2, momentum=0.5), warmup_steps=100)
+    net, optimizer = net_of({"*.weight": whole}, make=plain_sgd)
+    other, reference = net_of(hvd.Compression.none, make=exact)
+    for part in (net, other):  # biases travel as they are, without momentum
+        for name, parameter in part.named_parameters():
+            parameter.requires_grad_(name.endswith("weight"))
+    plain(net, optimizer, data(6))
+    plain(other, reference, data(6))
+    if hvd.size() > 1:
+        equal_nets(net, other, rtol=0.02, atol=0.005)
+    net, optimizer = net_of(of(hvd.Compression.topk(0.1, momentum=0.9, clip=1.0)), make=plain_sgd)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for step, pair in enumerate(data(8)):
+        optimizer.zero_grad()
+        loss = scaler.scale(loss_of(net, pair))
+        (loss * float("inf") if step == 4 and hvd.rank() == 0 else loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    same_bits_everywhere(net)
+    assert all(torch.isfinite(p).all() for p in net.parameters())
+
+
+def case_one_bit_adam():
+    frozen = lambda p: hvd.OneBitAdam(p, lr=0.01, weight_decay=0.01, freeze_step=3)  # noqa: E731
+    net, optimizer = net_of(hvd.Compression.none, make=frozen)
+    plain(net, optimizer, data(8))
+    torch.manual_seed(0)
+    alone = model(torch.float32)
+    hvd.broadcast_parameters(alone.state_dict(), root_rank=0)
+    local = frozen(alone.parameters())
+    for step in range(8):
+        local.zero_grad()
+        loss_of(alone, batch(step, torch.float32)).backward()
+        local.step()
+    equal_nets(net, alone, rtol=1e-3, atol=1e-4)
+    net, optimizer = net_of(of(hvd.Compression.onebit, warmup_steps=3), make=frozen)
+    plain(net, optimizer, data(10))
+    same_bits_everywhere(net)
+    again = frozen(net.parameters())
+    again.load_state_dict(optimizer.state_dict())
+    assert all(state["step"] == 10 for state in again.state.values())
+
+
 def case_bad_requests():
     net = model(torch.float32)
     for options, words in (

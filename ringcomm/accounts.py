@@ -20,8 +20,12 @@ class OperationStats:
     Bytes and messages are those that this rank handed to MPI, or got from it. ``memory_bytes`` are what it read from,
     or wrote to, memory that it shares with the ranks of its host: one copy counts once, on the rank that makes it.
 
+    ``bytes_saved`` are those that would have been sent too, had elements not been encoded (``wire=``,
+    ``compression=``).
+
     ``seconds_waited`` is how long callers did nothing but wait, ``seconds_lasted`` how long it took from each
-    submission to its completion. Both are 0.0 unless clocks are looked at (``RINGCOMM_STATS=1``).
+    submission to its completion, ``seconds_encoding`` how long the core encoded and decoded. All are 0.0 unless clocks
+    are looked at (``RINGCOMM_STATS=1``).
     """
 
     operation: str
@@ -32,6 +36,8 @@ class OperationStats:
     messages_received: int = 0
     bytes_received: int = 0
     memory_bytes: int = 0
+    bytes_saved: int = 0
+    seconds_encoding: float = 0.0
     seconds_waited: float = 0.0
     seconds_lasted: float = 0.0
 
@@ -49,7 +55,7 @@ class OperationStats:
 
 
 NUMBERS = tuple(field.name for field in dataclasses.fields(OperationStats))[2:]  # as the core lists them
-COUNTS, TIMES = NUMBERS[:-2], NUMBERS[-2:]
+COUNTS, TIMES = NUMBERS[:-3], NUMBERS[-3:]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -114,6 +114,29 @@ def test_fewer_bytes_are_sent(wire):
         assert 0.6 * promised <= sent <= 1.3 * promised
 
 
+@given(
+    wire=st.sampled_from(FORMATS),
+    size=st.integers(2, 6),
+    count=st.integers(3000, 60_000),
+    algorithm=st.sampled_from([None, *DIRECT]),
+    timed=st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_what_encoding_saves_is_counted(wire, size, count, algorithm, timed):
+    """What is sent and what is saved are together what is sent without."""
+
+    def program(comm):
+        comm.allreduce(np.ones(count, np.float32), algorithm=algorithm or "round_robin")
+        dense = comm.stats(reset=True).of("allreduce")
+        comm.allreduce(data(comm.rank, count), wire=wire, algorithm=algorithm or "round_robin")
+        return dense, comm.stats().of("allreduce")
+
+    for dense, coded in threads.run(size, program, config=Config(shared_memory="off", stats=timed)):
+        assert dense.bytes_saved == 0 and dense.seconds_encoding == 0
+        assert coded.bytes_sent + coded.bytes_saved == dense.bytes_sent
+        assert (coded.seconds_encoding > 0) == timed
+
+
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("wire", FORMATS, ids=str)
 def test_infinities_reach_all_and_are_not_kept(wire, bad):
@@ -172,6 +195,9 @@ def test_ranks_that_ask_for_different_formats_are_told():
         lambda: Compression.threshold(0.0),
         lambda: Compression.qsgd(bits=3),
         lambda: Compression.int8(min_elements=-1),
+        lambda: Compression.topk(momentum=1.0),
+        lambda: Compression.powersgd(0),
+        lambda: Compression.powersgd(min_compression_rate=0.5),
     ],
 )
 def test_parameters_that_are_none(make):
@@ -179,11 +205,19 @@ def test_parameters_that_are_none(make):
         make()
 
 
+def test_powersgd_is_for_gradients_that_it_shrinks():
+    wire = Compression.powersgd(4)
+    assert wire.fits((300, 40, 10)) and not wire.fits((5, 300)) and not wire.fits((4000,))
+    assert Compression.powersgd(2, min_compression_rate=1, min_elements=1).fits((10, 10))
+    with pytest.raises(ValueError, match="for the gradients of DistributedOptimizer"):
+        threads.run(2, lambda comm: comm.allreduce(np.ones(4, np.float32), wire=wire))
+
+
 def test_formats_are_values():
     assert Compression.topk(0.01) == Compression.topk(ratio=0.01) != Compression.topk(0.02)
     assert str(Compression.topk(0.02)) == "topk(ratio=0.02)" and "stochastic" in str(Compression.qsgd(bits=4))
     with pytest.raises(TypeError):
-        Compression.topk(0.1, "bf16", 3)
+        Compression.topk(0.1, "bf16", 0.5, 1.0, 3)
     rule = {"*.embed.*": Compression.ternary, "head.*": None, "*": Compression.int8}
     assert choose(rule, "a.embed.b", None) == Compression.ternary and choose(rule, "head.w", None) is None
     assert choose(rule, "body", None) == Compression.int8 == choose(lambda name, p: Compression.int8, "x", None)

@@ -6,8 +6,9 @@ std::vector<std::uint64_t> Entry::numbers() const {
   const auto ns = [](const std::atomic<std::int64_t>& time) {
     return static_cast<std::uint64_t>(time.load(std::memory_order_relaxed));
   };
-  return {calls.value(),          sent.messages.value(), sent.bytes.value(), received.messages.value(),
-          received.bytes.value(), memory.value(),        ns(waited_ns_),     ns(lasted_ns_)};
+  return {calls.value(),          sent.messages.value(), sent.bytes.value(),     received.messages.value(),
+          received.bytes.value(), memory.value(),        encoding.saved.value(), encoding.ns.value(),
+          ns(waited_ns_),         ns(lasted_ns_)};
 }
 
 std::shared_ptr<Entry> Account::entry(std::string_view operation, std::string_view algorithm) {

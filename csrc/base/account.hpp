@@ -42,6 +42,16 @@ struct Traffic {
   }
 };
 
+// What codecs have made of elements.
+struct EncodingCount {
+  Count saved;  // bytes that were not sent because they were encoded
+  Count ns;     // encoding and decoding; where the account is timed
+  void take(EncodingCount& other) {
+    if (other.saved.value() > 0) saved += other.saved.take();
+    if (other.ns.value() > 0) ns += other.ns.take();
+  }
+};
+
 // One operation by one algorithm.
 struct Entry {
   Entry(std::string_view its_operation, std::string_view its_algorithm)
@@ -50,11 +60,13 @@ struct Entry {
   Count calls;
   Traffic sent, received;
   Count memory;  // bytes read from, or written to, memory that this rank shares with others of its host
+  EncodingCount encoding;
 
   // Any thread; where the account is timed.
   void add_wait(std::int64_t ns) { waited_ns_.fetch_add(ns, std::memory_order_relaxed); }  // a caller did nothing else
   void add_time(std::int64_t ns) { lasted_ns_.fetch_add(ns, std::memory_order_relaxed); }  // submission to completion
-  // Calls; messages and bytes sent; received; bytes of memory; nanoseconds waited, lasted.
+  // Calls; messages and bytes sent; received; bytes of memory, saved; nanoseconds encoding, waited,
+  // lasted.
   std::vector<std::uint64_t> numbers() const;
 
  private:

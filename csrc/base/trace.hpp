@@ -17,7 +17,8 @@ struct TraceEvent {
   std::int32_t rank, thread;  // thread: 0 caller, 1 worker
   std::int32_t lane;          // of a pipeline whose lanes overlap in time; -1: none
   char category[16];          // "queue", "ready", "agree", "cycle", "pack", "run", "unpack", "done"; within "run":
-                              // "host wait", "host work", "share-reduce", "share-only"
+                              // "host wait", "host work", "encode", "decode", "share-reduce",
+                              // "share-only"
   char name[64];              // tensor or call
   char detail[32];            // path that ran: "ring", "shared", ...
 };

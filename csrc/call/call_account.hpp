@@ -22,6 +22,7 @@ class CallAccount {
   Account& account() { return *account_; }
 
   Traffic sent, received;  // of the call under way: what no entry has yet
+  EncodingCount encoding;
   // That has moved, and `memory` bytes of the host's memory, for so many calls that ran as `choice`, which lives on.
   void book(Collective collective, const Choice& choice, std::uint64_t calls, std::uint64_t memory) {
     if (last_ == known_.size() || !known_[last_].is(collective, choice)) find(collective, choice);
@@ -54,6 +55,7 @@ class CallAccount {
     entry.memory += memory;
     entry.sent.take(sent);
     entry.received.take(received);
+    entry.encoding.take(encoding);
   }
 
   const std::shared_ptr<Account> account_;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/trace.hpp"
 #include "kernels/kernels.hpp"
 #include "levels/two_level.hpp"
 #include "messages/staging.hpp"
@@ -181,11 +182,16 @@ class Builder {
 
 }  // namespace
 
-RunOptions run_options(const CallContext& context, const Call& call, std::string_view way) {
+RunOptions run_options(CallContext& context, const Call& call, std::string_view way) {
   RunOptions options;
   options.dtype = call.dtype;
   options.op = call.op;
   options.codec = make_codec(call.wire, call.dtype, call.feedback);
+  if (options.codec) {
+    options.encoding = &context.account.encoding;
+    if (context.account.timed() || trace().enabled())
+      options.codec = make_watched_codec(std::move(options.codec), options.encoding->ns);
+  }
   options.tensor = call.tensor;
   options.call_number = static_cast<std::uint32_t>(context.tags.drawn());
   options.settles = encoding_of(call.wire, call.dtype).rounds;

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/account.hpp"
 #include "base/types.hpp"
 #include "base/wire.hpp"
 #include "codecs/codec.hpp"
@@ -42,6 +43,9 @@ bool known(Wire wire);                // what came from another rank
 bool rounds(Wire wire);               // or it is none
 // nullptr where elements of this type travel as they are.
 std::unique_ptr<Codec> make_codec(Wire wire, DType data, Feedback* feedback = nullptr);
+
+// The same, which adds what time it takes to `ns`, and traces what it does; `ns` lives longer.
+std::shared_ptr<Codec> make_watched_codec(std::shared_ptr<Codec> codec, Count& ns);
 
 // What a choice of schedules has to know of data that travels so.
 struct Encoding {

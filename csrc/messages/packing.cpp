@@ -74,14 +74,20 @@ Bytes Packing::pack(const Message& message, std::byte* to) {
       whole.nbytes += blocks_.bytes(block);
     } else if (!frames) {
       whole.nbytes = encode(p, to);
+      count_saved(blocks_.bytes(block), whole.nbytes);
     } else {
       const std::uint64_t nbytes = encode(p, end + kLength);
+      count_saved(blocks_.bytes(block), kLength + padded(nbytes));
       std::memcpy(end, &nbytes, kLength);
       std::memset(end + kLength + nbytes, 0, padded(nbytes) - nbytes);
       whole.nbytes += kLength + padded(nbytes);
     }
   }
   return whole;
+}
+
+void Packing::count_saved(std::size_t whole, std::size_t encoded) {
+  if (context_.options.encoding && whole > encoded) context_.options.encoding->saved += whole - encoded;
 }
 
 std::size_t Packing::encode(std::uint32_t piece, std::byte* to) {

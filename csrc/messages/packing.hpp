@@ -37,6 +37,7 @@ class Packing {
   bool framed(const Message& message) const;
   std::size_t encode(std::uint32_t piece, std::byte* to);       // bytes of it
   std::size_t encode_block(std::int32_t block, std::byte* to);  // which then holds what that decodes to
+  void count_saved(std::size_t whole, std::size_t encoded);
 
   const RunContext& context_;
   const SegmentBlocks& blocks_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/account.hpp"
 #include "base/task.hpp"
 #include "codecs/wire_format.hpp"
 #include "kernels/kernels.hpp"
@@ -35,10 +36,11 @@ using Combine = std::function<void(void* target, const void* first, const void* 
 struct RunOptions {
   DType dtype = DType::uint8;
   Op op = Op::sum;
-  kernels::Scale pre, post;      // applied to each segment (even layouts): before its first round, after its last
-  std::size_t window = 4;        // instances in flight
-  std::shared_ptr<Codec> codec;  // null: blocks travel as they are
-  std::uint64_t tensor = 0;      // for the codec's keys, as the next
+  kernels::Scale pre, post;           // applied to each segment (even layouts): before its first round, after its last
+  std::size_t window = 4;             // instances in flight
+  std::shared_ptr<Codec> codec;       // null: blocks travel as they are
+  EncodingCount* encoding = nullptr;  // where what it saves is counted, if anywhere
+  std::uint64_t tensor = 0;           // for the codec's keys, as the next
   std::uint32_t call_number = 0;
   // Whether ranks that computed a block themselves, and sent it to nobody, keep of it what the codec would. Not where
   // it does more than round; the schedule has one encoder for each value then (schedule/prove.hpp).

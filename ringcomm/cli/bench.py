@@ -13,7 +13,7 @@ import runpy
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -28,10 +28,11 @@ from ringcomm.cli.bench_cases import PERIOD, SHARED_ARRAYS, Case, numpy_dtype
 from ringcomm.cli.bench_report import Row
 from ringcomm.cli.measured import interval, take_turns
 from ringcomm.cli.sizes import parse_names, parse_sizes
+from ringcomm.cli.wires import parse_wires
 from ringcomm.events import Listener
 from ringcomm.installed import lacks
 from ringcomm.mpi_library import load
-from ringcomm.ops import NUMBERS, Adasum, Op
+from ringcomm.ops import FLOATING, NUMBERS, Adasum, Op
 
 DEFAULT_SIZES = "4,1K,32K,1M,16M"
 
@@ -55,6 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
     parser.add_argument(
         "--against", choices=("mpi", "none"), default="mpi", help="also time MPI's own collective (default mpi)"
+    )
+    parser.add_argument(
+        "--wire",
+        type=parse_wires,
+        default={},
+        metavar="LIST",
+        help='allreduce: also with elements encoded between hosts, such as bfloat16,int8,topk:0.001, or "all"; '
+        "#wrong then counts elements that ranks do not have alike",
     )
     parser.add_argument("--dtype", choices=NUMBERS, default="float32")
     parser.add_argument("--op", choices=[op.name.lower() for op in Op if op.scaled and op != Adasum], default="sum")
@@ -103,6 +112,8 @@ def check(options: argparse.Namespace, size: int) -> str | None:
             return problem
     if not 0 <= options.root < size:
         return f"--root {options.root} is none of {size} ranks"
+    if options.wire and (options.collective != "allreduce" or _core.DTYPES.index(options.dtype) not in FLOATING):
+        return "--wire is for an allreduce of floating-point numbers"
     if options.repeat < 1 or options.warmup < 0:
         return "--repeat is at least 1 and --warmup at least 0"
     try:
@@ -145,7 +156,7 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
     if first:
         print("\n".join(bench_report.header(options, world.size)), flush=True)
     rows: list[Row] = []
-    contestants = len(names) + (options.against == "mpi")
+    contestants = len(names) + len(options.wire) + (options.against == "mpi")
     with progress(sum(repetitions(size, options.repeat) for size in sizes) * contestants, first) as tick:
         for nbytes in sizes:
             case = Case(
@@ -167,7 +178,8 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
 def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Callable[[int], object]) -> list[Row]:
     """All contestants at one size. Collective; every rank gets the same rows."""
     cases = {name: replace(case, shared=True) if name == SHARED_ARRAYS else case for name in names}
-    calls: dict[str, Callable[[], object]] = {name: cases[name].ours(asked(name)) for name in names}
+    cases |= {name: replace(case, wire=wire) for name, wire in options.wire.items()}
+    calls: dict[str, Callable[[], object]] = {name: one.ours(asked(name, options)) for name, one in cases.items()}
     peer = case.mpi() if options.against == "mpi" else None
     if peer is not None:
         calls["mpi"] = peer
@@ -192,18 +204,21 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
     seconds = take_turns(case.world, contestants, repeats, options.seed, options.warmup)
     total_wrong = np.empty_like(wrong)
     case.world.Allreduce(wrong, total_wrong)
-    rows = [row_of(cases.get(name, case), name, seconds, int(n)) for name, n in zip(calls, total_wrong, strict=True)]
-    return judged(rows)
+    ran = {name: what_ran(one) if asked(name, options) is None else name for name, one in cases.items()}
+    rows = [
+        row_of(cases.get(name, case), name, ran.get(name, name), seconds, int(n))
+        for name, n in zip(calls, total_wrong, strict=True)
+    ]
+    return judged(rows, options.wire)
 
 
-def asked(name: str) -> str | None:
+def asked(name: str, options: argparse.Namespace) -> str | None:
     """Of the communicator; None: it chooses."""
-    return None if name in ("auto", SHARED_ARRAYS) else name
+    return None if name in ("auto", SHARED_ARRAYS, *options.wire) else name
 
 
-def row_of(case: Case, name: str, seconds: dict[str, list[float]], wrong: int) -> Row:
+def row_of(case: Case, name: str, ran: str, seconds: dict[str, list[float]], wrong: int) -> Row:
     nbytes, middle = case.count * case.dtype.itemsize, statistics.median(seconds[name])
-    ran = what_ran(case, case.ours(None)) if name != "mpi" and asked(name) is None else name
     algbw = nbytes / middle
     row = Row(nbytes, case.count, case.dtype_name, name, ran, middle, algbw, algbw * case.bus_factor, wrong)
     row.times = seconds[name]
@@ -212,17 +227,18 @@ def row_of(case: Case, name: str, seconds: dict[str, list[float]], wrong: int) -
     return row
 
 
-def judged(rows: list[Row]) -> list[Row]:
+def judged(rows: list[Row], encoded: Iterable[str] = ()) -> list[Row]:
     """The same, with what "auto" lost against the best of our algorithms on such arrays beside it."""
-    ours = [row for row in rows if row.algorithm not in ("mpi", SHARED_ARRAYS)]
+    ours = [row for row in rows if row.algorithm not in ("mpi", SHARED_ARRAYS, *encoded)]
     for row in ours:
         if row.algorithm == "auto" and len(ours) > 1:
             row.loss = row.time / min(one.time for one in ours) - 1
     return rows
 
 
-def what_ran(case: Case, call: Callable[[], object]) -> str:
+def what_ran(case: Case) -> str:
     """The path that one more call takes, by rank 0's events."""
+    call = case.ours(None)
     case.refill(0)
     with Listener() as listener:
         call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,7 @@ class Case:
     nbytes: int
     in_place: bool
     shared: bool = False  # our arrays lie in memory that the ranks of a host share
+    wire: Any = None  # what our all-reduce's elements travel as
 
     def __post_init__(self) -> None:
         self.rank, self.size = self.world.rank, self.world.size
@@ -108,7 +110,11 @@ class Case:
             np.copyto(self.input, self._tiled(input_table(self.rank, self.op, self.dtype), shift, len(self.input)))
 
     def wrong(self) -> int:
-        """Elements of this rank's result that are not what they should be; reads all of it."""
+        """Elements of this rank's result that are not what they should be; reads all of it. Of what has been encoded:
+        all of them, if they are not what the other ranks have."""
+        if self.wire is not None:
+            sums = self.world.allgather(zlib.crc32(self.output.tobytes()))
+            return 0 if len(set(sums)) == 1 else self.count
         if self.collective == "reduce" and self.rank != self.root:
             return 0
         return sum(
@@ -166,7 +172,7 @@ class Case:
             "product": ringcomm.Product,
         }[self.op]
         return {
-            "allreduce": lambda: comm.allreduce(x, op=op, out=y, algorithm=algorithm),
+            "allreduce": lambda: comm.allreduce(x, op=op, out=y, algorithm=algorithm, wire=self.wire),
             "reduce": lambda: comm.reduce(x, root=self.root, op=op, out=y, algorithm=algorithm),
             "broadcast": lambda: comm.broadcast(x, root=self.root, out=x, algorithm=algorithm),
             "allgather": lambda: comm.allgather(x, rows=rows, out=y, algorithm=algorithm),

@@ -15,8 +15,10 @@ from ringcomm import _core
 from ringcomm.cli import measured
 from ringcomm.cli.bench_cases import bus_factor
 from ringcomm.cli.sizes import human_size, human_time, parse_link, parse_names, parse_seconds, parse_sizes
+from ringcomm.cli.wires import parse_wire
 from ringcomm.config import NETWORK
 from ringcomm.installed import lacks
+from ringcomm.ops import wire_code
 
 DEFAULT_RANKS, DEFAULT_SIZES = "8,64,1024,16384", "4K,1M,64M"
 COLUMNS = ("", "algorithm", "segment", "in flight", "time", "busbw", "of the best")
@@ -177,11 +179,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _wire(text: str) -> int:
-    name, _, amount = text.partition(":")
-    try:
-        return _core.wire_code(name, amount=float(amount) if amount else -1)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return wire_code(parse_wire(text))
 
 
 def gains(rows: Sequence[Row], plain: Sequence[Row], wire: int) -> list[str]:

@@ -1,0 +1,39 @@
+"""Wire formats as options name them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ringcomm import _core
+from ringcomm.compression import Compression
+from ringcomm.ops import wire_code
+
+FLOAT32 = _core.DTYPES.index("float32")
+FIRST = {  # parameters by position
+    **{"int8": "group", "int4": "group", "onebit": "group", "ternary": "threshold"},
+    **{"topk": "ratio", "threshold": "tau", "randomk": "ratio"},
+}
+USED = tuple(name for name in _core.wire_formats() if _core.wire_ratio(_core.wire_code(name), FLOAT32) < 1)
+
+
+def parse_wire(text: str) -> Any:
+    """What ``wire=`` takes: of "bfloat16", "int8", "topk:0.001" (a format's first parameter).
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such format, or the parameter is none of its.
+    """
+    name, _, amount = text.partition(":")
+    try:
+        wire_code(name)
+        wire = getattr(Compression, name, None)
+        if wire is None:
+            return name
+        return wire(type(getattr(wire, FIRST[name]))(amount)) if amount else wire
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_wires(text: str) -> dict[str, Any]:
+    """Of names between commas, or "all"; by name."""
+    return {name: parse_wire(name) for name in (USED if text == "all" else text.split(","))}

@@ -28,7 +28,7 @@ from ringcomm.cli.bench_cases import PERIOD, SHARED_ARRAYS, Case, numpy_dtype
 from ringcomm.cli.bench_report import Row
 from ringcomm.cli.measured import interval, take_turns
 from ringcomm.cli.sizes import parse_names, parse_sizes
-from ringcomm.cli.wires import parse_wires
+from ringcomm.cli.wires import parse_wire, wire_names
 from ringcomm.events import Listener
 from ringcomm.installed import lacks
 from ringcomm.mpi_library import load
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--wire",
-        type=parse_wires,
-        default={},
+        type=wire_names,
+        default=[],
         metavar="LIST",
         help='allreduce: also with elements encoded between hosts, such as bfloat16,int8,topk:0.001, or "all"; '
         "#wrong then counts elements that ranks do not have alike",
@@ -178,7 +178,7 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
 def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Callable[[int], object]) -> list[Row]:
     """All contestants at one size. Collective; every rank gets the same rows."""
     cases = {name: replace(case, shared=True) if name == SHARED_ARRAYS else case for name in names}
-    cases |= {name: replace(case, wire=wire) for name, wire in options.wire.items()}
+    cases |= {name: replace(case, wire=parse_wire(name)) for name in options.wire}
     calls: dict[str, Callable[[], object]] = {name: one.ours(asked(name, options)) for name, one in cases.items()}
     peer = case.mpi() if options.against == "mpi" else None
     if peer is not None:

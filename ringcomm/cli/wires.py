@@ -34,6 +34,9 @@ def parse_wire(text: str) -> Any:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def parse_wires(text: str) -> dict[str, Any]:
-    """Of names between commas, or "all"; by name."""
-    return {name: parse_wire(name) for name in (USED if text == "all" else text.split(","))}
+def wire_names(text: str) -> list[str]:
+    """Names between commas, or "all", which `parse_wire` takes."""
+    names = list(USED) if text == "all" else text.split(",")
+    for name in names:
+        parse_wire(name)
+    return names

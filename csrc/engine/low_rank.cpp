@@ -29,8 +29,8 @@ bool normalise(float* to, const float* from, std::size_t count) {
   return true;
 }
 
-// Columns of `rows` elements: each is made orthogonal to those before it, twice, for the first time leaves what rounding
-// makes of small differences (Giraud et al., 2005), and of length one. What depends on those before becomes zero.
+// Columns of `rows` elements: each is made orthogonal to those before it, twice, for the first time leaves what
+// rounding makes of small differences (Giraud et al., 2005), and of length one. What depends on them becomes zero.
 void orthogonalise(float* columns, std::size_t rows, std::size_t rank) {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const column = columns + k * rows;

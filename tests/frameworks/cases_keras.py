@@ -16,7 +16,11 @@ BACKEND = keras.backend.backend()
 random = np.random.default_rng(0)
 IMAGES, ROWS = random.normal(size=(60, 8)).astype(np.float32), random.integers(0, 10, (60, 3))
 TARGETS = random.normal(size=(60, 1)).astype(np.float32)
-BATCH = 12
+
+
+def whole_batch():
+    """Of all ranks together: each has as many rows, in one pass and in two."""
+    return 10 if hvd.size() == 5 else 12
 
 
 def make(embedding=False):
@@ -34,13 +38,13 @@ def weights(model):
 
 def shard(values):
     """This rank's rows of every batch, one batch after the other."""
-    batches = np.split(values, len(values) // BATCH)
+    batches = np.split(values, len(values) // whole_batch())
     return np.concatenate([np.array_split(one, hvd.size())[hvd.rank()] for one in batches])
 
 
 def trained(optimizer, embedding, share, epochs=2, passes=1, **options):
     """(the model, its history)"""
-    model, x, y, batch, callbacks = make(embedding), ROWS if embedding else IMAGES, TARGETS, BATCH, []
+    model, x, y, batch, callbacks = make(embedding), ROWS if embedding else IMAGES, TARGETS, whole_batch(), []
     if not share or hvd.rank() == 0:
         generator = np.random.default_rng(7)
         for variable in model.trainable_variables:
@@ -48,7 +52,7 @@ def trained(optimizer, embedding, share, epochs=2, passes=1, **options):
     if share:
         options |= {"backward_passes_per_step": passes, "average_aggregated_gradients": True}
         optimizer = hvd.DistributedOptimizer(optimizer, **options)
-        x, y, batch = shard(x), shard(y), BATCH // hvd.size() // passes
+        x, y, batch = shard(x), shard(y), whole_batch() // hvd.size() // passes
         callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
     model.compile(optimizer=optimizer, loss="mse", metrics=["mae"])
     history = model.fit(x, y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks)
@@ -62,7 +66,7 @@ OPTIMIZERS = {
 
 
 def case_training():
-    if BATCH % (2 * hvd.size()):
+    if whole_batch() % (2 * hvd.size()):
         return
     for name, optimizer in OPTIMIZERS.items():
         for embedding in (False, True):
@@ -97,7 +101,8 @@ def case_saved_models_load_plain():
             "import sys; sys.modules['ringcomm'] = None\n"
             "import keras, numpy as np\n"
             f"model = keras.models.load_model({str(path)!r})\n"
-            "assert type(model.optimizer).__name__ == 'Adam' and int(model.optimizer.iterations) == 5\n"
+            "assert type(model.optimizer).__name__ == 'Adam'\n"
+            f"assert int(model.optimizer.iterations) == {60 // whole_batch()}\n"
             f"np.save({str(path) + '.npy'!r}, model.predict(np.ones((2, 8)), verbose=0))\n"
             "model.fit(np.ones((2, 8)), np.ones((2, 1)), verbose=0)\n"
         )

@@ -10,6 +10,7 @@ cdef extern from "codecs/wire_format.hpp" namespace "ringcomm" nogil:
         void undo(uint64_t)
         void undo(uint64_t, size_t, size_t)
         void undo_all()
+        void begin(uint64_t, uint64_t)
         void scale(double)
         CSpan owed(uint64_t) except +translate
         size_t count(uint64_t) except +translate
@@ -20,6 +21,12 @@ cdef extern from "border/wire.hpp" namespace "ringcomm_border" nogil:
     double c_wire_ratio "ringcomm_border::wire_ratio"(uint64_t, int dtype)
     cbool c_wire_rounds "ringcomm_border::wire_rounds"(uint64_t)
     string c_wire_text "ringcomm_border::wire_text"(uint64_t)
+    cdef cppclass CCodec "ringcomm::Codec":
+        size_t capacity(size_t)
+    shared_ptr[CCodec] c_codec "ringcomm_border::codec"(uint64_t, int dtype, shared_ptr[CFeedback]) except +translate
+    size_t c_encode "ringcomm_border::encode"(CCodec&, uintptr_t block, size_t count, uintptr_t wire) except +translate
+    void c_decode "ringcomm_border::decode"(CCodec&, uintptr_t wire, size_t nbytes, uintptr_t block, size_t count,
+                                            cbool add) except +translate
     shared_ptr[CFeedback] c_feedback "ringcomm_border::feedback"(vector[size_t]) except +translate
 
 
@@ -67,3 +74,30 @@ cdef class Feedback:
 
     def count(self, uint64_t tensor=0):
         return self.it.get().count(tensor)
+
+    def begin(self, uint64_t tensor=0):
+        self.it.get().begin(tensor, 0)
+
+
+cdef class Codec:
+    """A wire format's encoder and decoder, of arrays at addresses: for those who measure it."""
+    cdef shared_ptr[CCodec] it
+
+    def __init__(self, uint64_t code, int dtype, Feedback feedback=None):
+        cdef shared_ptr[CFeedback] held
+        if feedback is not None:
+            held = feedback.it
+        self.it = c_codec(code, dtype, held)
+
+    def capacity(self, size_t count):
+        return self.it.get().capacity(count)
+
+    def encode(self, uintptr_t block, size_t count, uintptr_t wire):
+        cdef size_t nbytes
+        with nogil:
+            nbytes = c_encode(self.it.get()[0], block, count, wire)
+        return nbytes
+
+    def decode(self, uintptr_t wire, size_t nbytes, uintptr_t block, size_t count, cbool add):
+        with nogil:
+            c_decode(self.it.get()[0], wire, nbytes, block, count, add)

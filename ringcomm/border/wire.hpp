@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "codecs/wire_format.hpp"
 
 namespace ringcomm_border {
@@ -30,5 +32,22 @@ inline bool wire_rounds(std::uint64_t code) { return rounds(Wire::of(code)); }
 inline std::string wire_text(std::uint64_t code) { return text_of(Wire::of(code)); }
 inline std::shared_ptr<Feedback> feedback(const std::vector<std::size_t>& counts) {
   return std::make_shared<Feedback>(counts);
+}
+// Throws Error(invalid) where such elements travel as they are. The feedback, which may be null, lives as long.
+inline std::shared_ptr<Codec> codec(std::uint64_t code, int dtype, std::shared_ptr<Feedback> feedback) {
+  std::shared_ptr<Codec> made = make_codec(Wire::of(code), static_cast<DType>(dtype), feedback.get());
+  if (!made) throw Error(ErrorKind::invalid, text_of(Wire::of(code)) + " makes nothing shorter of this dtype");
+  Codec* const it = made.get();
+  return {it, [made = std::move(made), feedback = std::move(feedback)](Codec*) {}};
+}
+inline std::size_t encode(Codec& codec, std::uintptr_t block, std::size_t count, std::uintptr_t wire) {
+  return codec.encode({}, reinterpret_cast<void*>(block), count, reinterpret_cast<void*>(wire));
+}
+inline void decode(Codec& codec, std::uintptr_t wire, std::size_t nbytes, std::uintptr_t block, std::size_t count,
+                   bool add) {
+  auto* const from = reinterpret_cast<const void*>(wire);
+  auto* const to = reinterpret_cast<void*>(block);
+  if (add) return codec.decode_reduce(from, nbytes, to, count, Op::sum, false);
+  codec.decode(from, nbytes, to, count);
 }
 }  // namespace ringcomm_border

@@ -12,7 +12,7 @@
 
 from ringcomm.accounts import stats
 from ringcomm.torch import elastic, intraop  # noqa: F401 (intraop has no name that is public)
-from ringcomm.torch.compression import Compression
+from ringcomm.torch.compression import Compression, ErrorFeedback
 from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ringcomm.torch.mpi_ops import *  # noqa: F403
 from ringcomm.torch.mpi_ops import __all__ as _operations
@@ -24,6 +24,7 @@ from ringcomm.torch.tensors import empty
 __all__ = [
     "Compression",
     "DistributedOptimizer",
+    "ErrorFeedback",
     "OneBitAdam",
     "SyncBatchNorm",
     "allgather_object",

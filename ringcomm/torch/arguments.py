@@ -66,7 +66,7 @@ class Settings:
             return f"by pattern {', '.join(self.compression)}"
         if isinstance(self.compression, WireFormat):
             return self.compression.text()
-        return getattr(self.compression, "__name__", str(self.compression))
+        return getattr(self.compression, "__name__", type(self.compression).__name__)
 
     def format_of(self, name: str, parameter: torch.Tensor) -> WireFormat | torch.dtype | None:
         """What this gradient travels as in a bucket; None: as it is."""

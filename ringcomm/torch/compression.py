@@ -5,11 +5,12 @@ reduces, so that sums are made in the tensor's own dtype and nothing is cast in 
 nothing is narrowed, for nothing is sent: they read each other's memory. (Horovod casts the tensor and reduces in half.)
 
 A compressor of your own is a class with ``compress`` and ``decompress``; it runs in Python on every tensor, and what it
-makes of the tensor is what is reduced.
+makes of the tensor is what is reduced. In an optimizer ``compress(tensor, name)`` is told the parameter's name.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple
 
 import torch
@@ -45,6 +46,38 @@ class BF16Compressor(Compressor):
     """float32 and float64 travel as bfloat16: the range of float32 with 8 bits of precision."""
 
     wire = torch.bfloat16
+
+
+class ErrorFeedback:
+    """A compressor of your own that keeps what it leaves out of an optimizer's gradient, and adds it to the next one:
+    ``compression=hvd.ErrorFeedback(Mine)``. It is kept by name; where there is none (``hvd.allreduce``) nothing is.
+
+    Of a gradient with an infinity or a NaN nothing is kept. Source: Karimireddy et al., arXiv:1901.09847.
+    """
+
+    def __init__(self, compressor: Any) -> None:
+        """`compressor`: a class or an object with ``compress(tensor)`` and ``decompress(tensor, ctx)``."""
+        self._compressor = compressor
+        self.owed: dict[str, torch.Tensor] = {}  # by parameter
+        self.__name__ = f"ErrorFeedback({getattr(compressor, '__name__', type(compressor).__name__)})"
+
+    def compress(self, tensor: torch.Tensor, name: str = "") -> tuple[torch.Tensor, Any]:
+        whole = tensor + self.owed[name] if name in self.owed else tensor
+        sent, ctx = self._compressor.compress(whole)
+        if name and bool(torch.isfinite(whole).all()):
+            self.owed[name] = whole - self._compressor.decompress(sent, ctx)
+        return sent, ctx
+
+    def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        result: torch.Tensor = self._compressor.decompress(tensor, ctx)
+        return result
+
+
+def compress_by_name(compressor: Any, tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Any]:
+    """Tells the name to a compressor that asks for it."""
+    asks = len(inspect.signature(compressor.compress).parameters) > 1
+    result: tuple[torch.Tensor, Any] = compressor.compress(tensor, name) if asks else compressor.compress(tensor)
+    return result
 
 
 class Compression(neutral.Compression):

@@ -11,6 +11,7 @@ import torch
 from ringcomm.ops import Sum
 from ringcomm.reductions import Reduction
 from ringcomm.torch.arguments import Settings
+from ringcomm.torch.compression import compress_by_name
 from ringcomm.torch.asynchronous import operations, sparse_allreduce_async
 from ringcomm.torch.slot import Slot
 
@@ -42,7 +43,9 @@ class NamedGradients:
             return
         becomes_sparse = slot in self._sparse or gradient.is_sparse
         wire, compressor = settings.by_name()
-        tensor, context = compressor.compress(gradient.to_dense() if gradient.is_sparse else gradient)
+        tensor, context = compress_by_name(
+            compressor, gradient.to_dense() if gradient.is_sparse else gradient, prefix + slot.name
+        )
         how = Reduction(settings.op, *settings.scales(), settings.process_set, settings.algorithm, wire)
         handle = how.submit(operations.allreduce_request(how, tensor, True), name)
 

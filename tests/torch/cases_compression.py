@@ -235,6 +235,38 @@ def case_one_bit_adam():
     assert all(state["step"] == 10 for state in again.state.values())
 
 
+class Coarse:
+    """A compressor as users write them: whole multiples of a quarter."""
+
+    @staticmethod
+    def compress(tensor):
+        return (tensor * 4).round().to(torch.float64), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor, dtype):
+        return (tensor / 4).to(dtype)
+
+
+def case_a_compressor_in_python_keeps_what_it_leaves_out():
+    weight, total = nn.Parameter(torch.zeros(40)), torch.zeros(40)
+    kept = hvd.ErrorFeedback(Coarse)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1.0), [("w", weight)], compression=kept, op=hvd.Sum
+    )
+    for step in range(6):
+        optimizer.zero_grad()
+        mine = torch.randn(40, generator=torch.Generator().manual_seed(100 * step + hvd.rank()))
+        (weight * mine).sum().backward()
+        optimizer.step()
+        total += hvd.allreduce(mine, op=hvd.Sum, name=f"python.{step}")
+    if hvd.size() > 1:
+        owed = hvd.allreduce(kept.owed["w"], op=hvd.Sum, name="python.owed")
+        torch.testing.assert_close(-weight.detach() + owed, total, atol=1e-4, rtol=1e-5)
+        assert owed.abs().max() > 0
+        both = hvd.allreduce(mine, compression=kept, name="python.alone")
+        assert both.dtype == mine.dtype and list(kept.owed) == ["w"]
+
+
 def case_bad_requests():
     net = model(torch.float32)
     for options, words in (

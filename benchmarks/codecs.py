@@ -2,10 +2,10 @@
 
     python benchmarks/codecs.py --json codecs.json
 
-Of an array that no cache holds: "encode" with error feedback (reads the array and what is owed, writes what its encoding
-decodes to and what is owed next), "add" (decodes into a sum), "decode". "torch" is the same encoder in PyTorch's
-operations, where one is written here, also on one core. "share of a copy" is a copy's time over the encoder's: 1 is the
-speed at which memory is copied. Contestants take turns.
+Of an array that no cache holds: "encode" with error feedback (reads the array and what is owed, writes what its
+encoding decodes to and what is owed next), "add" (decodes into a sum), "decode". "torch" is the same encoder in
+PyTorch's operations, where one is written here, also on one core. "share of a copy" is a copy's time over the
+encoder's: 1 is the speed at which memory is copied. Contestants take turns.
 """
 
 from __future__ import annotations

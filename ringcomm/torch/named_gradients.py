@@ -11,8 +11,8 @@ import torch
 from ringcomm.ops import Sum
 from ringcomm.reductions import Reduction
 from ringcomm.torch.arguments import Settings
-from ringcomm.torch.compression import compress_by_name
 from ringcomm.torch.asynchronous import operations, sparse_allreduce_async
+from ringcomm.torch.compression import compress_by_name
 from ringcomm.torch.slot import Slot
 
 

@@ -18,7 +18,7 @@ class OneBitAdam(torch.optim.Optimizer):
         )
 
     Compression begins when the variance is frozen, so ``warmup_steps`` is ``freeze_step``. In one process, and
-    uncompressed, it is Adam, but that the variance is frozen.
+    uncompressed, it is Adam, but that the variance is frozen: elements that had no gradient until then are left alone.
 
     Source: Tang et al., "1-bit Adam", arXiv:2102.02888.
 
@@ -103,7 +103,7 @@ class OneBitAdam(torch.optim.Optimizer):
             if parameter not in self._sent:
                 gradient = gradient.clone()
                 self._momentum(parameter, gradient, group)
-            momentum.copy_(gradient)
+            momentum.copy_(gradient).masked_fill_(variance == 0, 0.0)  # which a sign cannot say
         else:
             if group["weight_decay"]:
                 gradient = gradient.add(parameter, alpha=group["weight_decay"])

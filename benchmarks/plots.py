@@ -120,6 +120,30 @@ def plot_collectives(results: Sequence[Result], file: Path) -> None:
     _save(figure, axes, file)
 
 
+def plot_convergence(document: Result, file: Path, link: float) -> None:
+    """Training loss over steps, and over the bytes that a rank has sent, which take so long on a link."""
+    figure, axes = _figure(1, 2, width=6.0, height=4.6)
+    runs = {name: one for name, one in document["runs"].items() if not name.endswith(" -")}
+    for index, (name, found) in enumerate(runs.items()):
+        losses = _smooth([statistics.fmean(some) for some in zip(*(one["losses"] for one in found), strict=True)])
+        sent = found[0]["bytes"][-len(losses) :]
+        style = {"label": name, "color": "black" if index == 0 else f"C{index % 10}", "linewidth": 1.3}
+        style["linestyle"] = "-" if index < 11 else "--"
+        axes[0][0].plot(range(document["steps"] - len(losses), document["steps"]), losses, **style)
+        axes[0][1].plot([nbytes / 1e6 for nbytes in sent], losses, **style)
+    axes[0][0].set(xlabel="step", ylabel="training loss, mean of 20 steps")
+    axes[0][1].set(xlabel="MB sent by a rank", xscale="log")
+    seconds = axes[0][1].secondary_xaxis("top", functions=(lambda mb: mb * 8e6 / link, lambda s: s * link / 8e6))
+    seconds.set_xlabel(f"seconds that these take at {link / 1e6:.0f} Mbit/s")
+    for one in axes[0]:
+        one.grid(alpha=0.3)
+    _save(figure, axes, file)
+
+
+def _smooth(values: Sequence[float], over: int = 20) -> list[float]:
+    return [statistics.fmean(values[i : i + over]) for i in range(len(values) - over + 1)]
+
+
 # ---- parts -----------------------------------------------------------------------------------------------------------
 
 

@@ -562,6 +562,9 @@ class Site:
         algorithm: str = "",
         splits: bool = False,
         even: bool = False,
+        first_wires: Sequence[int] = (),
+        first_runs: int = 0,
+        keeps: bool = False,
     ) -> None: ...
     id: int
     def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[SiteResult]:

@@ -14,7 +14,8 @@ cdef extern from "border/sites.hpp" namespace "ringcomm_border":
     CSiteTable& c_sites "ringcomm_border::sites"()
     uintptr_t c_site_functions "ringcomm_border::site_functions"()
     shared_ptr[CSite] c_make_site "ringcomm_border::make_site"(shared_ptr[CSetLink], int, vector[string], int, int, double, double,
-                                                               vector[uint64_t], string, cbool, cbool) except +translate
+                                                               vector[uint64_t], string, cbool, cbool, vector[uint64_t],
+                                                               uint64_t, cbool) except +translate
     cdef cppclass Given "ringcomm_border::Given":
         uintptr_t data
         int dtype
@@ -63,10 +64,11 @@ cdef class Site:
     cdef readonly int64_t id
 
     def __init__(self, SetLink link not None, int collective, names, *, int op=1, int root=0, double pre=1, double post=1,
-                 wires=(), str algorithm="", bint splits=False, bint even=False):
+                 wires=(), str algorithm="", bint splits=False, bint even=False, first_wires=(),
+                 uint64_t first_runs=0, bint keeps=False):
         cdef vector[string] all_names = [(<str?>name).encode() for name in names]
         self.it = c_make_site(link.it, collective, all_names, op, root, pre, post, wires, algorithm.encode(), splits,
-                              even)
+                              even, first_wires, first_runs, keeps)
         self.id = c_sites().add(self.it)
 
     def run(self, inputs):

@@ -3,14 +3,16 @@ be. A binding says how its tensors are reduced (:class:`GradientReduction`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from ringcomm.common.util import split_list
 from ringcomm.compression import NoneCompressor, WireFormat
-from ringcomm.ops import Average, core_op
+from ringcomm.ops import Average, Sum, core_op
 from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.sites import Reduce
 
 
 def named_as(index: int, variable: Any) -> str:
@@ -44,16 +46,25 @@ class GradientReduction:
         valid_number = isinstance(self.groups, int) and self.groups > 0
         if self.groups is not None and not valid_number and not isinstance(self.groups, list):
             raise ValueError("groups must be a positive number, or a list of lists of variables")
-        keeps = isinstance(self.compression, WireFormat) and self.compression.error_feedback
-        if keeps and self.compression.name not in ("int8", "int4"):
-            raise ValueError(
-                f"compression={self.compression} keeps what it leaves out of gradients, which only ringcomm.torch's "
-                "optimizer does: take int8, int4 or qsgd, or give it error_feedback=False"
-            )
+        if isinstance(self.compression, WireFormat):
+            self._check_format(self.compression)
         self.process_set.session()  # refuses one that is not in use
 
+    def _check_format(self, wire: WireFormat) -> None:
+        if self.op not in (Average, Sum):
+            raise ValueError(f"compression={wire}: only sums and averages can travel so, not {self.op}")
+        if wire.of_gradients:
+            raise ValueError(f"compression={wire} is for ringcomm.torch's DistributedOptimizer")
+        if wire.error_feedback and not self.keeps and wire.name not in ("int8", "int4"):
+            raise ValueError(
+                f"compression={wire} keeps what it leaves out of gradients, which is not done here: take int8, int4 or "
+                "qsgd, or give it error_feedback=False"
+            )
+
     # ---- what a binding gives ----------------------------------------------------------------------------------------
-    def reduce_dense(self, gradients: list[Any], names: list[str]) -> list[Any]:
+    keeps: ClassVar[bool] = True  # what encoders leave out of gradients
+
+    def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
         """Of one group."""
         raise NotImplementedError
 
@@ -97,12 +108,32 @@ class GradientReduction:
                 results[i] = self.as_dense(results[i])
         sparse = [i for i in shared if self.is_sparse(results[i])]
         dense = [i for i in shared if not self.is_sparse(results[i])]
-        parts = [(self.reduce_dense, group) for group in self._groups(dense, named)]
-        for reduce, group in [*parts, *([(self.gather_sparse, sparse)] if sparse else [])]:
+        parts = [part for group in self._groups(dense, named) for part in self._formats(group, results)]
+        reductions: list[tuple[Callable[..., list[Any]], list[int]]] = [
+            (partial(self.reduce_dense, compression=compression), group) for compression, group in parts
+        ]
+        for reduce, group in [*reductions, *([(self.gather_sparse, sparse)] if sparse else [])]:
             names = [f"{self.name}.{named_as(i, named[i])}" for i in group]
             for i, one in zip(group, reduce([results[i] for i in group], names), strict=True):
                 results[i] = one
         return results
+
+    def _formats(self, group: list[int], gradients: Sequence[Any]) -> Iterator[tuple[Any, list[int]]]:
+        """What gradients travel as: those that a wire format leaves alone, as they are."""
+        wire = self.compression
+        if not isinstance(wire, WireFormat):
+            yield wire, group
+            return
+        fitting = {i for i in group if wire.fits(tuple(n or 0 for n in gradients[i].shape))}
+        for compression, part in ((wire, fitting), (NoneCompressor, set(group) - fitting)):
+            if part:
+                yield compression, sorted(part)
+
+    def how_to(self, wire: Any) -> tuple[Reduce, str | None]:
+        """How gradients are reduced that travel as this, and by which algorithm."""
+        everywhere = isinstance(wire, WireFormat) and wire.everywhere
+        how = Reduce(self.op, *self.factors(), wire, keeps=True)
+        return how, self.algorithm or ("round_robin" if everywhere else None)
 
     def _is_local(self, variable: Any) -> bool:
         return bool(self.local) and variable is not None and self.reference(variable) in self.local

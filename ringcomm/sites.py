@@ -15,6 +15,7 @@ import numpy as np
 
 from ringcomm import _core, arrays, calls, process
 from ringcomm.arrays import Buffer, NumPyKind
+from ringcomm.compression import WireFormat
 from ringcomm.errors import UnsupportedError
 from ringcomm.ops import Op, wire_code
 from ringcomm.process_sets import ProcessSet
@@ -29,6 +30,7 @@ class Reduce(NamedTuple):
     pre: float = 1.0
     post: float = 1.0
     wire: Any = None  # what they travel as (ops.wire_code)
+    keeps: bool = False  # and, of a WireFormat with error feedback, what is left out comes in the next run
 
 
 PLAIN = Reduce()
@@ -92,6 +94,9 @@ def make(what: Description) -> _core.Site:
         for index, name in zip(indices, what.dtypes, strict=True):
             calls.require_reducible(kind, Buffer(0, 0, index, 1, (), None, NumPyKind, name), how.op)
         calls.require_unscaled(kind, how.op, how.pre, how.post)
+    warm, keeps = None, False
+    if how.keeps and isinstance(how.wire, WireFormat):
+        warm, keeps = how.wire if how.wire.warmup_steps else None, how.wire.error_feedback
     return _core.Site(
         process_set.link,
         what.collective,
@@ -104,6 +109,9 @@ def make(what: Description) -> _core.Site:
         algorithm=process_set.algorithm(kind, what.algorithm) if what.algorithm else "",
         splits=what.splits,
         even=what.even,
+        first_wires=[wire_code(warm.first(), index) for index in indices] if warm else [],
+        first_runs=warm.warmup_steps if warm else 0,
+        keeps=keeps,
     )
 
 

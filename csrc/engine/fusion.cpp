@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/types.hpp"
+#include "codecs/wire_format.hpp"
 
 namespace ringcomm {
 
@@ -33,7 +34,9 @@ std::array<char, sizeof(Descriptor)> kind_of(const Descriptor& d) {
 void Fusion::add(Row& row, std::vector<int> absent) {
   const Descriptor& d = row.first;
   const std::size_t bytes = d.count * size_of(static_cast<DType>(d.dtype));
-  const bool fusable = static_cast<Collective>(d.collective) == Collective::allreduce && !d.plan && bytes < limit_;
+  // What keeps a residual keeps it by tensor.
+  const bool fusable = static_cast<Collective>(d.collective) == Collective::allreduce && !d.plan && bytes < limit_ &&
+                       rounds(Wire::of(d.wire));
   Draft* draft = fusable ? open_draft(row, absent, bytes) : nullptr;
   if (!draft) draft = &drafts_.emplace_back(Draft{{.absent = std::move(absent)}});
   draft->bytes += bytes;

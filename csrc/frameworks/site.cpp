@@ -81,15 +81,20 @@ bool Site::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run, st
   return true;
 }
 
-Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index) const {
+Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
+                       const std::vector<std::uint64_t>& wires) const {
   Named named;
   Call& call = named.call = spec_.call;
   call.name = spec_.names[index];
   if (call.collective == Collective::barrier) return named;
   const ringcomm_array& array = run.input[index];
   call.dtype = static_cast<DType>(array.dtype);
-  if (!spec_.wires.empty()) call.wire = Wire::of(spec_.wires[index]);
+  if (!wires.empty()) call.wire = Wire::of(wires[index]);
   call.count = product(shape_of(array));
+  if (call.wire && spec_.keeps) {
+    call.feedback = feedback_.get();
+    call.tensor = index;
+  }
   std::span<const std::int64_t> compared = shape_of(array);
   if (has_blocks(call.collective)) {
     const std::string what(name_of(call.collective));
@@ -113,21 +118,34 @@ Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::
   return named;
 }
 
+// Arrays of other shapes begin with nothing held back.
+void Site::keep_for(const ringcomm_run& run) {
+  std::vector<std::size_t> counts;
+  for (int i = 0; i < run.inputs; ++i) counts.push_back(product(shape_of(run.input[i])));
+  if (feedback_ && counts == counts_) return;
+  feedback_ = std::make_unique<Feedback>(counts);
+  counts_ = std::move(counts);
+}
+
 Site::Prepared Site::prepared_for(const SetLink::Live& live, const ringcomm_run& run) {
   const std::size_t count = spec_.names.size();
   Prepared prepared;
+  const std::vector<std::uint64_t>* wires;
   {
     const std::lock_guard lock(mutex_);
     prepared = std::exchange(kept_, {});
+    wires = runs_++ < spec_.first_runs ? &spec_.first_wires : &spec_.wires;
+    if (spec_.keeps) keep_for(run);
   }
-  if (!spec_.splits && prepared.fits(live, run, count)) {  // splits are values: they may differ
+  if (!spec_.splits && prepared.wires == wires &&
+      prepared.fits(live, run, count)) {  // splits are values: they may differ
     Engine::renew_group(prepared.group);
     return prepared;
   }
-  prepared = {.epoch = live.epoch, .dtypes = {}, .shapes = {}, .group = {}};
+  prepared = {.epoch = live.epoch, .dtypes = {}, .shapes = {}, .group = {}, .wires = wires};
   std::vector<Named> requests;
   for (std::size_t i = 0; i < count; ++i) {
-    requests.push_back(request_of(live, run, i));
+    requests.push_back(request_of(live, run, i, *wires));
     if (run.inputs == 0) continue;
     prepared.dtypes.push_back(run.input[i].dtype);
     const auto dims = shape_of(run.input[i]);
@@ -211,6 +229,7 @@ void Site::run(const ringcomm_run& run) {
   } catch (...) {
     const std::lock_guard lock(mutex_);
     failure_ = std::current_exception();
+    if (feedback_) feedback_->undo_all();
     throw;
   }
 }

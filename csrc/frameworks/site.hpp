@@ -21,11 +21,14 @@ namespace ringcomm {
 struct Pending;
 
 struct SiteSpec {
-  Call call;                         // collective, op, root (in the set), scales, algorithm
-  std::vector<std::string> names;    // of the operations: one for each tensor
-  std::vector<std::uint64_t> wires;  // codes of what each travels as; empty: as it is
-  bool splits = false;               // alltoall: a second input says rows to each rank, and a second result from each
-  bool even = false;                 // the graph was traced for as many rows on every rank: they are compared too
+  Call call;                                 // collective, op, root (in the set), scales, algorithm
+  std::vector<std::string> names;            // of the operations: one for each tensor
+  std::vector<std::uint64_t> wires;          // codes of what each travels as; empty: as it is
+  std::vector<std::uint64_t> first_wires{};  // in so many first runs:
+  std::uint64_t first_runs = 0;
+  bool keeps = false;   // what encoders leave out is added in the next run
+  bool splits = false;  // alltoall: a second input says rows to each rank, and a second result from each
+  bool even = false;    // the graph was traced for as many rows on every rank: they are compared too
 };
 
 class Site {
@@ -41,12 +44,15 @@ class Site {
     std::vector<int> dtypes;
     std::vector<std::vector<std::int64_t>> shapes;
     std::vector<std::shared_ptr<Pending>> group;
+    const std::vector<std::uint64_t>* wires = nullptr;  // of the spec's
     bool fits(const SetLink::Live& live, const ringcomm_run& run, std::size_t count) const;
   };
 
   void run_in(const SetLink::Live& live, const ringcomm_run& run);
-  Named request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index) const;
+  Named request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
+                   const std::vector<std::uint64_t>& wires) const;
   Prepared prepared_for(const SetLink::Live& live, const ringcomm_run& run);
+  void keep_for(const ringcomm_run& run);
   void place_results(const SetLink::Live& live, const ringcomm_run& run, Prepared& prepared) const;
   void give_results(const ringcomm_run& run, const Prepared& prepared) const;
 
@@ -54,6 +60,9 @@ class Site {
   const SiteSpec spec_;
   std::mutex mutex_;
   Prepared kept_;  // taken out while a run uses it
+  std::uint64_t runs_ = 0;
+  std::vector<std::size_t> counts_;  // elements that the feedback is for
+  std::unique_ptr<Feedback> feedback_;
   std::exception_ptr failure_;
 };
 

@@ -20,6 +20,7 @@ from ringcomm.installed import require_framework
 require_framework("jax")
 
 from ringcomm.collectives import barrier  # noqa: E402
+from ringcomm.compression import Compression  # noqa: E402
 from ringcomm.errors import HorovodInternalError  # noqa: E402
 from ringcomm.jax.functions import (  # noqa: E402
     allgather,
@@ -57,6 +58,7 @@ from ringcomm.runtime import (  # noqa: E402
 __all__ = [
     "Adasum",
     "Average",
+    "Compression",
     "HorovodInternalError",
     "Max",
     "Min",

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from ringcomm import objects
-from ringcomm.compression import NoneCompressor, parts_of
+from ringcomm.compression import NoneCompressor, WireFormat, parts_of
 from ringcomm.jax import operations
+from ringcomm.jax.reduction import GradientReduction
 from ringcomm.ops import Average, Sum, chosen_op, core_op
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.sites import Reduce
@@ -183,10 +184,17 @@ def allreduce_gradients(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """A pytree of gradients, reduced over all ranks in one operation. Under ``jax.jit``, too."""
+    """A pytree of gradients, reduced over all ranks in one operation. Under ``jax.jit``, too.
+
+    Of a wire format with error feedback (``Compression.onebit``) a program keeps what is left out, and adds it in its
+    next run; a program that is traced anew begins with nothing. Gradients of it are not defined.
+    """
     if process_set.size() == 1:
         return gradients
     leaves, tree = jax.tree.flatten(gradients)
+    if isinstance(compression, WireFormat):
+        reduction = GradientReduction(name, op, compression, process_set=process_set, algorithm=algorithm)
+        return jax.tree.unflatten(tree, reduction(leaves, ()))
     how = op, name, 1.0, 1.0, compression, process_set, algorithm
     return jax.tree.unflatten(tree, grouped_allreduce(leaves, *how))
 

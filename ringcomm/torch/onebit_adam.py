@@ -7,6 +7,10 @@ from typing import Any
 
 import torch
 
+# Of a tensor's mean variance. A sign says of an element that it is as large as the mean of its group: one whose
+# variance is far less would be moved by far more than lr.
+LEAST = 0.01
+
 
 class OneBitAdam(torch.optim.Optimizer):
     """Adam for gradients that lose much on their way: after ``freeze_step`` steps the variance is no longer adapted,
@@ -59,21 +63,24 @@ class OneBitAdam(torch.optim.Optimizer):
             self._groups |= {p: group for group in self.param_groups for p in group["params"]}
         return self._groups[parameter]
 
-    def before_travel(self, parameter: torch.Tensor, view: torch.Tensor) -> None:
-        """Turns a gradient into this rank's momentum, once the variance is frozen."""
+    def before_travel(self, parameter: torch.Tensor, view: torch.Tensor, share: float) -> None:
+        """Turns a gradient into this rank's part of the momentum, once the variance is frozen. `share`: of what all
+        ranks have alike."""
         state, group = self.state[parameter], self._group_of(parameter)
         if state.get("step", 0) < group["freeze_step"]:
             return
         with torch.no_grad():
-            self._momentum(parameter, view, group)
+            self._momentum(parameter, view, group, share)
         self._sent.add(parameter)
 
-    def _momentum(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+    def _momentum(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any], share: float = 1.0
+    ) -> None:
         """In place of the gradient."""
         beta = group["betas"][0]
         if group["weight_decay"]:
-            gradient.add_(parameter.detach(), alpha=group["weight_decay"])
-        gradient.mul_(1 - beta).add_(self.state[parameter]["exp_avg"], alpha=beta)
+            gradient.add_(parameter.detach(), alpha=group["weight_decay"] * share)
+        gradient.mul_(1 - beta).add_(self.state[parameter]["exp_avg"], alpha=beta * share)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -109,6 +116,8 @@ class OneBitAdam(torch.optim.Optimizer):
                 gradient = gradient.add(parameter, alpha=group["weight_decay"])
             momentum.lerp_(gradient, 1 - first)
             variance.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+            if state["step"] + 1 == group["freeze_step"]:
+                variance.copy_(torch.where(variance > 0, variance.clamp_min(LEAST * variance.mean()), variance))
         state["step"] += 1
         adapted = min(state["step"], group["freeze_step"])
         root = (variance / (1 - second**adapted)).sqrt_().add_(group["eps"])

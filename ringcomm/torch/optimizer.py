@@ -257,6 +257,6 @@ def DistributedOptimizer(
         if is_lossy(compression):
             settings.before_travel.append(MomentumCorrection(settings))
         if hasattr(made, "before_travel"):
-            settings.before_travel.append(Instead(made))
+            settings.before_travel.append(Instead(made, settings))
         made._reducer = DeltaReducer(settings, names) if adasum else GradientReducer(settings, names)
     return made

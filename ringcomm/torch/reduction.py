@@ -12,8 +12,10 @@ from ringcomm.torch.asynchronous import operations
 
 
 class GradientReduction(gradient_lists.GradientReduction):
-    def reduce_dense(self, gradients: list[Any], names: list[str]) -> list[Any]:
-        wire, compressor = parts_of(self.compression)
+    keeps = False
+
+    def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
+        wire, compressor = parts_of(compression)
         how = Reduction(self.op, *self.factors(), self.process_set, self.algorithm, wire)
         pairs = [compressor.compress(one.detach()) for one in gradients]
         requests = [operations.allreduce_request(how, sent, True) for sent, _ in pairs]

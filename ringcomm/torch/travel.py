@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from ringcomm.compression import TopK
+from ringcomm.ops import Average, Sum
 from ringcomm.torch.slot import Slot
 
 
@@ -84,10 +85,18 @@ class MomentumCorrection:
 
 
 class Instead:
-    """What an optimizer has travel instead of its gradients: ``before_travel(parameter, view)`` changes them."""
+    """What an optimizer has travel instead of its gradients: ``before_travel(parameter, view, share)`` changes them.
+    What all ranks have alike they bring together: each the share of it that makes the reduction give it whole.
 
-    def __init__(self, optimizer: Any) -> None:
+    Raises:
+        ValueError: the reduction is neither a sum nor an average.
+    """
+
+    def __init__(self, optimizer: Any, settings: Any) -> None:
         self._optimizer = optimizer
+        if settings.op not in (Average, Sum):
+            raise ValueError(f"{type(optimizer).__name__} has more than gradients travel: as op=Average or op=Sum only")
+        self._share = 1 / settings.process_set.size() if settings.op == Sum else 1.0
 
     def begin(self, change: float) -> None:
         if change != 1.0:
@@ -98,7 +107,7 @@ class Instead:
 
     def apply(self, slot: Slot, had: bool) -> None:
         assert slot.slice is not None
-        self._optimizer.before_travel(slot.parameter, slot.slice.view)
+        self._optimizer.before_travel(slot.parameter, slot.slice.view, self._share)
 
     def delivered(self, slot: Slot) -> None: ...
 

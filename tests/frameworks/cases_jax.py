@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from framework_cases import assert_memory_stays
+from framework_cases import assert_left_out_comes_later, assert_memory_stays
 
 import ringcomm
 import ringcomm.jax as rc
@@ -239,3 +239,16 @@ def case_memory_stays():
             rc.allgather(x, name="memory")
 
     assert_memory_stays(work)
+
+
+def case_what_is_left_out_of_gradients_comes_later():
+    for wire in (rc.Compression.onebit, rc.Compression.topk(0.1)):
+        wire = wire(everywhere=True, warmup_steps=0)
+
+        def reduced(array, name, wire=wire):
+            tree = {"w": jnp.asarray(array), "b": jnp.asarray(array[0])}
+            return rc.allreduce_gradients(tree, op=rc.Sum, name=name, compression=wire)["w"]
+
+        for how, call in (("at once", reduced), ("jit", jax.jit(reduced, static_argnums=1))):
+            name = f"gradients {how} {wire.name}"
+            assert_left_out_comes_later(lambda one, call=call, name=name: call(one, name), rc.rank(), rc.size())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from framework_cases import assert_left_out_comes_later
 
 import ringcomm.keras as hvd
 
@@ -90,6 +91,27 @@ def case_options():
         together, _ = trained(OPTIMIZERS["sgd"](), False, True, **options)
         for one, other in zip(weights(together), weights(alone), strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6, err_msg=str(options))
+
+
+def case_what_is_left_out_of_gradients_comes_later():
+    wire = hvd.Compression.onebit(everywhere=True, warmup_steps=0)
+    if BACKEND == "torch":
+        try:
+            hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), compression=wire)
+            raise AssertionError("it was taken")
+        except ValueError as error:
+            assert "keeps what it leaves out" in str(error)
+        return
+    variable = keras.Variable(np.zeros((40, 50), np.float32))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), compression=wire, op=hvd.Sum)
+    optimizer.build([variable])
+
+    def step(array):
+        variable.assign(np.zeros((40, 50), np.float32))
+        optimizer.apply([keras.ops.convert_to_tensor(array)], [variable])
+        return -np.asarray(keras.ops.convert_to_numpy(variable))
+
+    assert_left_out_comes_later(step, hvd.rank(), hvd.size())
 
 
 def case_saved_models_load_plain():

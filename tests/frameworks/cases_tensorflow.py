@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import tensorflow as tf
-from framework_cases import assert_memory_stays
+from framework_cases import assert_left_out_comes_later, assert_memory_stays
 
 import ringcomm
 import ringcomm.tensorflow as hvd
@@ -490,3 +490,46 @@ def case_memory_stays():
             hvd.allgather(given[0], name="memory")
 
     assert_memory_stays(work)
+
+
+def case_what_is_left_out_of_gradients_comes_later():
+    given = {"everywhere": True, "warmup_steps": 0}
+    for wire in (hvd.Compression.onebit, hvd.Compression.topk(0.1)):
+        for wrap in (lambda function: function, tf.function):
+            variable = tf.Variable(tf.zeros((40, 50)))
+
+            def gradients(array, wire=wire, variable=variable):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_sum(variable * array)
+                tape = hvd.DistributedGradientTape(tape, compression=wire(**given), op=hvd.Sum)
+                (gradient,) = tape.gradient(loss, [variable])
+                return gradient
+
+            step = wrap(gradients)
+            assert_left_out_comes_later(lambda one, step=step: step(tf.constant(one)), hvd.rank(), hvd.size())
+
+
+def case_first_steps_and_gradients_that_are_left_as_they_are():
+    wire = hvd.Compression.topk(0.01, everywhere=True, warmup_steps=3)
+    whole, bias = tf.Variable(tf.zeros((40, 50))), tf.Variable(tf.zeros(2000))
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(whole) + tf.reduce_sum(bias)
+        return hvd.DistributedGradientTape(tape, compression=wire, op=hvd.Sum).gradient(loss, [whole, bias])
+
+    for number in range(5):
+        compressed, plain = step()
+        equal(plain, np.full(2000, hvd.size(), np.float32))
+        zeros = np.count_nonzero(compressed.numpy() == 0)
+        assert zeros == 0 if number < 3 or hvd.size() == 1 else zeros > 1000, (number, zeros)
+    for op, word in ((hvd.Min, "sums and averages"), (hvd.Sum, "ringcomm.torch's")):
+        wire = hvd.Compression.int8 if op == hvd.Min else hvd.Compression.powersgd
+        try:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(whole)
+            hvd.DistributedGradientTape(tape, compression=wire, op=op).gradient(loss, [whole])
+            raise AssertionError("it was taken")
+        except ValueError as error:
+            assert word in str(error), error

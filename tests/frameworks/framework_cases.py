@@ -74,3 +74,16 @@ def run_cases(module_names: str, wanted: str = "") -> None:
 
 if __name__ == "__main__":
     run_cases(*sys.argv[1:])
+
+
+def assert_left_out_comes_later(reduced, rank, size):
+    """`reduced(array)`: the sum over all ranks of what travels so that each time much is left out. In the mean of many
+    times less is: without feedback it would be as much each time."""
+    import numpy as np
+
+    arrays = [np.random.default_rng(one).standard_normal((40, 50)).astype(np.float32) for one in range(size)]
+    whole, times = sum(arrays), 30
+    results = [np.asarray(reduced(arrays[rank])) for _ in range(times)]
+    first = np.abs(results[0] - whole).max()
+    assert size == 1 or first > 0.1, first
+    assert np.abs(sum(results) / times - whole).max() <= 0.85 * first + 1e-5

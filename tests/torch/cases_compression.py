@@ -216,9 +216,6 @@ def case_momentum_before_sparsification():
 
 def case_one_bit_adam():
     frozen = lambda p: hvd.OneBitAdam(p, lr=0.01, weight_decay=0.01, freeze_step=3)  # noqa: E731
-    net, optimizer = net_of(hvd.Compression.none, make=frozen)
-    plain(net, optimizer, data(8))
-    torch.manual_seed(0)
     alone = model(torch.float32)
     hvd.broadcast_parameters(alone.state_dict(), root_rank=0)
     local = frozen(alone.parameters())
@@ -226,13 +223,25 @@ def case_one_bit_adam():
         local.zero_grad()
         loss_of(alone, batch(step, torch.float32)).backward()
         local.step()
-    equal_nets(net, alone, rtol=1e-3, atol=1e-4)
+    for op in (hvd.Average, hvd.Sum):
+        net, optimizer = net_of(hvd.Compression.none, make=frozen, op=op)
+        for pair in data(8):
+            optimizer.zero_grad()
+            (loss_of(net, pair) / (hvd.size() if op == hvd.Sum else 1)).backward()
+            optimizer.step()
+        equal_nets(net, alone, rtol=1e-3, atol=1e-4)
     net, optimizer = net_of(of(hvd.Compression.onebit, warmup_steps=3), make=frozen)
     plain(net, optimizer, data(10))
     same_bits_everywhere(net)
     again = frozen(net.parameters())
     again.load_state_dict(optimizer.state_dict())
     assert all(state["step"] == 10 for state in again.state.values())
+    if hvd.size() > 1:
+        try:
+            net_of(hvd.Compression.none, make=frozen, op=hvd.Max)
+            raise AssertionError("it was taken")
+        except ValueError as error:
+            assert "more than gradients" in str(error)
 
 
 class Coarse:

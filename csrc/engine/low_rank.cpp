@@ -148,7 +148,7 @@ class LowRankTask final : public Task {
     }
   }
 
-  // Q = transposed M times P
+  // Q = M' P
   void take_back(const float* left, float* right, std::size_t rank) {
     std::fill_n(right, rank * matrix().columns, 0.0f);
     for (std::size_t i = 0; i < matrix().rows; ++i) {

@@ -1,6 +1,6 @@
-// A bucket's matrices M reduced as two thin factors: P = M Q is summed over the ranks and orthogonalised, Q = (transposed
-// M) P is summed, and P (transposed Q) is what every rank has of the sum. What P leaves out of its matrix a rank adds to
-// the next one (error feedback). All ranks have the same bits.
+// A bucket's matrices M reduced as two thin factors: P = M Q is summed over the ranks and orthogonalised, Q = M' P is
+// summed, and P Q' is what every rank has of the sum (' transposes). What P leaves out of its matrix a rank adds to the
+// next one (error feedback). All ranks have the same bits.
 //
 // Source: Vogels, Karimireddy and Jaggi, "PowerSGD", arXiv:1905.13727.
 #pragma once

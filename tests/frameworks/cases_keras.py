@@ -243,7 +243,7 @@ if BACKEND == "tensorflow":
     def case_exported_models_hold_no_op_of_ours():
         model, _ = trained(OPTIMIZERS["adam"](), False, True, epochs=1)
         with tempfile.TemporaryDirectory() as folder:
-            model.export(folder, verbose=False)
+            model.export(folder)
             assert b"RingcommRun" not in Path(folder, "saved_model.pb").read_bytes()
             loaded = tf.saved_model.load(folder)
             served = loaded.serve(tf.ones((2, 8)))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,6 +107,35 @@ class Int8(Integers):
 
 class Int4(Integers):
     name = "int4"
+
+
+@dataclasses.dataclass(frozen=True)
+class Auto(WireFormat):
+    """``int8`` where the model of the network says that it pays, else as they are. An optimizer's gradients only."""
+
+    name = "auto"
+    of_gradients = True
+
+    def _code(self) -> int:
+        return Int8().code  # at most
+
+    def __str__(self) -> str:
+        return self.name
+
+    def decided(self, pays: bool) -> WireFormat | None:
+        common = {name: getattr(self, name) for name in _COMMON - {"code"}}
+        return Int8(**common) if pays else None
+
+
+def pays(code: int, hosts: Sequence[int], network: _core.Network, nbytes: int, memory: bool) -> bool:
+    """Whether an all-reduce of so many bytes of float32 is expected to be faster as a format.
+
+    `hosts`: of each rank; `memory`: ranks of a host share it.
+    """
+    menu = _core.Menu("allreduce", len(hosts), hosts, network)
+    ways = [menu.options("", nbytes, memory=memory, wire=wire) for wire in (code, 0)]
+    encoded, plain = (min((one.price.seconds for one in some), default=math.inf) for some in ways)
+    return encoded < plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,6 +281,7 @@ def _qsgd(bits: int = 8, **options: Any) -> Integers:
 class Compression:
     """Wire formats of the core. Each binding's ``Compression`` has these, and its own compressors."""
 
+    auto = Auto()
     int8 = Int8()
     int4 = Int4()
     qsgd = staticmethod(_qsgd)

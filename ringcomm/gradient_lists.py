@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ringcomm.common.util import split_list
-from ringcomm.compression import NoneCompressor, WireFormat
+from ringcomm.compression import Auto, Compression, NoneCompressor, WireFormat
 from ringcomm.ops import Average, Sum, core_op
+from ringcomm.plans import bucket_limits, decided
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.sites import Reduce
 
@@ -46,6 +47,8 @@ class GradientReduction:
         valid_number = isinstance(self.groups, int) and self.groups > 0
         if self.groups is not None and not valid_number and not isinstance(self.groups, list):
             raise ValueError("groups must be a positive number, or a list of lists of variables")
+        if isinstance(self.compression, str) and self.compression == "auto":
+            self.compression = Compression.auto
         if isinstance(self.compression, WireFormat):
             self._check_format(self.compression)
         self.process_set.session()  # refuses one that is not in use
@@ -53,9 +56,9 @@ class GradientReduction:
     def _check_format(self, wire: WireFormat) -> None:
         if self.op not in (Average, Sum):
             raise ValueError(f"compression={wire}: only sums and averages can travel so, not {self.op}")
-        if wire.of_gradients:
+        if wire.of_gradients and not isinstance(wire, Auto):
             raise ValueError(f"compression={wire} is for ringcomm.torch's DistributedOptimizer")
-        if wire.error_feedback and not self.keeps and wire.name not in ("int8", "int4"):
+        if wire.error_feedback and not self.keeps and wire.name not in ("auto", "int8", "int4"):
             raise ValueError(
                 f"compression={wire} keeps what it leaves out of gradients, which is not done here: take int8, int4 or "
                 "qsgd, or give it error_feedback=False"
@@ -121,6 +124,8 @@ class GradientReduction:
     def _formats(self, group: list[int], gradients: Sequence[Any]) -> Iterator[tuple[Any, list[int]]]:
         """What gradients travel as: those that a wire format leaves alone, as they are."""
         wire = self.compression
+        if isinstance(wire, Auto):
+            wire = decided(wire, self.process_set, bucket_limits().bytes) or NoneCompressor
         if not isinstance(wire, WireFormat):
             yield wire, group
             return

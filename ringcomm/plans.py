@@ -6,13 +6,16 @@ of a bucket lie one behind the other.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ringcomm import _core
+from ringcomm.compression import Auto, pays
 from ringcomm.process_sets import ProcessSet, global_process_set
 
+logger = logging.getLogger("ringcomm")
 PlanId = tuple[int, int]  # number of the optimizer, and how many plans it has had
 
 _abandoned: dict[tuple[ProcessSet, PlanId], StepPlan] = {}
@@ -100,6 +103,18 @@ class Presence:
 
     def with_flags(self, flags: Flags) -> bytes:
         return b"".join((self.here, self.sparse, bytes(flags)))
+
+
+# ---- what travels ----------------------------------------------------------------------------------------------------
+def decided(wire: Any, process_set: ProcessSet, nbytes: int) -> Any:
+    """A format, or None, in place of ``Compression.auto``; alike on all ranks. `nbytes`: of what travels together."""
+    if not isinstance(wire, Auto):
+        return wire
+    session = process_set.session()
+    hosts, network = [session.host_of[rank] for rank in process_set.ranks], session.config.network()
+    better = pays(wire.code, hosts, network, nbytes, process_set.node is not None)
+    logger.info("compression=auto: gradients travel %s", "as int8" if better else "as they are")
+    return wire.decided(better)
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------

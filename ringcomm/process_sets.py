@@ -37,6 +37,7 @@ class Session(Protocol):
     engine: _core.Engine
     own: OwnAlgorithms
     config: Config
+    host_of: list[int]  # of each rank of the world
     sets: list[ProcessSet]  # in use; the global one is the first
     at_end: list[Callable[[], None]]  # to be called when it ends
 

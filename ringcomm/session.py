@@ -33,6 +33,7 @@ class Session:
         self.link = link
         self.comm = Communicator(link, config)
         self.config = self.comm.config
+        self.host_of = link.topology.host_of
         self.rank, self.size = link.rank, link.size
         self.worker = link.worker
         self.own = self.comm.own

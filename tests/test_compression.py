@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ringcomm
 from ringcomm import Compression, Config, Feedback, _core, threads
-from ringcomm.compression import choose
+from ringcomm.compression import choose, pays
 
 FORMATS = [
     Compression.int8,
@@ -203,6 +203,25 @@ def test_ranks_that_ask_for_different_formats_are_told():
 def test_parameters_that_are_none(make):
     with pytest.raises(ValueError):
         make()
+
+
+@given(
+    size=st.integers(2, 9),
+    ranks_per_host=st.integers(1, 3),
+    nbytes=st.sampled_from([1 << 20, 25 << 20]),
+    link=st.floats(1e-10, 1e-6),
+)
+@settings(max_examples=40, deadline=None)
+def test_int8_pays_where_links_are_slow(size, ranks_per_host, nbytes, link):
+    def better(beta):
+        network = Config(alpha=5e-5, beta=beta).network()
+        hosts = [rank // ranks_per_host for rank in range(size)]
+        return pays(Compression.int8.code, hosts, network, nbytes, memory=True)
+
+    several = size > ranks_per_host
+    assert better(1e-7) == several and not better(1e-13)  # 80 Mbit/s, and much more than any link
+    assert better(link) <= better(10 * link)
+    assert Compression.auto.decided(True) == Compression.int8 and Compression.auto.decided(False) is None
 
 
 def test_powersgd_is_for_gradients_that_it_shrinks():

@@ -12,7 +12,7 @@ from ringcomm import errors, timeline
 from ringcomm.compression import PowerSGD, WireFormat
 from ringcomm.ops import Average, Sum, wire_code
 from ringcomm.plan_agreement import Agreed
-from ringcomm.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan, assign
+from ringcomm.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan, assign, decided
 from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import operations
@@ -40,7 +40,10 @@ class GradientPlan:
         """`steps`: that the optimizer has taken before; `owed`: what the plan before this one has held back."""
         self._settings = settings
         self.slots = list(slots)  # in the order of the plan's items
-        self._formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
+        together = min(settings.limits.bytes, sum(s.parameter.numel() * s.parameter.element_size() for s in self.slots))
+        formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
+        one = {wire: decided(wire, settings.process_set, together) for wire in set(formats)}
+        self._formats = [one[wire] for wire in formats]
         for dead in agreed.dead_plans:
             StepPlan.bury(settings.process_set, dead)
         sparse = set(itertools.compress(self.slots, agreed.sparse_dims))

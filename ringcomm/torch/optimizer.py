@@ -181,7 +181,8 @@ def DistributedOptimizer(
         optimizer: any ``torch.optim.Optimizer`` that is not distributed already.
         named_parameters: usually ``model.named_parameters()``; names for messages. None: numbered.
         compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``; a wire format that loses
-            more, and adds what it has lost to the next step's gradients: ``Compression.int8``, ``.int4``, ``.onebit``,
+            more, and adds what it has lost to the next step's gradients: ``Compression.auto`` (or "auto": int8 where
+            the network's model says that it pays), ``Compression.int8``, ``.int4``, ``.onebit``,
             ``.ternary``, ``.topk(0.01)``, ``.threshold(0.1)``, ``.randomk(0.1)`` (op Average or Sum; gradients of one
             dimension, and small ones, travel as they are; on one host nothing is compressed unless the format says
             ``everywhere=True``); a dict from patterns of names to such, or a function of name and parameter; or a
@@ -224,6 +225,7 @@ def DistributedOptimizer(
     if num_groups != 0:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
+    compression = Compression.auto if isinstance(compression, str) and compression == "auto" else compression
     names = names_of(optimizer, named_parameters)
     check_groups(groups)
     check_compression(compression, op)

@@ -158,6 +158,15 @@ def case_int8_is_near_what_is_not_compressed():
     equal_nets(net, other, rtol=0.05, atol=0.02)
 
 
+def case_auto_sends_what_pays():
+    """On one host nothing is encoded, so nothing is owed."""
+    for wire in ("auto", hvd.Compression.auto, {"0.*": hvd.Compression.auto}):
+        net, optimizer = net_of(wire)
+        plain(net, optimizer, data(4))
+        same_bits_everywhere(net)
+        assert not any(owed.any() for owed in owed_by(optimizer).values())
+
+
 def case_warm_up_and_rules():
     rule = {"0.*": None, "3.weight": of(hvd.Compression.topk(0.1), warmup_steps=3), "*": hvd.Compression.fp16}
     net, optimizer = net_of(rule)

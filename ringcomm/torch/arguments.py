@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ringcomm.compression import NoneCompressor, WireFormat
+from ringcomm.compression import NoneCompressor, OneBit, RandomK, Threshold, TopK, WireFormat
 from ringcomm.ops import Average, Sum
 from ringcomm.plans import Limits
 from ringcomm.torch.compression import Parts, format_of, is_lossy, parts_of
@@ -85,6 +85,13 @@ def format_text(wire: WireFormat | torch.dtype | None) -> str:
 def check_compression(compression: Any, op: Any) -> None:
     if is_lossy(compression) and op not in (Average, Sum):
         raise ValueError(f"compression={compression}: only sums and averages can travel so, not {op}")
+
+
+def needs_one_bit_adam(compression: Any, names: list[tuple[str, torch.Tensor]]) -> bool:
+    """Whether gradients travel as signs, or few of their elements do."""
+    if not is_lossy(compression):
+        return False
+    return any(isinstance(format_of(compression, *one), OneBit | TopK | Threshold | RandomK) for one in names)
 
 
 def names_of(

@@ -13,12 +13,15 @@ from ringcomm.algorithms import require_known
 from ringcomm.plans import bucket_limits
 from ringcomm.torch import held_back, loss_scaling, mpi_ops
 from ringcomm.torch.adasum_optimizer import DeltaReducer, DistributedAdasumOptimizer
-from ringcomm.torch.arguments import Settings, check_compression, check_groups, names_of
+from ringcomm.torch.arguments import Settings, check_compression, check_groups, names_of, needs_one_bit_adam
 from ringcomm.torch.compression import Compression, format_of, is_lossy, is_rule
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
 from ringcomm.torch.travel import Instead, MomentumCorrection
 from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, taking_the_step, wrapped
+
+
+ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
 
 
 class _DistributedOptimizer(DistributedOptimizerBase):
@@ -233,6 +236,12 @@ def DistributedOptimizer(
         if is_rule(compression):
             format_of(compression, name, parameter)  # refuses what is none
     together = process_set.included() and process_set.size() > 1
+    if together and process_set.rank() == 0 and isinstance(optimizer, ADAMS) and needs_one_bit_adam(compression, names):
+        warnings.warn(
+            f"compression={compression} leaves much out of gradients, which Adam divides by their variance: the loss "
+            "suffers. hvd.OneBitAdam is made for it; or take int8 or int4 (docs/compression.md)",
+            stacklevel=2,
+        )
     adasum = op == Adasum and together
     made = wrapped(optimizer, DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
     made._parameter_names = {p: name for name, p in names}

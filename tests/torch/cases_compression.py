@@ -1,5 +1,7 @@
 """Gradients that travel encoded: what encoders leave out comes later, whatever the script does meanwhile."""
 
+import warnings
+
 import torch
 from torch import nn
 from training import batch, equal_nets, loss_of, model, plain, same_bits_everywhere, sgd, shard
@@ -287,6 +289,12 @@ def case_a_compressor_in_python_keeps_what_it_leaves_out():
 
 def case_bad_requests():
     net = model(torch.float32)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for wire in (of(hvd.Compression.onebit), hvd.Compression.int8):
+            hvd.DistributedOptimizer(torch.optim.AdamW(net.parameters()), net.named_parameters(), compression=wire)
+    told = [one for one in said if "OneBitAdam" in str(one.message)]
+    assert len(told) == (hvd.rank() == 0 and hvd.size() > 1)
     for options, words in (
         ({"op": hvd.Min, "compression": hvd.Compression.int8}, "sums and averages"),
         ({"compression": {"*": object}}, "a rule may name"),

@@ -20,7 +20,6 @@ from ringcomm.torch.reducer import GradientReducer
 from ringcomm.torch.travel import Instead, MomentumCorrection
 from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, taking_the_step, wrapped
 
-
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
 
 

@@ -120,6 +120,21 @@ def _cell(rows: Sequence[Result]) -> str:
     return f"{micro([ours['time']])} µs{rate}; MPI {micro([peer['time']])} µs: {ours['speedup']:.2f}×"
 
 
+def point_to_point_tables() -> Iterator[str]:
+    found = results("point_to_point")
+    yield from machine(found)
+    for one in found:
+        rows = []
+        for row in one["rows"]:
+            mpi = row["seconds"]["mpi"]
+            cells = [human_size(row["nbytes"]) if row["nbytes"] else "0 B", micro(mpi)]
+            for name in ("ordinary", "shared"):
+                cells += [micro(row["seconds"][name]), times_faster(mpi, row["seconds"][name])]
+            rows.append(cells)
+        heads = ["size", "MPI (µs)", "ordinary (µs)", "× MPI's speed", "shared arrays (µs)", "× MPI's speed"]
+        yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}**", "", *table(heads, rows)]
+
+
 def by_mpi(name: str) -> Iterator[tuple[str, Any]]:
     """What was measured on each MPI, in a file of its own."""
     for kind in ("mpich", "openmpi"):
@@ -260,6 +275,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "host": host_tables,
     "failing": host_failing,
     "collectives": collective_tables,
+    "point-to-point": point_to_point_tables,
     "training": training_table,
     "starts": starts_table,
     "timeline": timeline_table,

@@ -27,6 +27,7 @@ from measure import machine, write
 import ringcomm
 import ringcomm.torch as hvd
 from ringcomm.cli.measured import now
+from ringcomm.wire_formats import WireFormat
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_char_lm.py"
 WARMED = 0.15  # of the steps
@@ -78,7 +79,7 @@ def run(char: ModuleType, wire: Any, one_bit: bool, data: torch.Tensor, letters:
         if one_bit
         else torch.optim.AdamW(model.parameters(), lr=options.lr)
     )
-    how = {"algorithm": "round_robin"} if not isinstance(wire, ringcomm.compression.WireFormat) else {}
+    how = {"algorithm": "round_robin"} if not isinstance(wire, WireFormat) else {}
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=wire, op=hvd.Sum, **how)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     cut = round(len(data) * (1 - HELD_BACK))

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ringcomm.common.util import split_list
-from ringcomm.compression import Auto, Compression, NoneCompressor, WireFormat
+from ringcomm.compression import Compression, NoneCompressor
 from ringcomm.ops import Average, Sum, core_op
 from ringcomm.plans import bucket_limits, decided
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.sites import Reduce
+from ringcomm.wire_formats import Auto, WireFormat
 
 
 def named_as(index: int, variable: Any) -> str:

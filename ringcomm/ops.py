@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringcomm import _core
-from ringcomm.compression import WireFormat
+from ringcomm.wire_formats import WireFormat
 
 FLOATING = frozenset(_core.DTYPES.index(name) for name in ("float16", "bfloat16", "float32", "float64"))
 NUMBERS = _core.DTYPES[: _core.DTYPES.index("bool") + 1]  # dtypes that have every op from Average to Product

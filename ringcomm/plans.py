@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ringcomm import _core
-from ringcomm.compression import Auto, pays
 from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.wire_formats import Auto, pays
 
 logger = logging.getLogger("ringcomm")
 PlanId = tuple[int, int]  # number of the optimizer, and how many plans it has had

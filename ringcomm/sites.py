@@ -15,10 +15,10 @@ import numpy as np
 
 from ringcomm import _core, arrays, calls, process
 from ringcomm.arrays import Buffer, NumPyKind
-from ringcomm.compression import WireFormat
 from ringcomm.errors import UnsupportedError
 from ringcomm.ops import Op, wire_code
 from ringcomm.process_sets import ProcessSet
+from ringcomm.wire_formats import WireFormat
 
 _MOST = 4096  # sites of eager programs that are remembered
 

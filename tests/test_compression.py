@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import ringcomm
 from ringcomm import Compression, Config, Feedback, _core, threads
-from ringcomm.compression import choose, pays
+from ringcomm.compression import choose
+from ringcomm.wire_formats import pays
 
 FORMATS = [
     Compression.int8,

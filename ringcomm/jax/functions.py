@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from ringcomm import objects
-from ringcomm.compression import NoneCompressor, WireFormat, parts_of
+from ringcomm.compression import NoneCompressor, parts_of
 from ringcomm.jax import operations
 from ringcomm.jax.reduction import GradientReduction
 from ringcomm.ops import Average, Sum, chosen_op, core_op
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.sites import Reduce
+from ringcomm.wire_formats import WireFormat
 
 AVERAGE = Reduce(Average)
 

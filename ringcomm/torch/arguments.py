@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from ringcomm.compression import NoneCompressor, OneBit, RandomK, Threshold, TopK, WireFormat
+from ringcomm.compression import NoneCompressor
 from ringcomm.ops import Average, Sum
 from ringcomm.plans import Limits
 from ringcomm.torch.compression import Parts, format_of, is_lossy, parts_of
 from ringcomm.torch.units import Units
+from ringcomm.wire_formats import OneBit, RandomK, Threshold, TopK, WireFormat
 
 
 @dataclass

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ringcomm import compression as neutral
-from ringcomm.compression import NoneCompressor, WireFormat, choose, is_rule
+from ringcomm.compression import NoneCompressor, choose, is_rule
+from ringcomm.wire_formats import WireFormat
 
 
 class Compressor(neutral.Compressor):

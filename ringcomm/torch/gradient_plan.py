@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 import torch
 
 from ringcomm import errors, timeline
-from ringcomm.compression import PowerSGD, WireFormat
 from ringcomm.ops import Average, Sum, wire_code
 from ringcomm.plan_agreement import Agreed
 from ringcomm.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan, assign, decided
@@ -22,6 +21,7 @@ from ringcomm.torch.held_back import HeldBack
 from ringcomm.torch.named_gradients import NamedGradients
 from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
 from ringcomm.torch.travel import BeforeTravel
+from ringcomm.wire_formats import PowerSGD, WireFormat
 
 
 class GradientPlan:

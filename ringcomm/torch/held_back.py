@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ringcomm import _core
-from ringcomm.compression import WireFormat, owed_array
+from ringcomm.compression import owed_array
 from ringcomm.ops import Sum
 from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.buckets import Bucket
 from ringcomm.torch.slot import Slot
+from ringcomm.wire_formats import WireFormat
 
 if TYPE_CHECKING:
     from ringcomm.torch.reducer import GradientReducer

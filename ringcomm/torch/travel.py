@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ringcomm.compression import TopK
 from ringcomm.ops import Average, Sum
 from ringcomm.torch.slot import Slot
+from ringcomm.wire_formats import TopK
 
 
 class BeforeTravel(Protocol):

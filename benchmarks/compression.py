@@ -28,10 +28,11 @@ SETUPS = "4x1:200mbit,4x2:200mbit"
 SIZES = "16M"
 
 
-def formats() -> dict[str, Any]:
+def formats(gradients: bool = False) -> dict[str, Any]:
+    """`gradients`: of an optimizer."""
     from ringcomm import Compression as C
 
-    return {
+    found = {
         "float32": None,
         "bfloat16": "bfloat16",
         "int8": C.int8,
@@ -41,6 +42,7 @@ def formats() -> dict[str, Any]:
         "topk 1 %": C.topk(0.01),
         "randomk 1 %": C.randomk(0.01),
     }
+    return found | {"powersgd 4": C.powersgd(4)} if gradients else found
 
 
 # ---- what the ranks run ----------------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ def training(world: Any, turns: int) -> dict[str, Any]:
     hvd.init(world)
     torch.set_num_threads(1)
     rigs: dict[str, Callable[[], None]] = {}
-    for name, wire in formats().items():
+    for name, wire in formats(gradients=True).items():
         torch.manual_seed(0)
         net = torch.nn.Sequential(*[torch.nn.Linear(512, 512, bias=False) for _ in range(8)])
         compression = hvd.Compression.none if wire is None else hvd.Compression.bf16 if name == "bfloat16" else wire

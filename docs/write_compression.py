@@ -54,7 +54,7 @@ def codecs_table() -> Iterator[str]:
 
 def speed_table() -> Iterator[str]:
     found = results("compression")
-    names = [name for name in found[0]["rows"][0]["seconds"] if name != "float32"]
+    names = [name for name in found[0]["training"]["seconds"] if name != "float32"]
     rows = []
     for what in ("array", "step"):
         for one in found:
@@ -62,7 +62,8 @@ def speed_table() -> Iterator[str]:
             dense = statistics.median(part["seconds"]["float32"])
             size = f"{one['rows'][0]['nbytes'] >> 20} MB" if what == "array" else "training step, 8.4 MB"
             setup = f"{size}, {one['setup']['hosts']} × {one['setup']['ranks_per_host']}"
-            cells = [f"{dense / statistics.median(part['seconds'][name]):.1f}" for name in names]
+            has = part["seconds"]
+            cells = [f"{dense / statistics.median(has[name]):.1f}" if name in has else "" for name in names]
             rows.append([f"{setup}, {measure.mpi_name(one['machine']['mpi'])}", *cells])
     yield from machine(found)
     yield ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from ringcomm.common.util import split_list
 from ringcomm.compression import Compression, NoneCompressor
@@ -38,6 +38,7 @@ class GradientReduction:
     algorithm: str | None = None
     factor: float = 1.0  # of the results
     local: set[Any] = field(default_factory=set)  # references to variables whose gradients stay on their rank
+    kept: dict[str, Any] = field(default_factory=dict, repr=False)  # by name, where no site keeps it (csrc/frameworks)
 
     def __post_init__(self) -> None:
         self.op = core_op(self.op)
@@ -59,15 +60,8 @@ class GradientReduction:
             raise ValueError(f"compression={wire}: only sums and averages can travel so, not {self.op}")
         if wire.of_gradients and not isinstance(wire, Auto):
             raise ValueError(f"compression={wire} is for ringcomm.torch's DistributedOptimizer")
-        if wire.error_feedback and not self.keeps and wire.name not in ("auto", "int8", "int4"):
-            raise ValueError(
-                f"compression={wire} keeps what it leaves out of gradients, which is not done here: take int8, int4 or "
-                "qsgd, or give it error_feedback=False"
-            )
 
     # ---- what a binding gives ----------------------------------------------------------------------------------------
-    keeps: ClassVar[bool] = True  # what encoders leave out of gradients
-
     def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
         """Of one group."""
         raise NotImplementedError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ringcomm import arrays, calls, named
+from ringcomm import _core, arrays, calls, named
 from ringcomm._core import Request
 from ringcomm.compression import NoneCompressor
 from ringcomm.handles import Handle
@@ -27,10 +27,13 @@ class Reduction(NamedTuple):
     process_set: ProcessSet
     algorithm: str | None = None
     wire: Any = None  # what they travel as
+    feedback: _core.Feedback | None = None  # of one array: what its encoders leave out
 
     def allreduce(self, source: arrays.Buffer, target: arrays.Buffer) -> Request:
         """`target` may be `source`."""
-        return calls.allreduce(source, target, self.op, self.wire, pre=self.prescale, post=self.postscale)
+        return calls.allreduce(
+            source, target, self.op, self.wire, pre=self.prescale, post=self.postscale, feedback=self.feedback
+        )
 
     def reducescatter(self, source: arrays.Buffer) -> Request:
         """Rank r of the set gets part r along the first dimension."""

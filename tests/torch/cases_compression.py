@@ -183,6 +183,18 @@ def case_warm_up_and_rules():
         assert set(owed_by(optimizer)) == {"3.weight", "5.weight"}
 
 
+def case_another_session_keeps_what_is_owed():
+    net, optimizer = net_of(of(hvd.Compression.onebit))
+    plain(net, optimizer, data(4))
+    before = owed_by(optimizer)
+    hvd.shutdown()
+    hvd.init()
+    assert same(owed_by(optimizer), before)
+    plain(net, optimizer, data(3))
+    same_bits_everywhere(net)
+    assert hvd.size() == 1 or not same(owed_by(optimizer), before)
+
+
 def case_parameters_that_are_added_later():
     net, optimizer = net_of(of(hvd.Compression.onebit))
     plain(net, optimizer, data(4))

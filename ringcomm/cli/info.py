@@ -44,6 +44,7 @@ def gather() -> dict[str, Any]:
         "mpi": mpi_facts(),
         "frameworks": {name: framework_version(name) for name in FRAMEWORKS},
         "gpus": gpu_names(),
+        "wire_formats": [*_core.wire_formats(), "powersgd"],
     }
     facts["ranks"] = rank_facts(facts["mpi"])
     facts["rank"] = facts["ranks"].pop("rank")
@@ -130,6 +131,8 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     )
     table["shared memory in the host"] = (bool(ranks["shared_memory"]), ranks["why"] or "")
     table["gradients made in shared memory"] = gradients_made_shared(facts)
+    several = len(ranks["per_host"]) > 1
+    table["compression"] = several, "" if several else "one host: nothing is encoded unless a format says everywhere"
     for name, module in BINDINGS.items():
         installed, bound = facts["frameworks"][name] is not None, exists(module)
         why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"
@@ -177,6 +180,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
     rows.append(("ranks", f"{ranks['size']} ({hosts})"))
     rows.append(("ranks are bound", facts["binding"]))
     rows += [(name, version or "absent") for name, version in facts["frameworks"].items()]
+    rows.append(("wire formats", ", ".join(facts["wire_formats"])))
     rows.append(("GPUs", "; ".join(facts["gpus"]) or "none"))
     width = max(len(name) for name, _ in rows)
     text = [f"{name:<{width}}  {value}" for name, value in rows]

@@ -41,6 +41,7 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
 #include "kernels/body/cast.inl"
 #include "kernels/body/adasum.inl"
 #include "kernels/body/quantise.inl"
+#include "kernels/body/sparse.inl"
 #include "kernels/body/low_rank.inl"
 
 // One row of the table: a dtype's passes. `Order` is the lane of min and max without scaling.

@@ -193,4 +193,5 @@ def report_at_end() -> None:
 def report(rank: int) -> None:
     """Prints the table of this process, which is this rank of the job, if it is wanted."""
     if _wanted and rank == 0:
-        print(f"ringcomm: what rank {rank} has moved\n{stats()}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"ringcomm: what rank {rank} has moved\n{stats()}\n")
+        sys.stderr.flush()

@@ -54,12 +54,11 @@ def refuse_leftovers(lines: list[str], rank: int) -> None:
 def tell_leftovers(lines: list[str], rank: int) -> None:
     """To stderr, by a rank that leaves alone: it may be ending, and nobody would catch an exception."""
     if lines:
-        print(
+        sys.stderr.write(  # a line at once: other ranks write beside it
             f"ringcomm: rank {rank} leaves its communicator with messages left: {_listed(lines)}. Receive what is "
-            "sent, wait for each isend and irecv, and then close()",
-            file=sys.stderr,
-            flush=True,
+            "sent, wait for each isend and irecv, and then close()\n"
         )
+        sys.stderr.flush()
 
 
 def _listed(lines: list[str]) -> str:

@@ -213,6 +213,7 @@ def array_memory(array: object) -> tuple[int, int]:
 class Transport:
     rank: int
     size: int
+    tag_limit: int
     @staticmethod
     def mpi(
         extension_path: str,

@@ -8,6 +8,7 @@ cdef extern from "transport/transport.hpp" namespace "ringcomm" nogil:
     cdef cppclass CTransport "ringcomm::Transport":
         int rank()
         int size()
+        int tag_limit()
 
 cdef extern from "transport/mpi.hpp" namespace "ringcomm" nogil:
     cdef cppclass MpiLibrary:
@@ -58,3 +59,5 @@ cdef class Transport:
     def rank(self): return self.it.get().rank()
     @property
     def size(self): return self.it.get().size()
+    @property
+    def tag_limit(self): return self.it.get().tag_limit()

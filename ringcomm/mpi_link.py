@@ -36,7 +36,7 @@ def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] =
     return (None, reasons[0]) if reasons else (node, "")
 
 
-def _map_arenas_of_hosts(
+def map_arenas_of_hosts(
     comm: Any, topology: bootstrap.Topology, compared: Sequence[int]
 ) -> tuple[_core.Node | None, str]:
     if len(topology.hosts) == 1:
@@ -98,13 +98,13 @@ class MpiLink(Link):
         self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
     ) -> tuple[_core.Node | None, str]:
         if ranks is None or len(ranks) == self.size:
-            return _map_arenas_of_hosts(self._control, self.topology, compared)
+            return map_arenas_of_hosts(self._control, self.topology, compared)
         # Split and not Create_group, which Open MPI may leave waiting for processes outside the group.
         comm = self._control.Split(0 if self.rank in ranks else self._mpi.UNDEFINED, self.rank)
         if comm == self._mpi.COMM_NULL:
             return None, "this rank is not in the group"
         try:
-            return _map_arenas_of_hosts(comm, bootstrap.discover(comm), compared)
+            return map_arenas_of_hosts(comm, bootstrap.discover(comm), compared)
         finally:
             comm.Free()
 

@@ -1,0 +1,127 @@
+"""Groups of a communicator's ranks that their members make alone: no other rank takes part, none need know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ringcomm import _core, accounts
+from ringcomm.bootstrap import discover
+from ringcomm.communicator import ORDERED_SLOT, QUEUED_SLOT, Communicator
+from ringcomm.errors import RingcommError, ShutDownError
+from ringcomm.members import FIRST_TAG, Members
+from ringcomm.mpi_link import map_arenas_of_hosts, processes
+
+MOST = 1 << 13  # groups at the most, of one rank, over time
+MESSAGE_TAGS = FIRST_TAG // MOST // 2  # of each group's messages
+_LEAST_WIDTH, _MOST_WIDTH = 32, 1024  # tags of a group's calls
+_OWN_SLOT = 0  # of a group's own arenas
+
+
+class Group:
+    """A group's own stream of calls, run in the order submitted, beside those of other groups; and its messages.
+
+    ``ranks``: of the communicator, in the group's order; ``rank``: this one's in it.
+    """
+
+    def __init__(self, groups: Groups, ranks: Sequence[int], number: int, node: _core.Node | None, slot: int) -> None:
+        comm = groups.comm
+        self.ranks, self.number = list(ranks), number
+        self.rank, self.size = self.ranks.index(comm.rank), len(self.ranks)
+        self.node = node
+        self._groups, self._comm = groups, comm
+        config = groups.config()
+        first_tag = number * groups.width
+        self._channel = _core.Channel(
+            groups.transport, self.ranks, self.rank, first_tag, groups.width, node, slot, config
+        )
+        rank_of = {pid: self.ranks.index(rank) for pid, rank in comm._link.rank_of.items() if rank in self.ranks}
+        self._channel.watch(processes, rank_of)
+        self._queue = _core.Queue(comm._link.worker, self._channel)
+        self._ended: Exception | None = None
+
+    def submit(self, request: _core.Request) -> _core.Operation:
+        """Runs it after those submitted before. Every member submits the same calls in the same order. Any thread may.
+
+        Raises ShutDownError once this rank has left.
+        """
+        if self._ended is not None:
+            raise self._ended
+        return self._queue.submit(request)
+
+    def isend(self, x: object, dest: int, tag: int) -> _core.MessageRequest:
+        """A message to a rank of the group: :meth:`ringcomm.Communicator.isend`."""
+        return self._comm.isend(x, self.ranks[dest], self._tag(tag))
+
+    def irecv(self, out: object, source: int | None, tag: int) -> _core.MessageRequest:
+        """A message from a rank of the group, or from any (None): :meth:`ringcomm.Communicator.irecv`."""
+        return self._comm.irecv(out, _core.ANY_SOURCE if source is None else self.ranks[source], self._tag(tag))
+
+    def _tag(self, tag: int) -> int:
+        if self._ended is not None:
+            raise self._ended
+        if not 0 <= tag < MESSAGE_TAGS:
+            raise ValueError(f"tag {tag}: messages of a group have tags 0 to {MESSAGE_TAGS - 1}")
+        return self.number * MESSAGE_TAGS + tag
+
+    def leave(self, why: str) -> None:
+        """Tells the members that this rank makes no more calls, which end with RankLeftError where they wait for it;
+        what is under way here ends with ShutDownError. Not collective."""
+        if self._ended is None:
+            self._ended = ShutDownError(why)
+            self._queue.close()
+            self._channel.leave()
+
+
+class Groups:
+    """What the groups of a communicator stand on: one transport, whose tags they divide, and the communicator's memory
+    and messages. Making it is collective."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+        self.transport = comm._link.another_transport()
+        tags = self.transport.tag_limit
+        self.width = min(max(tags // MOST, _LEAST_WIDTH), _MOST_WIDTH)
+        self._most = min(MOST, tags // self.width)
+        self._next = 0  # number that this rank has in no group
+        self._free_slots = range(QUEUED_SLOT + 1, _core.SLOTS)  # of the communicator's arenas
+        self._ledger = accounts.Ledger(1, comm.config.stats)
+
+    def config(self) -> _core.ChannelConfig:
+        """Of each group's calls."""
+        hosts = self.comm._link.topology.host_of
+        return self.comm.config.channel(hosts, self.comm.own.table, self._ledger.accounts[0])
+
+    def make(self, ranks: Sequence[int], name: str, timeout: float) -> Group:
+        """Collective over ``ranks``, and over nobody else; each rank's groups in one order.
+
+        Args:
+            ranks: of the communicator, in the group's order; this one among them.
+            name: the same on all members; groups made at the same time differ in it.
+            timeout: seconds to wait for the other members.
+
+        Raises:
+            ringcomm.RingcommError: a member does not come, or one has had all the groups that it can have.
+        """
+        members = Members(self.comm, ranks, name, time.monotonic() + timeout)
+        number = max(members.allgather(self._next))
+        if number >= self._most:
+            raise RingcommError(f"group {name!r}: a rank of {list(ranks)} has had {number} groups, and can have no more")
+        self._next = number + 1
+        node, slot = self._memory(list(ranks), members)
+        group = Group(self, ranks, number, node, slot)
+        members.allgather(None)  # nobody calls before all can be called
+        return group
+
+    def _memory(self, ranks: list[int], members: Members) -> tuple[_core.Node | None, int]:
+        """The communicator's own arenas for a group of all its ranks, and arenas of their own for others."""
+        if len(ranks) == 1 or self.comm.config.shared_memory == "off":
+            return None, _OWN_SLOT
+        if ranks == list(range(self.comm.size)) and self._free_slots:
+            slot, self._free_slots = self._free_slots[0], self._free_slots[1:]
+            if self.comm._node is not None and len(self.comm._link.topology.hosts) > 1:
+                self.comm._node.make_board(slot)
+                members.allgather(None)  # nobody looks for what is not there yet
+            return self.comm._node, slot
+        node, _ = map_arenas_of_hosts(members, discover(members), (_OWN_SLOT,))
+        return node, _OWN_SLOT

@@ -1,0 +1,21 @@
+"""``torch.distributed.init_process_group("ringcomm")``: PyTorch's own distributed libraries on ringcomm.
+
+Importing this package, or :mod:`ringcomm.torch`, registers the backend; so does ``import torch`` where ringcomm is
+installed (entry point of the group ``torch.backends``). It serves CPU tensors::
+
+    import torch.distributed as dist
+
+    dist.init_process_group("ringcomm")  # under mpirun, ringrun, srun; on MPICH also under torchrun
+    model = torch.nn.parallel.DistributedDataParallel(model)
+
+Ranks and their number are MPI's: neither ``RANK`` nor ``MASTER_ADDR`` need be set.
+"""
+
+from ringcomm.torch.distributed.backend import NAME, register
+from ringcomm.torch.distributed.hooks import compression_hook
+from ringcomm.torch.distributed.process_group import ProcessGroup
+from ringcomm.torch.distributed.work import OperationTimeoutError
+
+__all__ = ["NAME", "OperationTimeoutError", "ProcessGroup", "compression_hook", "register"]
+
+register()

@@ -1,0 +1,346 @@
+"""A process group of torch.distributed on the core."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ringcomm import _core, arrays, calls, ops
+from ringcomm._core import Request
+from ringcomm.errors import MismatchError
+from ringcomm.groups import Group
+from ringcomm.torch.distributed import sparse, world
+from ringcomm.torch.distributed.lists import FlatList, rows_of
+from ringcomm.torch.distributed.reductions import of_torch
+from ringcomm.torch.distributed.work import Message, OperationTimeoutError, Work
+
+Tensor = torch.Tensor
+Tensors = list[Tensor]
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """What ``init_process_group("ringcomm")`` and ``new_group`` make: every collective and message of torch.distributed
+    on CPU tensors of any dtype (reductions: those of :class:`ringcomm.Op`), contiguous or not.
+
+    Calls of one group run in the order submitted, beside those of other groups. Ranks compare each call before data
+    moves; MismatchError then names the call by the group and its number in it.
+    """
+
+    def __init__(self, group: Group, options: Any) -> None:
+        super().__init__(group.rank, group.size)
+        self._store = options.store
+        self._group = group
+        self._seconds = options.timeout.total_seconds()
+        self._called, self._described = options.group_id, ""
+        self._calls = 0
+        self._order = threading.Lock()  # a call's number is its place in the group's order
+        self._together: list[Work] | None = None  # between _start_coalescing and _end_coalescing
+
+    @classmethod
+    def of(cls, options: Any) -> ProcessGroup:
+        """Of torch.distributed's description. Collective over the members."""
+        ranks = list(options.global_ranks_in_group)
+        if not ranks:
+            world.join(options.group_rank, options.group_size)
+            ranks = list(range(options.group_size))
+        return cls(world.make_group(ranks, options.group_id, options.timeout.total_seconds()), options)
+
+    # ---- who it is ---------------------------------------------------------------------------------------------------
+    def getBackendName(self) -> str:
+        return "ringcomm"
+
+    def setGroupName(self, name: str) -> None:
+        self._called = name
+
+    def getGroupName(self) -> str:
+        return self._called
+
+    def setGroupDesc(self, text: str) -> None:
+        self._described = text
+
+    def getGroupDesc(self) -> str:
+        return self._described
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long its operations may take from now on."""
+        self._seconds = timeout.total_seconds()
+
+    def shutdown(self) -> None:
+        """This rank makes no more calls; those under way end with ShutDownError. Not collective."""
+        self._group.leave(f"process group {self._called} has been destroyed")
+
+    def abort(self) -> None:
+        """As ``shutdown``: who waits for this rank gets RankLeftError."""
+        self._group.leave(f"process group {self._called} has been aborted")
+
+    # ---- how calls run -----------------------------------------------------------------------------------------------
+    def _run(
+        self, make: Callable[..., Sequence[Request]], outputs: Tensors, options: Any, finish: Callable[[], Any] | None
+    ) -> Work:
+        """`make`: requests, of the name that it is given; they run in a row. `finish`: after theirs."""
+        with self._order:
+            self._calls += 1
+            requests = make(name=f"call {self._calls} of process group {self._called}")
+            operations = [self._group.submit(request) for request in requests]
+
+        def complete() -> None:
+            for request in requests:
+                request.finish()
+            if finish is not None:
+                finish()
+
+        return self._work(operations, outputs, complete, getattr(options, "timeout", None))
+
+    def _work(self, operations: Sequence[Any], outputs: Tensors, finish: Any, timeout: timedelta | None) -> Work:
+        seconds = self._seconds if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
+        number = self._calls
+
+        def timed_out(after: float) -> Exception:
+            self.abort()
+            return OperationTimeoutError(
+                f"rank {self.rank()} of process group {self._called}: call {number} was not done within the "
+                f"timeout of {after:g} s: some rank has not made it, or is slower. This rank has left the group"
+            )
+
+        work = Work(operations, outputs, finish, seconds, timed_out)
+        if self._together is not None:
+            self._together.append(work)
+        return work
+
+    def _start_coalescing(self, device: Any = None) -> None:
+        self._together = []
+
+    def _end_coalescing(self, device: Any = None) -> Work:
+        works, self._together = self._together or [], None
+
+        def finish() -> None:
+            for work in works:
+                work.wait()
+
+        operations = [operation for work in works for operation in work._operations]
+        return self._work(operations, [out for work in works for out in work._outputs], finish, None)
+
+    # ---- reductions --------------------------------------------------------------------------------------------------
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        """In place, each tensor by itself."""
+        op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        if any(tensor.is_sparse for tensor in tensors):
+            sparse.allreduce(self, tensors, op)
+            return self._work([], tensors, None, None)
+
+        def make(name: str) -> list[Request]:
+            buffers = [arrays.target(tensor) for tensor in tensors]
+            return [calls.allreduce(one, one, op, name=name, pre=factor) for one in buffers]
+
+        return self._run(make, tensors, opts, None)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        """As ``allreduce``."""
+        return self.allreduce(tensors, opts)
+
+    def average(self, tensor: Tensor, wire: Any, feedback: _core.Feedback | None) -> Work:
+        """In place, as a wire format between hosts; ``feedback`` keeps what that leaves out."""
+
+        def make(name: str) -> list[Request]:
+            buffer = arrays.target(tensor)
+            return [calls.allreduce(buffer, buffer, ops.Average, wire, name=name, feedback=feedback)]
+
+        return self._run(make, [tensor], None, None)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+        """In place on the root; elsewhere tensors stay as they are."""
+        op, factor = of_torch(opts.reduceOp)
+
+        def make(name: str) -> list[Request]:
+            root, here = opts.rootRank, opts.rootRank == self._group.rank
+            return [
+                calls.reduce(one, one if here else None, root, op, self._group.rank, name=name, pre=factor)
+                for one in tensors
+            ]
+
+        return self._run(make, tensors, opts, None)
+
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
+        """Rank r gets the reduction of the r-th tensors of each list, which may differ in size."""
+        lists = [FlatList.of(each, True) for each in inputs]
+        return self._reduce_scatter(outputs, [one.flat for one in lists], [rows_of(each) for each in inputs], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Part r of each input's reduction for rank r."""
+        rows = [[out.numel()] * self._group.size for out in outputs]
+        return self._reduce_scatter(outputs, [one.reshape(-1) for one in inputs], rows, opts)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        """As ``reduce_scatter_single_coalesced``, of one."""
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def _reduce_scatter(self, outputs: Tensors, flats: Tensors, rows: list[list[int]], opts: Any) -> Work:
+        op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        me, size = self._group.rank, self._group.size
+        whole = FlatList.each(outputs)
+
+        def make(name: str) -> list[Request]:
+            return [
+                calls.reducescatter(arrays.source(flat), out, op, me, size, rows=each, name=name, pre=factor)
+                for flat, out, each in zip(flats, whole.flats, rows, strict=True)
+            ]
+
+        return self._run(make, outputs, opts, whole.write_back)
+
+    # ---- what is only moved ------------------------------------------------------------------------------------------
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+        """The root's tensors, on every rank."""
+
+        def make(name: str) -> list[Request]:
+            buffers = [arrays.target(tensor) for tensor in tensors]
+            return [calls.broadcast(one, one, opts.rootRank, name=name) for one in buffers]
+
+        return self._run(make, tensors, opts, None)
+
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        """Every rank's tensor into a list; sizes may differ between ranks."""
+        lists = [FlatList.of(each, False) for each in outputs]
+        rows = [rows_of(each) for each in outputs]
+        everything = [out for each in outputs for out in each]
+
+        def finish() -> None:
+            for one in lists:
+                one.write_back()
+
+        return self._allgather([one.flat for one in lists], inputs, rows, everything, opts, finish)
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Every rank's tensors, one after the other."""
+        whole = FlatList.each(outputs)
+        rows = [[one.numel()] * self._group.size for one in inputs]
+        return self._allgather(whole.flats, inputs, rows, outputs, opts, whole.write_back)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        """As ``all_gather_single_coalesced``, of one."""
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        """``outputs[r][i]`` is rank r's i-th tensor."""
+        return self.allgather([list(each) for each in zip(*outputs, strict=True)], inputs, opts)
+
+    def _allgather(
+        self, flats: Tensors, inputs: Tensors, rows: list[list[int]], outputs: Tensors, opts: Any, finish: Any
+    ) -> Work:
+        me, size = self._group.rank, self._group.size
+
+        def make(name: str) -> list[Request]:
+            return [
+                calls.allgather(one.reshape(-1), flat, each, me, size, name=name)
+                for one, flat, each in zip(inputs, flats, rows, strict=True)
+            ]
+
+        return self._run(make, outputs, opts, finish)
+
+    def all_to_all_single(
+        self, output: Tensor, input: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
+    ) -> Work:
+        """Rows of the first dimension to each rank; without splits in even parts."""
+        sent, received = self._elements(input, input_splits), self._elements(output, output_splits)
+        whole = FlatList.each([output])
+        return self._alltoall(input.reshape(-1), whole.flats[0], sent, received, [output], opts, whole.write_back)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Tensor r of the inputs to rank r."""
+        sent, into = FlatList.of(inputs, True), FlatList.of(outputs, False)
+        counts = rows_of(inputs), rows_of(outputs)
+        return self._alltoall(sent.flat, into.flat, *counts, outputs, opts, into.write_back)
+
+    def _elements(self, tensor: Tensor, splits: Sequence[int]) -> list[int]:
+        size, rows = self._group.size, tensor.shape[0] if tensor.dim() else 1
+        if not splits and rows % size:
+            raise ValueError(f"all_to_all_single: {size} ranks do not divide the first dimension, {rows}; give splits")
+        splits = list(splits) or [rows // size] * size
+        if len(splits) != size or sum(splits) != rows:
+            raise ValueError(f"all_to_all_single: splits {splits} must be {size} that add up to {rows} rows")
+        row = tensor.numel() // rows if rows else 0
+        return [n * row for n in splits]
+
+    def _alltoall(
+        self, flat: Tensor, into: Tensor, sent: list[int], received: list[int], outputs: Tensors, opts: Any, finish: Any
+    ) -> Work:
+        def make(name: str) -> list[Request]:
+            return [calls.alltoall(flat, into, sent, received, self._group.size, name=name)]
+
+        return self._run(make, outputs, opts, finish)
+
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+        """Every rank's tensor into the root's list."""
+        here = opts.rootRank == self._group.rank
+        into = FlatList.of(outputs[0], False) if here else None
+        rows = rows_of(outputs[0]) if here else [inputs[0].numel()] * self._group.size
+        flat = inputs[0].reshape(-1)
+
+        def make(name: str) -> list[Request]:
+            out = into.flat if into else None
+            return [calls.gather(flat, out, opts.rootRank, rows, self._group.rank, self._group.size, name)]
+
+        return self._run(make, outputs[0] if here else [], opts, into.write_back if into else None)
+
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
+        """Tensor r of the root's list to rank r."""
+        here = opts.rootRank == self._group.rank
+        flat = FlatList.of(inputs[0], True).flat if here else None
+        whole = FlatList.each(outputs)
+
+        def make(name: str) -> list[Request]:
+            me, size = self._group.rank, self._group.size
+            return [calls.scatter(flat, whole.flats[0], opts.rootRank, None, me, size, name)]
+
+        return self._run(make, outputs, opts, whole.write_back)
+
+    def barrier(self, opts: Any = None) -> Work:
+        """Done when every rank has called it."""
+        return self._run(lambda name: [calls.barrier(name=name)], [], opts, None)
+
+    # ---- messages ----------------------------------------------------------------------------------------------------
+    def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
+        """To a rank of the group."""
+        tensor = tensors[0].contiguous()
+        return self._work([Message(self._group.isend(tensor, dst, tag))], tensors, None, None)
+
+    def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Work:
+        """From a rank of the group. MismatchError if the message has another length than the tensor."""
+        return self._receive(tensors, src, tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
+        """From any; ``work.source_rank()`` tells which."""
+        return self._receive(tensors, None, tag)
+
+    def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:
+        whole = FlatList.each(tensors)
+        request = self._group.irecv(whole.flats[0], source, tag)
+        expected = tensors[0].numel() * tensors[0].element_size()
+
+        def finish() -> int:
+            status = request.wait()
+            sender = self._group.ranks.index(status.source)
+            if status.nbytes != expected:
+                raise MismatchError(
+                    f"process group {self._called}: rank {sender} sent {status.nbytes} bytes to rank {self.rank()}, "
+                    f"which receives {expected} (tag {tag}): send and receive tensors of one dtype and size",
+                    (sender, self.rank()),
+                )
+            whole.write_back()
+            return sender
+
+        return self._work([Message(request)], tensors, finish, None)
+
+    # ---- names of other versions of torch ----------------------------------------------------------------------------
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single

@@ -1,0 +1,205 @@
+"""What an operation of torch.distributed gives back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from ringcomm.errors import RingcommError
+
+_LOOK = 1e-3  # seconds that the thread below waits for one operation before it looks at the others
+_NO_TIMEOUT = timedelta(0)  # how C++ says: the group's
+
+
+class OperationTimeoutError(RingcommError, TimeoutError):
+    """An operation was not done in the time that the group or the caller gives. This rank has left the group."""
+
+
+class Pending(Protocol):
+    """An operation of the core, or a message."""
+
+    def done(self) -> bool: ...
+
+    def wait(self, seconds: float) -> bool: ...
+
+    def check(self) -> Any: ...
+
+
+class Message:
+    """A message as an operation."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def done(self) -> bool:
+        return bool(self._request.test())
+
+    def wait(self, seconds: float) -> bool:
+        try:
+            self._request.wait(seconds)
+        except TimeoutError:
+            return False
+        except Exception:  # check() raises it again
+            pass
+        return True
+
+    def check(self) -> Any:
+        return self._request.wait()
+
+
+class Work(dist.Work):
+    """Of one or several operations, in the order submitted.
+
+    Args:
+        operations: what to wait for.
+        outputs: the tensors that hold the result once all are done.
+        finish: makes the outputs of what the operations gave; called once, with what each one's ``check`` gives.
+        seconds: how long to wait if the caller does not say.
+        timed_out: called when the time is over, to end what cannot go on; gives the error.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[Pending],
+        outputs: list[torch.Tensor],
+        finish: Callable[[], Any] | None,
+        seconds: float,
+        timed_out: Callable[[float], Exception],
+    ) -> None:
+        super().__init__()
+        self._operations, self._outputs, self._finish = operations, outputs, finish
+        self._seconds, self._timed_out = seconds, timed_out
+        self._error: BaseException | None = None
+        self._over = False
+        self._status: Any = None
+        self._lock = threading.Lock()
+        self._future: Any = None
+
+    # ---- torch.distributed.Work --------------------------------------------------------------------------------------
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Returns when the outputs may be used.
+
+        Raises:
+            OperationTimeoutError: it is not done by then.
+            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: what the operation met (again at every
+                call).
+        """
+        if not self._over:
+            seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
+            for operation in self._operations:
+                if not operation.wait(seconds):
+                    with self._lock:
+                        if not self._over:
+                            self._end(self._timed_out(seconds))
+                    break
+            self._settle()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether ``wait`` would return, or raise, at once."""
+        return self._over or all(operation.done() for operation in self._operations)
+
+    def is_success(self) -> bool:
+        """Whether it is over, and without an error."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What ``wait`` would raise; None while it is under way."""
+        if not self.is_completed():
+            return None
+        self._settle()
+        return self._error
+
+    def synchronize(self) -> None:
+        """As ``wait``: tensors are in host memory."""
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        """The output tensors, once it is done."""
+        self.wait()
+        return self._outputs
+
+    def source_rank(self) -> int:
+        """The rank of the group that a message came from."""
+        self.wait()
+        return int(self._status)
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """A ``torch.futures.Future`` of the output tensors; it has the error if there is one."""
+        with self._lock:
+            if self._future is None:
+                done: Any = torch.futures.Future()
+                self._future = done.then(_outcome)
+                watcher.watch(self, done)
+            return self._future
+
+    # ---- its end -----------------------------------------------------------------------------------------------------
+    def _settle(self) -> None:
+        """All operations are done, or one cannot be waited for."""
+        with self._lock:
+            if self._over:
+                return
+            try:
+                for operation in self._operations:
+                    self._status = operation.check()
+                if self._finish is not None:
+                    self._status = self._finish()
+            except Exception as error:
+                self._end(error)
+            else:
+                self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._error, self._over = error, True
+        self._finish = None
+
+
+def _outcome(done: Any) -> list[torch.Tensor]:
+    """Raised here, an error is one to those that wait for the future in C++ too (an exception set is not)."""
+    work: Work = done.value()
+    return work.result()
+
+
+class Watcher:
+    """A thread that completes futures, started for the first of them."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Work, Any]] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, work: Work, future: Any) -> None:
+        """`future` gets `work` as its value when that is over."""
+        with self._changed:
+            self._waiting.append((work, future))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="ringcomm-futures", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    self._changed.wait()
+                waiting = list(self._waiting)
+            first = waiting[0][0]
+            if not first._over and not first.is_completed():
+                next((one for one in first._operations if not one.done()), first._operations[0]).wait(_LOOK)
+            over = [pair for pair in waiting if pair[0].is_completed()]
+            with self._changed:
+                self._waiting = [pair for pair in self._waiting if all(pair is not one for one in over)]
+            for work, future in over:
+                future.set_result(work)
+
+
+watcher = Watcher()

@@ -1,0 +1,35 @@
+"""What all process groups of this process stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringcomm.communicator import Communicator
+from ringcomm.errors import RingcommError
+from ringcomm.groups import Group, Groups
+
+_groups: Groups | None = None  # as long as the process lives: groups end and begin without a call of all ranks
+_rank_of: list[int] = []  # MPI's, of torch.distributed's
+
+
+def join(rank: int, size: int) -> list[int]:
+    """The default group's start: MPI's ranks, by torch.distributed's. Collective over MPI's ranks."""
+    global _groups, _rank_of
+    comm = _groups.comm if _groups else Communicator()
+    ranks = comm._link.exchange((rank, size))
+    if comm.size != size or sorted(one for one, _ in ranks) != list(range(size)):
+        raise RingcommError(
+            f"init_process_group has {size} ranks, of which this is number {rank}; MPI has {comm.size}, which give "
+            f"the numbers {[one for one, _ in ranks]}. Leave rank and world_size out: MPI knows them"
+        )
+    _groups = _groups or Groups(comm)
+    _rank_of = [0] * size
+    for mine, (theirs, _) in enumerate(ranks):
+        _rank_of[theirs] = mine
+    return _rank_of
+
+
+def make_group(ranks: Sequence[int], name: str, timeout: float) -> Group:
+    """A group of torch.distributed's ranks. Collective over these."""
+    assert _groups is not None
+    return _groups.make([_rank_of[rank] for rank in ranks], name, timeout)

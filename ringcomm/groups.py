@@ -106,7 +106,9 @@ class Groups:
         members = Members(self.comm, ranks, name, time.monotonic() + timeout)
         number = max(members.allgather(self._next))
         if number >= self._most:
-            raise RingcommError(f"group {name!r}: a rank of {list(ranks)} has had {number} groups, and can have no more")
+            raise RingcommError(
+                f"group {name!r}: a rank of {list(ranks)} has had {number} groups, and can have no more"
+            )
         self._next = number + 1
         node, slot = self._memory(list(ranks), members)
         group = Group(self, ranks, number, node, slot)

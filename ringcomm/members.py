@@ -47,7 +47,9 @@ class Members:
     def Split(self, color: int, key: int) -> Members:
         """Members of one color, in the order of key."""
         everybody = self.allgather((color, key))
-        same = sorted((its_key, rank) for (its, its_key), rank in zip(everybody, self._ranks, strict=True) if its == color)
+        same = sorted(
+            (its_key, rank) for (its, its_key), rank in zip(everybody, self._ranks, strict=True) if its == color
+        )
         return Members(self._comm, [rank for _, rank in same], f"{self._name}/{color}", self._deadline)
 
     def Free(self) -> None:

@@ -139,6 +139,12 @@ cdef class Queue:
     def submit(self, Request request not None):
         return Operation.wrap(self.it.get().submit(request.it.call), self.worker)
 
+    def again(self, Request request not None, uintptr_t input, uintptr_t output, str name not None):
+        """`request` for other buffers, under another name."""
+        cdef CCall call = request.it.call
+        call.input, call.output, call.name = <const void*>input, <void*>output, name.encode()
+        return Operation.wrap(self.it.get().submit(move(call)), self.worker)
+
     def close(self):
         with nogil:
             self.it.get().close()

@@ -129,7 +129,7 @@ cdef class MessageRequest:
         return f"<ringcomm.MessageRequest {self.text()}: {'done' if self.over() else 'under way'}>"
 
     def __del__(self):
-        if in_child:
+        if in_child or not self.it:  # never begun
             return
         if not self.over():
             unfinished_messages.append(self)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ringcomm import _core, accounts
+from ringcomm import _core, accounts, exits
 from ringcomm.bootstrap import discover
-from ringcomm.communicator import ORDERED_SLOT, QUEUED_SLOT, Communicator
+from ringcomm.communicator import QUEUED_SLOT, Communicator
 from ringcomm.errors import RingcommError, ShutDownError
 from ringcomm.members import FIRST_TAG, Members
 from ringcomm.mpi_link import map_arenas_of_hosts, processes
@@ -39,6 +39,7 @@ class Group:
         self._channel.watch(processes, rank_of)
         self._queue = _core.Queue(comm._link.worker, self._channel)
         self._ended: Exception | None = None
+        exits.watch(self)
 
     def submit(self, request: _core.Request) -> _core.Operation:
         """Runs it after those submitted before. Every member submits the same calls in the same order. Any thread may.
@@ -48,6 +49,12 @@ class Group:
         if self._ended is not None:
             raise self._ended
         return self._queue.submit(request)
+
+    def again(self, request: _core.Request, address: int, name: str) -> _core.Operation:
+        """As ``submit``, of a call in place that has been made before, for other memory."""
+        if self._ended is not None:
+            raise self._ended
+        return self._queue.again(request, address, address, name)
 
     def isend(self, x: object, dest: int, tag: int) -> _core.MessageRequest:
         """A message to a rank of the group: :meth:`ringcomm.Communicator.isend`."""
@@ -68,9 +75,15 @@ class Group:
         """Tells the members that this rank makes no more calls, which end with RankLeftError where they wait for it;
         what is under way here ends with ShutDownError. Not collective."""
         if self._ended is None:
-            self._ended = ShutDownError(why)
+            self._disable(ShutDownError(why))
+            exits.unwatch(self)
             self._queue.close()
             self._channel.leave()
+
+    _leave = leave  # at the end of the process
+
+    def _disable(self, error: Exception) -> None:
+        self._ended = error
 
 
 class Groups:

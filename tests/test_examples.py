@@ -36,7 +36,7 @@ def test_training_on_two_ranks(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "tolerance", "sizes"),
     [
-        (["--dtype", "float64", "--steps", "60"], 1e-9, (2, 3)),
+        (["--dtype", "float64", "--steps", "30"], 1e-9, (2, 3)),
         (["--dtype", "float32", "--steps", "20"], 2e-4, (2, 3)),
         (["--dtype", "float64", "--steps", "7", "--batch", "2"], 1e-9, (3,)),  # on 3 ranks, one has nothing
     ],

@@ -73,6 +73,8 @@ def test_bad_arguments():
             comm.send(x, 0, -3)
         with pytest.raises(ValueError, match="contiguous"):
             comm.recv(x[:, 1])
+        with pytest.raises(ValueError, match="contiguous"):
+            comm.irecv(x[:, 1])
         with pytest.raises(ValueError, match="read-only"):
             comm.recv(np.broadcast_to(x, (2, 4, 4)))
         with pytest.raises(TypeError):

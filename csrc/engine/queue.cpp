@@ -19,6 +19,9 @@ std::shared_ptr<CallQueue> CallQueue::make(std::shared_ptr<Worker> worker, std::
 
 std::shared_ptr<Operation> CallQueue::submit(Call call) {
   auto operation = std::make_shared<Operation>(call.name);
+  // Who submits something small soon waits for it, and then works in place of the thread, which need not be woken.
+  constexpr std::size_t kSmall = 64 << 10;
+  const bool small = call.count * size_of(call.dtype) <= kSmall;
   {
     const std::lock_guard lock(mutex_);
     if (closed_)
@@ -29,7 +32,7 @@ std::shared_ptr<Operation> CallQueue::submit(Call call) {
     }
     waiting_.push_back({std::move(call), operation, now_ns()});
   }
-  worker_->wake();
+  worker_->wake(small ? Worker::When::soon : Worker::When::now);
   return operation;
 }
 
@@ -48,7 +51,7 @@ Progress CallQueue::turn() {
   bool moved = false;
   for (;;) {
     try {
-      if (!task_ && !start_next()) return moved ? Progress::moved : Progress::done;
+      if (!task_ && !start_next()) return Progress::done;  // else the worker would be woken to find that out
       const Progress progress = task_->advance();
       if (progress != Progress::done) return moved || progress == Progress::moved ? Progress::moved : Progress::blocked;
       moved = true;

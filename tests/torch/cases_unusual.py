@@ -297,7 +297,7 @@ def case_script_points_gradients_elsewhere():
 def case_many_optimizers_one_after_another():
     """Optimizers that a script drops leave neither hooks nor plans behind."""
     net = model()
-    for trial in range(40):
+    for trial in range(10):
         optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), named_parameters=net.named_parameters())
         torch.optim.lr_scheduler.StepLR(optimizer, 1)
         plain(net, optimizer, [shard(batch(trial))] * 3)
@@ -366,6 +366,8 @@ def case_travels_while_backward_runs():
 
 
 def case_compiled():
+    if hvd.size() != 2:  # which takes seconds
+        return
     net = model()
     optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), named_parameters=net.named_parameters())
     plain(torch.compile(net, backend="aot_eager"), optimizer, [shard(batch(step)) for step in range(6)])

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.mpi
 
 SAMPLES, WORKERS, EPOCHS = 64, 2, 2
 METHODS = ("fork", "forkserver", "spawn")
+LOADED = ("fork", pytest.param("forkserver", marks=pytest.mark.slow), "spawn")
 OF_ITS_OWN = ("forkserver",)  # a server lives as long as its rank
 PATHS = {"PYTHONPATH": str(HERE)}
 
@@ -78,7 +79,7 @@ def under_load(method):
     hvd.shutdown()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LOADED)
 def test_workers_under_load(method):
     result = mpi_case.run(2, under_load, method, variables=PATHS, alone=method in OF_ITS_OWN)
     assert "Error" not in result.text, result.text

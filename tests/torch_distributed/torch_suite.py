@@ -30,10 +30,9 @@ for folder in ("barrier", "init_dir", "test_dir"):
 
 import torch.distributed as dist  # noqa: E402
 from torch.testing._internal import common_distributed, common_utils  # noqa: E402
+from torch.testing._internal.distributed import distributed_test  # noqa: E402
 
 import ringcomm.torch.distributed  # noqa: E402, F401
-
-from torch.testing._internal.distributed import distributed_test  # noqa: E402
 
 SECONDS = 60.0  # a group's timeout
 OWN_NAME = ("test_get_backend", "test_barrier_timeout_global")  # which make a group, or look at its name

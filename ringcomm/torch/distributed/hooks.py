@@ -49,4 +49,8 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
                 feedback = kept.setdefault(which, _core.Feedback([buffer.numel()]))
         return group.average(buffer, now, feedback).get_future().then(lambda done: done.value()[0])
 
+    hook.__annotations__ = {
+        "bucket": dist.GradBucket,
+        "return": torch.futures.Future[torch.Tensor],
+    }  # which torch checks
     return hook

@@ -29,7 +29,7 @@ class FlatList:
     @classmethod
     def each(cls, tensors: Sequence[Tensor]) -> FlatList:
         """Each by itself, to be written."""
-        flats = [tensor.detach().reshape(-1) for tensor in tensors]
+        flats = [tensor.detach().contiguous().view(-1) for tensor in tensors]
         moved = any(flat.data_ptr() != tensor.data_ptr() for flat, tensor in zip(flats, tensors, strict=True))
         return cls(tensors, flats, moved)
 
@@ -40,7 +40,7 @@ class FlatList:
             first = tensors[0].detach()
             total = sum(tensor.numel() for tensor in tensors)
             return cls(tensors, [first.as_strided((total,), (1,))], False)
-        flats = [tensor.detach().reshape(-1) for tensor in tensors]
+        flats = [tensor.detach().contiguous().view(-1) for tensor in tensors]
         if read:
             return cls(tensors, [torch.cat(flats)], True)
         return cls(tensors, [flats[0].new_empty(sum(flat.numel() for flat in flats))], True)

@@ -1,10 +1,8 @@
-"""A process group of torch.distributed on the core."""
+"""The calls of a process group of torch.distributed, as requests to the core. How they run: runs.py."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,17 +11,17 @@ import torch.distributed as dist
 from ringcomm import _core, arrays, calls, ops
 from ringcomm._core import Request
 from ringcomm.errors import MismatchError
-from ringcomm.groups import Group
-from ringcomm.torch.distributed import sparse, world
+from ringcomm.torch.distributed import sparse
 from ringcomm.torch.distributed.lists import FlatList, rows_of
 from ringcomm.torch.distributed.reductions import of_torch
-from ringcomm.torch.distributed.work import Message, OperationTimeoutError, Work
+from ringcomm.torch.distributed.runs import GroupCalls
+from ringcomm.torch.distributed.work import Message, Work
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(GroupCalls):
     """What ``init_process_group("ringcomm")`` and ``new_group`` make: every collective and message of torch.distributed
     on CPU tensors of any dtype (reductions: those of :class:`ringcomm.Op`), contiguous or not.
 
@@ -31,108 +29,11 @@ class ProcessGroup(dist.ProcessGroup):
     moves; MismatchError then names the call by the group and its number in it.
     """
 
-    def __init__(self, group: Group, options: Any) -> None:
-        super().__init__(group.rank, group.size)
-        self._store = options.store
-        self._group = group
-        self._seconds = options.timeout.total_seconds()
-        self._called, self._described = options.group_id, ""
-        self._calls = 0
-        self._order = threading.Lock()  # a call's number is its place in the group's order
-        self._together: list[Work] | None = None  # between _start_coalescing and _end_coalescing
-
-    @classmethod
-    def of(cls, options: Any) -> ProcessGroup:
-        """Of torch.distributed's description. Collective over the members."""
-        ranks = list(options.global_ranks_in_group)
-        if not ranks:
-            world.join(options.group_rank, options.group_size)
-            ranks = list(range(options.group_size))
-        return cls(world.make_group(ranks, options.group_id, options.timeout.total_seconds()), options)
-
-    # ---- who it is ---------------------------------------------------------------------------------------------------
-    def getBackendName(self) -> str:
-        return "ringcomm"
-
-    def setGroupName(self, name: str) -> None:
-        self._called = name
-
-    def getGroupName(self) -> str:
-        return self._called
-
-    def setGroupDesc(self, text: str) -> None:
-        self._described = text
-
-    def getGroupDesc(self) -> str:
-        return self._described
-
-    def get_group_store(self) -> Any:
-        return self._store
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        """How long its operations may take from now on."""
-        self._seconds = timeout.total_seconds()
-
-    def shutdown(self) -> None:
-        """This rank makes no more calls; those under way end with ShutDownError. Not collective."""
-        self._group.leave(f"process group {self._called} has been destroyed")
-
-    def abort(self) -> None:
-        """As ``shutdown``: who waits for this rank gets RankLeftError."""
-        self._group.leave(f"process group {self._called} has been aborted")
-
-    # ---- how calls run -----------------------------------------------------------------------------------------------
-    def _run(
-        self, make: Callable[..., Sequence[Request]], outputs: Tensors, options: Any, finish: Callable[[], Any] | None
-    ) -> Work:
-        """`make`: requests, of the name that it is given; they run in a row. `finish`: after theirs."""
-        with self._order:
-            self._calls += 1
-            requests = make(name=f"call {self._calls} of process group {self._called}")
-            operations = [self._group.submit(request) for request in requests]
-
-        def complete() -> None:
-            for request in requests:
-                request.finish()
-            if finish is not None:
-                finish()
-
-        return self._work(operations, outputs, complete, getattr(options, "timeout", None))
-
-    def _work(self, operations: Sequence[Any], outputs: Tensors, finish: Any, timeout: timedelta | None) -> Work:
-        seconds = self._seconds if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
-        number = self._calls
-
-        def timed_out(after: float) -> Exception:
-            self.abort()
-            return OperationTimeoutError(
-                f"rank {self.rank()} of process group {self._called}: call {number} was not done within the "
-                f"timeout of {after:g} s: some rank has not made it, or is slower. This rank has left the group"
-            )
-
-        work = Work(operations, outputs, finish, seconds, timed_out)
-        if self._together is not None:
-            self._together.append(work)
-        return work
-
-    def _start_coalescing(self, device: Any = None) -> None:
-        self._together = []
-
-    def _end_coalescing(self, device: Any = None) -> Work:
-        works, self._together = self._together or [], None
-
-        def finish() -> None:
-            for work in works:
-                work.wait()
-
-        operations = [operation for work in works for operation in work._operations]
-        return self._work(operations, [out for work in works for out in work._outputs], finish, None)
-
     # ---- reductions --------------------------------------------------------------------------------------------------
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         """In place, each tensor by itself."""
         op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
-        if any(tensor.is_sparse for tensor in tensors):
+        if tensors[0].is_sparse:
             sparse.allreduce(self, tensors, op)
             return self._work([], tensors, None, None)
 
@@ -140,7 +41,9 @@ class ProcessGroup(dist.ProcessGroup):
             buffers = [arrays.target(tensor) for tensor in tensors]
             return [calls.allreduce(one, one, op, name=name, pre=factor) for one in buffers]
 
-        return self._run(make, tensors, opts, None)
+        if len(tensors) == 1:
+            return self._in_place((op, factor), tensors[0], make, opts)
+        return self._run(make, tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """As ``allreduce``."""
@@ -153,7 +56,7 @@ class ProcessGroup(dist.ProcessGroup):
             buffer = arrays.target(tensor)
             return [calls.allreduce(buffer, buffer, ops.Average, wire, name=name, feedback=feedback)]
 
-        return self._run(make, [tensor], None, None)
+        return self._run(make, [tensor], None)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """In place on the root; elsewhere tensors stay as they are."""
@@ -166,7 +69,7 @@ class ProcessGroup(dist.ProcessGroup):
                 for one in tensors
             ]
 
-        return self._run(make, tensors, opts, None)
+        return self._run(make, tensors, opts)
 
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
         """Rank r gets the reduction of the r-th tensors of each list, which may differ in size."""
@@ -203,7 +106,9 @@ class ProcessGroup(dist.ProcessGroup):
             buffers = [arrays.target(tensor) for tensor in tensors]
             return [calls.broadcast(one, one, opts.rootRank, name=name) for one in buffers]
 
-        return self._run(make, tensors, opts, None)
+        if len(tensors) == 1:
+            return self._in_place(("broadcast", opts.rootRank), tensors[0], make, opts)
+        return self._run(make, tensors, opts)
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Every rank's tensor into a list; sizes may differ between ranks."""
@@ -303,7 +208,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> Work:
         """Done when every rank has called it."""
-        return self._run(lambda name: [calls.barrier(name=name)], [], opts, None)
+        return self._run(lambda name: [calls.barrier(name=name)], [], opts)
 
     # ---- messages ----------------------------------------------------------------------------------------------------
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:

@@ -163,6 +163,21 @@ class Work(dist.Work):
         self._finish = None
 
 
+def run_to_the_end(
+    operations: Sequence[Pending],
+    finish: Callable[[], Any] | None,
+    seconds: float,
+    timed_out: Callable[[float], Exception],
+) -> None:
+    """What ``Work(...).wait()`` does."""
+    for operation in operations:
+        if not operation.wait(seconds):
+            raise timed_out(seconds)
+        operation.check()
+    if finish is not None:
+        finish()
+
+
 def _outcome(done: Any) -> list[torch.Tensor]:
     """Raised here, an error is one to those that wait for the future in C++ too (an exception set is not)."""
     work: Work = done.value()
@@ -203,3 +218,5 @@ class Watcher:
 
 
 watcher = Watcher()
+DONE = Work([], [], None, 0.0, lambda after: AssertionError())
+"""Of a call that the caller has waited for."""

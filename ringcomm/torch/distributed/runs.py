@@ -1,0 +1,163 @@
+"""A process group of torch.distributed: who it is, and how its calls run. What they are: process_group.py."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ringcomm import arrays
+from ringcomm._core import Request
+from ringcomm.groups import Group
+from ringcomm.torch.distributed import world
+from ringcomm.torch.distributed.work import DONE, OperationTimeoutError, Pending, Work, run_to_the_end
+
+Tensor = torch.Tensor
+Tensors = list[Tensor]
+
+MOST_KNOWN = 1024  # calls in place that a group remembers
+_NO_TIMEOUT = timedelta(0)
+_Base: Any = dist.ProcessGroup  # names and types of its methods differ between versions
+
+
+class GroupCalls(_Base):  # type: ignore[misc]
+    """Calls of one group run in the order submitted, beside those of other groups."""
+
+    def __init__(self, group: Group, options: Any) -> None:
+        super().__init__(group.rank, group.size)
+        self._group, self._store = group, options.store
+        self._seconds = options.timeout.total_seconds()
+        self._called, self._described = options.group_id, ""
+        self._calls = 0
+        self._order = threading.Lock()  # a call's number is its place in the group's order
+        self._known: dict[Any, tuple[Any, Request]] = {}
+        self._together: list[Work] | None = None  # between _start_coalescing and _end_coalescing
+
+    @classmethod
+    def of(cls, options: Any) -> Any:
+        """Of torch.distributed's description. Collective over the members."""
+        ranks = list(options.global_ranks_in_group)
+        if not ranks:
+            world.join(options.group_rank, options.group_size)
+            ranks = list(range(options.group_size))
+        return cls(world.make_group(ranks, options.group_id, options.timeout.total_seconds()), options)
+
+    # ---- who it is ---------------------------------------------------------------------------------------------------
+    def getBackendName(self) -> str:
+        return "ringcomm"
+
+    def setGroupName(self, name: str) -> None:
+        self._called = name
+
+    def getGroupName(self) -> str:
+        return self._called
+
+    def setGroupDesc(self, text: str) -> None:
+        self._described = text
+
+    def getGroupDesc(self) -> str:
+        return self._described
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long its operations may take from now on."""
+        self._seconds = timeout.total_seconds()
+
+    def shutdown(self) -> None:
+        """This rank makes no more calls; those under way end with ShutDownError. Not collective."""
+        self._known.clear()
+        self._group.leave(f"process group {self._called} has been destroyed")
+
+    def abort(self) -> None:
+        """As ``shutdown``: who waits for this rank gets RankLeftError."""
+        self._known.clear()
+        self._group.leave(f"process group {self._called} has been aborted")
+
+    # ---- how calls run -----------------------------------------------------------------------------------------------
+    def _run(
+        self,
+        make: Callable[..., Sequence[Request]],
+        outputs: Tensors,
+        options: Any,
+        finish: Callable[[], Any] | None = None,
+    ) -> Work:
+        """`make`: requests, of the name that it is given; they run in a row. `finish`: after theirs."""
+        with self._order:
+            requests = make(name=self._next_name())
+            operations = [self._group.submit(request) for request in requests]
+
+        def complete() -> None:
+            for request in requests:
+                request.finish()
+            if finish is not None:
+                finish()
+
+        return self._work(operations, outputs, complete, options)
+
+    def _in_place(self, what: Any, tensor: Tensor, make: Callable[..., Sequence[Request]], options: Any) -> Work:
+        """`_run` of one call in place, which is remembered: tensors like this one cost less the next time. `what` tells
+        it from other calls of such a tensor."""
+        key = (what, tensor.dtype, tensor.shape)
+        known = self._known.get(key)
+        if known is not None and (address := known[0].of(tensor)) != -1:
+            with self._order:
+                operation = self._group.again(known[1], address, self._next_name())
+            return self._work([operation], [tensor], None, options)
+        like = arrays.kind_of(tensor).like(tensor)
+
+        def remember(name: str) -> Sequence[Request]:
+            requests = make(name)
+            if like is not None and len(self._known) < MOST_KNOWN and like.of(tensor) != -1:
+                self._known[key] = like, requests[0]
+            made.extend(requests)
+            return requests
+
+        def forget_the_tensor() -> None:
+            made[0].finish = None
+
+        made: list[Request] = []
+        return self._run(remember, [tensor], options, forget_the_tensor)
+
+    def _next_name(self) -> str:
+        self._calls += 1
+        return f"call {self._calls} of process group {self._called}"
+
+    def _work(self, operations: Sequence[Pending], outputs: Tensors, finish: Any, options: Any) -> Work:
+        """Of an operation under way; of one that the caller waits for (`options.asyncOp`), once it is over."""
+        timeout = getattr(options, "timeout", None)
+        seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
+        number = self._calls
+
+        def timed_out(after: float) -> Exception:
+            self.abort()
+            return OperationTimeoutError(
+                f"rank {self._group.rank} of process group {self._called}: call {number} was not done within the "
+                f"timeout of {after:g} s: some rank has not made it, or is slower. This rank has left the group"
+            )
+
+        if self._together is None and not getattr(options, "asyncOp", True):
+            run_to_the_end(operations, finish, seconds, timed_out)
+            return DONE
+        work = Work(operations, outputs, finish, seconds, timed_out)
+        if self._together is not None:
+            self._together.append(work)
+        return work
+
+    def _start_coalescing(self, device: Any = None) -> None:
+        self._together = []
+
+    def _end_coalescing(self, device: Any = None) -> Work:
+        works, self._together = self._together or [], None
+
+        def finish() -> None:
+            for work in works:
+                work.wait()
+
+        operations = [operation for work in works for operation in work._operations]
+        return self._work(operations, [out for work in works for out in work._outputs], finish, None)

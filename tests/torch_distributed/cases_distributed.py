@@ -1,0 +1,384 @@
+"""torch.distributed on the backend, in the default group of all ranks."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
+
+import ringcomm
+from ringcomm.torch.distributed import OperationTimeoutError, ProcessGroup, compression_hook
+
+Tensor = torch.Tensor
+NUMBERS = [
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+]
+COUNTS = [0, 1, 7, 1000, 70_001]
+
+
+def me() -> tuple[int, int]:
+    return dist.get_rank(), dist.get_world_size()
+
+
+def drawn(rank: int, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Small whole numbers, whose sums and products of few are exact."""
+    made = torch.Generator().manual_seed(1000 * rank + count)
+    return torch.randint(1, 4, (count,), generator=made).to(dtype)
+
+
+def everybody(count: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    return [drawn(rank, count, dtype) for rank in range(dist.get_world_size())]
+
+
+def case_reductions_of_every_dtype():
+    rank, size = me()
+    ops = {
+        dist.ReduceOp.SUM: lambda all_: all_.sum(0),
+        dist.ReduceOp.PRODUCT: lambda all_: all_.prod(0),
+        dist.ReduceOp.MIN: lambda all_: all_.amin(0),
+        dist.ReduceOp.MAX: lambda all_: all_.amax(0),
+    }
+    for dtype in NUMBERS:
+        for count in COUNTS:
+            for op, reference in ops.items():
+                x = drawn(rank, count, dtype)
+                dist.all_reduce(x, op)
+                expected = reference(torch.stack(everybody(count)).double()).to(dtype)
+                assert torch.equal(x, expected), (dtype, count, op)
+                assert x.dtype == dtype
+    x = drawn(rank, 9, torch.int32)
+    dist.all_reduce(x, dist.ReduceOp.BXOR)
+    expected = torch.zeros(9, dtype=torch.int32)
+    for one in everybody(9, torch.int32):
+        expected ^= one
+    assert torch.equal(x, expected)
+    flags = torch.tensor([rank == 0, True, False])
+    dist.all_reduce(flags, dist.ReduceOp.BAND)
+    assert flags.tolist() == [size == 1, True, False]
+
+
+def case_averages_and_factors():
+    rank, size = me()
+    x = torch.full((5,), float(rank))
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    torch.testing.assert_close(x, torch.full((5,), (size - 1) / 2))
+    for factor in (0.5, torch.tensor([0.5])):
+        x = torch.full((5,), 2.0)
+        dist.all_reduce(x, dist._make_nccl_premul_sum(factor))
+        assert torch.equal(x, torch.full((5,), float(size)))
+    z = torch.full((3,), complex(rank, 1))
+    dist.all_reduce(z)
+    assert torch.equal(z, torch.full((3,), complex(size * (size - 1) / 2, size)))
+
+
+def case_tensors_that_are_not_contiguous():
+    rank, size = me()
+    whole = torch.full((6, 4), float(rank))
+    dist.all_reduce(whole[:, 1])
+    total = size * (size - 1) / 2
+    assert torch.equal(whole[:, 1], torch.full((6,), total))
+    assert torch.equal(whole[:, 0], torch.full((6,), float(rank)))
+    dist.broadcast(whole.t(), size - 1)
+    columns = torch.zeros(size, 6).t()
+    dist.all_gather(list(columns.unbind(1)), torch.full((6,), float(rank)))
+    assert torch.equal(columns, torch.arange(float(size)).expand(6, size))
+
+
+def case_a_repeated_call_follows_its_tensor():
+    """Calls in place are remembered; another tensor of the same shape is another tensor."""
+    _, size = me()
+    for value in range(1, 6):
+        for shape in ((4,), (2, 2)):
+            x, y = torch.full(shape, float(value)), torch.full(shape, 2.0 * value).t()
+            dist.all_reduce(x)
+            dist.all_reduce(y)
+            assert torch.equal(x, torch.full(shape, float(value * size)))
+            assert torch.equal(y, torch.full(shape, 2.0 * value * size))
+
+
+def case_gathers_and_scatters():
+    rank, size = me()
+    for count in COUNTS:
+        x, all_ = drawn(rank, count), everybody(count)
+        out = torch.empty(size * count)
+        dist.all_gather_into_tensor(out, x)
+        assert torch.equal(out, torch.cat(all_))
+        lists = [torch.empty(count) for _ in range(size)]
+        dist.all_gather(lists, x)
+        assert all(map(torch.equal, lists, all_))
+        for root in {0, size - 1}:
+            lists = [torch.empty(count) for _ in range(size)] if rank == root else None
+            dist.gather(x, lists, dst=root)
+            assert lists is None or all(map(torch.equal, lists, all_))
+            parts = [drawn(r, count) * 2 for r in range(size)] if rank == root else None
+            dist.scatter(out := torch.empty(count), parts, src=root)
+            assert torch.equal(out, x * 2)
+            y = x.clone()
+            dist.reduce(y, dst=root)
+            assert torch.equal(y, sum(all_) if rank == root else x)
+    outputs = [torch.empty(r + 1) for r in range(size)]  # of another length on each
+    dist.all_gather(outputs, torch.full((rank + 1,), float(rank)))
+    assert all(torch.equal(out, torch.full((r + 1,), float(r))) for r, out in enumerate(outputs))
+
+
+def case_reduce_scatters():
+    rank, size = me()
+    for count in (0, 1, 1000):
+        inputs = [drawn(rank, count) + r for r in range(size)]
+        expected = sum(everybody(count)) + size * rank
+        out = torch.empty(count)
+        dist.reduce_scatter(out, inputs)
+        assert torch.equal(out, expected)
+        dist.reduce_scatter_tensor(out, torch.cat(inputs))
+        assert torch.equal(out, expected)
+    out = torch.empty(rank + 1)
+    dist.reduce_scatter(out, [torch.full((r + 1,), 1.0) for r in range(size)])
+    assert torch.equal(out, torch.full((rank + 1,), float(size)))
+
+
+def case_all_to_alls():
+    rank, size = me()
+    x = torch.arange(size * 2.0).reshape(size, 2) + 100 * rank
+    out = torch.empty(size, 2)
+    dist.all_to_all_single(out, x)
+    assert torch.equal(out, torch.stack([torch.tensor([2.0 * rank, 2 * rank + 1]) + 100 * r for r in range(size)]))
+    sent = [(rank + r) % 3 for r in range(size)]  # rows; as many come back
+    out = torch.empty(sum(sent), 2)
+    dist.all_to_all_single(out, torch.full((sum(sent), 2), float(rank)), sent, sent)
+    assert torch.equal(out[:, 0], torch.cat([torch.full((n,), float(r)) for r, n in enumerate(sent)]))
+    outs = [torch.empty(r + rank) for r in range(size)]
+    dist.all_to_all(outs, [torch.full((rank + r,), float(rank)) for r in range(size)])
+    assert all(torch.equal(one, torch.full((r + rank,), float(r))) for r, one in enumerate(outs))
+    with pytest.raises(ValueError, match="add up"):
+        dist.distributed_c10d._get_default_group().all_to_all_single(out, out, [7] * size, sent)
+
+
+def case_objects():
+    rank, size = me()
+    objects: list[Any] = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
+    assert objects == [{"rank": r, "text": "x" * r} for r in range(size)]
+    told = [("a", 1) if rank == 0 else None]
+    dist.broadcast_object_list(told, 0)
+    assert told == [("a", 1)]
+    mine: list[Any] = [None]
+    dist.scatter_object_list(mine, list(range(size)) if rank == 0 else None, 0)
+    assert mine == [rank]
+
+
+def case_works_and_futures():
+    rank, size = me()
+    x, y = torch.full((3,), float(rank)), torch.ones(100_000)
+    works = [dist.all_reduce(x, async_op=True), dist.all_reduce(y, async_op=True), dist.barrier(async_op=True)]
+    future = works[1].get_future().then(lambda done: done.value()[0] * 2)
+    assert torch.equal(future.wait(), torch.full((100_000,), 2.0 * size))
+    for work in reversed(works):
+        work.wait()
+        assert work.is_completed() and work.is_success() and work.exception() is None
+    assert works[0].result()[0] is x and x[0] == size * (size - 1) / 2
+
+
+def case_messages():
+    rank, size = me()
+    if size == 1:
+        return
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for count in (0, 1, 5000, 300_000):
+        x, out = torch.full((count,), float(rank)), torch.empty(count)
+        works = [dist.isend(x, after, tag=3), dist.irecv(out, before, tag=3)]
+        [work.wait() for work in works]
+        assert torch.equal(out, torch.full((count,), float(before)))
+    two = [torch.empty(2), torch.empty(2)]
+    works = [dist.irecv(two[0], before, tag=7), dist.irecv(two[1], before, tag=8)]
+    dist.send(torch.full((2,), 8.0), after, tag=8)
+    dist.send(torch.full((2,), 7.0), after, tag=7)
+    [work.wait() for work in works]
+    assert [int(one[0]) for one in two] == [7, 8]
+    ops = [
+        dist.P2POp(dist.isend, torch.full((4,), float(rank)), after),
+        dist.P2POp(dist.irecv, out := torch.empty(4), before),
+    ]
+    [work.wait() for work in dist.batch_isend_irecv(ops)]
+    assert out[0] == before
+    if rank == 0:
+        seen = {dist.recv(torch.empty(1)) for _ in range(size - 1)}
+        assert seen == set(range(1, size))
+    else:
+        dist.send(torch.ones(1), 0)
+    dist.barrier()
+    columns = torch.zeros(5, 2)
+    works = [dist.isend(torch.arange(5.0), after), dist.irecv(columns[:, 1], before)]
+    [work.wait() for work in works]
+    assert torch.equal(columns[:, 1], torch.arange(5.0))
+
+
+def case_a_message_of_another_size():
+    rank, size = me()
+    if size == 1:
+        return
+    if rank == 0:
+        dist.send(torch.ones(3), 1)
+    elif rank == 1:
+        with pytest.raises(ringcomm.MismatchError, match="12 bytes to rank 1, which receives 20"):
+            dist.recv(torch.empty(5), 0)
+    with pytest.raises(ValueError, match="tag"):
+        dist.isend(torch.ones(1), (rank + 1) % size, tag=1 << 30)
+    dist.barrier()
+
+
+def case_groups():
+    rank, size = me()
+    groups = [dist.new_group(list(range(first, size))) for first in range(size)]
+    for first, group in enumerate(groups):
+        x = torch.ones(3)
+        if rank >= first:
+            assert isinstance(group, ProcessGroup)
+            dist.all_reduce(x, group=group)
+            dist.broadcast(y := torch.full((2,), float(rank)), size - 1, group=group)
+            assert y[0] == size - 1
+            assert dist.get_rank(group) == rank - first
+        assert x[0] == (size - first if rank >= first else 1)
+    order = list(range(size)) if rank % 2 else list(reversed(range(size)))  # ranks call the groups in other orders
+    works, tensors = [], []
+    for first in order:
+        if rank >= first:
+            tensors.append((first, torch.ones(50_000)))
+            works.append(dist.all_reduce(tensors[-1][1], group=groups[first], async_op=True))
+    [work.wait() for work in works]
+    assert all(x[-1] == size - first for first, x in tensors)
+    for first in range(1, size):
+        if rank >= first:
+            dist.destroy_process_group(groups[first])
+
+
+def case_groups_that_their_members_make_alone():
+    rank, size = me()
+    if size < 3:
+        return
+    pair = [0, size - 1]
+    if rank in pair:
+        group = dist.new_group(pair, use_local_synchronization=True)
+        x = torch.ones(2)
+        dist.all_reduce(x, group=group)
+        assert x[0] == 2
+    dist.barrier()
+
+
+def case_threads_of_one_rank():
+    """Each with a group of its own."""
+    rank, size = me()
+    groups = [dist.new_group() for _ in range(3)]
+    found: list[Any] = [None] * 3
+
+    def work(index: int) -> None:
+        x = torch.full((10_000,), float(index))
+        for _ in range(20):
+            dist.all_reduce(x, dist.ReduceOp.AVG, group=groups[index])
+        found[index] = x[0].item()
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert found == [0.0, 1.0, 2.0]
+
+
+def case_a_mismatch_is_told_and_the_group_lives():
+    rank, size = me()
+    if size == 1:
+        return
+    with pytest.raises(ringcomm.MismatchError, match="process group"):
+        dist.all_reduce(torch.ones(3 + rank))
+    work = dist.all_reduce(torch.ones(3, dtype=torch.float64 if rank else torch.float32), async_op=True)
+    with pytest.raises(ringcomm.MismatchError):
+        work.wait()
+    assert isinstance(work.exception(), ringcomm.MismatchError) and not work.is_success()
+    failed = dist.all_reduce(torch.ones(3 + rank), async_op=True).get_future()
+    with pytest.raises(RuntimeError, match="MismatchError"):
+        failed.wait()
+    dist.all_reduce(x := torch.ones(2))
+    assert x[0] == size
+
+
+def case_a_timeout():
+    rank, size = me()
+    if size == 1:
+        return
+    group = dist.new_group(timeout=timedelta(seconds=0.3))
+    if rank == 0:
+        with pytest.raises(OperationTimeoutError, match="timeout of 0.3 s"):
+            dist.all_reduce(torch.ones(1), group=group)
+    dist.barrier()
+    with pytest.raises((ringcomm.RankLeftError, ringcomm.ShutDownError, OperationTimeoutError)):
+        for _ in range(2):  # rank 0 has come to the first one, and left
+            dist.all_reduce(torch.ones(1), group=group)
+    dist.barrier()
+
+
+def case_functional_collectives():
+    rank, size = me()
+    x = torch.full((4, 2), float(rank))
+    total = functional.all_reduce(x, "sum", dist.group.WORLD)
+    assert torch.equal(functional.wait_tensor(total), torch.full((4, 2), size * (size - 1) / 2))
+    gathered = functional.all_gather_tensor(x, 0, dist.group.WORLD)
+    assert torch.equal(functional.wait_tensor(gathered)[::4, 0], torch.arange(float(size)))
+    part = functional.reduce_scatter_tensor(torch.ones(size * 3), "sum", 0, dist.group.WORLD)
+    assert torch.equal(functional.wait_tensor(part), torch.full((3,), float(size)))
+
+
+def case_a_mesh():
+    rank, size = me()
+    mesh = init_device_mesh("cpu", (size, 1), mesh_dim_names=("data", "model"))
+    dist.all_reduce(x := torch.ones(1), group=mesh["data"].get_group())
+    dist.all_reduce(y := torch.ones(1), group=mesh["model"].get_group())
+    assert (x.item(), y.item()) == (size, 1)
+
+
+def case_sparse_gradients():
+    rank, size = me()
+    indices = torch.tensor([[rank, size]])
+    x = torch.sparse_coo_tensor(indices, torch.tensor([[1.0, 2.0], [1.0, 1.0]]), (size + 1, 2))
+    dist.all_reduce(x)
+    expected = torch.tensor([[1.0, 2.0]] * size + [[float(size)] * 2])
+    assert torch.equal(x.to_dense(), expected)
+
+
+def case_compressed_buckets():
+    """A hook gives the mean; between hosts a rounded one."""
+    rank, size = me()
+    torch.manual_seed(1)
+    plain = torch.nn.Linear(64, 64)
+    wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    wrapped.module.load_state_dict(plain.state_dict())
+    wrapped.register_comm_hook(None, compression_hook("int8"))
+    data = torch.randn(size, 8, 64, generator=torch.Generator().manual_seed(2))
+    for _ in range(3):
+        wrapped.zero_grad()
+        plain.zero_grad()
+        wrapped(data[rank]).square().mean().backward()
+        plain(data.flatten(0, 1)).square().mean().backward()
+        torch.testing.assert_close(wrapped.module.weight.grad, plain.weight.grad, rtol=0, atol=1e-3)
+    with pytest.raises(ValueError, match="no wire format"):
+        compression_hook("int7")
+
+
+def case_beside_the_named_operations():
+    import ringcomm.torch as hvd
+
+    rank, size = me()
+    hvd.init()
+    handle = hvd.allreduce_async(torch.full((9,), float(rank)), name="x", op=hvd.Sum)
+    dist.all_reduce(x := torch.ones(9))
+    assert torch.equal(hvd.synchronize(handle), torch.full((9,), size * (size - 1) / 2)) and x[0] == size

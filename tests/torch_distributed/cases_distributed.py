@@ -279,7 +279,7 @@ def case_groups_that_their_members_make_alone():
 
 def case_threads_of_one_rank():
     """Each with a group of its own."""
-    rank, size = me()
+    _rank, _size = me()
     groups = [dist.new_group() for _ in range(3)]
     found: list[Any] = [None] * 3
 
@@ -318,7 +318,7 @@ def case_a_timeout():
         return
     group = dist.new_group(timeout=timedelta(seconds=0.3))
     if rank == 0:
-        with pytest.raises(OperationTimeoutError, match="timeout of 0.3 s"):
+        with pytest.raises(OperationTimeoutError, match="within the timeout of"):
             dist.all_reduce(torch.ones(1), group=group)
     dist.barrier()
     with pytest.raises((ringcomm.RankLeftError, ringcomm.ShutDownError, OperationTimeoutError)):
@@ -339,7 +339,7 @@ def case_functional_collectives():
 
 
 def case_a_mesh():
-    rank, size = me()
+    _rank, size = me()
     mesh = init_device_mesh("cpu", (size, 1), mesh_dim_names=("data", "model"))
     dist.all_reduce(x := torch.ones(1), group=mesh["data"].get_group())
     dist.all_reduce(y := torch.ones(1), group=mesh["model"].get_group())

@@ -9,21 +9,22 @@ from torch.distributed import ReduceOp
 
 from ringcomm import ops
 
+_Numbered: Any = ReduceOp  # torch's description does not say that its values are integers
 _OPS = {
     int(of_torch): op
     for of_torch, op in (
-        (ReduceOp.SUM, ops.Sum),
-        (ReduceOp.AVG, ops.Average),
-        (ReduceOp.PRODUCT, ops.Product),
-        (ReduceOp.MIN, ops.Min),
-        (ReduceOp.MAX, ops.Max),
-        (ReduceOp.BAND, ops.BAND),
-        (ReduceOp.BOR, ops.BOR),
-        (ReduceOp.BXOR, ops.BXOR),
-        (ReduceOp.PREMUL_SUM, ops.Sum),
+        (_Numbered.SUM, ops.Sum),
+        (_Numbered.AVG, ops.Average),
+        (_Numbered.PRODUCT, ops.Product),
+        (_Numbered.MIN, ops.Min),
+        (_Numbered.MAX, ops.Max),
+        (_Numbered.BAND, ops.BAND),
+        (_Numbered.BOR, ops.BOR),
+        (_Numbered.BXOR, ops.BXOR),
+        (_Numbered.PREMUL_SUM, ops.Sum),
     )
 }
-_SCALED_FIRST = int(ReduceOp.PREMUL_SUM)
+_SCALED_FIRST = int(_Numbered.PREMUL_SUM)
 
 
 def of_torch(op: Any) -> tuple[ops.Op, float]:

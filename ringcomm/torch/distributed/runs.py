@@ -24,7 +24,7 @@ _NO_TIMEOUT = timedelta(0)
 _Base: Any = dist.ProcessGroup  # names and types of its methods differ between versions
 
 
-class GroupCalls(_Base):  # type: ignore[misc]
+class GroupCalls(_Base):
     """Calls of one group run in the order submitted, beside those of other groups."""
 
     def __init__(self, group: Group, options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Fills in the tables of docs/benchmarks.md and docs/benchmarks-network.md from benchmarks/results/*.json, and draws
+"""Fills in the tables of docs/benchmarks.md, benchmarks-network.md and torch-distributed.md from benchmarks/results/*.json, and draws
 their pictures. A table stands between <!-- NAME --> and <!-- /NAME -->; the text around it is written by hand. Results
 that there are not leave their table empty."""
 
@@ -16,7 +16,9 @@ sys.path.insert(0, str(DOCS.parent / "benchmarks"))
 import measure  # noqa: E402
 import plots  # noqa: E402
 from host_allreduce import MOST, PEERS, failing  # noqa: E402
+from torch_distributed import added  # noqa: E402
 
+from ringcomm.cli.measured import interval  # noqa: E402
 from ringcomm.cli.sizes import human_size  # noqa: E402
 
 Result = dict[str, Any]
@@ -133,6 +135,22 @@ def point_to_point_tables() -> Iterator[str]:
             rows.append(cells)
         heads = ["size", "MPI (µs)", "ordinary (µs)", "× MPI's speed", "shared arrays (µs)", "× MPI's speed"]
         yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}**", "", *table(heads, rows)]
+
+
+def torch_distributed_tables() -> Iterator[str]:
+    found = results("torch_distributed")
+    yield from machine(found)
+    for one in found:
+        rows = []
+        for row in one["rows"]:
+            seconds = row["seconds"]
+            ours, gloo = seconds["ringcomm"], seconds["gloo"]
+            alone, share = "", ""
+            if "alone" in seconds:
+                alone, share = milli(seconds["alone"]), "{:.2f} [{:.2f}, {:.2f}]".format(*interval(added, seconds))
+            rows.append([row["what"], milli(gloo), milli(ours), times_faster(gloo, ours), alone, share])
+        heads = ["", "Gloo (ms)", "ringcomm (ms)", "× Gloo's speed", "no communication (ms)", "adds, of what Gloo adds"]
+        yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}, 2 ranks**", "", *table(heads, rows)]
 
 
 def by_mpi(name: str) -> Iterator[tuple[str, Any]]:
@@ -276,6 +294,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "failing": host_failing,
     "collectives": collective_tables,
     "point-to-point": point_to_point_tables,
+    "torch-distributed": torch_distributed_tables,
     "training": training_table,
     "starts": starts_table,
     "timeline": timeline_table,
@@ -311,6 +330,6 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    for page in (DOCS / "benchmarks.md", DOCS / "benchmarks-network.md"):
+    for page in (DOCS / "benchmarks.md", DOCS / "benchmarks-network.md", DOCS / "torch-distributed.md"):
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
     draw()

@@ -98,6 +98,14 @@ def test_custom_algorithm(ranks, tmp_path):
     assert "proved" in text and "equal to ring: yes" in text and (tmp_path / "drawn.png").exists()
 
 
+def test_the_snippet_of_torch_distributed(tmp_path):
+    page = (ROOT / "docs" / "torch-distributed.md").read_text(encoding="utf-8")
+    program = tmp_path / "snippet.py"
+    program.write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
+    text = output_of([program], tmp_path, ranks=2)
+    assert text.count("[2.0, 2.0, 2.0]") == 2
+
+
 def test_the_snippets_of_the_pages_run_and_show_it(tmp_path):
     pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/communicator.md"))
     snippets = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)

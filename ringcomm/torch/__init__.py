@@ -11,7 +11,7 @@
 """
 
 from ringcomm.accounts import stats
-from ringcomm.torch import elastic, intraop  # noqa: F401 (intraop has no name that is public)
+from ringcomm.torch import distributed, elastic, intraop  # noqa: F401 (intraop has no name that is public)
 from ringcomm.torch.compression import Compression, ErrorFeedback
 from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ringcomm.torch.mpi_ops import *  # noqa: F403
@@ -31,6 +31,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "distributed",
     "elastic",
     "empty",
     "stats",

@@ -1,6 +1,6 @@
-"""Fills in the tables of docs/benchmarks.md, benchmarks-network.md and torch-distributed.md from benchmarks/results/*.json, and draws
-their pictures. A table stands between <!-- NAME --> and <!-- /NAME -->; the text around it is written by hand. Results
-that there are not leave their table empty."""
+"""Fills in the tables of docs/benchmarks.md, benchmarks-network.md and torch-distributed.md from
+benchmarks/results/*.json, and draws their pictures. A table stands between <!-- NAME --> and <!-- /NAME -->; the text
+around it is written by hand. Results that there are not leave their table empty."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def end_job(cause: str, status: int) -> None:
     timeline.flush()
     guardian.stop()  # what follows is known
     time.sleep(0.2)  # launchers forward what was written before they learn of the abort
-    world.Abort(status)
+    mpi_library.abort(world, status)
 
 
 def _describe(error: BaseException | None) -> str:

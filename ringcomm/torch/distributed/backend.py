@@ -10,6 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ringcomm.torch.distributed import pmi
 from ringcomm.torch.distributed import store as stores
 
 NAME = "ringcomm"
@@ -36,6 +37,8 @@ def _create(options: Any, backend_options: Any) -> Any:
     """Called by the group's members, and by nobody else."""
     from ringcomm.torch.distributed.process_group import ProcessGroup
 
+    if not options.global_ranks_in_group and options.group_size > 1 and not stores.launched_by_mpi():
+        pmi.start_mpi(options.store, options.group_rank, options.group_size)
     return ProcessGroup.of(options)
 
 

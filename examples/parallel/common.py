@@ -1,0 +1,75 @@
+"""What the recipes share: a small model, data, training in one process to compare with, and the comparison."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import ringcomm.torch  # noqa: F401 (torch.distributed knows the backend from here on)
+
+WIDTH, BATCH, STEPS = 32, 24, 4  # the batch of all ranks together
+
+
+def start() -> tuple[int, int]:
+    """Rank and size, which are MPI's."""
+    torch.set_num_threads(1)
+    dist.init_process_group("ringcomm")
+    return dist.get_rank(), dist.get_world_size()
+
+
+def model() -> nn.Sequential:
+    """The same weights wherever it is called."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(8)))
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets of all ranks."""
+    drawn = torch.Generator().manual_seed(step + 1)
+    x = torch.randn(BATCH, WIDTH, generator=drawn)
+    return x, torch.roll(x, 1, 1).sin()
+
+
+def share(whole: torch.Tensor, rank: int, size: int) -> torch.Tensor:
+    """A rank's part of a batch."""
+    return whole.tensor_split(size)[rank]
+
+
+def train(
+    net: nn.Module, optimizer: torch.optim.Optimizer, part: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
+) -> float:
+    """The last loss of this process's part."""
+    for step in range(STEPS):
+        x, y = map(part, batch(step))
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(net(x), y)
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def alone(make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD, lr: float = 0.1) -> nn.Sequential:
+    """A model trained by this process, with the whole batch."""
+    net = model()
+    train(net, make(net.parameters(), lr=lr))
+    return net
+
+
+def compare(
+    got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], within: float = 1e-5, to: str = "one process"
+) -> None:
+    """Says how far the ranks' tensors are from those of one process, and ends; with status 1 if that is too far."""
+    far = max((float((got[name] - expected[name]).abs().max()) for name in got), default=0.0)
+    worst = torch.tensor([far])
+    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    if dist.get_rank() == 0:
+        told = "equal" if worst <= within else "NOT equal"
+        print(
+            f"{told} to {to} within {within:g} (largest difference {worst.item():.1e}) on {dist.get_world_size()} ranks"
+        )
+    dist.destroy_process_group()
+    sys.exit(int(worst.item() > within))

@@ -1,0 +1,69 @@
+"""Pipeline parallelism: each rank has some layers; a batch goes through in small ones, so that all ranks have work.
+
+    mpiexec -n 2 python examples/parallel/pipeline.py --schedule gpipe|1f1b|interleaved|zb
+
+gpipe (Huang et al., arXiv:1811.06965): all small batches forward, then all backward: a rank keeps the activations of
+all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): one forward, one backward as soon as that can be: as many as
+there are stages. interleaved: each rank has several stages, further apart, so that the pipeline fills sooner. zb (Qi et
+al., arXiv:2401.10241): backward in two, for what is passed on and for the weights, which fills the gaps that are left.
+
+The bubble, the time in which a rank has nothing to do, is (stages - 1) / (small batches + stages - 1) of gpipe and 1f1b
+where all stages take as long; what is printed is measured: 1 - busy / all of the time, of the last of four steps.
+"""
+
+import argparse
+import time
+
+import torch
+from common import alone, batch, compare, model, start
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining.schedules import ScheduleInterleavedZeroBubble
+
+SCHEDULES = {
+    "gpipe": (ScheduleGPipe, 1),
+    "1f1b": (Schedule1F1B, 1),
+    "interleaved": (ScheduleInterleaved1F1B, 2),
+    "zb": (ScheduleInterleavedZeroBubble, 2),
+}  # and stages on each rank
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--schedule", choices=SCHEDULES, default="1f1b")
+parser.add_argument("--small-batches", type=int, default=8)
+options = parser.parse_args()
+
+rank, size = start()
+kind, each = SCHEDULES[options.schedule]
+whole, device = model(), torch.device("cpu")
+numbers = [rank + size * turn for turn in range(each)]  # of this rank's stages
+count = size * each
+parts = [whole[len(whole) * n // count : len(whole) * (n + 1) // count] for n in numbers]
+stages = [PipelineStage(part, n, count, device) for part, n in zip(parts, numbers, strict=True)]
+schedule = kind(stages if each > 1 else stages[0], options.small_batches, loss_fn=nn.functional.mse_loss)
+
+busy = 0.0
+for stage in stages:  # how long this rank computes
+    for name in ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"):
+
+        def timed(*args, call=getattr(stage, name), **kwargs):
+            global busy
+            begin = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                busy += time.perf_counter() - begin
+
+        setattr(stage, name, timed)
+
+optimizer = torch.optim.SGD([one for part in parts for one in part.parameters()], lr=0.1)
+for step in range(4):
+    x, y = batch(step)
+    optimizer.zero_grad()
+    busy, begin = 0.0, time.perf_counter()
+    schedule.step(*([x] if rank == 0 else []), target=y)
+    lasted = time.perf_counter() - begin
+    optimizer.step()
+print(f"rank {rank}: stages {numbers}, nothing to do in {1 - busy / lasted:.0%} of the time")
+expected = dict(alone().named_parameters())
+names = {id(one): name for name, one in whole.named_parameters()}
+got = {names[id(one)]: one.detach() for part in parts for one in part.parameters()}
+compare(got, {name: one.detach() for name, one in expected.items()})

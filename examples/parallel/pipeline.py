@@ -2,10 +2,11 @@
 
     mpiexec -n 2 python examples/parallel/pipeline.py --schedule gpipe|1f1b|interleaved|zb
 
-gpipe (Huang et al., arXiv:1811.06965): all small batches forward, then all backward: a rank keeps the activations of
-all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): one forward, one backward as soon as that can be: as many as
-there are stages. interleaved: each rank has several stages, further apart, so that the pipeline fills sooner. zb (Qi et
-al., arXiv:2401.10241): backward in two, for what is passed on and for the weights, which fills the gaps that are left.
+gpipe (Huang et al., arXiv:1811.06965): all small batches forward, then all backward; a rank keeps the activations of
+all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): one forward, one backward as soon as that can be; it keeps
+those of as many as there are stages. interleaved: each rank has several stages, further apart, so that the pipeline
+fills sooner. zb (Qi et al., arXiv:2401.10241): backward in two, for what is passed on and for the weights, which fills
+the gaps that are left.
 
 The bubble, the time in which a rank has nothing to do, is (stages - 1) / (small batches + stages - 1) of gpipe and 1f1b
 where all stages take as long; what is printed is measured: 1 - busy / all of the time, of the last of four steps.
@@ -41,18 +42,25 @@ stages = [PipelineStage(part, n, count, device) for part, n in zip(parts, number
 schedule = kind(stages if each > 1 else stages[0], options.small_batches, loss_fn=nn.functional.mse_loss)
 
 busy = 0.0
-for stage in stages:  # how long this rank computes
+
+
+def watched(call):
+    """Adds up how long this rank computes."""
+
+    def timed(*args, **kwargs):
+        global busy
+        begin = time.perf_counter()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            busy += time.perf_counter() - begin
+
+    return timed
+
+
+for stage in stages:
     for name in ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"):
-
-        def timed(*args, call=getattr(stage, name), **kwargs):
-            global busy
-            begin = time.perf_counter()
-            try:
-                return call(*args, **kwargs)
-            finally:
-                busy += time.perf_counter() - begin
-
-        setattr(stage, name, timed)
+        setattr(stage, name, watched(getattr(stage, name)))
 
 optimizer = torch.optim.SGD([one for part in parts for one in part.parameters()], lr=0.1)
 for step in range(4):

@@ -1,10 +1,9 @@
-"""Three ways of splitting at once, on 8 ranks: two replicas of the data, two stages of layers, and each stage's matrices
-in two.
+"""Three ways of splitting at once, on 8 ranks: two parts of the data, two stages of layers, matrices in two.
 
     mpiexec -n 8 python examples/parallel/three_d.py
 
-A character model: which letter comes next in a text. Neighbours in the mesh's last dimension exchange most, in its first
-least: so "tensor" is last, where ranks share a host.
+A character model: which letter comes next in a text. Neighbours in the mesh's last dimension exchange most, in its
+first least: so "tensor" is last, where ranks share a host.
 """
 
 import torch

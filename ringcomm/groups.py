@@ -13,7 +13,7 @@ from ringcomm.members import FIRST_TAG, Members
 from ringcomm.mpi_link import map_arenas_of_hosts, processes
 
 MOST = 1 << 13  # groups at the most, of one rank, over time
-MESSAGE_TAGS = FIRST_TAG // MOST // 2  # of each group's messages
+MESSAGE_TAGS = FIRST_TAG // MOST  # of each group's messages
 _LEAST_WIDTH, _MOST_WIDTH = 32, 1024  # tags of a group's calls
 _OWN_SLOT = 0  # of a group's own arenas
 

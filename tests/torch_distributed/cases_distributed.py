@@ -13,7 +13,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
 
 import ringcomm
-from ringcomm.torch.distributed import OperationTimeoutError, ProcessGroup, compression_hook
+from ringcomm.torch.distributed import OperationTimeoutError, ProcessGroup, compression_hook, monitored_barrier
 
 Tensor = torch.Tensor
 NUMBERS = [
@@ -324,6 +324,21 @@ def case_a_timeout():
     with pytest.raises((ringcomm.RankLeftError, ringcomm.ShutDownError, OperationTimeoutError)):
         for _ in range(2):  # rank 0 has come to the first one, and left
             dist.all_reduce(torch.ones(1), group=group)
+    dist.barrier()
+
+
+def case_a_monitored_barrier():
+    rank, size = me()
+    monitored_barrier()
+    if size < 3:
+        return
+    group = dist.new_group()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match=r"ranks \[2\] have not come within 0.3 s"):
+            monitored_barrier(group, timedelta(seconds=0.3), wait_all_ranks=True)
+    elif rank == 1:
+        with pytest.raises(RuntimeError, match="not let through"):
+            monitored_barrier(group, timedelta(seconds=0.3))
     dist.barrier()
 
 

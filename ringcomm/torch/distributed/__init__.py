@@ -1,7 +1,6 @@
 """``torch.distributed.init_process_group("ringcomm")``: PyTorch's own distributed libraries on ringcomm.
 
-Importing this package, or :mod:`ringcomm.torch`, registers the backend; so does ``import torch`` where ringcomm is
-installed (entry point of the group ``torch.backends``). It serves CPU tensors::
+Importing this package, or :mod:`ringcomm.torch`, registers the backend. It serves CPU tensors::
 
     import torch.distributed as dist
 
@@ -13,9 +12,10 @@ Ranks and their number are MPI's: neither ``RANK`` nor ``MASTER_ADDR`` need be s
 
 from ringcomm.torch.distributed.backend import NAME, register
 from ringcomm.torch.distributed.hooks import compression_hook
+from ringcomm.torch.distributed.monitored import monitored_barrier
 from ringcomm.torch.distributed.process_group import ProcessGroup
 from ringcomm.torch.distributed.work import OperationTimeoutError
 
-__all__ = ["NAME", "OperationTimeoutError", "ProcessGroup", "compression_hook", "register"]
+__all__ = ["NAME", "OperationTimeoutError", "ProcessGroup", "compression_hook", "monitored_barrier", "register"]
 
 register()

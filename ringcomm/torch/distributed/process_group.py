@@ -11,6 +11,7 @@ import torch.distributed as dist
 from ringcomm import _core, arrays, calls, ops
 from ringcomm._core import Request
 from ringcomm.errors import MismatchError
+from ringcomm.groups import MESSAGE_TAGS
 from ringcomm.torch.distributed import sparse
 from ringcomm.torch.distributed.lists import FlatList, rows_of
 from ringcomm.torch.distributed.reductions import of_torch
@@ -19,6 +20,15 @@ from ringcomm.torch.distributed.work import Message, Work
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
+
+
+TAGS = MESSAGE_TAGS // 2  # of programs' own messages; the others are ours
+
+
+def require_tag(tag: int) -> None:
+    """ValueError for a tag that no message can have."""
+    if not 0 <= tag < TAGS:
+        raise ValueError(f"tag {tag}: messages of a process group have tags 0 to {TAGS - 1}")
 
 
 class ProcessGroup(GroupCalls):
@@ -213,6 +223,7 @@ class ProcessGroup(GroupCalls):
     # ---- messages ----------------------------------------------------------------------------------------------------
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
         """To a rank of the group."""
+        require_tag(tag)
         tensor = tensors[0].contiguous()
         return self._work([Message(self._group.isend(tensor, dst, tag))], tensors, None, None)
 
@@ -225,6 +236,7 @@ class ProcessGroup(GroupCalls):
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:
+        require_tag(tag)
         whole = FlatList.each(tensors)
         request = self._group.irecv(whole.flats[0], source, tag)
         expected = tensors[0].numel() * tensors[0].element_size()

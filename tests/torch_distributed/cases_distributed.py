@@ -191,6 +191,17 @@ def case_works_and_futures():
     assert works[0].result()[0] is x and x[0] == size * (size - 1) / 2
 
 
+def case_works_that_are_dropped():
+    """Their tensors live until the core has done with them."""
+    rank, size = me()
+    for _ in range(20):
+        dist.all_reduce(torch.full((300_000,), float(rank)), async_op=True)
+        dist.all_gather_into_tensor(torch.empty(size * 50_000), torch.ones(50_000), async_op=True)
+    kept = torch.ones(300_000)
+    dist.all_reduce(kept)
+    assert torch.equal(kept, torch.full((300_000,), float(size)))
+
+
 def case_messages():
     rank, size = me()
     if size == 1:

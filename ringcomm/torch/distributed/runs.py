@@ -142,7 +142,7 @@ class GroupCalls(_Base):
             )
 
         if self._together is None and not getattr(options, "asyncOp", True):
-            run_to_the_end(operations, finish, seconds, timed_out)
+            run_to_the_end(operations, outputs, finish, seconds, timed_out)
             return DONE
         work = Work(operations, outputs, finish, seconds, timed_out)
         if self._together is not None:

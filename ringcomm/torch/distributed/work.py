@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
+from ringcomm import _core, process
 from ringcomm.errors import RingcommError
 
 _LOOK = 1e-3  # seconds that the thread below waits for one operation before it looks at the others
@@ -72,10 +73,11 @@ class Work(dist.Work):
         timed_out: Callable[[float], Exception],
     ) -> None:
         super().__init__()
+        _core.let_go()
         self._operations, self._outputs, self._finish = operations, outputs, finish
         self._seconds, self._timed_out = seconds, timed_out
         self._error: BaseException | None = None
-        self._over = False
+        self._over = not operations and finish is None
         self._status: Any = None
         self._lock = threading.Lock()
         self._future: Any = None
@@ -159,21 +161,38 @@ class Work(dist.Work):
                 self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
+        finish, self._finish = self._finish, None
         self._error, self._over = error, True
-        self._finish = None
+        if error is not None:
+            keep_buffers(self._operations, (self._outputs, finish))
+
+    def __del__(self) -> None:
+        if not self._over:  # nobody has waited, and the tensors may be nobody's any more
+            keep_buffers(self._operations, (self._outputs, self._finish))
+
+
+def keep_buffers(operations: Sequence[Any], buffers: Any) -> None:
+    """As long as an operation that nobody waits for may use them."""
+    if not process.in_child and not all(operation.done() for operation in operations):
+        _core.keep_until_done(list(operations), buffers)
 
 
 def run_to_the_end(
     operations: Sequence[Pending],
+    outputs: list[torch.Tensor],
     finish: Callable[[], Any] | None,
     seconds: float,
     timed_out: Callable[[float], Exception],
 ) -> None:
     """What ``Work(...).wait()`` does."""
-    for operation in operations:
-        if not operation.wait(seconds):
-            raise timed_out(seconds)
-        operation.check()
+    try:
+        for operation in operations:
+            if not operation.wait(seconds):
+                raise timed_out(seconds)
+            operation.check()
+    except BaseException:
+        keep_buffers(operations, (outputs, finish))
+        raise
     if finish is not None:
         finish()
 

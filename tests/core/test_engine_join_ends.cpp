@@ -77,6 +77,7 @@ void refusals() {
       CHECK(thrown([&] { plan->begin(); }) == ErrorKind::invalid);
       CHECK(thrown([&] { r.engine->remove_set(0); }) == ErrorKind::invalid);
       CHECK(r.engine->pending() == std::vector<std::string>{"join"});
+      CHECK(!joined->wait(0.05));  // meanwhile the worker has a turn, and notes that this rank was the first
       step.arrive_and_wait();
       CHECK(!r.outcome(joined) && joined->last_joined == 1);
     } else {

@@ -25,7 +25,8 @@ assert horovod.run is horovod.runner.run is run is ringcomm.run and horovod.__ve
 names = ["torch", "common", "data"]
 for top in tuple(names):
     package = importlib.import_module(f"ringcomm.{top}")
-    names += [one.name for one in pkgutil.walk_packages(package.__path__, f"{top}.")]
+    found = pkgutil.walk_packages(package.__path__, f"ringcomm.{top}.")
+    names += [one.name.removeprefix("ringcomm.") for one in found]
 assert len(names) > 20
 for name in names:
     ours = importlib.import_module(f"ringcomm.{name}")

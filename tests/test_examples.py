@@ -36,7 +36,7 @@ def test_training_on_two_ranks(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "tolerance", "sizes"),
     [
-        (["--dtype", "float64", "--steps", "30"], 1e-9, (2, 3)),
+        pytest.param(["--dtype", "float64", "--steps", "30"], 1e-9, (2, 3), marks=pytest.mark.slow),
         (["--dtype", "float32", "--steps", "20"], 2e-4, (2, 3)),
         (["--dtype", "float64", "--steps", "7", "--batch", "2"], 1e-9, (3,)),  # on 3 ranks, one has nothing
     ],
@@ -102,7 +102,7 @@ def test_the_snippet_of_torch_distributed(tmp_path):
     page = (ROOT / "docs" / "torch-distributed.md").read_text(encoding="utf-8")
     program = tmp_path / "snippet.py"
     program.write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
-    text = output_of([program], tmp_path, ranks=2)
+    text = mpi_case.output_of([program], tmp_path, ranks=2)
     assert text.count("[2.0, 2.0, 2.0]") == 2
 
 

@@ -19,7 +19,7 @@ ELSEWHERE = ["cases_adasum", "cases_join"]  # test_torch_cases.py runs them on f
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_conformance(ranks: int) -> None:
     path = os.pathsep.join([str(HERE), str(CASES), os.environ.get("PYTHONPATH", "")])
     modules = MODULES + (ELSEWHERE if ranks > 3 else [])

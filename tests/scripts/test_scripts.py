@@ -59,7 +59,10 @@ DIGITS = {
 }
 
 
-@pytest.mark.parametrize("start, options", DIGITS.values(), ids=DIGITS)
+@pytest.mark.parametrize(
+    "start, options",
+    [pytest.param(*one, id=name, marks=pytest.mark.slow if name == "fp16" else []) for name, one in DIGITS.items()],
+)
 def test_digits(tmp_path: Path, start: Callable[..., str], options: list[str]) -> None:
     output = start(tmp_path, "digits", *options)
     loss, accuracy = numbers(output, "loss", "accuracy")

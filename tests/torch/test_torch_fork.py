@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mpi
 
 SAMPLES, WORKERS, EPOCHS = 64, 2, 2
 METHODS = ("fork", "forkserver", "spawn")
-LOADED = ("fork", pytest.param("forkserver", marks=pytest.mark.slow), "spawn")
+FAST = ("fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("forkserver", "spawn")))
 OF_ITS_OWN = ("forkserver",)  # a server lives as long as its rank
 PATHS = {"PYTHONPATH": str(HERE)}
 
@@ -79,7 +79,7 @@ def under_load(method):
     hvd.shutdown()
 
 
-@pytest.mark.parametrize("method", LOADED)
+@pytest.mark.parametrize("method", FAST)
 def test_workers_under_load(method):
     result = mpi_case.run(2, under_load, method, variables=PATHS, alone=method in OF_ITS_OWN)
     assert "Error" not in result.text, result.text

@@ -62,6 +62,7 @@ def test_a_job_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_a_rank_that_raises_ends_the_job(tmp_path: Path) -> None:
     if not of_mpich():
         pytest.skip("Open MPI needs its own launcher")

@@ -37,7 +37,7 @@ cdef extern from "border/p2p.hpp" namespace "ringcomm_border" nogil:
         CPointToPoint&, cbool sends, int peer, int tag, void*, size_t, cbool (*)() noexcept nogil, Remains&) except +translate
     CEnvelope c_send_receive "ringcomm_border::send_receive"(
         CPointToPoint&, int, int, void*, size_t, int, int, void*, size_t, cbool (*)() noexcept nogil, Remains&) except +translate
-    shared_ptr[CMessage] c_start "ringcomm_border::start"(CMessageSource&, cbool, int, int, void*, size_t) except +translate
+    shared_ptr[CMessage] c_start "ringcomm_border::start"(CMessageSource&, cbool, int, int, void*, size_t, string) except +translate
     cbool c_wait_message "ringcomm_border::wait"(CPointToPoint&, const CMessage&, double, cbool (*)() noexcept nogil) except +translate
     void c_check_message "ringcomm_border::check"(const CMessage&) except +translate
     cbool c_probe "ringcomm_border::probe"(CPointToPoint&, int, int, cbool, cbool (*)() noexcept nogil, CEnvelope&) except +translate
@@ -118,6 +118,9 @@ cdef class MessageRequest:
         self.array = None
         c_check_message(self.it.get()[0])
         return Status.of(self.it.get().status, self.it.get().cancelled)
+
+    @property
+    def name(self): return self.text()
 
     def cancel(self):
         return bool(self.messages.it.get().cancel(self.it.get()[0]))
@@ -216,21 +219,21 @@ cdef class Messages:
             raise
         return Status.of(status, False)
 
-    cdef MessageRequest start(self, array, bint sends, int peer, int tag):
+    cdef MessageRequest start(self, array, bint sends, int peer, int tag, str among):
         cdef void* data
         cdef size_t nbytes
         cdef MessageRequest made = MessageRequest.__new__(MessageRequest)
         let_messages_go()
         made.messages = self
         made.array = self.memory(array, not sends, &data, &nbytes)
-        made.it = c_start(self.source.get()[0], sends, peer, tag, data, nbytes)
+        made.it = c_start(self.source.get()[0], sends, peer, tag, data, nbytes, among.encode())
         return made
 
-    def isend(self, x, int dest, int tag):
-        return self.start(x, True, dest, tag)
+    def isend(self, x, int dest, int tag, str among=""):
+        return self.start(x, True, dest, tag, among)
 
-    def irecv(self, out, int source, int tag):
-        return self.start(out, False, source, tag)
+    def irecv(self, out, int source, int tag, str among=""):
+        return self.start(out, False, source, tag, among)
 
     def probe(self, int source, int tag, bint waits):
         cdef CEnvelope found

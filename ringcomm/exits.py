@@ -175,6 +175,7 @@ def _at_exit() -> None:
     _watched.clear()
     for worker in live_workers().values():
         worker.stop()
+    timeline.stop()
     # Not in MPI_Finalize: if others abort while a rank is in there, Open MPI's launcher may crash or hang.
     await_ends()
     if any_lost():  # MPI_Finalize would wait for the dead

@@ -21,16 +21,19 @@ _OWN_SLOT = 0  # of a group's own arenas
 class Group:
     """A group's own stream of calls, run in the order submitted, beside those of other groups; and its messages.
 
-    ``ranks``: of the communicator, in the group's order; ``rank``: this one's in it.
+    ``ranks``: of the communicator, in the group's order; ``rank``: this one's in it; ``name``: for people.
     """
 
-    def __init__(self, groups: Groups, ranks: Sequence[int], number: int, node: _core.Node | None, slot: int) -> None:
+    def __init__(
+        self, groups: Groups, ranks: Sequence[int], name: str, number: int, node: _core.Node | None, slot: int
+    ) -> None:
         comm = groups.comm
-        self.ranks, self.number = list(ranks), number
+        self.ranks, self.name, self.number = list(ranks), name, number
         self.rank, self.size = self.ranks.index(comm.rank), len(self.ranks)
         self.node = node
         self._groups, self._comm = groups, comm
-        config = groups.config()
+        self._ledger = accounts.Ledger(1, comm.config.stats)
+        config = groups.config(self._ledger.accounts[0])
         first_tag = number * groups.width
         self._channel = _core.Channel(
             groups.transport, self.ranks, self.rank, first_tag, groups.width, node, slot, config
@@ -40,6 +43,11 @@ class Group:
         self._queue = _core.Queue(comm._link.worker, self._channel)
         self._ended: Exception | None = None
         exits.watch(self)
+
+    @property
+    def on_one_host(self) -> bool:
+        """Whether all its ranks share memory. The same on every rank."""
+        return self.node is not None and self.node.size == self.size
 
     def submit(self, request: _core.Request) -> _core.Operation:
         """Runs it after those submitted before. Every member submits the same calls in the same order. Any thread may.
@@ -58,11 +66,18 @@ class Group:
 
     def isend(self, x: object, dest: int, tag: int) -> _core.MessageRequest:
         """A message to a rank of the group: :meth:`ringcomm.Communicator.isend`."""
-        return self._comm.isend(x, self.ranks[dest], self._tag(tag))
+        self._comm._require_usable()
+        return self._comm._messages.isend(x, self.ranks[dest], self._tag(tag), self.name)
 
     def irecv(self, out: object, source: int | None, tag: int) -> _core.MessageRequest:
         """A message from a rank of the group, or from any (None): :meth:`ringcomm.Communicator.irecv`."""
-        return self._comm.irecv(out, _core.ANY_SOURCE if source is None else self.ranks[source], self._tag(tag))
+        self._comm._require_usable()
+        sender = _core.ANY_SOURCE if source is None else self.ranks[source]
+        return self._comm._messages.irecv(out, sender, self._tag(tag), self.name)
+
+    def stats(self, reset: bool = False) -> accounts.Stats:
+        """What this rank has moved by the group's calls, since the last reset. Messages are in the communicator's."""
+        return self._ledger.stats(reset)
 
     def _tag(self, tag: int) -> int:
         if self._ended is not None:
@@ -79,6 +94,7 @@ class Group:
             exits.unwatch(self)
             self._queue.close()
             self._channel.leave()
+            self._ledger.end()
 
     _leave = leave  # at the end of the process
 
@@ -98,12 +114,11 @@ class Groups:
         self._most = min(MOST, tags // self.width)
         self._next = 0  # number that this rank has in no group
         self._free_slots = range(QUEUED_SLOT + 1, _core.SLOTS)  # of the communicator's arenas
-        self._ledger = accounts.Ledger(1, comm.config.stats)
 
-    def config(self) -> _core.ChannelConfig:
-        """Of each group's calls."""
+    def config(self, account: _core.Account) -> _core.ChannelConfig:
+        """Of a group's calls, which are counted there."""
         hosts = self.comm._link.topology.host_of
-        return self.comm.config.channel(hosts, self.comm.own.table, self._ledger.accounts[0])
+        return self.comm.config.channel(hosts, self.comm.own.table, account)
 
     def make(self, ranks: Sequence[int], name: str, timeout: float) -> Group:
         """Collective over ``ranks``, and over nobody else; each rank's groups in one order.
@@ -124,7 +139,7 @@ class Groups:
             )
         self._next = number + 1
         node, slot = self._memory(list(ranks), members)
-        group = Group(self, ranks, number, node, slot)
+        group = Group(self, ranks, name, number, node, slot)
         members.allgather(None)  # nobody calls before all can be called
         return group
 

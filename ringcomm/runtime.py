@@ -58,8 +58,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     binding.shorten_time_slices(config.time_slice)
     _session = Session(_link(comm, config.mpi_threads), config)
     _free_ended()
-    if config.timeline:
-        timeline.start(config.timeline, _session.rank, config.timeline_mark_cycles)
+    timeline.start_if_asked(config.timeline, _session.rank, config.timeline_mark_cycles)
     if _session.rank == 0:
         horovod_options.note_ignored(os.environ, _session.size)
     _session.add_sets(sets)

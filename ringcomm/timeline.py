@@ -113,6 +113,12 @@ def start(path: str, rank: int, mark_cycles: bool = False) -> None:
         _writer.describe(_members)
 
 
+def start_if_asked(path: str, rank: int, mark_cycles: bool) -> None:
+    """As ``start``, of what a configuration says: nothing if that is "", or one is being written."""
+    if path and _writer is None:
+        start(path, rank, mark_cycles)
+
+
 def stop() -> None:
     """Ends the timeline and closes its file; without one it does nothing."""
     global _writer

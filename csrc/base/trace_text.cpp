@@ -1,5 +1,6 @@
 #include "base/trace_text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -12,6 +13,21 @@ namespace {
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTitles{
     {{"queue", "queued"}, {"agree", "negotiating"}, {"pack", "packing"}, {"unpack", "unpacking"}}};
 constexpr std::array<std::string_view, 3> kInstants{"ready", "cycle", "done"};
+
+constexpr std::array<std::string_view, 2> kOverlapping{"message", "message wait"};
+
+bool is_one_of(std::span<const std::string_view> known, std::string_view category) {
+  return std::ranges::find(known, category) != known.end();
+}
+
+// "call 7 of X": {X, 7}; of other names {name, ""}.
+std::pair<std::string_view, std::string_view> row_and_call(std::string_view name) {
+  constexpr std::string_view kCall = "call ", kOf = " of ";
+  if (!name.starts_with(kCall)) return {name, {}};
+  const std::size_t end = name.find_first_not_of("0123456789", kCall.size());
+  if (end == kCall.size() || end == name.npos || !name.substr(end).starts_with(kOf)) return {name, {}};
+  return {name.substr(end + kOf.size()), name.substr(kCall.size(), end - kCall.size())};
+}
 
 std::string_view title_of(std::string_view category) {
   for (const auto& [known, title] : kTitles) {
@@ -97,7 +113,10 @@ std::string TraceText::text(std::span<const TraceEvent> events) {
   std::string out;
   out.reserve(events.size() * 192);
   for (const TraceEvent& event : events) {
-    if (mark_cycles_ || text_of(event.category) != "cycle") add(event, out);
+    if (is_one_of(kOverlapping, text_of(event.category)))
+      add_overlapping(event, out);
+    else if (mark_cycles_ || text_of(event.category) != "cycle")
+      add(event, out);
   }
   std::string all = std::exchange(new_rows_, {});
   if (!out.empty()) separate(all);
@@ -106,9 +125,10 @@ std::string TraceText::text(std::span<const TraceEvent> events) {
 
 void TraceText::add(const TraceEvent& event, std::string& out) {
   const std::string_view category = text_of(event.category), name = text_of(event.name), detail = text_of(event.detail);
-  const int row = this->row(name.empty() ? category : name, event.lane);
-  bool instant = false;
-  for (const std::string_view one : kInstants) instant |= category == one;
+  const auto [of, call] = row_and_call(name);
+  const int row = this->row(of.empty() ? category : of, event.lane);
+  // Several calls of a row are queued at once.
+  const bool instant = is_one_of(kInstants, category) || (!call.empty() && category == "queue");
   separate(out);
   out += "{\"name\":\"";
   if (category == "run" && !detail.empty()) {
@@ -138,12 +158,39 @@ void TraceText::add(const TraceEvent& event, std::string& out) {
   out += ",\"args\":{\"bytes\":";
   put(out, event.bytes);
   out += event.thread ? ",\"thread\":\"worker\"" : ",\"thread\":\"caller\"";
+  if (!call.empty()) out.append(",\"call\":").append(call);
   if (!detail.empty()) {
     out += category == "run" ? ",\"algorithm\":\"" : ",\"detail\":\"";
     put_text(out, detail);
     out += '"';
   }
   out += "}}";
+}
+
+void TraceText::add_overlapping(const TraceEvent& event, std::string& out) {
+  const std::uint64_t id = ++overlapping_;
+  for (const bool begins : {true, false}) {
+    separate(out);
+    out += "{\"name\":\"";
+    put_text(out, text_of(event.name));
+    out += "\",\"cat\":\"";
+    put_text(out, text_of(event.category));
+    out += begins ? "\",\"ph\":\"b\",\"id\":" : "\",\"ph\":\"e\",\"id\":";
+    put(out, id);
+    out += ",\"ts\":";
+    put_microseconds(out, begins ? event.begin_ns : event.end_ns);
+    out += ",\"pid\":";
+    put(out, rank_);
+    out += ",\"tid\":0,\"args\":{";
+    if (begins) {
+      out += "\"bytes\":";
+      put(out, event.bytes);
+      out += ",\"detail\":\"";
+      put_text(out, text_of(event.detail));
+      out += '"';
+    }
+    out += "}}";
+  }
 }
 
 }  // namespace ringcomm

@@ -7,6 +7,7 @@
 #include "call/comparison.hpp"
 #include "call/context.hpp"
 #include "call/resolver.hpp"
+#include "call/stall_clock.hpp"
 
 namespace ringcomm {
 
@@ -27,6 +28,9 @@ class Channel {
   // The call as a task: compares descriptors (unless agreed), then moves the data. One at a time.
   std::unique_ptr<Task> start(Call&& call);
   void run(Call call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
+
+  // For who runs tasks of start().
+  StallClock stall_clock(const char* kind) const { return {context_, kind}; }
 
   // So that calls which wait for messages end when a rank of this host has died: the group's ranks here, by process.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {

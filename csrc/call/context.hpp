@@ -32,7 +32,7 @@ struct ChannelConfig {
   std::vector<int> hosts;                    // by the transport's rank; empty: each has one of its own
   std::string algorithm;                     // of all-reduces that name none; "": chosen
   std::vector<Rule> rules;                   // of a tuning file
-  double stall_warn_seconds = 60;            // for run(); 0: never
+  double stall_warn_seconds = 60;            // 0: never
   std::shared_ptr<const OwnAlgorithms> own;  // may be null
   std::shared_ptr<Account> account;          // for calls of one channel at a time; null: one of its own
   std::function<bool()> help;  // gives others of this process a turn while a caller waits in run(); may be null

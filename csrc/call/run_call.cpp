@@ -1,12 +1,10 @@
 #include "call/run_call.hpp"
 
-#include <algorithm>
-#include <cstdio>
 #include <optional>
 
-#include "base/rank_text.hpp"
 #include "base/short_sleeps.hpp"
 #include "base/wait.hpp"
+#include "call/stall_clock.hpp"
 
 namespace ringcomm {
 namespace {
@@ -18,33 +16,6 @@ constexpr std::int64_t kYieldOnHost = 300'000;        // ns of waiting for ranks
 constexpr std::int64_t kSpinInCrowd = 20'000;         // ns: most waits between ranks that both run are over by then
 constexpr int kCrowded = 10'000;                      // calls until it is worth trying again whether the core is ours
 constexpr std::int64_t kInterruptEvery = 50'000'000;  // ns between two looks for Ctrl-C, and at the clock
-
-// When to say that nothing moves.
-class StallClock {
- public:
-  explicit StallClock(double seconds) : every_(static_cast<std::int64_t>(std::min(seconds, 9e9) * 1e9)) {}
-  void moved() { since_ = 0; }
-  // How long nothing has moved, each time that a warning is due; else 0.
-  std::int64_t due(std::int64_t now) {
-    if (since_ == 0) since_ = warned_ = now;
-    if (every_ <= 0 || now - warned_ < every_) return 0;
-    warned_ = now;
-    return now - since_;
-  }
-
- private:
-  const std::int64_t every_;
-  std::int64_t since_ = 0, warned_ = 0;
-};
-
-void warn(std::string_view call, const CallContext& context, std::int64_t waited_ns) {
-  const std::vector<int> behind = context.epochs ? context.epochs->behind() : std::vector<int>{};
-  const std::string who =
-      behind.empty() ? "not all ranks have made this call" : rank_text(behind) + " have not come as far";
-  std::fprintf(stderr, "ringcomm: rank %d waits in '%.*s', an ordered call, since %lld s: %s\n", context.me,
-               static_cast<int>(call.size()), call.data(), static_cast<long long>(waited_ns / 1'000'000'000),
-               who.c_str());
-}
 
 // To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them:
 // yield after each look, but not a second time.
@@ -64,7 +35,7 @@ Backoff backoff_for(const CallContext& context) {
 void run_call(CallTask& task, CallContext& context, bool (*interrupted)()) {
   Backoff backoff = backoff_for(context);
   std::optional<ShortSleeps> short_sleeps;
-  StallClock stall(context.config.stall_warn_seconds);
+  StallClock stall(context, "an ordered call");
   std::int64_t asked = 0;
   const auto look = [&] {
     const Progress progress = task.advance();
@@ -81,7 +52,7 @@ void run_call(CallTask& task, CallContext& context, bool (*interrupted)()) {
     if (now - asked <= kInterruptEvery) return;
     asked = now;
     if (interrupted && interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    if (const std::int64_t waited = stall.due(now)) warn(task.label(), context, waited);
+    stall.blocked(now, task.label());
   });
   if (backoff.lost_core())
     context.crowded = kCrowded;

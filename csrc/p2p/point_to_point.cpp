@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/trace.hpp"
 #include "base/wait.hpp"
 #include "p2p/host_path.hpp"
 #include "p2p/network_path.hpp"
@@ -67,6 +68,7 @@ void PointToPoint::begin(Request& request) {
   const bool receives = request.kind == Request::Kind::receive;
   if (broken_) return request.fail(*broken_);
   if (group_.account->timed()) request.begun_ns = now_ns();
+  if (trace().enabled()) request.traced_ns = now_ns();
   if (request.peer == kProcNull) {
     request.status = {kProcNull, kAnyTag, 0};
     return request.finish();

@@ -1,5 +1,7 @@
 #include "p2p/request.hpp"
 
+#include "base/trace.hpp"
+
 namespace ringcomm {
 
 namespace {
@@ -11,8 +13,8 @@ std::string tag_text(int tag) { return tag == kAnyTag ? "any" : std::to_string(t
 
 std::string text_of(const Request& request) {
   const bool sends = request.kind == Request::Kind::send;
-  return (sends ? "send(dest=" : "recv(source=") + peer_text(request.peer) + ", tag=" + tag_text(request.tag) +
-         ") of " + (sends ? "" : "at most ") + std::to_string(request.nbytes) + " bytes";
+  return (sends ? "send(dest=" : "recv(source=") + peer_text(request.peer) + ", tag=" + tag_text(request.tag) + ")" +
+         (request.among.empty() ? "" : " in ") + request.among + " of " + (sends ? "" : "at most ") + std::to_string(request.nbytes) + " bytes";
 }
 
 std::string text_of_probe(int source, int tag) {
@@ -31,9 +33,16 @@ Error given_up_error(const Envelope& envelope) {
       {envelope.source});
 }
 
+void Request::record() const {
+  const std::string with = kind == Kind::send ? "send to " + peer_text(peer) : "receive from " + peer_text(peer);
+  trace().record("message", among.empty() ? with : with + " in " + among, "tag " + tag_text(tag), traced_ns, now_ns(),
+                 kind == Kind::send ? nbytes : status.nbytes, 0, 0);
+}
+
 std::shared_ptr<Request> Request::hand_over() {
   successor = std::make_shared<Request>(kind, peer, tag, data, nbytes);
   successor->id = id;
+  successor->among = among;
   successor->moved = moved;
   successor->target = target;
   return successor;

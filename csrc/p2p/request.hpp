@@ -40,6 +40,7 @@ struct Request {
   const int peer, tag;         // of a receive they may be kAnySource, kAnyTag
   void* const data;            // a send's is only read
   const std::uint64_t nbytes;  // of the message, or the room for one
+  std::string among;           // whom it is between, for people; "": the communicator's ranks
   Envelope status;             // of a receive, after done()
   bool cancelled = false;      // after done()
   bool lent = false;           // after done(), of one that failed: something may use its data even so, for ever
@@ -48,6 +49,7 @@ struct Request {
   bool done() const { return done_.load(std::memory_order_acquire); }
   void finish() {
     if (entry && begun_ns != 0) entry->add_time(now_ns() - begun_ns);
+    if (traced_ns != 0) record();
     done_.store(true, std::memory_order_release);
   }
   std::shared_ptr<Request> hand_over();  // the rest of it to its `successor`, which is returned
@@ -60,9 +62,10 @@ struct Request {
   std::uint64_t id = 0, moved = 0;
   std::uint64_t target = 0;   // of a send that was granted: where it goes
   Entry* entry = nullptr;     // in which it is counted, once that is known
-  std::int64_t begun_ns = 0;  // 0: nobody looks at a clock
+  std::int64_t begun_ns = 0, traced_ns = 0;  // 0: nobody looks at a clock; no timeline is written
 
  private:
+  void record() const;  // in the timeline
   std::atomic<bool> done_{false};
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/short_sleeps.hpp"
+#include "base/trace.hpp"
 #include "p2p/host_path.hpp"
 #include "p2p/network_path.hpp"
 #include "p2p/point_to_point.hpp"
@@ -82,9 +83,12 @@ bool PointToPoint::wait(const Request& request, std::int64_t deadline_ns, bool (
   if (request.done()) return true;
   const auto what = [](const void* one) { return text_of(*static_cast<const Request*>(one)); };
   const auto moving_ns = static_cast<std::int64_t>(std::min<std::uint64_t>(request.nbytes / kBytesInNs, kLongestMove));
-  const std::int64_t begun = group_.account->timed() ? now_ns() : 0;
+  const std::int64_t begun = group_.account->timed() || trace().enabled() ? now_ns() : 0;
   const bool over = wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, &request, moving_ns);
-  if (over && begun != 0 && request.entry) request.entry->add_wait(now_ns() - begun);
+  if (begun == 0) return over;
+  const std::int64_t now = now_ns();
+  if (over && request.entry && group_.account->timed()) request.entry->add_wait(now - begun);
+  trace().record("message wait", "waiting for messages", "", begun, now, 0, 0, 0);
   return over;
 }
 

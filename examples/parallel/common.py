@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import ringcomm.torch  # noqa: F401 (torch.distributed knows the backend from here on)
 
-WIDTH, BATCH, STEPS = 32, 24, 4  # the batch of all ranks together
+WIDTH, BATCH, STEPS, LR = int(os.environ.get("WIDTH", "32")), 24, 4, 0.1  # the batch of all ranks together
 
 
 def start() -> tuple[int, int]:
@@ -40,11 +42,14 @@ def share(whole: torch.Tensor, rank: int, size: int) -> torch.Tensor:
 
 
 def train(
-    net: nn.Module, optimizer: torch.optim.Optimizer, part: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    part: Callable[[torch.Tensor], torch.Tensor] = lambda x: x,
+    draw: Callable[[int], tuple[torch.Tensor, torch.Tensor]] = batch,
 ) -> float:
     """The last loss of this process's part."""
     for step in range(STEPS):
-        x, y = map(part, batch(step))
+        x, y = map(part, draw(step))
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(net(x), y)
         loss.backward()
@@ -52,11 +57,25 @@ def train(
     return loss.item()
 
 
-def alone(make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD, lr: float = 0.1) -> nn.Sequential:
+def alone(
+    make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+    lr: float = LR,
+    draw: Callable[[int], tuple[torch.Tensor, torch.Tensor]] = batch,
+) -> nn.Sequential:
     """A model trained by this process, with the whole batch."""
     net = model()
-    train(net, make(net.parameters(), lr=lr))
+    train(net, make(net.parameters(), lr=lr), draw=draw)
     return net
+
+
+def the_first(_step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every step's batch, for libraries that deal a data set's samples to the ranks themselves."""
+    return batch(0)
+
+
+def loader(size: int) -> DataLoader:
+    """Of a rank's share of `the_first`."""
+    return DataLoader(TensorDataset(*batch(0)), BATCH // size)
 
 
 def compare(
@@ -65,6 +84,7 @@ def compare(
     """Says how far the ranks' tensors are from those of one process, and ends; with status 1 if that is too far."""
     far = max((float((got[name] - expected[name]).abs().max()) for name in got), default=0.0)
     worst = torch.tensor([far])
+    assert dist.get_backend() == "ringcomm"
     dist.all_reduce(worst, dist.ReduceOp.MAX)
     if dist.get_rank() == 0:
         told = "equal" if worst <= within else "NOT equal"

@@ -10,16 +10,22 @@ the gaps that are left.
 
 The bubble, the time in which a rank has nothing to do, is (stages - 1) / (small batches + stages - 1) of gpipe and 1f1b
 where all stages take as long; what is printed is measured: 1 - busy / all of the time, of the last of four steps.
+--draw FILE.png draws that step: what each rank computes, and, from ringcomm's timeline, when it waits for messages. Layers
+should then be so large that computing takes longer than all else: WIDTH=1024 in the environment.
 """
 
 import argparse
 import time
 
 import torch
+import torch.distributed as dist
+from bubble import draw
 from common import alone, batch, compare, model, start
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.pipelining.schedules import ScheduleInterleavedZeroBubble
+
+from ringcomm.torch.distributed import start_timeline, stop_timeline
 
 SCHEDULES = {
     "gpipe": (ScheduleGPipe, 1),
@@ -30,6 +36,7 @@ SCHEDULES = {
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--schedule", choices=SCHEDULES, default="1f1b")
 parser.add_argument("--small-batches", type=int, default=8)
+parser.add_argument("--draw", metavar="FILE", help="a picture of the last step")
 options = parser.parse_args()
 
 rank, size = start()
@@ -41,35 +48,42 @@ parts = [whole[len(whole) * n // count : len(whole) * (n + 1) // count] for n in
 stages = [PipelineStage(part, n, count, device) for part, n in zip(parts, numbers, strict=True)]
 schedule = kind(stages if each > 1 else stages[0], options.small_batches, loss_fn=nn.functional.mse_loss)
 
-busy = 0.0
+computed = []  # (what, begin, end) of the step, in seconds of the timeline's clock
 
 
-def watched(call):
-    """Adds up how long this rank computes."""
+def watched(call, what):
+    """Notes when this rank computes."""
 
     def timed(*args, **kwargs):
-        global busy
-        begin = time.perf_counter()
+        begin = time.monotonic()
         try:
             return call(*args, **kwargs)
         finally:
-            busy += time.perf_counter() - begin
+            computed.append((what, begin, time.monotonic()))
 
     return timed
 
 
 for stage in stages:
     for name in ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"):
-        setattr(stage, name, watched(getattr(stage, name)))
+        setattr(stage, name, watched(getattr(stage, name), name.split("_")[0]))
 
 optimizer = torch.optim.SGD([one for part in parts for one in part.parameters()], lr=0.1)
 for step in range(4):
     x, y = batch(step)
     optimizer.zero_grad()
-    busy, begin = 0.0, time.perf_counter()
+    last = options.draw and step == 3
+    if last:
+        start_timeline(f"{options.draw}.{{rank}}.json")
+        dist.barrier()
+    computed, begin = [], time.monotonic()
     schedule.step(*([x] if rank == 0 else []), target=y)
-    lasted = time.perf_counter() - begin
+    lasted = time.monotonic() - begin
+    if last:
+        stop_timeline()
+        draw(options.draw, computed, options.schedule)
     optimizer.step()
+busy = sum(end - begin for _, begin, end in computed)
 print(f"rank {rank}: stages {numbers}, nothing to do in {1 - busy / lasted:.0%} of the time")
 expected = dict(alone().named_parameters())
 names = {id(one): name for name, one in whole.named_parameters()}

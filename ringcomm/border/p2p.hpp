@@ -91,9 +91,10 @@ inline Envelope send_receive(PointToPoint& ranks, int dest, int send_tag, void* 
   return incoming.status;
 }
 inline std::shared_ptr<Request> start(MessageSource& source, bool sends, int peer, int tag, void* data,
-                                      std::size_t nbytes) {
+                                      std::size_t nbytes, std::string among) {
   const auto kind = sends ? Request::Kind::send : Request::Kind::receive;
   auto request = std::make_shared<Request>(kind, peer, tag, data, nbytes);
+  request->among = std::move(among);
   source.start(request);
   return request;
 }

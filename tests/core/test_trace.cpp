@@ -100,6 +100,16 @@ static void text_of_events() {
         has(two, R"("tid":1,)"));
   CHECK(writer.row("b") == 2 && writer.row("c") == 4);
   CHECK(has(writer.text({}), R"("tid":4,"args":{"name":"c"}})"));
+  TraceText calls(0, false);  // one row for a group's calls; messages in none, for they overlap
+  const TraceEvent third[] = {event_of("run", "call 7 of group a", "ring"), event_of("queue", "call 8 of group a", ""),
+                              event_of("message", "send to 1 in group a", "tag 5"), event_of("run", "call of b", "")};
+  const std::string three = calls.text(third);
+  CHECK(has(three, R"("tid":1,"args":{"name":"group a"}})") && has(three, R"("tid":2,"args":{"name":"call of b"}})"));
+  CHECK(!has(three, R"("tid":3)") && has(three, R"("thread":"worker","call":7,"algorithm":"ring"})"));
+  CHECK(has(three, R"({"name":"queued","cat":"queue","ph":"i","s":"t")") && has(three, R"("call":8})"));
+  CHECK(has(three, R"("cat":"message","ph":"b","id":1,"ts":1234.567,"pid":0,"tid":0,)"
+                   R"("args":{"bytes":12,"detail":"tag 5"}})"));
+  CHECK(has(three, R"("cat":"message","ph":"e","id":1,"ts":1235.070,"pid":0,"tid":0,"args":{}})"));
   TraceText cycles(0, true);
   CHECK(has(cycles.text({first + 1, 1}), "cycle: 2 decided"));
 }

@@ -129,9 +129,11 @@ def case_gathers_and_scatters():
             y = x.clone()
             dist.reduce(y, dst=root)
             assert torch.equal(y, sum(all_) if rank == root else x)
-    outputs = [torch.empty(r + 1) for r in range(size)]  # of another length on each
-    dist.all_gather(outputs, torch.full((rank + 1,), float(rank)))
-    assert all(torch.equal(out, torch.full((r + 1,), float(r))) for r, out in enumerate(outputs))
+    for count in (1, 100_000):
+        outputs = [torch.empty(count + r) for r in range(size)]  # of another length on each
+        outputs[0] = torch.empty(count, 2)[:, rank % 2]
+        dist.all_gather(outputs, torch.full((count + rank,), float(rank)))
+        assert all(torch.equal(out, torch.full((count + r,), float(r))) for r, out in enumerate(outputs))
 
 
 def case_reduce_scatters():

@@ -32,13 +32,14 @@ def run(folder: Path, ranks: int, recipe: str, *arguments: str) -> str:
         "local_sgd",
         "tensor_parallel",
         "pipeline --schedule gpipe",
-        "pipeline --schedule 1f1b",
+        "pipeline --schedule 1f1b --draw {}/drawn.png",
         "pipeline --schedule interleaved",
         "pipeline --schedule zb",
     ],
 )
 def test_a_recipe(recipe: str, tmp_path: Path) -> None:
-    run(tmp_path, 2, *recipe.split())
+    run(tmp_path, 2, *recipe.format(tmp_path).split())
+    assert ("--draw" in recipe) == (tmp_path / "drawn.png").exists()
 
 
 @pytest.mark.mpi

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -94,3 +96,59 @@ def test_a_rank_that_ends_is_told(how: str) -> None:
 
 if __name__ == "__main__":  # by hand: mpiexec -n 2 python test_torch_distributed.py [part of a name]
     run_cases("cases_distributed", *sys.argv[1:])
+
+
+# ---- what is seen of its traffic -------------------------------------------------------------------------------------
+def traffic() -> None:
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    import ringcomm
+    import ringcomm.torch.distributed
+
+    dist.init_process_group(ringcomm.torch.distributed.NAME)
+    rank, group = dist.get_rank(), dist.new_group([0, 1])
+    name = group.getGroupName()
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1000), group=group)
+    works = [dist.all_reduce(torch.ones(1000), group=group, async_op=True) for _ in range(2)]
+    for work in works:
+        work.wait()
+    if rank == 1:
+        time.sleep(1.3)
+    if rank == 0:
+        dist.recv(torch.ones(7), 1, group=group, tag=5)
+    else:
+        dist.send(torch.ones(7), 0, group=group, tag=5)
+    if rank == 1:
+        time.sleep(1.3)
+    dist.barrier(group=group)
+    assert group.stats().of("allreduce").calls == 5, group.stats()
+    assert group.stats(reset=True).of("barrier").calls == 1 and group.stats().total.calls == 0
+    assert ringcomm.stats().of("send" if rank else "recv").calls >= 1
+    mpi_case.say(f"group {name}")
+    dist.destroy_process_group()
+
+
+@pytest.mark.mpi
+def test_a_groups_traffic_is_in_timeline_stats_and_stall_report_under_its_name(tmp_path: Path) -> None:
+    variables = {
+        "PYTHONPATH": PATHS,
+        "RINGCOMM_STALL_WARN_SECONDS": "1",
+        "RINGCOMM_TIMELINE": f"{tmp_path}/{{rank}}.json",
+    }
+    result = mpi_case.run(2, traffic, limit=60, variables=variables, alone=True)
+    name = "process group " + result.lines("group ")[0].split()[1]
+    lines = [re.sub(r"tag=\d+", "tag=T", line) for line in result.lines("ringcomm: rank 0 waits")]
+    assert any(f"in recv(source=1, tag=T) in {name} of at most 28 bytes since" in line for line in lines), lines
+    assert any(f"'call 6 of {name}', a non-blocking call, since" in line for line in lines), lines
+    assert any(line.endswith("rank 1 has not come as far") for line in lines), lines
+    for rank, what in enumerate((f"receive from 1 in {name}", f"send to 0 in {name}")):
+        events = json.loads((tmp_path / f"{rank}.json").read_text())
+        rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        runs = [event for event in events if event.get("cat") == "run" and rows[event["tid"]] == name]
+        assert [event["args"]["call"] for event in runs] == list(range(1, 7))
+        (message,) = [event for event in events if event["name"] == what and event["ph"] == "b"]
+        assert message["args"]["bytes"] == 28

@@ -1,4 +1,5 @@
-"""PyTorch's own suite for backends, as installed with torch, on this backend: run under mpiexec, all ranks at once.
+"""PyTorch's own suite for backends, as installed with torch, on this backend: run under mpiexec or torchrun, all ranks
+at once.
 
 Prints a line a test that did not pass, and at the end how many passed, failed and were skipped. Arguments: patterns of
 names (fnmatch); none: all.
@@ -18,21 +19,26 @@ import unittest
 from datetime import timedelta
 from typing import Any
 
-from mpi4py import MPI
+import torch.distributed as dist
+
+import ringcomm.torch.distributed
+
+BACKEND = ringcomm.torch.distributed.NAME
+if dist.is_torchelastic_launched():  # MPI learns from the group who is who
+    dist.init_process_group(BACKEND)
+    dist.destroy_process_group()
+
+from mpi4py import MPI  # noqa: E402
 
 WORLD = MPI.COMM_WORLD
-BACKEND = "ringcomm"
 os.environ["BACKEND"] = "gloo"  # what the suite asks to choose the tests for CPU tensors
 os.environ["WORLD_SIZE"] = str(WORLD.size)
 os.environ["TEMP_DIR"] = FOLDER = WORLD.bcast(tempfile.mkdtemp() if WORLD.rank == 0 else None)
 for folder in ("barrier", "init_dir", "test_dir"):
     os.makedirs(os.path.join(FOLDER, folder), exist_ok=True)
 
-import torch.distributed as dist  # noqa: E402
 from torch.testing._internal import common_distributed, common_utils  # noqa: E402
 from torch.testing._internal.distributed import distributed_test  # noqa: E402
-
-import ringcomm.torch.distributed  # noqa: E402, F401
 
 SECONDS = 60.0  # a group's timeout
 OWN_NAME = ("test_get_backend", "test_barrier_timeout_global")  # which make a group, or look at its name

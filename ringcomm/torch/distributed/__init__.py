@@ -15,7 +15,17 @@ from ringcomm.torch.distributed.hooks import compression_hook
 from ringcomm.torch.distributed.monitored import monitored_barrier
 from ringcomm.torch.distributed.process_group import ProcessGroup
 from ringcomm.torch.distributed.work import OperationTimeoutError
+from ringcomm.torch.distributed.world import start_timeline, stop_timeline
 
-__all__ = ["NAME", "OperationTimeoutError", "ProcessGroup", "compression_hook", "monitored_barrier", "register"]
+__all__ = [
+    "NAME",
+    "OperationTimeoutError",
+    "ProcessGroup",
+    "compression_hook",
+    "monitored_barrier",
+    "register",
+    "start_timeline",
+    "stop_timeline",
+]
 
 register()

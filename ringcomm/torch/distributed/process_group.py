@@ -23,6 +23,7 @@ Tensors = list[Tensor]
 
 
 TAGS = MESSAGE_TAGS // 2  # of programs' own messages; the others are ours
+BY_BROADCASTS = 256 << 10  # bytes, in all, of a list that is gathered so
 
 
 def require_tag(tag: int) -> None:
@@ -122,6 +123,8 @@ class ProcessGroup(GroupCalls):
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Every rank's tensor into a list; sizes may differ between ranks."""
+        if self._group.on_one_host and sum(one.nbytes for each in outputs for one in each) >= BY_BROADCASTS:
+            return self._broadcast_each(outputs, inputs, opts)
         lists = [FlatList.of(each, False) for each in outputs]
         rows = [rows_of(each) for each in outputs]
         everything = [out for each in outputs for out in each]
@@ -131,6 +134,21 @@ class ProcessGroup(GroupCalls):
                 one.write_back()
 
         return self._allgather([one.flat for one in lists], inputs, rows, everything, opts, finish)
+
+    def _broadcast_each(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+        """``allgather`` with no copy of the whole: what each rank reads of another's memory goes where it belongs."""
+        everything = [out for each in outputs for out in each]
+        whole = FlatList.each(everything)
+
+        def make(name: str) -> list[Request]:
+            requests = []
+            for number, flat in enumerate(whole.flats):
+                turn, root = divmod(number, self._group.size)
+                source = inputs[turn].reshape(-1) if root == self._group.rank else flat
+                requests.append(calls.broadcast(arrays.source(source), arrays.target(flat), root, name=name))
+            return requests
+
+        return self._run(make, everything, opts, whole.write_back)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Every rank's tensors, one after the other."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ringcomm import arrays
+from ringcomm import accounts, arrays
 from ringcomm._core import Request
 from ringcomm.groups import Group
 from ringcomm.torch.distributed import world
@@ -20,6 +20,7 @@ Tensor = torch.Tensor
 Tensors = list[Tensor]
 
 MOST_KNOWN = 1024  # calls in place that a group remembers
+SOON = 1e-3  # seconds: a caller that waits no longer need not know its timeout
 _NO_TIMEOUT = timedelta(0)
 _Base: Any = dist.ProcessGroup  # names and types of its methods differ between versions
 
@@ -31,7 +32,8 @@ class GroupCalls(_Base):
         super().__init__(group.rank, group.size)
         self._group, self._store = group, options.store
         self._seconds = options.timeout.total_seconds()
-        self._called, self._described = options.group_id, ""
+        self._described = ""
+        self.setGroupName(options.group_id)
         self._calls = 0
         self._order = threading.Lock()  # a call's number is its place in the group's order
         self._known: dict[Any, tuple[Any, Request]] = {}
@@ -52,6 +54,7 @@ class GroupCalls(_Base):
 
     def setGroupName(self, name: str) -> None:
         self._called = name
+        self._group.name = f"process group {name}"
 
     def getGroupName(self) -> str:
         return self._called
@@ -68,6 +71,14 @@ class GroupCalls(_Base):
     def set_timeout(self, timeout: timedelta) -> None:
         """How long its operations may take from now on."""
         self._seconds = timeout.total_seconds()
+
+    def stats(self, reset: bool = False) -> accounts.Stats:
+        """What this rank has moved by the group's collectives. Messages are in :func:`ringcomm.stats`, with all else.
+
+        Args:
+            reset: count from zero from now on.
+        """
+        return self._group.stats(reset)
 
     def shutdown(self) -> None:
         """This rank makes no more calls; those under way end with ShutDownError. Not collective."""
@@ -108,6 +119,9 @@ class GroupCalls(_Base):
         if known is not None and (address := known[0].of(tensor)) != -1:
             with self._order:
                 operation = self._group.again(known[1], address, self._next_name())
+            if self._together is None and not getattr(options, "asyncOp", True) and operation.wait(SOON):
+                operation.check()
+                return DONE
             return self._work([operation], [tensor], None, options)
         like = arrays.kind_of(tensor).like(tensor)
 
@@ -132,22 +146,20 @@ class GroupCalls(_Base):
         """Of an operation under way; of one that the caller waits for (`options.asyncOp`), once it is over."""
         timeout = getattr(options, "timeout", None)
         seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
-        number = self._calls
-
-        def timed_out(after: float) -> Exception:
-            self.abort()
-            return OperationTimeoutError(
-                f"rank {self._group.rank} of process group {self._called}: call {number} was not done within the "
-                f"timeout of {after:g} s: some rank has not made it, or is slower. This rank has left the group"
-            )
-
         if self._together is None and not getattr(options, "asyncOp", True):
-            run_to_the_end(operations, outputs, finish, seconds, timed_out)
+            run_to_the_end(operations, outputs, finish, seconds, self._timed_out)
             return DONE
-        work = Work(operations, outputs, finish, seconds, timed_out)
+        work = Work(operations, outputs, finish, seconds, self._timed_out)
         if self._together is not None:
             self._together.append(work)
         return work
+
+    def _timed_out(self, what: Pending, after: float) -> Exception:
+        self.abort()
+        return OperationTimeoutError(
+            f"rank {self._group.rank} of process group {self._called}: {what.name} was not done within the timeout of "
+            f"{after:g} s: some rank has not made it, or is slower. This rank has left the group"
+        )
 
     def _start_coalescing(self, device: Any = None) -> None:
         self._together = []

@@ -24,6 +24,9 @@ class OperationTimeoutError(RingcommError, TimeoutError):
 class Pending(Protocol):
     """An operation of the core, or a message."""
 
+    @property
+    def name(self) -> str: ...
+
     def done(self) -> bool: ...
 
     def wait(self, seconds: float) -> bool: ...
@@ -31,11 +34,18 @@ class Pending(Protocol):
     def check(self) -> Any: ...
 
 
+TimedOut = Callable[[Pending, float], Exception]
+
+
 class Message:
     """A message as an operation."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
+
+    @property
+    def name(self) -> str:
+        return str(self._request.name)
 
     def done(self) -> bool:
         return bool(self._request.test())
@@ -61,7 +71,8 @@ class Work(dist.Work):
         outputs: the tensors that hold the result once all are done.
         finish: makes the outputs of what the operations gave; called once, with what each one's ``check`` gives.
         seconds: how long to wait if the caller does not say.
-        timed_out: called when the time is over, to end what cannot go on; gives the error.
+        timed_out: called with the operation and its seconds when these are over, to end what cannot go on; gives the
+            error.
     """
 
     def __init__(
@@ -70,7 +81,7 @@ class Work(dist.Work):
         outputs: list[torch.Tensor],
         finish: Callable[[], Any] | None,
         seconds: float,
-        timed_out: Callable[[float], Exception],
+        timed_out: TimedOut,
     ) -> None:
         super().__init__()
         _core.let_go()
@@ -97,7 +108,7 @@ class Work(dist.Work):
                 if not operation.wait(seconds):
                     with self._lock:
                         if not self._over:
-                            self._end(self._timed_out(seconds))
+                            self._end(self._timed_out(operation, seconds))
                     break
             self._settle()
         if self._error is not None:
@@ -182,13 +193,13 @@ def run_to_the_end(
     outputs: list[torch.Tensor],
     finish: Callable[[], Any] | None,
     seconds: float,
-    timed_out: Callable[[float], Exception],
+    timed_out: TimedOut,
 ) -> None:
     """What ``Work(...).wait()`` does."""
     try:
         for operation in operations:
             if not operation.wait(seconds):
-                raise timed_out(seconds)
+                raise timed_out(operation, seconds)
             operation.check()
     except BaseException:
         keep_buffers(operations, (outputs, finish))
@@ -237,5 +248,5 @@ class Watcher:
 
 
 watcher = Watcher()
-DONE = Work([], [], None, 0.0, lambda after: AssertionError())
+DONE = Work([], [], None, 0.0, lambda *_: AssertionError())
 """Of a call that the caller has waited for."""

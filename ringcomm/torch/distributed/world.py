@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ringcomm import timeline
 from ringcomm.communicator import Communicator
 from ringcomm.errors import RingcommError
 from ringcomm.groups import Group, Groups
@@ -23,10 +24,28 @@ def join(rank: int, size: int) -> list[int]:
             f"the numbers {[one for one, _ in ranks]}. Leave rank and world_size out: MPI knows them"
         )
     _groups = _groups or Groups(comm)
+    timeline.start_if_asked(comm.config.timeline, comm.rank, comm.config.timeline_mark_cycles)
     _rank_of = [0] * size
     for mine, (theirs, _) in enumerate(ranks):
         _rank_of[theirs] = mine
     return _rank_of
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """:func:`ringcomm.start_timeline`, in programs that have process groups and no ``ringcomm.init()``.
+
+    Raises:
+        ValueError: there is no process group of this backend, or a timeline is being written already.
+        OSError: the file cannot be written.
+    """
+    if _groups is None:
+        raise ValueError('there is no process group: torch.distributed.init_process_group("ringcomm") first')
+    timeline.start(file_path, _groups.comm.rank, mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Ends the timeline and closes its file; without one it does nothing."""
+    timeline.stop()
 
 
 def make_group(ranks: Sequence[int], name: str, timeout: float) -> Group:

@@ -4,7 +4,9 @@
 
 Two ranks of one host, each pinned. Two process groups of the same ranks take turns in random order within one run. Of
 steps (8 x Linear(2048), batch 32: 134 MB of gradients; one thread a rank) a third contestant has no group at all: what
-a step takes without communication. Ratios come with a 95 % bootstrap interval.
+a step takes without communication. Two more say what there is to win of DistributedDataParallel's: itself, with a hook
+that does nothing, and ringcomm.torch.DistributedOptimizer, which copies no gradient. Ratios come with a 95 % bootstrap
+interval.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from ringcomm.cli import measured
 
 LAYERS, WIDTH, BATCH = 8, 2048, 32
 OURS, GLOO, ALONE = "ringcomm", "gloo", "alone"
+ITSELF, OPTIMIZER = "itself", "optimizer"  # with a hook that does nothing; ringcomm.torch.DistributedOptimizer
 
 
 # ---- what the ranks run ----------------------------------------------------------------------------------------------
@@ -61,10 +64,11 @@ def model() -> Any:
     return torch.nn.Sequential(*[one for layer in layers for one in (layer, torch.nn.ReLU())])
 
 
-def step_of(net: Any) -> Callable[[], None]:
+def step_of(net: Any, wrap: Callable[..., Any] = lambda optimizer, **_: optimizer) -> Callable[[], None]:
     import torch
 
-    optimizer, x = torch.optim.SGD(net.parameters(), lr=1e-4), torch.randn(BATCH, WIDTH)
+    x = torch.randn(BATCH, WIDTH)
+    optimizer = wrap(torch.optim.SGD(net.parameters(), lr=1e-4), named_parameters=net.named_parameters())
 
     def step() -> None:
         optimizer.zero_grad()
@@ -74,12 +78,26 @@ def step_of(net: Any) -> Callable[[], None]:
     return step
 
 
+def nothing(_state, bucket):  # torch reads annotations
+    import torch
+
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
 def steps(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], Any], int]]]:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
+    import ringcomm.torch as hvd
+
+    hvd.init()
+    itself = DistributedDataParallel(model(), process_group=groups[OURS], gradient_as_bucket_view=True)
+    itself.register_comm_hook(None, nothing)
     ddp: dict[str, Any] = {ALONE: (step_of(model()), 1)}
+    ddp |= {ITSELF: (step_of(itself), 1), OPTIMIZER: (step_of(model(), hvd.DistributedOptimizer), 1)}
     fsdp: dict[str, Any] = {ALONE: ddp[ALONE]}
     for name, group in groups.items():
         wrapped = DistributedDataParallel(model(), process_group=group, gradient_as_bucket_view=True)
@@ -133,17 +151,18 @@ def worker(task: dict[str, Any]) -> None:
 
 
 # ---- around them -----------------------------------------------------------------------------------------------------
-def added(of: Callable[[str], float]) -> float:
+def added(of: Callable[[str], float], who: str = OURS) -> float:
     """What a step takes longer than alone, as a share of what Gloo adds."""
-    return (of(OURS) - of(ALONE)) / (of(GLOO) - of(ALONE))
+    return (of(who) - of(ALONE)) / (of(GLOO) - of(ALONE))
 
 
 def line(row: dict[str, Any]) -> str:
     seconds = row["seconds"]
     middles = "  ".join(f"{name} {statistics.median(times) * 1e6:10.1f} us" for name, times in seconds.items())
     told = "{:.2f} times Gloo's speed [{:.2f}, {:.2f}]".format(*measure.ratio(seconds[GLOO], seconds[OURS]))
-    if ALONE in seconds:
-        told += ", adds {:.2f} of what Gloo adds [{:.2f}, {:.2f}]".format(*measured.interval(added, seconds))
+    for who in seconds.keys() - {GLOO, ALONE} if ALONE in seconds else ():
+        share = "{:.2f} [{:.2f}, {:.2f}]".format(*measured.interval(partial(added, who=who), seconds))
+        told += f"\n  {who} adds {share} of what Gloo adds"
     return f"{row['what']:<32} {middles}  {told}"
 
 

@@ -8,6 +8,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ sys.path.insert(0, str(DOCS.parent / "benchmarks"))
 import measure  # noqa: E402
 import plots  # noqa: E402
 from host_allreduce import MOST, PEERS, failing  # noqa: E402
-from torch_distributed import added  # noqa: E402
+from torch_distributed import ITSELF, OPTIMIZER, OURS, added  # noqa: E402
 
 from ringcomm.cli.measured import interval  # noqa: E402
 from ringcomm.cli.sizes import human_size  # noqa: E402
 
 Result = dict[str, Any]
+ADDING = (OURS, ITSELF, OPTIMIZER)
 
 
 def results(name: str) -> list[Result]:
@@ -141,16 +143,21 @@ def torch_distributed_tables() -> Iterator[str]:
     found = results("torch_distributed")
     yield from machine(found)
     for one in found:
-        rows = []
+        calls, steps = [], []
         for row in one["rows"]:
             seconds = row["seconds"]
             ours, gloo = seconds["ringcomm"], seconds["gloo"]
-            alone, share = "", ""
-            if "alone" in seconds:
-                alone, share = milli(seconds["alone"]), "{:.2f} [{:.2f}, {:.2f}]".format(*interval(added, seconds))
-            rows.append([row["what"], milli(gloo), milli(ours), times_faster(gloo, ours), alone, share])
-        heads = ["", "Gloo (ms)", "ringcomm (ms)", "× Gloo's speed", "no communication (ms)", "adds, of what Gloo adds"]
-        yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}, 2 ranks**", "", *table(heads, rows)]
+            cells = [row["what"], milli(gloo), milli(ours), times_faster(gloo, ours)]
+            if "alone" not in seconds:
+                calls.append(cells)
+                continue
+            adds = (interval(partial(added, who=who), seconds) if who in seconds else None for who in ADDING)
+            shares = ("{:.2f} [{:.2f}, {:.2f}]".format(*share) if share else "" for share in adds)
+            steps.append([*cells, milli(seconds["alone"]), *shares])
+        heads = ["", "Gloo (ms)", "ringcomm (ms)", "× Gloo's speed"]
+        yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}, 2 ranks**", "", *table(heads, calls), ""]
+        heads += ["no communication (ms)", "adds, of what Gloo adds", "nothing sent adds", "`DistributedOptimizer` adds"]
+        yield from table(heads, steps)
 
 
 def by_mpi(name: str) -> Iterator[tuple[str, Any]]:

@@ -109,6 +109,43 @@ def steps(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], Any]
     return {"step of DistributedDataParallel": ddp, "step of fully_shard": fsdp}
 
 
+def pipeline(group: Any, layer: Callable[[], Any], rows: int) -> Callable[[], None]:
+    """A 1F1B step of eight small batches of so many rows, each stage one layer of WIDTH."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    torch.manual_seed(0)
+    stage = PipelineStage(layer(), rank, size, torch.device("cpu"), group=group)
+    schedule = Schedule1F1B(stage, 8, loss_fn=torch.nn.functional.mse_loss)
+    x, y = torch.randn(8 * rows, WIDTH), torch.randn(8 * rows, WIDTH)
+
+    def step() -> None:
+        schedule.step(*([x] if rank == 0 else []), target=y)
+
+    return step
+
+
+def pipelines(group: Any) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Of stages that compute little for what they pass on, and of such that compute much."""
+    import torch
+
+    class Scale(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.by = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, x: Any) -> Any:
+            return x * self.by
+
+    much = partial(torch.nn.Linear, WIDTH, WIDTH)
+    return {
+        "step of a 1F1B pipeline of products": (pipeline(group, Scale, 256), 1),
+        "step of a 1F1B pipeline of Linear": (pipeline(group, much, 64), 1),
+    }
+
+
 def timing(world: Any, call: Callable[[], Any], calls: int, _turn: int) -> float:
     world.Barrier()
     begin = time.perf_counter()
@@ -135,7 +172,7 @@ def worker(task: dict[str, Any]) -> None:
     groups = {OURS: dist.group.WORLD, GLOO: dist.new_group(backend=GLOO)}
     cases: dict[str, Any] = {}
     for name, group in groups.items():
-        for what, call in operations(group).items():
+        for what, call in (operations(group) | pipelines(group)).items():
             cases.setdefault(what, {})[name] = call
     cases |= steps(groups)
     rows = []

@@ -156,7 +156,12 @@ def torch_distributed_tables() -> Iterator[str]:
             steps.append([*cells, milli(seconds["alone"]), *shares])
         heads = ["", "Gloo (ms)", "ringcomm (ms)", "× Gloo's speed"]
         yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}, 2 ranks**", "", *table(heads, calls), ""]
-        heads += ["no communication (ms)", "adds, of what Gloo adds", "nothing sent adds", "`DistributedOptimizer` adds"]
+        heads += [
+            "no communication (ms)",
+            "adds, of what Gloo adds",
+            "nothing sent adds",
+            "`DistributedOptimizer` adds",
+        ]
         yield from table(heads, steps)
 
 

@@ -609,6 +609,7 @@ class Status:
 
 class MessageRequest:
     """A send or receive under way. Its array stays alive until it is done."""
+
     name: str  # "send(dest=1, tag=0) of 8 bytes"
     def test(self) -> bool:
         """Whether it is done; lets messages move. What it met is raised by wait()."""

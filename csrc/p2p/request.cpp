@@ -14,7 +14,8 @@ std::string tag_text(int tag) { return tag == kAnyTag ? "any" : std::to_string(t
 std::string text_of(const Request& request) {
   const bool sends = request.kind == Request::Kind::send;
   return (sends ? "send(dest=" : "recv(source=") + peer_text(request.peer) + ", tag=" + tag_text(request.tag) + ")" +
-         (request.among.empty() ? "" : " in ") + request.among + " of " + (sends ? "" : "at most ") + std::to_string(request.nbytes) + " bytes";
+         (request.among.empty() ? "" : " in ") + request.among + " of " + (sends ? "" : "at most ") +
+         std::to_string(request.nbytes) + " bytes";
 }
 
 std::string text_of_probe(int source, int tag) {

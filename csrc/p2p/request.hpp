@@ -60,8 +60,8 @@ struct Request {
 
   // The path's, while it is under way.
   std::uint64_t id = 0, moved = 0;
-  std::uint64_t target = 0;   // of a send that was granted: where it goes
-  Entry* entry = nullptr;     // in which it is counted, once that is known
+  std::uint64_t target = 0;                  // of a send that was granted: where it goes
+  Entry* entry = nullptr;                    // in which it is counted, once that is known
   std::int64_t begun_ns = 0, traced_ns = 0;  // 0: nobody looks at a clock; no timeline is written
 
  private:

@@ -38,8 +38,14 @@ def draw(file: str, computed: Sequence[tuple[str, float, float]], title: str) ->
         for what, colour in COLOURS.items():
             spans = [((begin - first) * 1e3, (end - begin) * 1e3) for name, begin, end in each if name == what]
             height = 0.3 if what == "wait" else 0.8
-            axes.broken_barh(spans, (rank - height / 2, height), color=colour, edgecolor="white", linewidth=0.5,
-                             label=what if rank == 0 else None)
+            axes.broken_barh(
+                spans,
+                (rank - height / 2, height),
+                color=colour,
+                edgecolor="white",
+                linewidth=0.5,
+                label=what if rank == 0 else None,
+            )
     axes.set_yticks(range(len(everybody)), [f"rank {rank}" for rank in range(len(everybody))])
     axes.invert_yaxis()
     axes.set_xlabel("ms")

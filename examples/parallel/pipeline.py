@@ -10,8 +10,8 @@ the gaps that are left.
 
 The bubble, the time in which a rank has nothing to do, is (stages - 1) / (small batches + stages - 1) of gpipe and 1f1b
 where all stages take as long; what is printed is measured: 1 - busy / all of the time, of the last of four steps.
---draw FILE.png draws that step: what each rank computes, and, from ringcomm's timeline, when it waits for messages. Layers
-should then be so large that computing takes longer than all else: WIDTH=1024 in the environment.
+--draw FILE.png draws that step: what each rank computes, and, from ringcomm's timeline, when it waits for messages.
+Layers should then be so large that computing takes longer than all else: WIDTH=1024 in the environment.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Hugging Face's Trainer on ringcomm: the process group is there before TrainingArguments, which then uses it.
 
-    mpiexec -n 2 python examples/parallel/with_trainer.py          # pip install transformers accelerate
+mpiexec -n 2 python examples/parallel/with_trainer.py          # pip install transformers accelerate
 """
 
 import tempfile

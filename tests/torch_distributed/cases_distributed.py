@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
-from torch.distributed.device_mesh import init_device_mesh
 
 import ringcomm
 from ringcomm.torch.distributed import OperationTimeoutError, ProcessGroup, compression_hook, monitored_barrier
@@ -277,19 +276,6 @@ def case_groups():
             dist.destroy_process_group(groups[first])
 
 
-def case_groups_that_their_members_make_alone():
-    rank, size = me()
-    if size < 3:
-        return
-    pair = [0, size - 1]
-    if rank in pair:
-        group = dist.new_group(pair, use_local_synchronization=True)
-        x = torch.ones(2)
-        dist.all_reduce(x, group=group)
-        assert x[0] == 2
-    dist.barrier()
-
-
 def case_threads_of_one_rank():
     """Each with a group of its own."""
     _rank, _size = me()
@@ -347,7 +333,7 @@ def case_a_monitored_barrier():
         return
     group = dist.new_group()
     if rank == 0:
-        with pytest.raises(RuntimeError, match=r"ranks \[2\] have not come within 0.3 s"):
+        with pytest.raises(RuntimeError, match=r"ranks \[2[^]]*\] have not come within 0.3 s"):
             monitored_barrier(group, timedelta(seconds=0.3), wait_all_ranks=True)
     elif rank == 1:
         with pytest.raises(RuntimeError, match="not let through"):
@@ -368,6 +354,10 @@ def case_functional_collectives():
 
 def case_a_mesh():
     _rank, size = me()
+    if torch.__version__ < "2.2":
+        return  # there are none
+    from torch.distributed.device_mesh import init_device_mesh
+
     mesh = init_device_mesh("cpu", (size, 1), mesh_dim_names=("data", "model"))
     dist.all_reduce(x := torch.ones(1), group=mesh["data"].get_group())
     dist.all_reduce(y := torch.ones(1), group=mesh["model"].get_group())
@@ -410,3 +400,18 @@ def case_beside_the_named_operations():
     handle = hvd.allreduce_async(torch.full((9,), float(rank)), name="x", op=hvd.Sum)
     dist.all_reduce(x := torch.ones(9))
     assert torch.equal(hvd.synchronize(handle), torch.full((9,), size * (size - 1) / 2)) and x[0] == size
+
+
+def case_groups_that_their_members_make_alone():
+    """The last of its part: torch 2.15 names groups by a count that only members of these advance, so that those of all
+    ranks which come later have other names on each, and wait for ever (Gloo's too)."""
+    rank, size = me()
+    if size < 3:
+        return
+    pair = [0, size - 1]
+    if rank in pair:
+        group = dist.new_group(pair, use_local_synchronization=True)
+        x = torch.ones(2)
+        dist.all_reduce(x, group=group)
+        assert x[0] == 2
+    dist.barrier()

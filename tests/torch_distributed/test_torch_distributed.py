@@ -79,7 +79,7 @@ def one_rank_ends(how: str) -> None:
     try:
         dist.all_reduce(torch.ones(1 << 20))
     except (ringcomm.RankLeftError, ringcomm.PeerLostError) as error:
-        print(f"told: {type(error).__name__}", flush=True)
+        mpi_case.say("told:", type(error).__name__)
         raise
 
 

@@ -46,7 +46,7 @@ ELSEWHERE = {  # tests, and why they say nothing of this backend
     "*_cuda*": "of GPUs",
     "test_batch_isend_irecv_mixed_backend_err": "of NCCL",
     "test_batch_isend_irecv_op_err": "of NCCL",
-    "test_monitored_barrier_gloo*": "torch's monitored_barrier asks for gloo by name",
+    "test_monitored_barrier_[gfw]*": "torch's monitored_barrier asks for gloo by name",
     "test_SyncBatchNorm_process_group": "needs torchvision",
 }
 if WORLD.size < 4:
@@ -57,7 +57,7 @@ class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._
     """Every rank is one that MPI has started, where the suite would start processes of its own."""
 
     def setUp(self) -> None:
-        common_utils.set_rng_seed()
+        common_utils.set_rng_seed(common_utils.SEED)
         WORLD.Barrier()
         if WORLD.rank == 0:
             distributed_test.Barrier.init()

@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import threading
+from datetime import timedelta
 from typing import Any
 
 from ringcomm import mpi_library
@@ -66,7 +67,7 @@ class Manager:
             return "cmd=put_result rc=0 msg=success"
         if command == "get":
             key = f"{self._prefix}/{asked['key']}"
-            if not self._store.check([key]):
+            if not self._has(key):
                 return "cmd=get_result rc=-1 msg=no_such_key value=none"
             return f"cmd=get_result rc=0 msg=success value={self._store.get(key).decode()}"
         if command == "barrier_in":
@@ -75,6 +76,15 @@ class Manager:
         if command == "finalize":
             return _LEAVE
         return f"cmd={command} rc=-1 msg=unknown_command"
+
+    def _has(self, key: str) -> bool:
+        if hasattr(self._store, "check"):
+            return bool(self._store.check([key]))
+        try:  # torch 2.1; nobody asks for a key that is still to come
+            self._store.wait([key], timedelta(milliseconds=1))
+        except RuntimeError:
+            return False
+        return True
 
     def _barrier(self) -> None:
         self._barriers += 1

@@ -65,6 +65,16 @@ class GroupCalls(_Base):
     def getGroupDesc(self) -> str:
         return self._described
 
+    # What newer versions of torch ask the backend of a device, which here is the group itself.
+    supports_splitting = supports_coalescing = _supports_time_estimate = False
+
+    def _get_backend(self, device: Any) -> Any:
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(
+                f"process group {self._called} of the backend ringcomm has CPU tensors only, not {device}"
+            )
+        return self
+
     def get_group_store(self) -> Any:
         return self._store
 

@@ -63,6 +63,36 @@ class Message:
         return self._request.wait()
 
 
+class KeptWorks:
+    """Works whose Python part would go while C++ still has the rest, on which ``wait`` would then never return: torch
+    before 2.8 does not keep it (those from 2.13 on were seen to). Each stays until somebody has waited for it, or asked
+    for its future, or it is done and one of many."""
+
+    MOST = 256
+    NEEDED = torch.__version__ < "2.8"  # compared as versions, not as texts
+
+    def __init__(self) -> None:
+        self._works: dict[int, Work] = {}
+        self._lock = threading.Lock()
+
+    def add(self, work: Work) -> None:
+        if not self.NEEDED:
+            return
+        with self._lock:
+            self._works[id(work)] = work
+            if len(self._works) > self.MOST:
+                for one in [one for one in self._works.values() if one.is_completed()][: self.MOST // 2]:
+                    del self._works[id(one)]
+
+    def drop(self, work: Work) -> None:
+        if self.NEEDED:
+            with self._lock:
+                self._works.pop(id(work), None)
+
+
+kept_works = KeptWorks()
+
+
 class Work(dist.Work):
     """Of one or several operations, in the order submitted.
 
@@ -92,6 +122,7 @@ class Work(dist.Work):
         self._status: Any = None
         self._lock = threading.Lock()
         self._future: Any = None
+        kept_works.add(self)
 
     # ---- torch.distributed.Work --------------------------------------------------------------------------------------
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -111,6 +142,7 @@ class Work(dist.Work):
                             self._end(self._timed_out(operation, seconds))
                     break
             self._settle()
+        kept_works.drop(self)
         if self._error is not None:
             raise self._error
         return True
@@ -153,6 +185,7 @@ class Work(dist.Work):
                 done: Any = torch.futures.Future()
                 self._future = done.then(_outcome)
                 watcher.watch(self, done)
+                kept_works.drop(self)
             return self._future
 
     # ---- its end -----------------------------------------------------------------------------------------------------

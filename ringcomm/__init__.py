@@ -81,6 +81,7 @@ from ringcomm.ops import (
     Sum,
 )
 from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from ringcomm.relaxed.averager import ElasticAverager, OuterStep, PeriodicAverager
 from ringcomm.run_function import run
 from ringcomm.runtime import (
     communicator,
@@ -119,6 +120,7 @@ __all__ = [
     "Communicator",
     "Compression",
     "Config",
+    "ElasticAverager",
     "Feedback",
     "Handle",
     "HorovodInternalError",
@@ -130,7 +132,9 @@ __all__ = [
     "NotInitializedError",
     "Op",
     "OperationStats",
+    "OuterStep",
     "PeerLostError",
+    "PeriodicAverager",
     "ProcessSet",
     "Product",
     "RankJoinedError",

@@ -54,12 +54,12 @@ def _digest(texts: Sequence[str]) -> int:
     return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=7).digest(), "little")
 
 
-def require_equal(texts: Sequence[str], name: str, process_set: ProcessSet) -> None:
+def require_equal(texts: Sequence[str], name: str, process_set: ProcessSet, who: str = "DistributedOptimizer") -> None:
     """Raises MismatchError on every rank (that has not joined) unless all give the same. The first text is of settings,
-    the others of parameters."""
+    the others of parameters; `who` names in errors what they belong to."""
     first, *others = exchange([_digest(texts)], name, process_set).values()
     if any(other != first for other in others):
-        raise _mismatch(texts, name, process_set)
+        raise _mismatch(texts, name, process_set, who)
 
 
 def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: ProcessSet) -> Agreed:
@@ -84,7 +84,9 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
     )
 
 
-def _mismatch(texts: Sequence[str], name: str, process_set: ProcessSet) -> errors.MismatchError:
+def _mismatch(
+    texts: Sequence[str], name: str, process_set: ProcessSet, who: str = "DistributedOptimizer"
+) -> errors.MismatchError:
     """Says where the first two ranks that differ do so."""
     mine = "\0".join(texts).encode()
     rows = exchange(list(mine), f"{name}.details", process_set).items()
@@ -97,8 +99,8 @@ def _mismatch(texts: Sequence[str], name: str, process_set: ProcessSet) -> error
             (f"{len(first) - 1} trainable parameters", f"{len(theirs) - 1} trainable parameters"),
         )
         return errors.MismatchError(
-            f"DistributedOptimizer: rank {first_rank} has {what[0]} where rank {rank} has {what[1]}; every rank must "
+            f"{who}: rank {first_rank} has {what[0]} where rank {rank} has {what[1]}; every rank must "
             "wrap the same parameters, of the same names, with the same settings",
             (first_rank, rank),
         )
-    return errors.MismatchError("DistributedOptimizer: ranks have different parameters")
+    return errors.MismatchError(f"{who}: ranks have different parameters")

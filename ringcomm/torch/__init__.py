@@ -18,13 +18,19 @@ from ringcomm.torch.mpi_ops import *  # noqa: F403
 from ringcomm.torch.mpi_ops import __all__ as _operations
 from ringcomm.torch.onebit_adam import OneBitAdam
 from ringcomm.torch.optimizer import DistributedOptimizer
+from ringcomm.torch.relaxed.diloco import DiLoCo
+from ringcomm.torch.relaxed.easgd import EASGD
+from ringcomm.torch.relaxed.local_sgd import LocalSGD
 from ringcomm.torch.sync_batch_norm import SyncBatchNorm
 from ringcomm.torch.tensors import empty
 
 __all__ = [
+    "EASGD",
     "Compression",
+    "DiLoCo",
     "DistributedOptimizer",
     "ErrorFeedback",
+    "LocalSGD",
     "OneBitAdam",
     "SyncBatchNorm",
     "allgather_object",

@@ -40,8 +40,21 @@ def step_if_finite(
     Returns the step's result; None if it was not taken.
     """
     unscale(optimizer, scaler)
+    return leave_out() if found_in(optimizer, scaler) else take_step()
+
+
+def found_in(optimizer: Any, scaler: Any) -> bool:
+    """Whether this rank's gradients, which are unscaled, have an overflow."""
     found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
-    return leave_out() if any(one.item() for one in found) else take_step()
+    return any(one.item() for one in found)
+
+
+def look_again(optimizer: Any, scaler: Any) -> None:
+    """Gradients have been exchanged since they were unscaled: an overflow is whatever they hold now."""
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+    found = torch.tensor(0.0 if finite else 1.0)
+    scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {found.device: found}
 
 
 def share_overflow(optimizer: Any, scaler: Any, name: str, process_set: Any) -> None:

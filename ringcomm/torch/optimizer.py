@@ -17,6 +17,7 @@ from ringcomm.torch.arguments import Settings, check_compression, check_groups, 
 from ringcomm.torch.compression import Compression, format_of, is_lossy, is_rule
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
+from ringcomm.torch.relaxed.delayed import late_optimizer
 from ringcomm.torch.travel import Instead, MomentumCorrection
 from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, taking_the_step, wrapped
 
@@ -169,6 +170,7 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: Any = global_process_set,
     algorithm: str | None = None,
+    delay: int = 0,
 ) -> Any:
     """An optimizer like ``optimizer`` whose ``step()`` uses gradients reduced over all ranks.
 
@@ -201,6 +203,9 @@ def DistributedOptimizer(
         process_set: the ranks to reduce over; on others nothing is reduced.
         algorithm: of the all-reduces ("ring", "butterfly", ..., as in `ringcomm.Communicator.allreduce`); None: as
             ``RINGCOMM_ALGORITHM`` says, or chosen.
+        delay: 1: gradients come one step late, and travel during the whole of the next forward and backward pass
+            (Pipe-SGD, arXiv:1811.03619): a network that is as slow as computing costs nothing, for a lower learning
+            rate. Call ``finish()`` at the end. With Average or Sum, dense, ``compression`` none, fp16 or bf16.
 
     Raises:
         ValueError: for arguments that do not fit; for an optimizer that is distributed already; for parameters that
@@ -215,6 +220,13 @@ def DistributedOptimizer(
             f"this {type(optimizer).__name__} is distributed already: its gradients would be reduced twice. Wrap an "
             "optimizer once, and use what DistributedOptimizer returned"
         )
+    if delay:
+        refused = {
+            "algorithm": algorithm,
+            "gradient_predivide_factor": None if gradient_predivide_factor == 1.0 else gradient_predivide_factor,
+            "backward_passes_per_step": None if backward_passes_per_step == 1 else backward_passes_per_step,
+        }
+        return late_optimizer(optimizer, named_parameters, compression, op, process_set, delay, refused)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
     if backward_passes_per_step <= 0:

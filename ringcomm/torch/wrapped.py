@@ -18,7 +18,7 @@ def taking_the_step(step: Any) -> Any:
 
 
 class DistributedOptimizerBase(torch.optim.Optimizer):
-    """What is added to an optimizer's class: its contents, and a subclass's, become a subclass of that class."""
+    """What is added to the class of an optimizer whose gradients, or what comes of them, are reduced in every step."""
 
     _base: Any  # the optimizer's own class
     _reducer: HookedParameters | None  # None where there is nobody to reduce with
@@ -44,14 +44,17 @@ class DistributedOptimizerBase(torch.optim.Optimizer):
             self._reducer.settings.passes = passes
 
 
-def wrapped(optimizer: torch.optim.Optimizer, additions: type[DistributedOptimizerBase]) -> Any:
-    """The optimizer again, as an object of a subclass of its class, with what `additions` holds.
+def wrapped(optimizer: torch.optim.Optimizer, additions: type[torch.optim.Optimizer]) -> Any:
+    """The optimizer again, as an object of a subclass of its class, with what `additions` and its bases hold.
 
     All is shared and not copied: a scheduler or script that holds the first optimizer still acts on this one. But a
     scheduler made before has put a wrapper of the first one's step into that instance, which is not for this one.
     """
     base = type(optimizer)
-    contents = vars(DistributedOptimizerBase) | vars(additions)
+    contents: dict[str, Any] = {}
+    for one in reversed(additions.__mro__):
+        if issubclass(one, torch.optim.Optimizer) and one is not torch.optim.Optimizer:
+            contents |= vars(one)
     own = {key: value for key, value in contents.items() if key not in ("__dict__", "__weakref__")}
     made: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base, MARK: True}))
     made.__dict__.update((key, value) for key, value in vars(optimizer).items() if key != "step")

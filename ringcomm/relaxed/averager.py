@@ -1,0 +1,191 @@
+"""Periodic exchange of NumPy arrays, for any framework's training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from ringcomm.plan_agreement import require_equal
+from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.relaxed.periodic import Groups, Periodic, agreed_text, wire_of
+from ringcomm.relaxed.replicas import ArrayReplica, Replica, next_number
+from ringcomm.relaxed.rules import Elastic, Mean, Outer, Rule
+
+
+class Exchanger:
+    """What periodic methods have in common. Call :meth:`step` after each of this rank's steps; ranks may make different
+    numbers of them. Use it in a ``with`` statement, or call :meth:`finish`."""
+
+    def __init__(
+        self,
+        replica: Replica[Any],
+        rule: Rule,
+        every: int | str,
+        process_set: ProcessSet,
+        settings: Mapping[str, Any],
+        **how: Any,
+    ) -> None:
+        name = f"relaxed{next_number(process_set)}"
+        text = agreed_text(method=type(self).__name__, every=every, **settings, **how)
+        sizes = [
+            f"fragment of {head} and {size} elements" for head, size in zip(replica.heads, replica.sizes, strict=True)
+        ]
+        require_equal([text, *sizes], name, process_set, type(self).__name__)
+        self._periodic = Periodic(name, replica, rule, every, process_set, **how)
+
+    def step(self) -> None:
+        """This rank has made a step: exchanges what is due."""
+        self._periodic.stepped()
+
+    def exchange_now(self) -> None:
+        """Exchanges everything between all ranks. Collective."""
+        self._periodic.exchange_now()
+
+    def global_weights(self) -> AbstractContextManager[None]:
+        """Within it the arrays hold the method's model; afterwards what they held before."""
+        return self._periodic.global_weights()
+
+    def finish(self) -> None:
+        """This rank makes no more steps. Returns when no rank does; the arrays hold the method's model, the same on all
+        ranks. Collective."""
+        self._periodic.finish()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.finish()
+
+    @property
+    def updates(self) -> int:
+        """Steps of all ranks together, as far as the last exchange told."""
+        return self._periodic.updates
+
+    def stats(self) -> dict[str, Any]:
+        """Of this rank: ``steps``, ``exchanges``, ``waited`` (share of the time since it was made), ``bytes``
+        contributed, ``distance`` (root mean square of weights before the last exchange less those after it)."""
+        return self._periodic.stats()
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's counters and, where the method has one, its anchor: to go on exactly."""
+        return self._periodic.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes up what :meth:`state_dict` gave. The arrays' own contents are the caller's to restore."""
+        self._periodic.load(state)
+
+
+def _replica(arrays: Sequence[np.ndarray[Any, Any]], statistics: Sequence[Any], fragments: int = 1) -> ArrayReplica:
+    for one in [*arrays, *statistics]:
+        if not isinstance(one, np.ndarray) or one.dtype.kind not in "fcV" or not one.flags.writeable:
+            what = f"{one.dtype} array" if isinstance(one, np.ndarray) else type(one).__name__
+            raise ValueError(f"weights are writeable NumPy arrays of floating or complex dtypes, not a {what}")
+    return ArrayReplica(arrays, statistics, fragments)
+
+
+class PeriodicAverager(Exchanger):
+    """Local SGD for NumPy arrays: from time to time ranks replace their weights by the mean of all ranks'.
+
+    Source: Stich, "Local SGD converges fast and communicates little", arXiv:1805.09767.
+
+    Args:
+        arrays: this rank's weights, changed in place; the first rank's become all ranks'. Collective.
+        every: steps between exchanges, or a time ("200ms"): see `ringcomm.relaxed.every.Every`.
+        groups: in place of ``every``: ``{4: "host", 16: "all"}`` averages among this host's ranks every 4 steps, and
+            among all every 16. Values may be process sets.
+        overlap: steps go on while weights travel; a round ends where the next begins.
+        statistics: further arrays of which the mean is taken.
+        wire: "float16" or "bfloat16" between hosts.
+        process_set: the ranks.
+
+    Raises:
+        ValueError: arguments that are none. MismatchError: ranks give other arrays or settings.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        every: int | str = 8,
+        *,
+        groups: Groups | None = None,
+        overlap: bool = False,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        wire: Any = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        replica, rule = _replica(arrays, statistics), Mean(overlap)
+        how = {"groups": groups, "delay": None if overlap else 0, "wire": wire_of(wire, narrow_only=True)}
+        super().__init__(replica, rule, every, process_set, {}, **how)
+
+
+class OuterStep(Exchanger):
+    """DiLoCo and SlowMo for NumPy arrays: from time to time an outer optimizer takes a step with what the ranks'
+    weights have changed by on average. Arguments as of :func:`ringcomm.torch.DiLoCo`, and as of
+    :class:`PeriodicAverager`."""
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        every: int | str = 100,
+        outer_lr: float = 0.7,
+        outer_momentum: float = 0.9,
+        nesterov: bool = True,
+        *,
+        fragments: int = 1,
+        delay: int = 0,
+        blend: float = 0.5,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        wire: Any = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        replica = _replica(arrays, statistics, fragments)
+        rule = outer_rule(outer_lr, outer_momentum, nesterov, delay, blend, every, replica)
+        settings = {"outer": (outer_lr, outer_momentum, nesterov, blend)}
+        super().__init__(
+            replica, rule, every, process_set, settings, delay=delay, wire=wire_of(wire, narrow_only=False)
+        )
+
+
+class ElasticAverager(Exchanger):
+    """EASGD for NumPy arrays, synchronous: from time to time weights and a centre are pulled together. Arguments as of
+    :func:`ringcomm.torch.EASGD`, and as of :class:`PeriodicAverager`."""
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        every: int | str = 10,
+        beta: float = 0.9,
+        *,
+        overlap: bool = True,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        wire: Any = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        replica = _replica(arrays, statistics)
+        rule = elastic_rule(beta, process_set, replica)
+        how = {"delay": int(overlap), "wire": wire_of(wire, narrow_only=False)}
+        super().__init__(replica, rule, every, process_set, {"beta": beta}, **how)
+
+
+def outer_rule(
+    lr: float, momentum: float, nesterov: bool, delay: int, blend: float, every: int | str, replica: Replica[Any]
+) -> Outer:
+    """Raises ValueError for arguments out of their range."""
+    if not lr > 0 or not 0 <= momentum < 1:
+        raise ValueError(f"outer_lr={lr}, outer_momentum={momentum}: a rate above 0, and a momentum in [0, 1)")
+    if delay < 0 or not 0 <= blend <= 1:
+        raise ValueError(f"delay={delay}, blend={blend}: a delay of 0 or more steps, and a blend in [0, 1]")
+    if delay and (isinstance(every, str) or delay >= every):
+        raise ValueError(f"delay={delay}: a fragment must have arrived before it leaves again, every={every}")
+    return Outer(lr, momentum, nesterov, blend if delay else None, replica.heads)
+
+
+def elastic_rule(beta: float, process_set: ProcessSet, replica: Replica[Any]) -> Elastic:
+    """Raises ValueError for a beta that is out of range."""
+    if not 0 < beta <= 1:
+        raise ValueError(f"beta={beta}: the pull of all ranks together is in (0, 1]")
+    return Elastic(beta / process_set.size(), replica.heads)

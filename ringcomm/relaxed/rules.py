@@ -1,0 +1,141 @@
+"""What an exchange does to a replica: averages it, moves an anchor (DiLoCo, SlowMo), or pulls it to a centre (EASGD).
+
+Fragments are flat arrays: ``head`` elements of weights, and statistics after them, of which every rule takes the mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Flat = NDArray[Any]
+
+
+class Rule(ABC):
+    """Works on fragments in place."""
+
+    anchors: list[Flat]  # of each fragment: what the method's model is; none: the mean of all replicas
+
+    def __init__(self) -> None:
+        self.anchors = []
+
+    def start(self, fragment: Flat) -> None:  # noqa: B027
+        """The next fragment's weights, the same on all ranks."""
+
+    def contribute(self, number: int, flat: Flat) -> None:  # noqa: B027
+        """Makes of this rank's weights what travels."""
+
+    @abstractmethod
+    def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
+        """Makes of the mean of ``count`` ranks' contributions this rank's new weights. ``now()``: those it has."""
+
+    def settle(self) -> None:  # noqa: B027
+        """This rank makes no more steps."""
+
+    def state(self) -> dict[str, list[Flat]]:
+        """Copies of what it keeps from one exchange to the next."""
+        return {"anchors": [one.copy() for one in self.anchors]}
+
+    def load(self, state: dict[str, list[Flat]]) -> None:
+        for name, flats in state.items():
+            for mine, theirs in zip(getattr(self, name), flats, strict=True):
+                mine[:] = theirs
+
+
+class Mean(Rule):
+    """x <- mean. While steps went on meanwhile (``overlap``): x <- x + mean - s, s being what was contributed.
+
+    Source: Stich, "Local SGD converges fast", arXiv:1805.09767; Shen et al., CoCoD-SGD, arXiv:1906.12043.
+    """
+
+    def __init__(self, overlap: bool = False) -> None:
+        super().__init__()
+        self._overlap = overlap
+        self._sent: dict[int, Flat] = {}
+
+    def contribute(self, number: int, flat: Flat) -> None:
+        if self._overlap:
+            np.copyto(self._sent.setdefault(number, np.empty_like(flat)), flat)
+
+    def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
+        if self._overlap:
+            mean -= self._sent[number]
+            mean += now()
+
+    def settle(self) -> None:
+        self._overlap = False  # all ranks end with the same bits
+
+
+class Outer(Rule):
+    """An optimizer of its own on the means, as SGD takes gradients: d = a - mean x; u <- m u + d; a <- a - lr (d + m u)
+    with Nesterov's momentum, a - lr u without; x <- a, or, where steps went on meanwhile, b x + (1 - b) a.
+
+    Source: Douillard et al., DiLoCo, arXiv:2311.08105, and Streaming DiLoCo, arXiv:2501.18512; Wang et al., SlowMo,
+    arXiv:1910.00643; Chen and Huo, BMUF, ICASSP 2016.
+    """
+
+    def __init__(self, lr: float, momentum: float, nesterov: bool, blend: float | None, heads: list[int]) -> None:
+        super().__init__()
+        self.lr, self.momentum, self.nesterov, self.blend = lr, momentum, nesterov, blend
+        self._heads = heads
+        self.velocities: list[Flat] = []
+
+    def start(self, fragment: Flat) -> None:
+        head = self._heads[len(self.anchors)]
+        self.anchors.append(fragment[:head].copy())
+        self.velocities.append(np.zeros(head if self.momentum else 0, fragment.dtype))
+
+    def contribute(self, number: int, flat: Flat) -> None:
+        flat[: self._heads[number]] -= self.anchors[number]
+
+    def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
+        anchor, velocity, gradient = self.anchors[number], self.velocities[number], mean[: self._heads[number]]
+        np.negative(gradient, out=gradient)
+        if self.momentum:
+            velocity *= self.momentum
+            velocity += gradient
+            if self.nesterov:
+                gradient += self.momentum * velocity
+            else:
+                gradient[:] = velocity
+        gradient *= self.lr
+        anchor -= gradient
+        gradient[:] = anchor
+        if self.blend:
+            gradient *= 1 - self.blend
+            gradient += self.blend * now()[: len(gradient)]
+
+    def state(self) -> dict[str, list[Flat]]:
+        return super().state() | {"velocities": [one.copy() for one in self.velocities]}
+
+
+class Elastic(Rule):
+    """Replicas and a centre attract each other: d = alpha (x - c), x <- x - d, c <- c + (sum of all d).
+
+    Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", arXiv:1412.6651.
+    """
+
+    def __init__(self, alpha: float, heads: list[int]) -> None:
+        super().__init__()
+        self.alpha, self._heads = alpha, heads
+        self._pulls: dict[int, Flat] = {}
+
+    def start(self, fragment: Flat) -> None:
+        self.anchors.append(fragment[: self._heads[len(self.anchors)]].copy())
+
+    def contribute(self, number: int, flat: Flat) -> None:
+        apart = flat[: self._heads[number]]
+        apart -= self.anchors[number]
+        np.multiply(apart, self.alpha, out=self._pulls.setdefault(number, np.empty_like(apart)))
+
+    def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
+        apart = mean[: self._heads[number]]
+        apart *= self.alpha * count
+        self.anchors[number] += apart
+        apart[:] = now()[: len(apart)]
+        if number in self._pulls:  # not of a round that this rank, finishing, gave nothing to
+            apart -= self._pulls.pop(number)

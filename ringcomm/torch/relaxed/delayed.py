@@ -1,0 +1,191 @@
+"""Gradients one step late: they travel while the next ones are made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ringcomm.ops import Average, Sum
+from ringcomm.relaxed.periodic import wire_of
+from ringcomm.relaxed.replicas import Flat
+from ringcomm.relaxed.rounds import Lane, Outcome, serve
+from ringcomm.torch import loss_scaling
+from ringcomm.torch.compression import parts_of
+from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
+from ringcomm.torch.relaxed.replica import GradientReplica
+from ringcomm.torch.wrapped import taking_the_step
+
+
+class LateGradients:
+    """This step's gradients are sent, and the last step's come: x_{t+1} = x_t - lr (mean of g_{t-1}).
+
+    Source: Li et al., "Pipe-SGD", arXiv:1811.03619.
+    """
+
+    def __init__(self, name: str, parameters: Sequence[torch.Tensor], op: Any, process_set: Any, wire: Any) -> None:
+        self._replica, self._op, self._process_set = GradientReplica(parameters), op, process_set
+        self._lane = Lane(
+            name,
+            process_set,
+            self._replica.sizes,
+            self._replica.dtype,
+            self._replica.read,
+            self._landed,
+            [(wire, None)] * 2,
+        )
+        self._pending: Flat | None = None  # come, and not used yet
+        self._keeping = False
+        self._since = time.monotonic()
+        self.exchanges = 0
+        self.finished = False
+        self.take: Callable[[], Any] = lambda: None  # a step of the optimizer, once this rank makes none itself
+
+    def exchange(self, counted: bool) -> bool:
+        """Sends the gradients, which count or not, and puts those of the step before in their place. False if there has
+        been none."""
+        self._lane.steps += 1
+        self._lane.begin(counted=counted)
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._replica.write(0, pending)
+            return True
+        if self._lane.flying < 2:
+            return False
+        return self._lane.land().counted > 0
+
+    def _landed(self, fragment: int, outcome: Outcome) -> None:
+        self.exchanges += 1
+        if self._op == Sum:
+            outcome.mean[: self._replica.heads[0]] *= outcome.counted
+        if self._keeping:
+            self._pending = outcome.mean.copy()
+        else:
+            self._replica.write(fragment, outcome.mean)
+            self.take()
+
+    def stepped(self) -> None: ...
+
+    def exchange_now(self) -> None: ...
+
+    @contextmanager
+    def global_weights(self) -> Iterator[None]:
+        yield
+
+    def finish(self, take: Callable[[], Any] = lambda: None) -> None:
+        if self.finished:
+            return
+        self.take = take
+        if self._pending is not None:
+            self._replica.write(0, self._pending)
+            take()
+        while self._lane.flying:
+            self._lane.land()
+        self._lane.finish(0)
+        serve([self._lane])
+        self._lane.close()
+        self.finished = True
+
+    @property
+    def updates(self) -> int:
+        me = self._process_set.ranks[self._process_set.require_rank()]
+        return self._lane.steps + sum(row.steps for row in self._lane.rows if row.rank != me)
+
+    def stats(self) -> dict[str, Any]:
+        waited = self._lane.waited / max(time.monotonic() - self._since, 1e-9)
+        return {
+            "steps": self._lane.steps,
+            "exchanges": self.exchanges,
+            "waited": waited,
+            "bytes": self._lane.bytes,
+            "distance": 0.0,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Waits for the gradients under way, which are part of it."""
+        self._keeping = True
+        try:
+            while self._lane.flying:
+                self._lane.land()
+        finally:
+            self._keeping = False
+        return {"steps": self._lane.steps, "pending": None if self._pending is None else self._pending.copy()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._lane.steps = state["steps"]
+        self._pending = None if state["pending"] is None else state["pending"].copy()
+
+
+class _LateOptimizer(RelaxedOptimizer):
+    """What DistributedOptimizer(delay=1) adds to an optimizer's class."""
+
+    _method: Any
+    _should_synchronize: bool
+    _came: bool  # whether there are gradients to step with
+
+    def synchronize(self) -> None:
+        """Sends this step's gradients, and puts the last step's means into ``.grad``."""
+        self._came = self._method.exchange(counted=True)
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it ``step()`` takes the gradients as they are: ``synchronize()`` has been called."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    @taking_the_step
+    def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
+        """Sends the gradients and takes the optimizer's step with the last step's means; the first step takes none. An
+        overflow (``grad_scaler``) leaves this rank's gradients out of the mean."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        counted = True
+        if grad_scaler is not None:
+            loss_scaling.unscale(self, grad_scaler)
+            counted = not loss_scaling.found_in(self, grad_scaler)
+        if self._should_synchronize:
+            self._came = self._method.exchange(counted)
+        if self._came:
+            result = self._base.step(self, **kwargs)
+            return result if closure is None else loss
+        return loss
+
+    def finish(self) -> None:
+        """This rank makes no more steps: it takes those that the others' gradients ask for, until all have finished.
+        Collective."""
+        self._method.finish(lambda: self._base.step(self))
+
+
+def late_optimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
+    compression: Any,
+    op: Any,
+    process_set: Any,
+    delay: int,
+    refused: Mapping[str, Any],
+) -> Any:
+    """``DistributedOptimizer(delay=1)``. `refused`: what does not go with it, if it is not None."""
+    if delay != 1:
+        raise ValueError(f"delay={delay}: 0, or 1 for gradients that come one step late")
+    if op not in (Average, Sum):
+        raise ValueError(f"delay=1 takes op=Average or op=Sum, not {op}")
+    for key, value in refused.items():
+        if value is not None:
+            raise ValueError(f"delay=1 does not go with {key}={value!r}")
+    wire: Any = compression if isinstance(compression, str) else parts_of(compression).wire
+    wire = wire_of(str(wire).removeprefix("torch.") if isinstance(wire, torch.dtype) else wire, narrow_only=True)
+    made, name, parameters = relaxed(
+        optimizer, _LateOptimizer, named_parameters, process_set, op=op, wire=wire, delay=delay
+    )
+    made._method = LateGradients(name, parameters, op, process_set, wire)
+    made._should_synchronize, made._came = True, False
+    return made

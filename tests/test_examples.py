@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import mpi_case
@@ -51,6 +52,18 @@ def test_training_comes_out_as_on_one_rank(arguments, tolerance, sizes, tmp_path
         for name, value in alone.items():
             scale = np.abs(value).max()
             np.testing.assert_allclose(together[name], value, rtol=tolerance, atol=tolerance * scale, err_msg=name)
+
+
+def test_relaxed(tmp_path):
+    pytest.importorskip("sklearn")
+    saved = tmp_path / "curves.json"
+    arguments = ["--method", "all", "--seconds", "0.6", "--straggler", "3", "--target", "0.6", "--save", saved]
+    text = mpi_case.output_of([EXAMPLES / "train_relaxed.py", *arguments], tmp_path, 2)
+    results = json.loads(saved.read_text())
+    assert len(results) == text.count("0.6 after") >= 10
+    for method, result in results.items():
+        assert result["last"] > 0.6 and len(result["curve"]) > 2, (method, result)
+    assert results["timed"]["steps"][0] > 1.5 * results["local"]["steps"][0]  # does not wait for the slow one
 
 
 def test_character_model(tmp_path):

@@ -131,6 +131,10 @@ class Periodic:
         self.distance = self.replica.distance(fragment, outcome.mean)
         self.replica.write(fragment, outcome.mean)
 
+    @property
+    def has_own_model(self) -> bool:
+        return bool(self.rule.anchors)
+
     def _means(self) -> list[Flat]:
         """Of all replicas. Collective. Should others exchange meanwhile, this rank does so too, and looks again."""
         self.flush()
@@ -147,7 +151,7 @@ class Periodic:
             yield
             return
         before = [self.replica.now(number) for number in range(len(self.replica.sizes))]
-        if self.rule.anchors:
+        if self.has_own_model:
             self._write_anchors()
         else:
             means = self._means()
@@ -180,7 +184,7 @@ class Periodic:
             lane.finish(0)
         lanes = [*self.beside, *(lane for _, lane in self._levels)]
         serve(lanes)
-        if self.rule.anchors:
+        if self.has_own_model:
             self._write_anchors()
         self.finished = True
         for lane in lanes:

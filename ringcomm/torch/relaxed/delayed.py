@@ -67,6 +67,8 @@ class LateGradients:
             self._replica.write(fragment, outcome.mean)
             self.take()
 
+    has_own_model = False
+
     def stepped(self) -> None: ...
 
     def exchange_now(self) -> None: ...

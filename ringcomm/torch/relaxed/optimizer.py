@@ -74,6 +74,11 @@ class RelaxedOptimizer(torch.optim.Optimizer):
         afterwards what they were. Collective where that is the mean of all replicas."""
         return self._method.global_weights()
 
+    @property
+    def has_own_model(self) -> bool:
+        """Whether the method's model is something of its own (an anchor, a centre), which any rank may look at alone."""
+        return self._method.has_own_model
+
     def finish(self) -> None:
         """This rank makes no more steps: exchanges its last ones, and answers the others until all have finished. Then
         all ranks hold the method's model. Collective; once more it does nothing."""

@@ -1,0 +1,162 @@
+"""What relaxed methods compute, written down in NumPy: all ranks' weights in one array, one rank's steps after another.
+
+`gradient(rank, step, x)` is of this rank's step (from 0) at its weights x. Ranks may make different numbers of steps:
+`steps[rank]`. Results are (weights of each rank, the method's model).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+Gradient = Callable[[int, int, np.ndarray], np.ndarray]
+
+
+class SGD:
+    """torch.optim.SGD with momentum, on all ranks' rows."""
+
+    def __init__(self, x: np.ndarray, lr: float, momentum: float) -> None:
+        self.lr, self.momentum, self.v = lr, momentum, np.zeros_like(x)
+
+    def step(self, x: np.ndarray, rank: int, g: np.ndarray) -> None:
+        self.v[rank] = self.momentum * self.v[rank] + g
+        x[rank] -= self.lr * self.v[rank]
+
+
+def _mean(rows: np.ndarray) -> np.ndarray:
+    return rows.sum(axis=0) / len(rows)
+
+
+def local_sgd(
+    x0: np.ndarray,
+    gradient: Gradient,
+    steps: Sequence[int],
+    every: int,
+    lr: float,
+    momentum: float = 0.0,
+    state: str = "local",
+    start: int = 0,
+    overlap: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks that have finished give nothing to means. Rounds are counted: a rank's n-th meets the others' n-th."""
+    p = len(steps)
+    x = np.repeat(x0[None], p, axis=0)
+    sgd = SGD(x, lr, momentum)
+    sent: np.ndarray | None = None
+    live = list(range(p))
+    for step in range(max(steps)):
+        leaving = [rank for rank in live if steps[rank] <= step]
+        here = [rank for rank in live if steps[rank] > step]
+        if leaving:  # their last weights count in the next round
+            assert not overlap and step >= start
+        gradients = {rank: gradient(rank, step, x[rank]) for rank in here}
+        if step < start:
+            mean = _mean(np.array(list(gradients.values())))
+            gradients = dict.fromkeys(here, mean)
+        for rank in here:
+            sgd.step(x, rank, gradients[rank])
+        if step >= start and (step - start + 1) % every == 0:
+            if overlap:
+                if sent is not None:
+                    x += _mean(sent) - sent
+                sent = x.copy()
+            else:
+                x[:] = _mean(x[live])
+                live = here
+                if state == "average":
+                    sgd.v[:] = _mean(sgd.v)
+                elif state == "reset":
+                    sgd.v[:] = 0
+    if sent is not None:
+        x += _mean(sent) - sent
+    x[:] = _mean(x[live])
+    return x, x[0]
+
+
+def diloco(
+    x0: np.ndarray,
+    gradient: Gradient,
+    p: int,
+    steps: int,
+    every: int,
+    lr: float,
+    outer_lr: float,
+    outer_momentum: float,
+    nesterov: bool,
+    cuts: Sequence[slice],
+    delay: int = 0,
+    blend: float = 0.5,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`cuts`: the fragments."""
+    x, a, u = np.repeat(x0[None], p, axis=0), x0.copy(), np.zeros_like(x0)
+    sgd = SGD(x, lr, 0.0)
+    parts, begun = len(cuts), 0
+    flying: list[tuple[int, slice, np.ndarray]] = []
+
+    def land(part: slice, sent: np.ndarray, mixing: bool) -> None:
+        d = -_mean(sent)
+        u[part] = outer_momentum * u[part] + d
+        a[part] -= outer_lr * (d + outer_momentum * u[part] if nesterov else u[part])
+        x[:, part] = blend * x[:, part] + (1 - blend) * a[part] if mixing else a[part]
+
+    for step in range(1, steps + 1):
+        for rank in range(p):
+            sgd.step(x, rank, gradient(rank, step - 1, x[rank]))
+        while flying and flying[0][0] <= step:
+            land(*flying.pop(0)[1:], delay > 0)
+        if step >= (begun + 1) * every // parts:
+            part = cuts[begun % parts]
+            begun += 1
+            flying.append((step + delay, part, x[:, part] - a[part]))
+            if not delay:
+                land(*flying.pop(0)[1:], False)
+    for _, part, sent in flying:
+        land(part, sent, delay > 0)
+    for i in range(parts):
+        part = cuts[(begun + i) % parts]
+        land(part, x[:, part] - a[part], delay > 0)
+    return x, a
+
+
+def easgd(
+    x0: np.ndarray, gradient: Gradient, p: int, steps: int, every: int, lr: float, beta: float, overlap: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    x, c = np.repeat(x0[None], p, axis=0), x0.copy()
+    sgd = SGD(x, lr, 0.0)
+    flying: np.ndarray | None = None
+
+    def land(apart: np.ndarray) -> None:
+        c[:] += beta * _mean(apart)
+        x[:] -= beta / p * apart
+
+    for step in range(1, steps + 1):
+        for rank in range(p):
+            sgd.step(x, rank, gradient(rank, step - 1, x[rank]))
+        if flying is not None:
+            land(flying)
+            flying = None
+        if step % every == 0:
+            flying = x - c
+            if not overlap:
+                land(flying)
+                flying = None
+    if flying is not None:
+        land(flying)
+    land(x - c)
+    return x, c
+
+
+def late(x0: np.ndarray, gradient: Gradient, steps: Sequence[int], lr: float, momentum: float) -> np.ndarray:
+    """Pipe-SGD. Every rank's weights are these."""
+    x = x0[None].copy()
+    sgd = SGD(x, lr, momentum)
+    pending: np.ndarray | None = None
+    for step in range(max(steps)):
+        mean = _mean(np.array([gradient(rank, step, x[0]) for rank in range(len(steps)) if steps[rank] > step]))
+        if pending is not None:
+            sgd.step(x, 0, pending)
+        pending = mean
+    if pending is not None:
+        sgd.step(x, 0, pending)
+    return x[0]

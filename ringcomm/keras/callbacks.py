@@ -12,6 +12,11 @@ import numpy as np
 from ringcomm import collectives, runtime
 from ringcomm.keras import functions
 from ringcomm.keras.optimizer import is_distributed, with_loss_scale_inside
+from ringcomm.keras.relaxed import (  # noqa: F401 (they are hvd.callbacks' too)
+    ElasticAveragingCallback,
+    OuterStepCallback,
+    PeriodicAveragingCallback,
+)
 from ringcomm.ops import Average
 from ringcomm.process_sets import ProcessSet, global_process_set
 

@@ -19,6 +19,14 @@ class Exchanger:
     """What periodic methods have in common. Call :meth:`step` after each of this rank's steps; ranks may make different
     numbers of them. Use it in a ``with`` statement, or call :meth:`finish`."""
 
+    @staticmethod
+    def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int = 1) -> Replica[Any]:
+        for one in [*weights, *statistics]:
+            if not isinstance(one, np.ndarray) or one.dtype.kind not in "fcV" or not one.flags.writeable:
+                what = f"{one.dtype} array" if isinstance(one, np.ndarray) else type(one).__name__
+                raise ValueError(f"weights are writeable NumPy arrays of floating or complex dtypes, not a {what}")
+        return ArrayReplica(weights, statistics, fragments)
+
     def __init__(
         self,
         replica: Replica[Any],
@@ -79,14 +87,6 @@ class Exchanger:
         self._periodic.load(state)
 
 
-def _replica(arrays: Sequence[np.ndarray[Any, Any]], statistics: Sequence[Any], fragments: int = 1) -> ArrayReplica:
-    for one in [*arrays, *statistics]:
-        if not isinstance(one, np.ndarray) or one.dtype.kind not in "fcV" or not one.flags.writeable:
-            what = f"{one.dtype} array" if isinstance(one, np.ndarray) else type(one).__name__
-            raise ValueError(f"weights are writeable NumPy arrays of floating or complex dtypes, not a {what}")
-    return ArrayReplica(arrays, statistics, fragments)
-
-
 class PeriodicAverager(Exchanger):
     """Local SGD for NumPy arrays: from time to time ranks replace their weights by the mean of all ranks'.
 
@@ -117,7 +117,7 @@ class PeriodicAverager(Exchanger):
         wire: Any = None,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        replica, rule = _replica(arrays, statistics), Mean(overlap)
+        replica, rule = self._replica(arrays, statistics), Mean(overlap)
         how = {"groups": groups, "delay": None if overlap else 0, "wire": wire_of(wire, narrow_only=True)}
         super().__init__(replica, rule, every, process_set, {}, **how)
 
@@ -142,7 +142,7 @@ class OuterStep(Exchanger):
         wire: Any = None,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        replica = _replica(arrays, statistics, fragments)
+        replica = self._replica(arrays, statistics, fragments)
         rule = outer_rule(outer_lr, outer_momentum, nesterov, delay, blend, every, replica)
         settings = {"outer": (outer_lr, outer_momentum, nesterov, blend)}
         super().__init__(
@@ -165,7 +165,7 @@ class ElasticAverager(Exchanger):
         wire: Any = None,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        replica = _replica(arrays, statistics)
+        replica = self._replica(arrays, statistics)
         rule = elastic_rule(beta, process_set, replica)
         how = {"delay": int(overlap), "wire": wire_of(wire, narrow_only=False)}
         super().__init__(replica, rule, every, process_set, {"beta": beta}, **how)

@@ -1,0 +1,89 @@
+"""Callbacks by which ranks exchange weights from time to time, in place of gradients in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from ringcomm.relaxed.averager import ElasticAverager, Exchanger, OuterStep, PeriodicAverager
+from ringcomm.relaxed.replicas import Flat, Replica
+
+
+class _Variables(Replica[Any]):
+    """Keras's variables, on whatever backend."""
+
+    @staticmethod
+    def count(item: Any) -> int:
+        return int(np.prod(item.shape))
+
+    @staticmethod
+    def is_double(item: Any) -> bool:
+        return str(item.dtype) == "float64"
+
+    def copy_out(self, items: Sequence[Any], parts: Sequence[Flat]) -> None:
+        for item, part in zip(items, parts, strict=True):
+            part[:] = np.asarray(keras.ops.convert_to_numpy(item)).reshape(-1)
+
+    def copy_in(self, items: Sequence[Any], parts: Sequence[Flat]) -> None:
+        for item, part in zip(items, parts, strict=True):
+            item.assign(part.reshape(item.shape))
+
+
+def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int = 1) -> _Variables:
+    return _Variables(weights, statistics, fragments)
+
+
+class _Exchanging(keras.callbacks.Callback):
+    """Weights are the trainable variables; of other floating ones (BatchNorm's statistics) the mean is taken. Compile
+    the model with an optimizer that is not distributed. ``fit`` may have different numbers of batches on each rank; at
+    its end all ranks hold the method's model."""
+
+    _method: type[Exchanger]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options, self.exchange = options, None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._in_step()
+        if self.exchange is None:  # the model is built by now
+            trained = list(self.model.trainable_variables)
+            others = [one for one in self.model.non_trainable_variables if "float" in str(one.dtype)]
+            made = type(self._method.__name__, (self._method,), {"_replica": staticmethod(_replica)})
+            self.exchange = made(trained, statistics=others, **self._options)
+        self.exchange.step()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._in_step()
+        if self.exchange is not None:
+            self.exchange.finish()
+            self.exchange = None
+
+    def _in_step(self) -> None:
+        """JAX's trainer holds the variables' values itself while it runs."""
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()
+
+
+class PeriodicAveragingCallback(_Exchanging):
+    """Local SGD: every so often ranks replace their weights by the mean of all ranks'. Arguments by name, as of
+    :class:`ringcomm.PeriodicAverager`; the first batch's step is each rank's own, from where the first rank is then."""
+
+    _method = PeriodicAverager
+
+
+class OuterStepCallback(_Exchanging):
+    """DiLoCo and SlowMo: an outer optimizer on what the ranks' weights have changed by. Arguments by name, as of
+    :class:`ringcomm.OuterStep`."""
+
+    _method = OuterStep
+
+
+class ElasticAveragingCallback(_Exchanging):
+    """Synchronous EASGD: weights and a centre are pulled together. Arguments by name, as of
+    :class:`ringcomm.ElasticAverager`."""
+
+    _method = ElasticAverager

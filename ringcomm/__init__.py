@@ -14,7 +14,7 @@ Framework bindings: ``import ringcomm.torch as hvd``.
 
 from __future__ import annotations
 
-from ringcomm import algorithms, errors, threads
+from ringcomm import algorithms, errors, threads, updates
 from ringcomm._core import ANY_SOURCE, ANY_TAG, PROC_NULL, MessageRequest, Status
 from ringcomm.accounts import OperationStats, Stats, stats
 from ringcomm.algorithms import register_algorithm
@@ -82,6 +82,8 @@ from ringcomm.ops import (
 )
 from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ringcomm.relaxed.averager import ElasticAverager, OuterStep, PeriodicAverager
+from ringcomm.relaxed.consistency import SSP, Async, Backup, Consistency, SoftSync, Sync
+from ringcomm.relaxed.store import ParameterStore
 from ringcomm.run_function import run
 from ringcomm.runtime import (
     communicator,
@@ -115,11 +117,15 @@ __all__ = [
     "MAXLOC",
     "MINLOC",
     "PROC_NULL",
+    "SSP",
     "Adasum",
+    "Async",
     "Average",
+    "Backup",
     "Communicator",
     "Compression",
     "Config",
+    "Consistency",
     "ElasticAverager",
     "Feedback",
     "Handle",
@@ -133,6 +139,7 @@ __all__ = [
     "Op",
     "OperationStats",
     "OuterStep",
+    "ParameterStore",
     "PeerLostError",
     "PeriodicAverager",
     "ProcessSet",
@@ -141,9 +148,11 @@ __all__ = [
     "RankLeftError",
     "RingcommError",
     "ShutDownError",
+    "SoftSync",
     "Stats",
     "Status",
     "Sum",
+    "Sync",
     "TransportError",
     "UnsupportedError",
     "__version__",
@@ -198,4 +207,5 @@ __all__ = [
     "stop_timeline",
     "synchronize",
     "threads",
+    "updates",
 ]

@@ -57,12 +57,12 @@ def test_training_comes_out_as_on_one_rank(arguments, tolerance, sizes, tmp_path
 def test_relaxed(tmp_path):
     pytest.importorskip("sklearn")
     saved = tmp_path / "curves.json"
-    arguments = ["--method", "all", "--seconds", "0.6", "--straggler", "3", "--target", "0.6", "--save", saved]
+    arguments = ["--method", "all", "--seconds", "0.8", "--straggler", "3", "--target", "0.5", "--save", saved]
     text = mpi_case.output_of([EXAMPLES / "train_relaxed.py", *arguments], tmp_path, 2)
     results = json.loads(saved.read_text())
-    assert len(results) == text.count("0.6 after") >= 10
+    assert len(results) == text.count("0.5 after") >= 10
     for method, result in results.items():
-        assert result["last"] > 0.6 and result["curve"], (method, result)
+        assert result["last"] > 0.5 and result["curve"], (method, result)
     assert results["timed"]["steps"][0] > 1.5 * results["local"]["steps"][0]  # does not wait for the slow one
 
 

@@ -27,6 +27,7 @@ CORE_LAYERS = [
     "levels",
     "call",
     "engine",
+    "store",
     "frameworks",
 ]
 PYTHON_LAYERS = [

@@ -11,6 +11,7 @@
 #include "base/types.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/quantise.hpp"
+#include "kernels/update.hpp"
 
 namespace ringcomm::kernels {
 
@@ -59,6 +60,8 @@ struct Table {
   void (*project)(const float* row, const float* factors, std::size_t count, std::size_t rank, float* results);
   void (*add_outer)(float* factors, const float* row, std::size_t count, std::size_t rank, const float* weights);
   void (*combine)(float* row, const float* factors, std::size_t count, std::size_t rank, const float* weights);
+  void (*update_float)(const UpdateJob<float>& job);
+  void (*update_double)(const UpdateJob<double>& job);
 };
 
 // Each exists on its architecture only.

@@ -45,7 +45,8 @@ class _Exchanging(keras.callbacks.Callback):
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        self._options, self.exchange = options, None
+        self._options = options
+        self.exchange: Exchanger | None = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._in_step()

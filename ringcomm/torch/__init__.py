@@ -11,6 +11,7 @@
 """
 
 from ringcomm.accounts import stats
+from ringcomm.relaxed.consistency import SSP, Async, Backup, SoftSync, Sync
 from ringcomm.torch import distributed, elastic, intraop  # noqa: F401 (intraop has no name that is public)
 from ringcomm.torch.compression import Compression, ErrorFeedback
 from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
@@ -20,18 +21,27 @@ from ringcomm.torch.onebit_adam import OneBitAdam
 from ringcomm.torch.optimizer import DistributedOptimizer
 from ringcomm.torch.relaxed.diloco import DiLoCo
 from ringcomm.torch.relaxed.easgd import EASGD
+from ringcomm.torch.relaxed.hogwild import Hogwild
 from ringcomm.torch.relaxed.local_sgd import LocalSGD
+from ringcomm.torch.relaxed.parameter_server import ParameterServer
 from ringcomm.torch.sync_batch_norm import SyncBatchNorm
 from ringcomm.torch.tensors import empty
 
 __all__ = [
     "EASGD",
+    "SSP",
+    "Async",
+    "Backup",
     "Compression",
     "DiLoCo",
     "DistributedOptimizer",
     "ErrorFeedback",
+    "Hogwild",
     "LocalSGD",
     "OneBitAdam",
+    "ParameterServer",
+    "SoftSync",
+    "Sync",
     "SyncBatchNorm",
     "allgather_object",
     "broadcast_object",

@@ -43,6 +43,7 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
 #include "kernels/body/quantise.inl"
 #include "kernels/body/sparse.inl"
 #include "kernels/body/low_rank.inl"
+#include "kernels/body/update.inl"
 
 // One row of the table: a dtype's passes. `Order` is the lane of min and max without scaling.
 #define RINGCOMM_ROW(Plain, Order)                                                             \
@@ -156,6 +157,8 @@ constexpr Table kTable = {
     project,
     add_outer,
     combine,
+    run_update<float>,
+    run_update<double>,
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ import torch
 
 from ringcomm.errors import UnsupportedError
 from ringcomm.plan_agreement import require_equal
-from ringcomm.relaxed.periodic import Periodic, agreed_text
+from ringcomm.relaxed.periodic import agreed_text
 from ringcomm.relaxed.replicas import next_number
 from ringcomm.torch import loss_scaling
 from ringcomm.torch.arguments import names_of
@@ -25,7 +25,7 @@ class RelaxedOptimizer(torch.optim.Optimizer):
     or call ``finish()`` at the end: ranks may make different numbers of steps."""
 
     _base: Any  # the optimizer's own class
-    _method: Periodic
+    _method: Any  # a Periodic, or what has its methods
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
@@ -40,7 +40,7 @@ class RelaxedOptimizer(torch.optim.Optimizer):
             arguments = (self._evaluating(closure),)
 
         def take() -> Any:
-            return self._base.step(self, *arguments, **kwargs)
+            return self._take(*arguments, **kwargs)
 
         result = take() if grad_scaler is None else loss_scaling.step_if_finite(self, grad_scaler, take)
         before = self._method.exchanges
@@ -59,6 +59,9 @@ class RelaxedOptimizer(torch.optim.Optimizer):
 
         return evaluate
 
+    def _take(self, *arguments: Any, **kwargs: Any) -> Any:
+        return self._base.step(self, *arguments, **kwargs)
+
     def _gradients_made(self, scaler: Any) -> None:
         """The step is about to be taken; gradients are unscaled."""
 
@@ -76,7 +79,7 @@ class RelaxedOptimizer(torch.optim.Optimizer):
 
     @property
     def has_own_model(self) -> bool:
-        """Whether the method's model is something of its own (an anchor, a centre), which any rank may look at alone."""
+        """Whether the method's model is something of its own (an anchor, a centre): any rank may look at it alone."""
         return self._method.has_own_model
 
     def finish(self) -> None:

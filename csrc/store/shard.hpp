@@ -1,0 +1,83 @@
+// Weights in memory that the ranks of a host share, to which any of them applies an optimizer's rule: the caller does
+// it, under locks of stripes. No server process, and no message.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/update.hpp"
+#include "node/node.hpp"
+#include "store/clocks.hpp"
+#include "store/lock.hpp"
+
+namespace ringcomm::store {
+
+using kernels::Rule;
+using kernels::RuleOptions;
+
+// How many gradients make an update, and which.
+struct Gathering {
+  int many = 1;          // their mean is one update; fewer, where fewer workers are left
+  bool of_step = false;  // those of one clock: a later one waits for its turn, and one that comes late is dropped
+};
+
+enum class Arrival : std::uint8_t { applied, gathered, dropped, full };  // full: not taken yet; wait, and come again
+
+// What a shard keeps for all ranks; zeros are a new one.
+struct ShardHeader {
+  std::atomic<std::uint64_t> version;  // updates of the first stripe: others may have seen them in another order
+  std::atomic<std::uint64_t> broken;   // locks taken from ranks that died
+  Lock gather;                         // guards the rest
+  std::uint64_t group;                 // updates of gathered gradients applied
+  std::uint32_t arrived, done;         // gradients of this group: that have come, and have been added
+};
+
+// This process's view of one shard. A view is used by one thread at a time.
+template <class T>
+class Shard {
+ public:
+  static constexpr std::size_t kStripe = 16384 / sizeof(T);  // elements
+  static std::size_t bytes(std::size_t count, std::size_t states, bool gathers);
+
+  // `memory` of so many bytes in `owner`'s arena, who makes it before others look.
+  Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, bool gathers, Node* node, int rank);
+  void make(const T* weights);  // by the owner
+
+  std::size_t count() const { return count_; }
+  std::uint64_t version() const { return header_.version.load(std::memory_order_acquire); }
+  std::uint64_t broken() const { return header_.broken.load(std::memory_order_relaxed); }
+  std::uint64_t group();  // updates of gathered gradients
+
+  // Applies a rule to [first, first + count): `gradient`, `pulled` and `result` are of that range. Torn only between
+  // stripes. Returns the version before it: of two calls it tells which came first to the first stripe.
+  std::uint64_t apply(Rule rule, const RuleOptions& options, std::size_t first, std::size_t count, const T* gradient,
+                      const T* pulled, T* result);
+  // A gradient of all of it that is gathered first. Does not wait for other workers.
+  Arrival gather(const Gathering& how, std::uint64_t clock, Rule rule, const RuleOptions& options, const T* gradient,
+                 const Clocks& clocks);
+  // Applies what has been gathered, if as many have come as can still come.
+  bool settle(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
+  // Both shards' elements become their mean: of equal counts, atomically by stripe.
+  void average_with(Shard& other);
+
+ private:
+  template <class Act>
+  void each_stripe(std::size_t first, std::size_t count, Act&& act);
+  void take(Lock& lock);
+  void count_update(Lock& lock, bool changes);
+  void apply_gathered(Rule rule, RuleOptions options, std::uint32_t number);
+
+  ShardHeader& header_;
+  const int owner_;
+  const std::size_t count_, stripes_;
+  Lock* const locks_;
+  T *const weights_, *const first_, *const second_, *const sum_;  // null: not kept
+  Node* const node_;
+  const int rank_;
+};
+
+extern template class Shard<float>;
+extern template class Shard<double>;
+
+}  // namespace ringcomm::store

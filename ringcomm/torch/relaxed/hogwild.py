@@ -1,0 +1,162 @@
+"""Hogwild: all ranks of a host train one and the same weights, in memory that they share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import torch
+
+from ringcomm import _core
+from ringcomm.arrays import CoreMemory
+from ringcomm.process_sets import global_process_set
+from ringcomm.relaxed.shards import Workers
+from ringcomm.torch.buckets import dense_strides
+from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
+from ringcomm.torch.relaxed.replica import statistics_of
+
+logger = logging.getLogger("ringcomm")
+_LINE = 64  # bytes: tensors begin at cache lines
+
+
+class SharedWeights:
+    """The method behind Hogwild: puts tensors into shared memory, where they stay until all ranks have finished."""
+
+    has_own_model = True  # the weights are it, at any time
+
+    def __init__(self, name: str, tensors: list[torch.Tensor], process_set: Any, on_loss: str) -> None:
+        self.name, self._tensors, self._set = name, tensors, process_set
+        self.workers = Workers(name, process_set, on_loss)
+        offsets = np.cumsum(
+            [_LINE] + [-(-one.numel() * one.element_size() // _LINE) * _LINE for one in tensors]
+        ).tolist()
+        first = self.workers.rank == 0
+        self._memory = self.workers.allocate(offsets[-1]) if first else None
+        (address,) = self.workers.addresses([0], self._memory, "weights")
+        self.lock = _core.HostLock(address, self.workers.node, self.workers.rank)
+        for one, offset in zip(tensors, offsets, strict=False):
+            nbytes = one.numel() * one.element_size()
+            if nbytes == 0:
+                continue
+            memory = torch.from_numpy(np.asarray(CoreMemory(address + offset, nbytes, self._memory)))
+            shared = memory.view(one.dtype).as_strided(one.shape, dense_strides(one))
+            if first:
+                shared.copy_(one.detach())
+            one.data = shared
+        self.workers.meet()
+        self._known = [0] * self.workers.size
+        self.steps = self.exchanges = 0
+        self.finished = False
+        self._since = time.monotonic()
+        process_set.session().at_end.append(self._warn)
+
+    def stepped(self) -> None:
+        self.steps += 1
+        self.workers.clocks.set(self.workers.rank, self.steps)
+        self.workers.check()
+
+    def exchange_now(self) -> None: ...
+
+    @contextmanager
+    def global_weights(self) -> Iterator[None]:
+        yield
+
+    def finish(self) -> None:
+        if self.finished:
+            return
+        _ = self.updates  # what is known of the others
+        self.workers.clocks.set(self.workers.rank, None)
+        self.workers.wait(self.workers.all_finished)
+        self.workers.meet()
+        self._take_back()
+        self.workers.meet()
+        with suppress(ValueError):  # ringcomm has been shut down
+            self._set.session().at_end.remove(self._warn)
+
+    def _take_back(self) -> None:
+        self.finished = True
+        for one in self._tensors:
+            one.data = one.data.clone()
+
+    def _warn(self) -> None:
+        self.workers.clocks.set(self.workers.rank, None)
+        self._take_back()
+        logger.warning("%s has not finished: call finish(), or use the optimizer in a with statement", self.name)
+
+    @property
+    def updates(self) -> int:
+        for rank in range(self.workers.size):
+            self._known[rank] = self.workers.clocks.of(rank) or self._known[rank]
+        self._known[self.workers.rank] = self.steps
+        return sum(self._known)
+
+    def stats(self) -> dict[str, Any]:
+        waited = self.workers.waited / max(time.monotonic() - self._since, 1e-9)
+        return {
+            "steps": self.steps,
+            "exchanges": self.steps,
+            "waited": waited,
+            "bytes": 0,
+            "lost": self.workers.lost(),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+
+
+class _Hogwild(RelaxedOptimizer):
+    """What Hogwild adds to an optimizer's class."""
+
+    _method: Any
+    _locked: bool
+
+    def _take(self, *arguments: Any, **kwargs: Any) -> Any:
+        if not self._locked:
+            return self._base.step(self, *arguments, **kwargs)
+        with self._method.lock:
+            return self._base.step(self, *arguments, **kwargs)
+
+
+def Hogwild(
+    optimizer: torch.optim.Optimizer,
+    update: str = "racy",
+    model: torch.nn.Module | None = None,
+    on_loss: str = "end",
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    process_set: Any = global_process_set,
+) -> Any:
+    """An optimizer like ``optimizer``, all of whose ranks step on one and the same weights, in memory that the ranks of
+    a host share: nothing is sent, and nobody waits. Each rank keeps its own optimizer state. Other ranks' steps are
+    seen while a gradient is computed; now and then one is lost, in part. Between the constructor and ``finish()`` the
+    parameters lie in that memory; afterwards in each rank's own.
+
+    Source: Recht, Re, Wright and Niu, arXiv:1106.5730.
+
+    Args:
+        optimizer: any but LBFGS. Its kernels write the weights: ``foreach=False`` does so in fewest passes.
+        update: "racy", or "locked": one rank's step at a time.
+        model: its floating buffers (BatchNorm's statistics) are shared too.
+        on_loss: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
+        named_parameters: as DistributedOptimizer's; names for errors.
+        process_set: the ranks, all of one host.
+
+    Raises:
+        ValueError: arguments that are none; parameters that are not in CPU memory. MismatchError: ranks differ.
+        UnsupportedError: ranks share no memory.
+    """
+    if update not in ("racy", "locked"):
+        raise ValueError(f'update={update!r}: "racy" or "locked"')
+    made, name, parameters = relaxed(optimizer, _Hogwild, named_parameters, process_set, update=update)
+    tensors = [*parameters, *statistics_of(model)]
+    elsewhere = {str(one.device) for one in tensors if one.device.type != "cpu"}
+    if elsewhere:
+        raise ValueError(f"Hogwild: weights on {', '.join(sorted(elsewhere))}; it is for CPU memory")
+    made._method, made._locked = SharedWeights(name, tensors, process_set, on_loss), update == "locked"
+    return made

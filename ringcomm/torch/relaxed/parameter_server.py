@@ -1,0 +1,233 @@
+"""An optimizer whose steps are taken where the weights lie, by whoever has a gradient."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from ringcomm import updates
+from ringcomm.collectives import allreduce_
+from ringcomm.ops import Average
+from ringcomm.process_sets import global_process_set
+from ringcomm.relaxed.consistency import Async, Consistency
+from ringcomm.relaxed.replicas import Flat
+from ringcomm.relaxed.store import Scale, Store
+from ringcomm.torch import loss_scaling
+from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
+from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
+from ringcomm.torch.wrapped import taking_the_step
+
+
+def _adam(group: Mapping[str, Any], decoupled: bool) -> updates.Update:
+    if group["amsgrad"]:
+        raise ValueError("amsgrad=True: the store's Adam has no such state")
+    decoupled = decoupled or bool(group.get("decoupled_weight_decay"))
+    keys = ("lr", "betas", "eps", "weight_decay", "maximize")
+    return updates.Adam(**{key: group[key] for key in keys}, decoupled=decoupled)
+
+
+def _rmsprop(group: Mapping[str, Any]) -> updates.Update:
+    if group["centered"]:
+        raise ValueError("centered=True: the store's RMSprop has no such state")
+    keys = ("lr", "alpha", "eps", "weight_decay", "momentum")
+    return updates.RMSprop(**{key: group[key] for key in keys}, maximize=group.get("maximize", False))
+
+
+def _adagrad(group: Mapping[str, Any]) -> updates.Update:
+    if group["initial_accumulator_value"]:
+        raise ValueError("initial_accumulator_value: the store's Adagrad begins with zeros")
+    return updates.Adagrad(**{key: group[key] for key in ("lr", "lr_decay", "weight_decay", "eps", "maximize")})
+
+
+def _sgd(group: Mapping[str, Any]) -> updates.Update:
+    keys = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
+    return updates.SGD(**{key: group[key] for key in keys})
+
+
+_RULES: dict[type, Callable[[Mapping[str, Any]], updates.Update]] = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adam: lambda group: _adam(group, False),
+    torch.optim.AdamW: lambda group: _adam(group, True),
+    torch.optim.Adagrad: _adagrad,
+    torch.optim.RMSprop: _rmsprop,
+}
+
+
+def rule_of(kind: type, group: Mapping[str, Any]) -> updates.Update:
+    """Of a parameter group. Raises ValueError: the store has no such rule."""
+    make = _RULES.get(kind)
+    if make is None:
+        known = ", ".join(one.__name__ for one in _RULES)
+        raise ValueError(f"ParameterServer: the store has rules of {known}; not of {kind.__name__}")
+    return make(group)
+
+
+class _Served:
+    """The method behind ParameterServer."""
+
+    has_own_model = True
+
+    def __init__(self, replica: TensorReplica, store: Store, weights: Flat, gradients: Flat, model: Any) -> None:
+        self.replica, self.store, self.weights, self._gradients = replica, store, weights, gradients
+        self._statistics = statistics_of(model)
+
+    def step(self, optimizer: Any, counted: bool) -> None:
+        at = 0
+        views = []
+        for p in self.replica.items(0):
+            size = TensorReplica.count(p)
+            views.append((p, self._gradients[at : at + size]))
+            at += size
+        for p, part in views:
+            if p.grad is None:
+                part[:] = 0
+            else:
+                self.replica.copy_out([p.grad.to_dense() if p.grad.is_sparse else p.grad], [part])
+        for number, group in enumerate(optimizer.param_groups):
+            options = dict(rule_of(optimizer._base, group).options)
+            self.store.set_options(number, options.pop("lr"), **options)
+        self.store.step(self._gradients if counted else None, self.weights)
+        self.replica.write(0, self.weights)
+
+    def exchange_now(self) -> None:
+        self.store.pull(self.weights)
+        self.replica.write(0, self.weights)
+
+    @contextmanager
+    def global_weights(self) -> Iterator[None]:
+        before = self.replica.now(0)
+        now = np.empty_like(before)
+        self.store.pull(now)
+        self.replica.write(0, now)
+        try:
+            yield
+        finally:
+            self.replica.write(0, before)
+
+    def finish(self) -> None:
+        if self.store.finished:
+            return
+        self.store.finish(self.weights)
+        self.replica.write(0, self.weights)
+        if self._statistics and not self.store.workers.lost():
+            replica = TensorReplica(self._statistics)
+            flat = replica.now(0)
+            allreduce_(flat, op=Average, name=f"{self.store.name}.statistics", process_set=self.store.process_set)
+            replica.write(0, flat)
+
+    @property
+    def exchanges(self) -> int:
+        return self.store.pushes
+
+    @property
+    def updates(self) -> int:
+        return self.store.updates
+
+    def stats(self) -> dict[str, Any]:
+        return self.store.stats()
+
+    def state(self) -> dict[str, Any]:
+        return self.store.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.store.load(state)
+        self.exchange_now()
+
+
+class _ParameterServer(RelaxedOptimizer):
+    """What ParameterServer adds to an optimizer's class."""
+
+    _method: Any
+
+    @taking_the_step
+    def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
+        """Hands this rank's gradients to the store, waits as the consistency says, and takes the weights. An overflow
+        (``grad_scaler``) leaves out this rank's gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        counted = True
+        if grad_scaler is not None:
+            loss_scaling.unscale(self, grad_scaler)
+            counted = not loss_scaling.found_in(self, grad_scaler)
+        self._method.step(self, counted)
+        return loss
+
+
+def ParameterServer(
+    optimizer: torch.optim.Optimizer,
+    servers: str | int | Sequence[int] = "all",
+    consistency: Consistency | None = None,
+    scale: Scale = "none",
+    compensate: float = 0.0,
+    model: torch.nn.Module | None = None,
+    on_loss: str = "end",
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    process_set: Any = global_process_set,
+) -> Any:
+    """An optimizer like ``optimizer`` whose ``step()`` hands this rank's gradients to weights that all ranks of a host
+    share, and takes them as they are then: no rank waits for another, unless ``consistency`` says so::
+
+        optimizer = hvd.ParameterServer(torch.optim.SGD(model.parameters(), lr=0.1), consistency=hvd.SSP(4))
+        with optimizer:
+            ...
+
+    The optimizer's own rule, with its options as they are at each push (so schedulers work: drive them by
+    ``optimizer.updates``), is applied natively by the rank that pushes, under locks of 16 KB in shared memory: there is
+    no server process, and no message. SGD, Adam, AdamW, Adagrad and RMSprop have such rules. The optimizer's state is
+    the store's; weight decay is of the store's weights. With p ranks the weights see p updates where one rank makes
+    one: begin with the learning rate of one rank, and without momentum (with Async, p ranks and momentum m the usable
+    rate is about (1 - m)/p of it: Mitliagkas et al., arXiv:1605.09774).
+
+    Source: Dean et al., NIPS 2012; Li et al., OSDI 2014; consistencies: `ringcomm.relaxed.consistency`.
+
+    Args:
+        optimizer: of one of these classes.
+        servers: in whose memory the weights lie: "all" ranks, so many, or a list. All of them train.
+        consistency: ``hvd.Async()`` (the default), ``hvd.SSP(s)``, ``hvd.SoftSync(S)``, ``hvd.Sync()``,
+            ``hvd.Backup(S)``.
+        scale: "inverse": gradients that are t updates late move the weights by 1/t; or a function of t.
+        compensate: of delay (DC-ASGD, arXiv:1609.08326), as 0.04.
+        model: its floating buffers (BatchNorm's statistics) are each rank's own, and averaged by ``finish()``.
+        on_loss: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
+        named_parameters: as DistributedOptimizer's; names for errors.
+        process_set: the ranks, all of one host.
+
+    Raises:
+        ValueError: arguments that are none; an optimizer without a native rule. MismatchError: ranks differ.
+        UnsupportedError: ranks share no memory.
+    """
+    consistency = consistency or Async()
+    kind = type(optimizer)
+    rules = [rule_of(kind, group) for group in optimizer.param_groups]
+    momentum = max((rule.options.get("momentum", 0.0) for rule in rules), default=0.0)
+    made, name, parameters = relaxed(
+        optimizer,
+        _ParameterServer,
+        named_parameters,
+        process_set,
+        rules=[rule.text() for rule in rules],
+        consistency=consistency,
+        servers=servers,
+        compensate=compensate,
+    )
+    if momentum >= 0.5 and not consistency.of_step and process_set.size() > 2 and process_set.rank() == 0:
+        warnings.warn(
+            f"momentum={momentum} with {consistency} on {process_set.size()} ranks: stale gradients act as momentum "
+            "already; take none, or a lower learning rate",
+            stacklevel=2,
+        )
+    replica = TensorReplica(parameters)
+    weights = replica.now(0)
+    bounds = np.cumsum([0] + [sum(map(TensorReplica.count, group["params"])) for group in optimizer.param_groups])
+    parts = [(slice(int(a), int(b)), rule) for a, b, rule in zip(bounds, bounds[1:], rules, strict=False)]
+    store = Store(name, process_set, weights, parts, consistency, servers, scale, compensate, on_loss)
+    replica.write(0, weights)
+    made._method = _Served(replica, store, weights, np.empty_like(weights), model)
+    return made

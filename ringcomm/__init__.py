@@ -103,6 +103,7 @@ from ringcomm.runtime import (
     start_timeline,
     stop_timeline,
 )
+from ringcomm.topology import Topology, register_topology
 from ringcomm.version import __version__
 
 __all__ = [
@@ -153,6 +154,7 @@ __all__ = [
     "Status",
     "Sum",
     "Sync",
+    "Topology",
     "TransportError",
     "UnsupportedError",
     "__version__",
@@ -197,6 +199,7 @@ __all__ = [
     "reducescatter",
     "reducescatter_async",
     "register_algorithm",
+    "register_topology",
     "remove_process_set",
     "run",
     "shared_arrays",

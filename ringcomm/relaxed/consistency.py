@@ -8,8 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Consistency:
     """``gather``: so many gradients' mean is one update (0: each is one; -1: one of every worker). ``of_step``: those
-    of one step only, the first that come. ``staleness``: a worker waits while it is more than so many steps ahead of the
-    slowest; None: never."""
+    of one step only, the first that come. ``staleness``: a worker waits while it is more than so many steps ahead of
+    the slowest; None: never."""
 
     name: str
     gather: int = 0

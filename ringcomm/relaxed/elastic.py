@@ -107,7 +107,7 @@ class ElasticPulls:
         since = self.workers.waited
         self.workers.wait(self.workers.all_finished)
         self.workers.waited = since
-        self.workers.meet()
+        self._known = self.workers.gathered(self.steps)
         self._centre.pull(self._flat)
         self._replica.write(0, self._flat)
         self.workers.meet()
@@ -123,7 +123,7 @@ class ElasticPulls:
     @property
     def updates(self) -> int:
         """Steps of all ranks, as far as it is known here: in turns, as many of each as this one has made."""
-        if self._turns:
+        if self._turns and not self.finished:
             return self.steps * self.workers.size
         for rank in range(self.workers.size):
             self._known[rank] = self.workers.clocks.of(rank) or self._known[rank]

@@ -67,7 +67,7 @@ class Periodic:
         self.exchanges = 0
         self.distance = 0.0  # before the last exchange
         self.finished = False
-        self._since = time.monotonic()
+        self.since = time.monotonic()
         for number, size in enumerate(replica.sizes):
             flat = replica.now(number)
             if size:
@@ -171,9 +171,10 @@ class Periodic:
             self.replica.write(number, flat)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
-    def finish(self) -> None:
+    def finish(self, beside: Iterator[None] | None = None) -> None:
         """This rank makes no more steps. Its last weights are exchanged, and it answers the others' rounds until all
-        have finished: then all hold the same model. Collective; once more it does nothing."""
+        have finished: then all hold the same model. Collective; once more it does nothing. `beside`: what else this
+        rank has to answer meanwhile."""
         if self.finished:
             return
         self.flush()
@@ -183,7 +184,7 @@ class Periodic:
         for lane in self.beside:
             lane.finish(0)
         lanes = [*self.beside, *(lane for _, lane in self._levels)]
-        serve(lanes)
+        serve(lanes, beside)
         if self.has_own_model:
             self._write_anchors()
         self.finished = True
@@ -215,7 +216,7 @@ class Periodic:
         return {
             "steps": self.steps,
             "exchanges": self.exchanges,
-            "waited": sum(lane.waited for lane in lanes) / max(time.monotonic() - self._since, 1e-9),
+            "waited": sum(lane.waited for lane in lanes) / max(time.monotonic() - self.since, 1e-9),
             "bytes": sum(lane.bytes for lane in lanes),
             "distance": self.distance,
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from ringcomm.reductions import Reduction
 
 Flat = NDArray[Any]
 _operations: Operations[Any] = Operations()
+_END = object()
 _LONGEST_SLEEP = 5e-3  # seconds between looks of a rank that answers on several lanes
 
 
@@ -180,15 +181,19 @@ class Lane:
         return flat
 
 
-def serve(lanes: Sequence[Lane]) -> None:
-    """Answers on all lanes, on each of which this rank is finishing, until none has a round to come. What is under way
-    on them lands first."""
-    sleep = 0.0
-    while left := [lane for lane in lanes if not lane.over]:
+def serve(lanes: Sequence[Lane], beside: Iterator[None] | None = None) -> None:
+    """Answers on all lanes, on each of which this rank is finishing, until none has a round to come, and `beside` has
+    come to its end. Nothing is under way on the lanes."""
+    sleep, busy = 0.0, beside is not None
+    while True:
+        left = [lane for lane in lanes if not lane.over]
+        busy = beside is not None and busy and next(beside, _END) is not _END
+        if not left and not busy:
+            return
         for lane in left:
             if not lane.flying:
                 lane.begin()
-        if len(left) == 1:
+        if len(left) == 1 and not busy:
             left[0].land()
         elif ready := [lane for lane in left if lane.ready()]:
             for lane in ready:

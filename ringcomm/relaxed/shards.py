@@ -87,6 +87,13 @@ class Workers:
     def all_finished(self) -> bool:
         return self.clocks.live() == 0
 
+    def gathered(self, steps: int) -> list[int]:
+        """Every rank's, of those that are there. A barrier too."""
+        if self.lost():
+            return [steps if rank == self.rank else 0 for rank in range(self.size)]
+        rows = exchange([steps], f"{self.name}.steps", self.process_set)
+        return [row[0] for row in rows.values()]
+
     def meet(self) -> None:
         """A barrier of those that are there."""
         if not self.lost():

@@ -21,6 +21,7 @@ from ringcomm.torch.onebit_adam import OneBitAdam
 from ringcomm.torch.optimizer import DistributedOptimizer
 from ringcomm.torch.relaxed.diloco import DiLoCo
 from ringcomm.torch.relaxed.easgd import EASGD
+from ringcomm.torch.relaxed.gossip import Gossip
 from ringcomm.torch.relaxed.hogwild import Hogwild
 from ringcomm.torch.relaxed.local_sgd import LocalSGD
 from ringcomm.torch.relaxed.parameter_server import ParameterServer
@@ -36,6 +37,7 @@ __all__ = [
     "DiLoCo",
     "DistributedOptimizer",
     "ErrorFeedback",
+    "Gossip",
     "Hogwild",
     "LocalSGD",
     "OneBitAdam",

@@ -71,7 +71,7 @@ class SharedWeights:
         _ = self.updates  # what is known of the others
         self.workers.clocks.set(self.workers.rank, None)
         self.workers.wait(self.workers.all_finished)
-        self.workers.meet()
+        self._known = self.workers.gathered(self.steps)
         self._take_back()
         self.workers.meet()
         with suppress(ValueError):  # ringcomm has been shut down

@@ -1,0 +1,190 @@
+"""Asynchronous gossip: replicas lie in memory that a host's ranks share, and any two may average."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from ringcomm import _core
+from ringcomm.collectives import allreduce_, broadcast_
+from ringcomm.ops import Average
+from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.replicas import Flat, Replica
+from ringcomm.relaxed.shards import Workers
+from ringcomm.topology import Topology
+
+logger = logging.getLogger("ringcomm")
+
+
+class Pairs:
+    """After a step, adds what it changed to this rank's shared replica, and makes of that and a neighbour's, drawn at
+    random, their mean, both at once. Nobody waits. Collective.
+
+    Source: Lian et al., AD-PSGD, arXiv:1710.06952.
+    """
+
+    has_own_model = False
+
+    def __init__(
+        self,
+        name: str,
+        replica: Replica[Any],
+        topology: Topology,
+        every: int,
+        process_set: ProcessSet,
+        on_loss: str = "end",
+        seed: int = 0,
+    ) -> None:
+        self.name, self._replica, self._set, self._every = name, replica, process_set, every
+        self.workers = Workers(name, process_set, on_loss)
+        size, rank = self.workers.size, self.workers.rank
+        period = range(topology.period(size))
+        self._neighbours = sorted({one for t in period for one in topology.hears(rank, size, t)})
+        self._random = random.Random(seed * size + rank)
+        self._flat = replica.now(0)
+        if len(self._flat):
+            broadcast_(self._flat, process_set.ranks[0], f"{name}.start", process_set)
+        replica.write(0, self._flat)
+        wide, count = self._flat.dtype == np.float64, len(self._flat)
+        self._memory = self.workers.allocate(_core.Shard.bytes(count, wide, 0, False))
+        addresses = self.workers.addresses(list(range(size)), self._memory, "replicas")
+        self._all = [
+            _core.Shard(address, owner, count, wide, 0, 0, False, self.workers.node, rank)
+            for owner, address in enumerate(addresses)
+        ]
+        self._all[rank].make(self._flat.ctypes.data)
+        self._add, self._get = _core.RuleOptions("add", scale=1.0), _core.RuleOptions("get")
+        self._put = _core.RuleOptions("put")
+        self._known = [0] * size
+        self.steps = self.exchanges = self.bytes = 0
+        self.distance = 0.0
+        self.finished = False
+        self._since = time.monotonic()
+        self.workers.meet()
+        process_set.session().at_end.append(self._warn)
+
+    def stepped(self) -> None:
+        self.steps += 1
+        self.workers.clocks.set(self.workers.rank, self.steps)
+        if self.steps % self._every == 0:
+            self.workers.check()
+            live = [one for one in self._neighbours if self.workers.clocks.of(one) is not None]
+            self._meet(self._random.choice(live) if live else None)
+
+    def _meet(self, other: int | None) -> None:
+        """Brings this rank's steps into its shared replica, meets another, and takes what comes of it."""
+        mine, count = self._all[self.workers.rank], len(self._flat)
+        change = self._replica.now(0)
+        self.distance = 0.0
+        change -= self._flat
+        mine.apply(self._add, 0, count, change.ctypes.data, 0, 0)
+        if other is not None:
+            mine.average_with(self._all[other])
+            self.bytes += change.nbytes
+        mine.apply(self._get, 0, count, 0, 0, self._flat.ctypes.data)
+        self.distance = self._replica.distance(0, self._flat)
+        self._replica.write(0, self._flat)
+        self.exchanges += 1
+
+    def exchange_now(self) -> None:
+        """All ranks take the mean. Collective."""
+        mean = self._mean()
+        self.workers.meet()
+        self._all[self.workers.rank].apply(self._put, 0, len(mean), mean.ctypes.data, 0, 0)
+        self._flat[:] = mean
+        self._replica.write(0, mean)
+        self.workers.meet()
+
+    def _mean(self) -> Flat:
+        self._meet(None)
+        if self.workers.lost():
+            return self._mean_of_the_living()
+        self.workers.meet()
+        mean = self._flat.copy()
+        self._all[self.workers.rank].apply(self._get, 0, len(mean), 0, 0, mean.ctypes.data)
+        if len(mean):
+            allreduce_(mean, op=Average, name=f"{self.name}.mean", process_set=self._set)
+        return mean
+
+    def _mean_of_the_living(self) -> Flat:
+        """Read where they lie: no call of all ranks can be made."""
+        lost = set(self.workers.clocks.lost())
+        living = [shard for rank, shard in enumerate(self._all) if rank not in lost]
+        total, one = np.zeros_like(self._flat), np.empty_like(self._flat)
+        for shard in living:
+            shard.apply(self._get, 0, len(one), 0, 0, one.ctypes.data)
+            total += one
+        return np.asarray(total / len(living), self._flat.dtype)
+
+    @contextmanager
+    def global_weights(self) -> Iterator[None]:
+        mean = self._mean() if not self.finished else self._flat
+        before = self._replica.now(0)
+        self._replica.write(0, mean)
+        try:
+            yield
+        finally:
+            self._replica.write(0, before)
+
+    def finish(self) -> None:
+        if self.finished:
+            return
+        self._meet(None)
+        _ = self.updates  # what is known of the others
+        self.workers.clocks.set(self.workers.rank, None)
+        since = self.workers.waited
+        self.workers.wait(self.workers.all_finished)
+        self.workers.waited = since
+        self._known = self.workers.gathered(self.steps)
+        self._all[self.workers.rank].apply(self._get, 0, len(self._flat), 0, 0, self._flat.ctypes.data)
+        self._replica.write(0, self._flat)
+        self._flat[:] = self._mean()
+        self._replica.write(0, self._flat)
+        self.workers.meet()
+        self.finished = True
+        with suppress(ValueError):  # ringcomm has been shut down
+            self._set.session().at_end.remove(self._warn)
+
+    def _warn(self) -> None:
+        self.finished = True
+        self.workers.clocks.set(self.workers.rank, None)
+        logger.warning("%s has not finished: call finish(), or use the optimizer in a with statement", self.name)
+
+    @property
+    def updates(self) -> int:
+        """Steps of all ranks."""
+        for rank in range(self.workers.size):
+            self._known[rank] = self.workers.clocks.of(rank) or self._known[rank]
+        self._known[self.workers.rank] = self.steps
+        return sum(self._known)
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "exchanges": self.exchanges,
+            "waited": self.workers.waited / max(time.monotonic() - self._since, 1e-9),
+            "bytes": self.bytes,
+            "distance": self.distance,
+            "broken_locks": self._all[self.workers.rank].broken(),
+            "lost": self.workers.lost(),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """As it is now: others may average with it a moment later."""
+        self._meet(None)
+        return {"steps": self.steps, "x": self._flat.copy()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Collective."""
+        self.steps = state["steps"]
+        self.workers.meet()
+        self._flat[:] = state["x"]
+        self._all[self.workers.rank].apply(self._put, 0, len(self._flat), self._flat.ctypes.data, 0, 0)
+        self._replica.write(0, self._flat)
+        self.workers.meet()

@@ -1,0 +1,184 @@
+"""Who averages with whom: graphs, and the weights of a round as a matrix.
+
+Row i of a round's matrix W says what rank i makes of what it gets: x_i <- sum over j of W[i, j] x_j. Rows that sum to 1
+keep what all agree on; columns too, and the mean of all ranks stays what it is. The spectral gap of a period's product
+says how fast ranks come to agree: in each period their distance shrinks by at least 1 - gap.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Neighbours = Callable[[int, int, int], Iterable[int]]
+_EXACT = 1e-12
+
+
+@dataclass(frozen=True)
+class Topology:
+    """``neighbours(rank, size, round)``: whom a rank hears in that round, itself left out. ``period(size)``: after so
+    many rounds it begins anew."""
+
+    name: str
+    neighbours: Neighbours
+    period: Callable[[int], int]
+    summary: str = ""
+
+    def hears(self, rank: int, size: int, number: int) -> list[int]:
+        """In rising order. Raises ValueError for ranks that are none."""
+        found = sorted(set(self.neighbours(rank, size, number % self.period(size))) - {rank})
+        if any(not 0 <= one < size for one in found):
+            raise ValueError(f"topology {self.name!r}: rank {rank} of {size} hears {found}")
+        return found
+
+    def tells(self, rank: int, size: int, number: int) -> list[int]:
+        """Who hears this rank."""
+        return [one for one in range(size) if rank in self.hears(one, size, number)]
+
+    def matrix(self, size: int, number: int = 0) -> Matrix:
+        """Where all ranks hear and tell equally many: 1/(1 + neighbours) each. Else, of a graph whose edges go both
+        ways, Metropolis weights 1/(1 + the larger number of neighbours), the rest of it one's own: rows and columns
+        sum to 1. Source: Xiao and Boyd, Systems and Control Letters 53 (2004).
+
+        Raises:
+            ValueError: neither is so: such graphs are for push-sum.
+        """
+        hears = [set(self.hears(rank, size, number)) for rank in range(size)]
+        degrees = [len(one) for one in hears]
+        told = [sum(rank in one for one in hears) for rank in range(size)]
+        weights = np.zeros((size, size))
+        both_ways = all(i in hears[j] for i in range(size) for j in hears[i])
+        if not both_ways and (len(set(degrees)) > 1 or degrees != told):
+            raise ValueError(
+                f"topology {self.name!r} of {size} ranks: edges go one way and ranks have different numbers of them: "
+                'no weights here keep the mean; take mode="push_sum"'
+            )
+        for i in range(size):
+            for j in hears[i]:
+                weights[i, j] = 1 / (1 + max(degrees[i], degrees[j]))
+            weights[i, i] = 1 - weights[i].sum()
+        return weights
+
+    def shares(self, size: int, number: int = 0) -> Matrix:
+        """Of push-sum: every rank divides what it has evenly among itself and those who hear it. Columns sum to 1."""
+        told = np.eye(size)
+        for rank in range(size):
+            told[rank, self.hears(rank, size, number)] = 1
+        return np.asarray(told / told.sum(axis=0))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Of the matrices of a topology's period."""
+
+    rows: bool  # all sum to 1
+    columns: bool
+    positive: bool  # no weight is negative
+    exact: bool  # a period gives everybody the mean
+    gap: float  # 1 - the second largest singular value of the period's product
+
+    def __str__(self) -> str:
+        kind = {(True, True): "doubly stochastic", (True, False): "row-stochastic", (False, True): "column-stochastic"}
+        what = kind.get((self.rows, self.columns), "not stochastic")
+        exactly = ", a period gives the mean exactly" if self.exact else ""
+        return f"{what}; spectral gap of a period {self.gap:.4g}{exactly}"
+
+
+def prove(matrices: list[Matrix]) -> Proof:
+    """What holds of all of them, and of their product."""
+    size = len(matrices[0])
+    product = functools.reduce(lambda done, one: one @ done, matrices, np.eye(size))
+    apart = product - np.full((size, size), 1 / size)
+    second = float(np.linalg.svd(apart, compute_uv=False)[0]) if size > 1 else 0.0
+    return Proof(
+        all(np.allclose(one.sum(axis=1), 1, atol=_EXACT) for one in matrices),
+        all(np.allclose(one.sum(axis=0), 1, atol=_EXACT) for one in matrices),
+        all((one > -_EXACT).all() for one in matrices),
+        bool(np.abs(apart).max(initial=0) < 1e-9),
+        1 - second,
+    )
+
+
+def _log(size: int) -> int:
+    return max(1, math.ceil(math.log2(size))) if size > 1 else 1
+
+
+def _grid(size: int) -> int:
+    """Columns of the most square grid of so many."""
+    return size // max(rows for rows in range(1, math.isqrt(size) + 1) if size % rows == 0)
+
+
+def _torus(rank: int, size: int, number: int) -> list[int]:
+    columns = _grid(size)
+    rows, (row, column) = size // columns, divmod(rank, columns)
+    beside = [row * columns + (column + step) % columns for step in (-1, 1)]
+    return beside + [(row + step) % rows * columns + column for step in (-1, 1)]
+
+
+def _always(size: int) -> int:
+    return 1
+
+
+_known: dict[str, Topology] = {}
+
+
+def register_topology(
+    name: str, neighbours: Neighbours, period: int | Callable[[int], int] = 1, summary: str = ""
+) -> Topology:
+    """Makes a topology known by its name, on every rank alike.
+
+    Args:
+        name: of no built-in one.
+        neighbours: ``neighbours(rank, size, round)``: ranks that a rank hears in that round.
+        period: rounds after which it begins anew, or a function of the size.
+
+    Raises:
+        ValueError: the name is taken by a built-in.
+    """
+    if name in BUILT_IN:
+        raise ValueError(f"topology {name!r} is built in")
+    made = Topology(name, neighbours, period if callable(period) else lambda size: int(period), summary)
+    _known[name] = made
+    return made
+
+
+def topology(given: str | Topology) -> Topology:
+    """By its name. Raises ValueError: there is none."""
+    if isinstance(given, Topology):
+        return given
+    if given not in _known:
+        raise ValueError(f"topology={given!r}: there are {', '.join(_known)}; register_topology() makes others")
+    return _known[given]
+
+
+def topologies() -> list[Topology]:
+    return list(_known.values())
+
+
+for _name, _neighbours, _period, _summary in (
+    ("ring", lambda r, p, t: [(r - 1) % p, (r + 1) % p], _always, "the two beside it"),
+    ("exponential", lambda r, p, t: [(r - 2**k) % p for k in range(_log(p))], _always, "those 1, 2, 4, ... before it"),
+    (
+        "one_peer_exponential",
+        lambda r, p, t: [(r - 2**t) % p],
+        _log,
+        "one a round, 1, 2, 4, ... before it: the mean exactly after log2 p rounds of a power of two",
+    ),
+    (
+        "hypercube",
+        lambda r, p, t: [r ^ (1 << t)] if r ^ (1 << t) < p else [],
+        _log,
+        "a pair a round, across each dimension: the mean exactly after log2 p rounds of a power of two",
+    ),
+    ("torus", _torus, _always, "the four beside it in the most square grid"),
+    ("star", lambda r, p, t: range(1, p) if r == 0 else [0], _always, "rank 0 and everybody"),
+    ("complete", lambda r, p, t: range(p), _always, "everybody: the mean in each round"),
+):
+    _known[_name] = Topology(_name, _neighbours, _period, _summary)
+BUILT_IN = tuple(_known)

@@ -12,13 +12,13 @@ enum class Rule : std::uint8_t { get, put, add, sgd, adam, adagrad, rmsprop, ela
 // The options of torch.optim's class of that name. A rule reads those that it has.
 struct RuleOptions {
   double lr = 0;
-  double momentum = 0, dampening = 0;         // sgd; rmsprop: momentum
-  double weight_decay = 0;                    // added to gradients, times the weight; of adam, `decoupled`: taken off
+  double momentum = 0, dampening = 0;          // sgd; rmsprop: momentum
+  double weight_decay = 0;                     // added to gradients, times the weight; of adam, `decoupled`: taken off
   double beta1 = 0.9, beta2 = 0.999, eps = 0;  // adam; eps of adagrad and rmsprop too; beta2: rmsprop's alpha
-  double lr_decay = 0;                        // adagrad
-  double scale = 1;                           // add: of what is added; others: of the gradient
-  double alpha = 0;                           // elastic
-  double compensate = 0;                      // g + compensate g g (x - pulled): where `pulled` is given
+  double lr_decay = 0;                         // adagrad
+  double scale = 1;                            // add: of what is added; others: of the gradient
+  double alpha = 0;                            // elastic
+  double compensate = 0;                       // g + compensate g g (x - pulled): where `pulled` is given
   bool nesterov = false, decoupled = false, maximize = false;
 };
 
@@ -28,13 +28,13 @@ template <class T>
 struct UpdateJob {
   Rule rule = Rule::get;
   const RuleOptions* options = nullptr;
-  std::uint64_t step = 1;         // which update of these weights this is, from 1
+  std::uint64_t step = 1;  // which update of these weights this is, from 1
   T* weights = nullptr;
-  T* first = nullptr;             // sgd: momentum; adam: mean; adagrad: sum of squares; rmsprop: mean square
-  T* second = nullptr;            // adam: mean square; rmsprop: momentum
-  const T* gradient = nullptr;    // or what is put, or added
-  const T* pulled = nullptr;      // the weights that the gradient is of, or null
-  T* result = nullptr;            // the weights afterwards, unless it is null; elastic, average: the other's, changed
+  T* first = nullptr;           // sgd: momentum; adam: mean; adagrad: sum of squares; rmsprop: mean square
+  T* second = nullptr;          // adam: mean square; rmsprop: momentum
+  const T* gradient = nullptr;  // or what is put, or added
+  const T* pulled = nullptr;    // the weights that the gradient is of, or null
+  T* result = nullptr;          // the weights afterwards, unless it is null; elastic, average: the other's, changed
   std::size_t count = 0;
 };
 

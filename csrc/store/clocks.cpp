@@ -13,10 +13,8 @@ constexpr std::int64_t kSleep = 20'000'000;  // ns, after which processes are lo
 std::size_t Clocks::bytes(int workers) { return sizeof(Bell) + static_cast<std::size_t>(workers) * sizeof(Entry); }
 
 Clocks::Clocks(std::byte* memory, int workers, Node* node)
-    : bell_(*reinterpret_cast<Bell*>(memory)),
-      entries_(reinterpret_cast<Entry*>(memory + sizeof(Bell))),
-      workers_(workers),
-      node_(node) {}
+    : bell_(*reinterpret_cast<Bell*>(memory)), entries_(reinterpret_cast<Entry*>(memory + sizeof(Bell))),
+      workers_(workers), node_(node) {}
 
 void Clocks::set(int worker, std::int64_t clock) {
   entries_[worker].clock.store(clock, std::memory_order_seq_cst);

@@ -25,7 +25,7 @@ class Clocks {
   // Whether `worker` (-1: every one) is so far, after waiting for so long at most. A worker whose process has ended has
   // finished: it is added to lost().
   bool wait(int worker, std::int64_t clock, std::int64_t longest_ns);
-  void wake();                     // whoever waits looks again
+  void wake();                                              // whoever waits looks again
   void sleep(std::uint32_t seen, std::int64_t longest_ns);  // until somebody wakes; `seen`: ticks() before looking
   std::uint32_t ticks() const;
   void look_for_dead();

@@ -7,7 +7,7 @@
 
 namespace ringcomm::store {
 namespace {
-constexpr int kSpins = 100;  // more ranks than cores are usual: a holder may need this one
+constexpr int kSpins = 100;                      // more ranks than cores are usual: a holder may need this one
 constexpr std::int64_t kLookAfter = 20'000'000;  // ns, after which a holder's process is looked at
 }  // namespace
 

@@ -28,19 +28,12 @@ std::size_t Shard<T>::bytes(std::size_t count, std::size_t states, bool gathers)
 }
 
 template <class T>
-Shard<T>::Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, bool gathers, Node* node,
-                int rank)
-    : header_(*reinterpret_cast<ShardHeader*>(memory)),
-      owner_(owner),
-      count_(count),
-      stripes_((count + kStripe - 1) / kStripe),
-      locks_(reinterpret_cast<Lock*>(memory + kHeader)),
-      weights_(part<T>(memory, stripes_, count, 0)),
-      first_(states > 0 ? part<T>(memory, stripes_, count, 1) : nullptr),
+Shard<T>::Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, bool gathers, Node* node, int rank)
+    : header_(*reinterpret_cast<ShardHeader*>(memory)), owner_(owner), count_(count),
+      stripes_((count + kStripe - 1) / kStripe), locks_(reinterpret_cast<Lock*>(memory + kHeader)),
+      weights_(part<T>(memory, stripes_, count, 0)), first_(states > 0 ? part<T>(memory, stripes_, count, 1) : nullptr),
       second_(states > 1 ? part<T>(memory, stripes_, count, 2) : nullptr),
-      sum_(gathers ? part<T>(memory, stripes_, count, 1 + states) : nullptr),
-      node_(node),
-      rank_(rank) {}
+      sum_(gathers ? part<T>(memory, stripes_, count, 1 + states) : nullptr), node_(node), rank_(rank) {}
 
 template <class T>
 void Shard<T>::make(const T* weights) {

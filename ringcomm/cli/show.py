@@ -19,6 +19,7 @@ from ringcomm.installed import lacks
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("algorithm", nargs="?", help="its name; without one, the algorithms there are")
     parser.add_argument("--collective", default="allreduce", choices=_core.COLLECTIVES)
+    parser.add_argument("--topology", metavar="NAME", help="show a graph of gossip instead: who averages with whom")
     parser.add_argument("--ranks", type=int, default=8, help="number of ranks (default 8)")
     parser.add_argument("--root", type=int, default=0, help="of broadcast, reduce and rooted algorithms")
     parser.add_argument("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
@@ -37,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.topology:
+        from ringcomm.cli import graph
+
+        return graph.show(options.topology, options.ranks, options.file, options.output)
     if not options.algorithm:
         print(listing())
         return 0

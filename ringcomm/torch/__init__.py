@@ -22,6 +22,7 @@ from ringcomm.torch.optimizer import DistributedOptimizer
 from ringcomm.torch.relaxed.diloco import DiLoCo
 from ringcomm.torch.relaxed.easgd import EASGD
 from ringcomm.torch.relaxed.gossip import Gossip
+from ringcomm.torch.relaxed.gradient_sharing import GradientSharing
 from ringcomm.torch.relaxed.hogwild import Hogwild
 from ringcomm.torch.relaxed.local_sgd import LocalSGD
 from ringcomm.torch.relaxed.parameter_server import ParameterServer
@@ -38,6 +39,7 @@ __all__ = [
     "DistributedOptimizer",
     "ErrorFeedback",
     "Gossip",
+    "GradientSharing",
     "Hogwild",
     "LocalSGD",
     "OneBitAdam",

@@ -160,3 +160,75 @@ def late(x0: np.ndarray, gradient: Gradient, steps: Sequence[int], lr: float, mo
     if pending is not None:
         sgd.step(x, 0, pending)
     return x[0]
+
+
+def gossip(
+    x0: np.ndarray,
+    gradient: Gradient,
+    matrices: Sequence[np.ndarray],
+    steps: int,
+    every: int,
+    lr: float,
+    resync: int = 0,
+    ahead: bool = False,
+) -> np.ndarray:
+    """All replicas. `ahead`: combine while adapt."""
+    p, rounds = len(matrices[0]), 0
+    x = np.repeat(x0[None], p, axis=0)
+    sgd = SGD(x, lr, 0.0)
+    sent: tuple[np.ndarray, np.ndarray] | None = None
+    for step in range(1, steps + 1):
+        for rank in range(p):
+            sgd.step(x, rank, gradient(rank, step - 1, x[rank]))
+        if step % every == 0:
+            if sent is not None:
+                x += sent[0] @ sent[1] - sent[1]
+            weights = matrices[rounds % len(matrices)]
+            rounds += 1
+            sent = (weights, x.copy()) if ahead else None
+            if not ahead:
+                x[:] = weights @ x
+        if resync and step % resync == 0:
+            if sent is not None:
+                x += sent[0] @ sent[1] - sent[1]
+                sent = None
+            x[:] = _mean(x)
+    if sent is not None:
+        x += sent[0] @ sent[1] - sent[1]
+    return x
+
+
+def push_sum(
+    x0: np.ndarray, gradient: Gradient, shares: Sequence[np.ndarray], steps: int, lr: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(the quotients of all ranks, their weights)"""
+    p = len(shares[0])
+    x, w = np.repeat(x0[None], p, axis=0), np.ones(p)
+    for step in range(steps):
+        z = x / w[:, None]
+        for rank in range(p):
+            x[rank] -= lr * gradient(rank, step, z[rank])
+        share = shares[step % len(shares)]
+        x, w = share @ x, share @ w
+    return x / w[:, None], w
+
+
+def synchronous(x0: np.ndarray, gradient: Gradient, p: int, steps: int, lr: float, momentum: float) -> np.ndarray:
+    x = x0[None].copy()
+    sgd = SGD(x, lr, momentum)
+    for step in range(steps):
+        sgd.step(x, 0, _mean(np.array([gradient(rank, step, x[0]) for rank in range(p)])))
+    return x[0]
+
+
+def replayed(
+    x0: np.ndarray, gradient: Gradient, log: Sequence[tuple[int, int, int, int]], lr: float, momentum: float
+) -> np.ndarray:
+    """An asynchronous run of one shard, from its log: (version applied, rank, step, version read)."""
+    versions = [x0.copy()]
+    v = np.zeros_like(x0)
+    for version, rank, step, read in sorted(log):
+        assert version == len(versions) - 1
+        v = v * v.dtype.type(momentum) + gradient(rank, step, versions[read])
+        versions.append(versions[-1] + v.dtype.type(-lr) * v)
+    return versions[-1]

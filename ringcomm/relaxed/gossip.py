@@ -19,8 +19,9 @@ from ringcomm.relaxed.replicas import Flat, Replica
 from ringcomm.topology import Topology
 from ringcomm.wire_formats import WireFormat
 
-_GONE, _WEIGHT = 0, 1  # numbers behind the data: whether the sender has finished, and its push-sum weight
+_STATE, _WEIGHT = 0, 1  # numbers behind the data: who has finished, and the sender's push-sum weight
 _TAIL = 2
+_ALL_HERE, _SOME_GONE, _GONE = 0.0, 1.0, 2.0  # as far as the sender knows; and the sender itself
 
 
 class Neighbours:
@@ -37,6 +38,7 @@ class Neighbours:
         self._tells = [topology.tells(self.rank, self.size, t) for t in range(period)]
         self._gone: set[int] = set()  # of those heard
         self._noted: set[int] = set()  # of those told
+        self.some_gone = False  # anywhere, as far as it has come round
         self.round = 0
         self._buffers = {rank: np.empty(nbytes + _TAIL * 8, np.uint8) for one in self._hears for rank in one}
         self._sends: list[_core.MessageRequest] = []
@@ -50,11 +52,12 @@ class Neighbours:
             if self._comm.iprobe(self._ranks[rank], self._note_tag) is not None:
                 self._comm.recv(np.empty(0, np.uint8), self._ranks[rank], self._note_tag)
                 self._noted.add(rank)
+                self.some_gone = True
         return [rank for rank in told if rank not in self._noted]
 
     def begin(self, data: np.ndarray[Any, Any], told: list[int], weight: float = 1.0) -> None:
         """Sends this round's data (bytes) to these, and asks for the others'."""
-        message = np.concatenate([data, np.array([0.0, weight]).view(np.uint8)])
+        message = np.concatenate([data, np.array([_SOME_GONE if self.some_gone else _ALL_HERE, weight]).view(np.uint8)])
         for rank in told:
             self._sends.append(self._comm.isend(message, self._ranks[rank], self._tag))
             self.bytes += message.nbytes
@@ -81,7 +84,9 @@ class Neighbours:
     def _received(self, rank: int) -> np.ndarray[Any, Any] | None:
         """None: the rank has finished."""
         message = self._buffers[rank][: self._receives.pop(rank).wait().nbytes]
-        if message[-_TAIL * 8 :].view(np.float64)[_GONE]:
+        state = message[-_TAIL * 8 :].view(np.float64)[_STATE]
+        self.some_gone |= bool(state != _ALL_HERE)
+        if state == _GONE:
             self._gone.add(rank)
             return None
         return message
@@ -89,7 +94,7 @@ class Neighbours:
     def leave(self) -> Iterator[None]:
         """Says that this rank has finished, and hears all others out; the iterator is asked again and again, and does
         not wait."""
-        gone, nothing = np.array([1.0, 0.0]).view(np.uint8), np.empty(0, np.uint8)
+        gone, nothing = np.array([_GONE, 0.0]).view(np.uint8), np.empty(0, np.uint8)
         heard, told = set(self._buffers), {rank for one in self._tells for rank in one}
         requests = [self._comm.isend(gone, self._ranks[rank], self._tag) for rank in sorted(told)]
         requests += [self._comm.isend(nothing, self._ranks[rank], self._note_tag) for rank in sorted(heard)]
@@ -211,7 +216,12 @@ class PushSum:
         self._z: Flat | None = None  # and the quotient, as they were after the last round
 
     def begin(self, z: Flat) -> None:
-        x = z * self.weight if self._x is None or self._z is None else self._x + (z - self._z)
+        if self._x is None or self._z is None:
+            x = z * np.asarray(self.weight, z.dtype)
+        else:
+            # Ranks that finish take some of the weights' sum with them: steps must not grow for that.
+            by = min(self.weight, 1.0) if self._neighbours.some_gone else 1.0
+            x = self._x + (z - self._z) * np.asarray(by, z.dtype)
         told = self._neighbours.told()
         share = 1 / (1 + len(told))  # everybody who hears gets as much
         self._x, self._sent = x * np.asarray(share, x.dtype), z

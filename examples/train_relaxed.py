@@ -34,6 +34,19 @@ METHODS = {
     "diloco": (lambda o, model: hvd.DiLoCo(o, every=16, model=model), 1.0, 0.5),
     "streaming": (lambda o, model: hvd.DiLoCo(o, every=8, fragments=4, delay=2, model=model), 1.0, 0.5),
     "easgd": (lambda o, model: hvd.EASGD(o, every=4, model=model), 1.0, 0.9),
+    "easgd_async": (lambda o, model: hvd.EASGD(o, every=4, mode="async", model=model), 1.0, 0.9),
+    "easgd_turns": (lambda o, model: hvd.EASGD(o, every=4, mode="round_robin", model=model), 1.0, 0.9),
+    "async": (lambda o, model: hvd.ParameterServer(o), 0.3, 0.0),
+    "inverse": (lambda o, model: hvd.ParameterServer(o, scale="inverse"), 0.5, 0.0),
+    "ssp": (lambda o, model: hvd.ParameterServer(o, consistency=hvd.SSP(3)), 0.3, 0.0),
+    "softsync": (lambda o, model: hvd.ParameterServer(o, consistency=hvd.SoftSync(2)), 0.5, 0.0),
+    "backup": (lambda o, model: hvd.ParameterServer(o, consistency=hvd.Backup(hvd.size() - 1 or 1)), 0.5, 0.0),
+    "hogwild": (lambda o, model: hvd.Hogwild(o, model=model), 0.3, 0.0),
+    "gossip": (lambda o, model: hvd.Gossip(o, topology="one_peer_exponential", model=model), 1.0, 0.9),
+    "push_sum": (lambda o, model: hvd.Gossip(o, topology="exponential", mode="push_sum", model=model), 1.0, 0.9),
+    "choco": (lambda o, model: hvd.Gossip(o, topology="ring", compression=hvd.Compression.topk(0.1)), 1.0, 0.9),
+    "ad_psgd": (lambda o, model: hvd.Gossip(o, mode="async", model=model), 1.0, 0.9),
+    "ternary": (lambda o, model: hvd.GradientSharing(o, threshold=4e-3), 1.0, 0.9),
 }
 
 

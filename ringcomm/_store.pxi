@@ -16,7 +16,7 @@ cdef extern from "store/shard.hpp" namespace "ringcomm::store" nogil:
         void sleep(unsigned int seen, int64_t longest_ns)
         unsigned int ticks()
         void look_for_dead()
-        const vector[int]& lost()
+        vector[int] lost()
     size_t c_clocks_bytes "ringcomm::store::Clocks::bytes"(int workers)
 
 cdef extern from "store/lock.hpp" namespace "ringcomm::store" nogil:
@@ -90,7 +90,7 @@ cdef class Clocks:
 
     def of(self, int worker):
         cdef int64_t clock = self.it.get().of(worker)
-        return None if clock == INT64_MAX else clock
+        return None if clock >= INT64_MAX - 1 else clock
 
     def live(self): return self.it.get().live()
 

@@ -119,6 +119,14 @@ class Config:
         "ranks of a host that may run on the same cores, and on as many as they are, get a share of them each",
         "RINGCOMM_BIND",
     )
+    survive: bool = _option(
+        False,
+        parse_flag,
+        "a rank that ends by an exception or exit status leaves the others running, instead of ending the job; set by "
+        "ringrun --survive",
+        "RINGCOMM_SURVIVE",
+        own=True,
+    )
     time_slice: float = _option(
         1e-4,
         float,

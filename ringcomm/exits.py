@@ -5,6 +5,7 @@ finalisation waits for everybody. So, in a job of several ranks, while a communi
 
 - an unhandled exception or Ctrl-C ends the job: the traceback, then one line that names the rank, then ``MPI_Abort``;
 - so does ``sys.exit``, or any other SystemExit, with a status that is not zero;
+- under ``ringrun --survive`` both end this rank alone;
 - the end of the script is a goodbye: peers that still need this rank get RankLeftError, which ends the job if nobody
   handles it; this one sleeps until they end as well;
 - a forked child can use nothing of ringcomm, and its end means nothing.
@@ -25,6 +26,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ringcomm import _core, accounts, guardian, mpi_library, process, timeline
+from ringcomm import config as configuration
 from ringcomm.errors import RingcommError
 from ringcomm.mpi_link import any_lost, await_ends
 from ringcomm.workers import live_workers
@@ -100,11 +102,14 @@ def _rank() -> int:
 
 
 def end_job(cause: str, status: int) -> None:
-    """Ends all ranks, this one included, after one line that says why. With one rank: does nothing."""
+    """Ends all ranks, this one included, after one line that says why; this one alone, where the others are to survive.
+    With one rank: does nothing."""
     world = _world()
     if world is None:
         return
-    line = f"ringcomm: rank {world.Get_rank()} of {world.Get_size()} ({socket.gethostname()}): {cause}; ending the job"
+    alone = configuration.from_environment().survive
+    what = "it ends, and the others go on" if alone else "ending the job"
+    line = f"ringcomm: rank {world.Get_rank()} of {world.Get_size()} ({socket.gethostname()}): {cause}; {what}"
     for stream, text in ((sys.stdout, ""), (sys.stderr, line + "\n")):
         try:
             stream.write(text)
@@ -113,6 +118,8 @@ def end_job(cause: str, status: int) -> None:
             pass
     timeline.flush()
     guardian.stop()  # what follows is known
+    if alone:
+        os._exit(status)
     time.sleep(0.2)  # launchers forward what was written before they learn of the abort
     mpi_library.abort(world, status)
 

@@ -54,6 +54,24 @@ while True:
     time.sleep(0.05)
 """
 
+SURVIVE = """
+import os, sys, time, numpy, ringcomm
+ringcomm.init()
+x, worst = {"w": numpy.zeros(5000)}, 0.0
+with ringcomm.ParameterStore(x, ringcomm.updates.SGD(1.0), on_loss="continue") as store:
+    for step in range(60):
+        if step == 20 and ringcomm.rank() == 1:
+            if sys.argv[1] == "kill":
+                os.kill(os.getpid(), 9)
+            raise ValueError("enough")
+        time.sleep(0.005)
+        since = time.monotonic()
+        store.push_pull({"w": -numpy.ones(5000)})
+        worst = max(worst, time.monotonic() - since)
+assert (x["w"] == 140).all() and store.stats()["lost"] == [1] and worst < 5.0, (x, worst)
+print("survived\\n", end="")
+"""
+
 SLEEP = """
 import ringcomm, time
 ringcomm.init()
@@ -308,3 +326,15 @@ def test_arguments_that_contradict():
         ringcomm.run(summed, [1], hosts="a:1", hostfile="b")
     with pytest.raises(ValueError, match="not both"):
         ringcomm.run(summed, [1], use_gloo=True, use_mpi=True)
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_the_others_survive(how, tmp_path):
+    """MPICH ends all ranks when one is killed by a signal, whatever it is told."""
+    if how == "kill" and find().family != "Open MPI":
+        pytest.skip("MPICH's launcher ends the job")
+    script = tmp_path / "survive.py"
+    script.write_text(SURVIVE)
+    done = run([*RINGRUN, "--survive", "-np", "3", sys.executable, script, how], tmp_path)
+    assert done.stdout.count("survived") == 2, done.stdout + done.stderr
+    assert "rank 1 of 3" in done.stderr

@@ -31,7 +31,7 @@ std::int64_t Clocks::least() const {
 
 int Clocks::live() const {
   int count = 0;
-  for (int worker = 0; worker < workers_; ++worker) count += of(worker) != kFinished;
+  for (int worker = 0; worker < workers_; ++worker) count += of(worker) < kLost;
   return count;
 }
 
@@ -51,17 +51,23 @@ void Clocks::sleep(std::uint32_t seen, std::int64_t longest_ns) {
 void Clocks::look_for_dead() {
   if (node_ == nullptr) return;
   for (const int rank : node_->dead()) {
-    if (rank >= workers_ || of(rank) == kFinished) continue;
-    lost_.push_back(rank);
-    set(rank, kFinished);
+    if (rank < workers_ && of(rank) < kLost) set(rank, kLost);
   }
+}
+
+std::vector<int> Clocks::lost() const {
+  std::vector<int> found;
+  for (int worker = 0; worker < workers_; ++worker) {
+    if (of(worker) == kLost) found.push_back(worker);
+  }
+  return found;
 }
 
 bool Clocks::wait(int worker, std::int64_t clock, std::int64_t longest_ns) {
   const std::int64_t deadline = now_ns() + longest_ns;
   for (;;) {
     const std::uint32_t seen = ticks();
-    if ((worker < 0 ? least() : of(worker)) >= clock) return true;
+    if ((worker < 0 ? least() : of(worker)) >= std::min(clock, kLost)) return true;
     const std::int64_t left = deadline - now_ns();
     if (left <= 0) return false;
     sleep(seen, left);

@@ -98,6 +98,7 @@ def make_job(options: argparse.Namespace) -> Job:
         ssh_identity_file=options.ssh_identity_file,
         tcp=options.tcp,
         binding=tuple(shlex.split(options.binding_args)) if options.binding_args is not None else None,
+        survive=options.survive,
         extra=tuple(shlex.split(options.mpi_args)),
     )
 

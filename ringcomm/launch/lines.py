@@ -34,6 +34,8 @@ def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] =
     else:
         words += ["--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE" if new else "slot"]
         words += [] if new or job.hosts else ["--oversubscribe"]
+    if job.survive:
+        words.append("--enable-recovery" if new else "--continuous")
     if job.crowded:
         words += ["--mca", "mpi_yield_when_idle", "1"]
     if job.interfaces:
@@ -61,6 +63,8 @@ def mpich(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os
     """MPICH and its relatives (MVAPICH, Cray's with Hydra)."""
     words = [launcher, "-n", str(job.size), "-genvall"]
     variables = dict(job.variables)
+    if job.survive:
+        words.append("-disable-auto-cleanup")
     if job.hosts:
         words += ["-hosts", ",".join(f"{host.name}:{host.slots}" for host in job.hosts)]
     if job.interfaces:

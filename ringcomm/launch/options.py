@@ -48,6 +48,12 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="what the program imports as horovod is ringcomm: a script written for Horovod runs unchanged",
     )
+    parser.add_argument(
+        "--survive",
+        action="store_true",
+        help="a rank that dies does not end the others (for optimizers with on_loss='continue'): on Open MPI however "
+        "it dies, on MPICH by an exception or an exit",
+    )
     parser.add_argument("-cb", "--check-build", action="store_true", help="say what this installation can do, and end")
     parser.add_argument("--verbose", action="store_true", help="say what is run, and where")
     parser.add_argument("--dry-run", action="store_true", help="only print the command line that would start the ranks")

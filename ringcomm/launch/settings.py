@@ -50,6 +50,8 @@ def variables(options: argparse.Namespace) -> dict[str, str]:
         value = getattr(options, setting.option)
         if value is not None:
             found[setting.variable] = setting.value(value)
+    if options.survive:
+        found["RINGCOMM_SURVIVE"] = "1"
     if options.no_stall_check:
         found["RINGCOMM_STALL_WARN_SECONDS"] = found["RINGCOMM_STALL_FAIL_SECONDS"] = "0"
     if options.mpi_threads_disable:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ringcomm import _core
-from ringcomm.collectives import allreduce_, broadcast_
-from ringcomm.ops import Average
+from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import ProcessSet
 from ringcomm.relaxed.replicas import Flat, Replica
 from ringcomm.relaxed.shards import Workers
@@ -95,32 +94,23 @@ class Pairs:
     def exchange_now(self) -> None:
         """All ranks take the mean. Collective."""
         mean = self._mean()
-        self.workers.meet()
         self._all[self.workers.rank].apply(self._put, 0, len(mean), mean.ctypes.data, 0, 0)
         self._flat[:] = mean
         self._replica.write(0, mean)
         self.workers.meet()
 
     def _mean(self) -> Flat:
+        """Of the replicas of those that live, read where they lie. Collective."""
         self._meet(None)
-        if self.workers.lost():
-            return self._mean_of_the_living()
         self.workers.meet()
-        mean = self._flat.copy()
-        self._all[self.workers.rank].apply(self._get, 0, len(mean), 0, 0, mean.ctypes.data)
-        if len(mean):
-            allreduce_(mean, op=Average, name=f"{self.name}.mean", process_set=self._set)
-        return mean
-
-    def _mean_of_the_living(self) -> Flat:
-        """Read where they lie: no call of all ranks can be made."""
-        lost = set(self.workers.clocks.lost())
-        living = [shard for rank, shard in enumerate(self._all) if rank not in lost]
+        lost = {self._set.ranks.index(rank) for rank in self.workers.lost()}
         total, one = np.zeros_like(self._flat), np.empty_like(self._flat)
-        for shard in living:
-            shard.apply(self._get, 0, len(one), 0, 0, one.ctypes.data)
-            total += one
-        return np.asarray(total / len(living), self._flat.dtype)
+        for rank, shard in enumerate(self._all):
+            if rank not in lost:
+                shard.apply(self._get, 0, len(one), 0, 0, one.ctypes.data)
+                total += one
+        self.workers.meet()
+        return np.asarray(total / (len(self._all) - len(lost)), self._flat.dtype)
 
     @contextmanager
     def global_weights(self) -> Iterator[None]:

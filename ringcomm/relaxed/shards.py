@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ringcomm import _core, shared
 from ringcomm.agreement import exchange
-from ringcomm.collectives import barrier
+from ringcomm.arrays import CoreMemory
 from ringcomm.errors import PeerLostError, UnsupportedError
 from ringcomm.process_sets import ProcessSet
 
@@ -38,9 +38,13 @@ class Workers:
                 "which shared weights need. Give process_set= the ranks of one host, or take LocalSGD or DiLoCo"
             )
         self.waited = 0.0  # seconds
-        self._memory = self.allocate(_core.Clocks.bytes(self.size)) if self.rank == 0 else None
+        table = _core.Clocks.bytes(self.size)
+        self._memory = self.allocate(2 * table + 8 * self.size) if self.rank == 0 else None
         (address,) = self.addresses([0], self._memory, "clocks")
         self.clocks = _core.Clocks(address, self.size, self.node)
+        self._meetings, self._met = _core.Clocks(address + table, self.size, self.node), 0
+        self._numbers = np.asarray(CoreMemory(address + 2 * table, 8 * self.size, self._memory)).view(np.int64)
+        self.meet()  # all have looked before the memory may go
 
     def allocate(self, nbytes: int) -> Flat:
         """Zeros, in this rank's arena."""
@@ -82,22 +86,25 @@ class Workers:
 
     def lost(self) -> list[int]:
         """Ranks of the world."""
-        return [self.process_set.ranks[one] for one in self.clocks.lost()]
+        gone = {*self.clocks.lost(), *self._meetings.lost()}
+        return [self.process_set.ranks[one] for one in sorted(gone)]
 
     def all_finished(self) -> bool:
         return self.clocks.live() == 0
 
-    def gathered(self, steps: int) -> list[int]:
-        """Every rank's, of those that are there. A barrier too."""
-        if self.lost():
-            return [steps if rank == self.rank else 0 for rank in range(self.size)]
-        rows = exchange([steps], f"{self.name}.steps", self.process_set)
-        return [row[0] for row in rows.values()]
+    def gathered(self, number: int) -> list[int]:
+        """Every rank's, 0 of those that are lost. A meeting too."""
+        self._numbers[self.rank] = number
+        self.meet()
+        lost = {*self.clocks.lost(), *self._meetings.lost()}
+        return [0 if rank in lost else int(self._numbers[rank]) for rank in range(self.size)]
 
     def meet(self) -> None:
-        """A barrier of those that are there."""
-        if not self.lost():
-            barrier(self.process_set)
+        """Until all that live have come: by shared memory alone, so that the dead hold up nobody."""
+        self._met += 1
+        self._meetings.set(self.rank, self._met)
+        while not self._meetings.wait(-1, self._met, _LOOK):
+            self.check()
 
 
 class Shards:

@@ -144,6 +144,37 @@ def _smooth(values: Sequence[float], over: int = 20) -> list[float]:
     return [statistics.fmean(values[i : i + over]) for i in range(len(values) - over + 1)]
 
 
+def plot_stragglers(document: Result, file: Path) -> None:
+    """Time to the accuracy over how slow one rank is, and accuracy over samples where it is four times slower."""
+    figure, axes = _figure(1, 3, width=5.0, height=4.4)
+    methods = list(document["runs"][0]["methods"])
+    groups = [methods[: len(methods) // 2], methods[len(methods) // 2 :]]
+    limit = document["seconds"]
+    for panel, group in zip(axes[0], groups, strict=False):
+        for index, method in enumerate(group):
+            points = []
+            for k in document["slowness"]:
+                times = [one["methods"][method]["reached"] for one in document["runs"] if one["slowness"] == k]
+                points.append((k, statistics.median(limit * 1.15 if t is None else t for t in times)))
+            style = {"color": f"C{index % 10}", "marker": "osv^"[index // 10 + 2 * (group is groups[1])]}
+            panel.plot(*zip(*points, strict=True), label=method, markersize=4, linewidth=1.2, **style)
+        panel.axhline(limit, color="grey", linestyle=":", linewidth=1)
+        panel.set(
+            xlabel="times that one of four ranks is slower", ylabel=f"seconds to {document['target']}", xscale="log"
+        )
+        panel.set_xticks(document["slowness"], [f"{k:g}" for k in document["slowness"]])
+        panel.set_ylim(0, limit * 1.2)
+        panel.grid(alpha=0.3)
+    run = next(one for one in document["runs"] if one["slowness"] == 4)
+    for index, method in enumerate(["sync", "local", "timed", "diloco", "async", "ssp", "easgd_async", "ad_psgd"]):
+        curve = run["methods"][method]["curve"]
+        axes[0][2].plot([16 * n for _, n, _ in curve], [a for _, _, a in curve], color=f"C{index}", linewidth=1.2)
+        axes[0][2].annotate(method, (16 * curve[-1][1], curve[-1][2]), fontsize=7)
+    axes[0][2].set(xlabel="samples of all ranks, one 4 times slower", ylabel="accuracy", ylim=(0.6, 1.0))
+    axes[0][2].grid(alpha=0.3)
+    _save(figure, axes, file)
+
+
 # ---- parts -----------------------------------------------------------------------------------------------------------
 
 

@@ -46,7 +46,7 @@ METHODS = {
     "push_sum": (lambda o, model: hvd.Gossip(o, topology="exponential", mode="push_sum", model=model), 1.0, 0.9),
     "choco": (lambda o, model: hvd.Gossip(o, topology="ring", compression=hvd.Compression.topk(0.1)), 1.0, 0.9),
     "ad_psgd": (lambda o, model: hvd.Gossip(o, mode="async", model=model), 1.0, 0.9),
-    "ternary": (lambda o, model: hvd.GradientSharing(o, threshold=4e-3), 1.0, 0.9),
+    "ternary": (lambda o, model: hvd.GradientSharing(o, threshold=0.01, adaptive=False), 1.0, 0.9),
 }
 
 

@@ -96,6 +96,9 @@ class RuleOptions:
     def __init__(self, rule: str, **options: float) -> None: ...
     def set(self, name: str, value: float) -> None: ...
 
+def update(how: RuleOptions, weights: int, gradient: int, result: int, count: int) -> None:
+    """Of float32 arrays at addresses, by a rule without state: for those who measure it."""
+
 class Clocks:
     """How far each worker is (csrc/store/clocks.hpp); None: it has finished."""
     def __init__(self, memory: int, workers: int, node: Node | None) -> None: ...

@@ -40,6 +40,8 @@ cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
     size_t c_shard_bytes "ringcomm_border::AnyShard::bytes"(size_t count, cbool wide, size_t states, cbool gathers)
     unique_ptr[CClocks] c_clocks "ringcomm_border::clocks"(uintptr_t memory, int workers, CNode* node)
     size_t c_states_of "ringcomm_border::states_of"(int rule, const CRuleOptions&)
+    void c_update "ringcomm_border::update"(int rule, const CRuleOptions&, uintptr_t weights, uintptr_t gradient,
+                                            uintptr_t result, size_t count)
 
 RULES = ("get", "put", "add", "sgd", "adam", "adagrad", "rmsprop", "elastic", "average")
 ARRIVALS = ("applied", "gathered", "dropped", "full")
@@ -73,6 +75,11 @@ cdef class RuleOptions:
 
     @property
     def states(self): return c_states_of(self.rule, self.it)
+
+
+def update(RuleOptions how not None, uintptr_t weights, uintptr_t gradient, uintptr_t result, size_t count):
+    with nogil:
+        c_update(how.rule, how.it, weights, gradient, result, count)
 
 
 cdef class Clocks:

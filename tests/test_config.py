@@ -18,6 +18,7 @@ def test_every_option_is_documented_and_readable():
     samples = {
         "shared_memory": "off",
         "bind": "off",
+        "survive": "on",
         "check": "off",
         "log_level": "info",
         "mpi_threads": "off",

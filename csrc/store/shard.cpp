@@ -39,7 +39,7 @@ template <class T>
 void Shard<T>::make(const T* weights) {
   const std::size_t states = (first_ != nullptr) + (second_ != nullptr);
   std::memset(static_cast<void*>(&header_), 0, bytes(count_, states, sum_ != nullptr));
-  std::memcpy(weights_, weights, count_ * sizeof(T));
+  std::copy_n(weights, count_, weights_);
 }
 
 template <class T>

@@ -83,4 +83,13 @@ inline std::size_t states_of(int rule, const ringcomm::store::RuleOptions& optio
   return ringcomm::kernels::states_of(static_cast<ringcomm::kernels::Rule>(rule), options);
 }
 
+// Of float32 weights, by rules without state, and without locks: for those who measure it.
+inline void update(int rule, const ringcomm::store::RuleOptions& options, std::uintptr_t weights,
+                   std::uintptr_t gradient, std::uintptr_t result, std::size_t count) {
+  const auto at = [](std::uintptr_t address) { return reinterpret_cast<float*>(address); };
+  ringcomm::kernels::update(ringcomm::kernels::UpdateJob<float>{static_cast<ringcomm::store::Rule>(rule), &options, 1,
+                                                                at(weights), nullptr, nullptr, at(gradient), nullptr,
+                                                                at(result), count});
+}
+
 }  // namespace ringcomm_border

@@ -313,7 +313,7 @@ void the_dead_hold_nothing() {
           node.allocate(nbytes + Clocks::bytes(2));  // the first of an arena: where the other looks
       std::memset(node.at(0, at), 0, nbytes + Clocks::bytes(2));
       Clocks clocks(node.at(0, at + nbytes), 2, &node);
-      clocks.set(0, 1);
+      node.mailbox(0, 0).epoch.store(1, std::memory_order_release);
       CHECK(clocks.wait(1, 1, 60 * kSecond));
       CHECK(clocks.wait(1, 2, 60 * kSecond) && clocks.lost() == std::vector<int>{1});
       Shard<float> shard(node.at(0, at), 0, count, 0, false, &node, 0);
@@ -321,12 +321,8 @@ void the_dead_hold_nothing() {
       shard.apply(Rule::add, {}, 0, count, ones.data(), nullptr, nullptr);
       CHECK(shard.broken() == 1 && shard.version() == 1);
     } else {
-      const std::uint64_t at = 0;
-      std::byte* base = nullptr;
-      for (;; std::this_thread::yield()) {  // the first page of the heap, once the other has put its clock there
-        base = node.at(0, kHeapBegin) + at;
-        if (Clocks(base + nbytes, 2, &node).of(0) == 1) break;
-      }
+      while (node.mailbox(0, 0).epoch.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+      std::byte* const base = node.at(0, kHeapBegin);
       CHECK(!reinterpret_cast<Lock*>(base + round_up(sizeof(ShardHeader), 64))->take(&node, 1));
       Clocks(base + nbytes, 2, &node).set(1, 1);
       ::kill(::getpid(), SIGKILL);

@@ -74,10 +74,12 @@ docs: .venv/.docs
 	.venv/bin/python docs/write_api.py
 	.venv/bin/python docs/write_benchmarks.py
 	.venv/bin/python docs/write_compression.py
+	.venv/bin/python docs/write_relaxed.py
 	for image in $(IMAGES); do .venv/bin/ringcomm show $${image%-*} --ranks $${image##*-} --output docs/images/allreduce-$$image.png > /dev/null \
 	  || exit 1; done
 	.venv/bin/ringcomm simulate allreduce --ranks 8,64,1024,16384 --sizes 4K-64M --ranks-per-host 8 --link 10gbit,20us \
 	  --plot docs/images/simulate-allreduce.png > /dev/null
+	.venv/bin/ringcomm show --topology one_peer_exponential --ranks 8 --output docs/images/topology-one_peer_exponential-8.png > /dev/null
 	.venv/bin/ringcomm show two_rings --file examples/custom_algorithm.py --ranks 4 --output docs/images/allreduce-two_rings-4.png > /dev/null
 
 wheel: dist/.wheel

@@ -163,14 +163,17 @@ def plot_stragglers(document: Result, file: Path) -> None:
             xlabel="times that one of four ranks is slower", ylabel=f"seconds to {document['target']}", xscale="log"
         )
         panel.set_xticks(document["slowness"], [f"{k:g}" for k in document["slowness"]])
+        panel.set_xticks([], minor=True)
         panel.set_ylim(0, limit * 1.2)
         panel.grid(alpha=0.3)
     run = next(one for one in document["runs"] if one["slowness"] == 4)
-    for index, method in enumerate(["sync", "local", "timed", "diloco", "async", "ssp", "easgd_async", "ad_psgd"]):
+    for index, method in enumerate(["local", "timed", "diloco", "ssp", "async", "easgd_async", "ad_psgd"]):
         curve = run["methods"][method]["curve"]
-        axes[0][2].plot([16 * n for _, n, _ in curve], [a for _, _, a in curve], color=f"C{index}", linewidth=1.2)
-        axes[0][2].annotate(method, (16 * curve[-1][1], curve[-1][2]), fontsize=7)
-    axes[0][2].set(xlabel="samples of all ranks, one 4 times slower", ylabel="accuracy", ylim=(0.6, 1.0))
+        best = [max(a for _, _, a in curve[: i + 1]) for i in range(len(curve))]
+        samples = [document.get("batch", 16) * n for _, n, _ in curve]
+        axes[0][2].plot(samples, best, color=f"C{index}", linewidth=1.4, label=f"_{method}")
+    axes[0][2].legend(axes[0][2].lines, [line.get_label()[1:] for line in axes[0][2].lines], fontsize=8)
+    axes[0][2].set(xlabel="samples of all ranks, one 4 times slower", ylabel="best accuracy so far", ylim=(0.6, 1.0))
     axes[0][2].grid(alpha=0.3)
     _save(figure, axes, file)
 

@@ -84,7 +84,7 @@ class Watch:
         self.optimizer, self.model, self.test = optimizer, model, data[2:]
         self.curve, self.looked, self.next = [], 0, 0.0
 
-    def look(self, seconds):
+    def look(self, seconds, steps):
         if hvd.rank() != 0 or seconds < self.next:
             return
         self.next = seconds + 0.02
@@ -100,7 +100,7 @@ class Watch:
             else:  # weights are the mean just now
                 now = accuracy(self.model, *self.test)
         else:
-            updates, now = len(self.curve), accuracy(self.model, *self.test)
+            updates, now = steps * hvd.size(), accuracy(self.model, *self.test)
         self.curve.append((round(seconds, 4), updates, round(now, 4)))
 
 
@@ -124,7 +124,7 @@ def train(method, data, options):
         time.sleep(max(0.0, begun + slow * options.unit / 1000 - time.monotonic()))
         optimizer.step()
         steps += 1
-        watch.look(time.monotonic() - start)
+        watch.look(time.monotonic() - start, steps)
     if hasattr(optimizer, "exchange_now"):
         optimizer.finish()
     else:

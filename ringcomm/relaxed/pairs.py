@@ -143,7 +143,7 @@ class Pairs:
 
     def _warn(self) -> None:
         self.finished = True
-        self.workers.clocks.set(self.workers.rank, None)
+        self.workers.leave()
         logger.warning("%s has not finished: call finish(), or use the optimizer in a with statement", self.name)
 
     @property

@@ -44,7 +44,9 @@ class Workers:
         self.clocks = _core.Clocks(address, self.size, self.node)
         self._meetings, self._met = _core.Clocks(address + table, self.size, self.node), 0
         self._numbers = np.asarray(CoreMemory(address + 2 * table, 8 * self.size, self._memory)).view(np.int64)
-        self.meet()  # all have looked before the memory may go
+        # Keeps the memory, at which others may look a moment longer than this rank, until ringcomm ends here.
+        process_set.session().at_end.append(self.leave)
+        self.meet()
 
     def allocate(self, nbytes: int) -> Flat:
         """Zeros, in this rank's arena."""
@@ -65,6 +67,11 @@ class Workers:
         rows = exchange([offset], f"{self.name}.{what}", self.process_set)
         offsets = [row[0] for row in rows.values()]
         return [self.node.address(owner, offsets[owner]) for owner in owners]
+
+    def leave(self) -> None:
+        """Nobody waits for this rank any more."""
+        self.clocks.set(self.rank, None)
+        self._meetings.set(self.rank, None)
 
     def wait(self, there: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Until it is so. Whatever changes it wakes the clocks."""

@@ -152,7 +152,7 @@ class Store:
     def _warn(self) -> None:
         if not self.finished:
             self.finished = True
-            self.workers.clocks.set(self.workers.rank, None)
+            self.workers.leave()
             logger.warning("%s has not finished: call finish(), or use it in a with statement", self.name)
 
     # ---- what it tells -----------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class SharedWeights:
             one.data = one.data.clone()
 
     def _warn(self) -> None:
-        self.workers.clocks.set(self.workers.rank, None)
+        self.workers.leave()
         self._take_back()
         logger.warning("%s has not finished: call finish(), or use the optimizer in a with statement", self.name)
 

@@ -1,0 +1,63 @@
+"""Fills in the tables of docs/relaxed.md from benchmarks/results/{stragglers,shared_weights}.json, and draws its
+picture."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from write_benchmarks import DOCS, Result, filled, machine, measure, plots, table
+
+
+def read(name: str) -> Result:
+    return measure.read(measure.RESULTS / f"{name}.json")
+
+
+def stragglers_table() -> Iterator[str]:
+    document = read("stragglers")
+    slow = document["slowness"]
+    rows = []
+    for method in document["runs"][0]["methods"]:
+        found = {k: [run["methods"][method] for run in document["runs"] if run["slowness"] == k] for k in slow}
+        cells = []
+        for k in slow:
+            times = [one["reached"] for one in found[k]]
+            there = [t for t in times if t is not None]
+            star = "*" if len(there) < len(times) else ""
+            cells.append(f"{statistics.median(there):.2f}{star}" if there else "not")
+        possible = document["seconds"] / (document["unit"] / 1000) * (document["ranks"] - 1 + 1 / 4)
+        made = statistics.median(sum(one["steps"]) for one in found[4.0])
+        rows.append([f"`{method}`", *cells, f"{made / possible:.2f}"])
+    yield from machine([document])
+    yield ""
+    yield f"Seconds to an accuracy of {document['target']} (*: not with every seed; not: not within"
+    yield f"{document['seconds']:g} s), and, with one rank 4 times slower, steps made, as a share of those that ranks could make if"
+    yield "none waited for another."
+    yield ""
+    yield from table(["", *(f"{k:g}×" for k in slow), "share of steps"], rows)
+
+
+def shared_weights_table() -> Iterator[str]:
+    document = read("shared_weights")
+    rows = []
+    for row in document["rows"]:
+        own = row["seconds"]
+        cells = ["{:.2f} [{:.2f}, {:.2f}]".format(*measure.ratio(own[a], own[b])) for a, b in PAIRS.values()]
+        size = f"{row['nbytes'] >> 20} MB" if row["nbytes"] >= 1 << 20 else f"{row['nbytes'] >> 10} KB"
+        rows.append([size, f"{statistics.median(own['ours']) * 1e6:.0f}", *cells])
+    yield from machine([document])
+    yield ""
+    yield from table(["float32 weights", "µs", *PAIRS], rows)
+
+
+PAIRS = {
+    "a server's rank (mpi4py: Send, apply, Recv) / ours": ("server", "ours"),
+    "the rule's loop on private memory / ours": ("loop", "ours"),
+    "both ranks at once: with locks / without": ("both", "racy"),
+}
+TABLES = {"stragglers": stragglers_table, "shared weights": shared_weights_table}
+
+if __name__ == "__main__":
+    page = DOCS / "relaxed.md"
+    page.write_text(filled(page.read_text(encoding="utf-8"), TABLES), encoding="utf-8")
+    plots.plot_stragglers(read("stragglers"), DOCS / "images" / "stragglers.png")

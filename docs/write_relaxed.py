@@ -31,8 +31,8 @@ def stragglers_table() -> Iterator[str]:
     yield from machine([document])
     yield ""
     yield f"Seconds to an accuracy of {document['target']} (*: not with every seed; not: not within"
-    yield f"{document['seconds']:g} s), and, with one rank 4 times slower, steps made, as a share of those that ranks could make if"
-    yield "none waited for another."
+    yield f"{document['seconds']:g} s), and, with one rank 4 times slower, steps made, as a share of those that ranks"
+    yield "could make if none waited for another."
     yield ""
     yield from table(["", *(f"{k:g}×" for k in slow), "share of steps"], rows)
 

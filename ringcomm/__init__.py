@@ -83,7 +83,7 @@ from ringcomm.ops import (
 from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ringcomm.relaxed.averager import ElasticAverager, OuterStep, PeriodicAverager
 from ringcomm.relaxed.consistency import SSP, Async, Backup, Consistency, SoftSync, Sync
-from ringcomm.relaxed.store import ParameterStore
+from ringcomm.relaxed.parameter_store import ParameterStore
 from ringcomm.run_function import run
 from ringcomm.runtime import (
     communicator,

@@ -49,7 +49,6 @@ class ElasticPulls:
         replica.write(0, self._flat)
         owners = list(range(process_set.size()))
         self._centre = Shards(name, self.workers, self._flat, self._how, 0, False, owners)
-        self._known = [0] * process_set.size()  # of each rank: steps
         self.steps = self.exchanges = self.bytes = 0
         self.distance = 0.0
         self.finished = False
@@ -65,6 +64,7 @@ class ElasticPulls:
 
     def stepped(self) -> None:
         self.steps += 1
+        self.workers.count(self.steps)
         if not self._turns:
             self.workers.clocks.set(self.workers.rank, self.steps)
 
@@ -102,12 +102,11 @@ class ElasticPulls:
         if self.finished:
             return
         self._exchange()
-        _ = self.updates  # what is known of the others
         self.workers.clocks.set(self.workers.rank, None)
         since = self.workers.waited
         self.workers.wait(self.workers.all_finished)
         self.workers.waited = since
-        self._known = self.workers.gathered(self.steps)
+        self.workers.meet()
         self._centre.pull(self._flat)
         self._replica.write(0, self._flat)
         self.workers.meet()
@@ -122,13 +121,8 @@ class ElasticPulls:
 
     @property
     def updates(self) -> int:
-        """Steps of all ranks, as far as it is known here: in turns, as many of each as this one has made."""
-        if self._turns and not self.finished:
-            return self.steps * self.workers.size
-        for rank in range(self.workers.size):
-            self._known[rank] = self.workers.clocks.of(rank) or self._known[rank]
-        self._known[self.workers.rank] = self.steps
-        return sum(self._known)
+        """Steps of all ranks."""
+        return self.workers.updates
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -150,6 +144,7 @@ class ElasticPulls:
     def load(self, state: Mapping[str, Any]) -> None:
         """Collective. The first rank's centre is taken."""
         self.steps, self.every.begun = state["steps"], state["begun"]
+        self.workers.count(self.steps)
         self.workers.meet()
         if self.workers.rank == 0:
             self._centre.apply(state["centre"], None, how=_core.RuleOptions("put"))

@@ -60,7 +60,6 @@ class Pairs:
         self._all[rank].make(self._flat.ctypes.data)
         self._add, self._get = _core.RuleOptions("add", scale=1.0), _core.RuleOptions("get")
         self._put = _core.RuleOptions("put")
-        self._known = [0] * size
         self.steps = self.exchanges = self.bytes = 0
         self.distance = 0.0
         self.finished = False
@@ -70,6 +69,7 @@ class Pairs:
 
     def stepped(self) -> None:
         self.steps += 1
+        self.workers.count(self.steps)
         self.workers.clocks.set(self.workers.rank, self.steps)
         if self.steps % self._every == 0:
             self.workers.check()
@@ -126,12 +126,11 @@ class Pairs:
         if self.finished:
             return
         self._meet(None)
-        _ = self.updates  # what is known of the others
         self.workers.clocks.set(self.workers.rank, None)
         since = self.workers.waited
         self.workers.wait(self.workers.all_finished)
         self.workers.waited = since
-        self._known = self.workers.gathered(self.steps)
+        self.workers.meet()
         self._all[self.workers.rank].apply(self._get, 0, len(self._flat), 0, 0, self._flat.ctypes.data)
         self._replica.write(0, self._flat)
         self._flat[:] = self._mean()
@@ -149,10 +148,7 @@ class Pairs:
     @property
     def updates(self) -> int:
         """Steps of all ranks."""
-        for rank in range(self.workers.size):
-            self._known[rank] = self.workers.clocks.of(rank) or self._known[rank]
-        self._known[self.workers.rank] = self.steps
-        return sum(self._known)
+        return self.workers.updates
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -173,6 +169,7 @@ class Pairs:
     def load(self, state: Mapping[str, Any]) -> None:
         """Collective."""
         self.steps = state["steps"]
+        self.workers.count(self.steps)
         self.workers.meet()
         self._flat[:] = state["x"]
         self._all[self.workers.rank].apply(self._put, 0, len(self._flat), self._flat.ctypes.data, 0, 0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ringcomm import _core
 from ringcomm.collectives import broadcast_
-from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.process_sets import ProcessSet, Session, global_process_set
 from ringcomm.relaxed.every import Every
 from ringcomm.relaxed.replicas import Flat, Replica
 from ringcomm.relaxed.rounds import Kind, Lane, Outcome, serve
@@ -248,7 +248,7 @@ def sets_of(groups: Groups, process_set: ProcessSet) -> list[tuple[int, ProcessS
         if members == "all":
             members = process_set
         elif members == "host":
-            members = _of_this_host(process_set)
+            members = of_this_host(process_set)
         elif not isinstance(members, ProcessSet):
             raise ValueError(f'groups: {members!r} is neither "host" nor "all" nor a ProcessSet')
         members.require_rank()
@@ -258,18 +258,24 @@ def sets_of(groups: Groups, process_set: ProcessSet) -> list[tuple[int, ProcessS
     return levels
 
 
-def _of_this_host(process_set: ProcessSet) -> ProcessSet:
+def of_this_host(process_set: ProcessSet) -> ProcessSet:
+    """The set's ranks of this host. Collective over all ranks of the world."""
     session = process_set.session()
     if process_set is not global_process_set:
-        raise ValueError('groups: "host" is for the set of all ranks; give a ProcessSet')
+        raise ValueError("ranks of each host: only of the set of all ranks; give process sets of your own")
     mine = process_set
     for host in dict.fromkeys(session.host_of):
         ranks = [rank for rank in process_set.ranks if session.host_of[rank] == host]
-        known = next((one for one in session.sets if list(one.ranks) == ranks), None)
-        one = known or session.add_set(ProcessSet(ranks))
+        one = set_of(session, ranks)
         if session.rank in ranks:
             mine = one
     return mine
+
+
+def set_of(session: Session, ranks: list[int]) -> ProcessSet:
+    """One that there is, or a new one. Collective over all ranks of the world."""
+    known = next((one for one in session.sets if list(one.ranks) == ranks), None)
+    return known or session.add_set(ProcessSet(ranks))
 
 
 def wire_of(wire: Any, narrow_only: bool) -> Any:

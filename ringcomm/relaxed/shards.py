@@ -99,12 +99,14 @@ class Workers:
     def all_finished(self) -> bool:
         return self.clocks.live() == 0
 
-    def gathered(self, number: int) -> list[int]:
-        """Every rank's, 0 of those that are lost. A meeting too."""
-        self._numbers[self.rank] = number
-        self.meet()
-        lost = {*self.clocks.lost(), *self._meetings.lost()}
-        return [0 if rank in lost else int(self._numbers[rank]) for rank in range(self.size)]
+    def count(self, steps: int) -> None:
+        """This rank has made so many."""
+        self._numbers[self.rank] = steps
+
+    @property
+    def updates(self) -> int:
+        """Steps of all ranks, of those that died too."""
+        return int(self._numbers.sum())
 
     def meet(self) -> None:
         """Until all that live have come: by shared memory alone, so that the dead hold up nobody."""
@@ -188,6 +190,11 @@ class Shards:
                 self.log.append((number, self.seen[number], before))
             if result is not None:
                 self.seen[number] = before + 1
+
+    def change(self, how: _core.RuleOptions, values: Flat) -> None:
+        """By a rule that keeps nothing: no gradient, and nobody's push."""
+        for _, shard, part in self:
+            shard.apply(how, 0, part.stop - part.start, values[part].ctypes.data, 0, 0)
 
     lr = 0.0  # of rules whose step is scaled
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from ringcomm import _core
 from ringcomm.collectives import broadcast_
-from ringcomm.plan_agreement import require_equal
-from ringcomm.process_sets import ProcessSet, global_process_set
-from ringcomm.relaxed.consistency import Async, Consistency
-from ringcomm.relaxed.replicas import ArrayReplica, Flat, next_number
+from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.across import Across, host_sets
+from ringcomm.relaxed.consistency import Consistency
+from ringcomm.relaxed.replicas import Flat
 from ringcomm.relaxed.shards import Shards, Workers
-from ringcomm.updates import SGD, Update
+from ringcomm.updates import Update
 
 logger = logging.getLogger("ringcomm")
 Scale = str | Callable[[int], float]
@@ -29,7 +30,7 @@ class Store:
         name: the same on all ranks, and nobody else's.
         weights: this rank's; what the store begins with is written to it.
         parts: (slice, rule) of all of it.
-        consistency, servers, scale, compensate, on_loss: as of `ParameterStore`.
+        consistency, servers, scale, compensate, on_loss, every: as of `ringcomm.ParameterStore`.
     """
 
     def __init__(
@@ -43,7 +44,12 @@ class Store:
         scale: Scale = "none",
         compensate: float = 0.0,
         on_loss: str = "end",
+        every: int | str = 16,
     ) -> None:
+        everybody = process_set
+        if len(weights):
+            broadcast_(weights, everybody.ranks[0], f"{name}.start", everybody)
+        process_set, leaders = host_sets(everybody)
         self.name, self.process_set, self.consistency = name, process_set, consistency
         many = consistency.many(process_set.size())
         self._scale = scale_of(scale)
@@ -51,8 +57,6 @@ class Store:
             raise ValueError(f"compensate={compensate}: not negative, and 0 where gradients are gathered")
         self.workers = Workers(name, process_set, on_loss)
         owners = servers_of(servers, process_set)
-        if len(weights):
-            broadcast_(weights, process_set.ranks[0], f"{name}.start", process_set)
         self.rules = [rule.core() for _, rule in parts]
         for rule in self.rules:
             rule.set("compensate", compensate)
@@ -62,6 +66,10 @@ class Store:
         ]
         self._where = [where for where, _ in parts]
         self._pulled = weights.copy() if compensate else None
+        self._across: Across | None = None
+        if leaders is not None and leaders.included():
+            how = self.pull, self._add, self._put
+            self._across = Across(name, leaders, len(weights), weights.dtype, every, *how)
         self.clock = self.pushes = self.bytes = 0
         self.finished = False
         self._since = time.monotonic()
@@ -101,7 +109,8 @@ class Store:
         """Until this rank may go on."""
         if self.consistency.of_step:
             self.workers.wait(lambda: min(self._groups()) >= self.clock, self._settle)
-            self.clock = max(self.clock, *self._groups())  # what was dropped is of the past
+            # What was dropped is of the past. No shard is behind: nobody pushes to a step that has not begun there.
+            self.clock = max(self.clock, min(self._groups()))
             self.workers.clocks.set(self.workers.rank, self.clock)
         elif self.consistency.staleness is not None:
             behind = self.clock - self.consistency.staleness
@@ -113,8 +122,20 @@ class Store:
         if self._pulled is not None:
             self._pulled[:] = result
 
+    def _add(self, change: Flat) -> None:
+        self._apply_all(_core.RuleOptions("add", scale=1.0), change)
+
+    def _put(self, weights: Flat) -> None:
+        self._apply_all(_core.RuleOptions("put"), weights)
+
+    def _apply_all(self, how: _core.RuleOptions, flat: Flat) -> None:
+        for where, shards in zip(self._where, self._shards, strict=True):
+            shards.change(how, flat[where])
+
     def step(self, gradient: Flat | None, result: Flat) -> None:
         """Pushes, waits as the consistency says, and pulls."""
+        if self._across is not None:
+            self._across.stepped()
         at_once = not self.consistency.gather and self.consistency.staleness is None
         self.push(gradient, result)
         if at_once:
@@ -139,9 +160,14 @@ class Store:
         self.workers.clocks.set(self.workers.rank, None)
         self._settle()
         since = self.workers.waited
+        if self._across is not None:
+            self._across.answer(self.workers.all_finished)
         self.workers.wait(self.workers.all_finished)
         self.workers.waited = since
         self._settle()
+        self.workers.meet()
+        if self._across is not None:
+            self._across.finish()
         self.workers.meet()
         self.pull(result)
         self.workers.meet()
@@ -175,6 +201,7 @@ class Store:
             "dropped": sum(shards.dropped for shards in self._shards),
             "broken_locks": sum(shards.broken() for shards in self._shards),
             "lost": self.workers.lost(),
+            **(self._across.stats() if self._across is not None else {}),
         }
 
     def record(self) -> list[list[tuple[int, int, int]]]:
@@ -221,7 +248,7 @@ def scale_of(scale: Scale) -> Callable[[int], float] | None:
 
 
 def servers_of(servers: str | int | Sequence[int], process_set: ProcessSet) -> list[int]:
-    """Ranks of the set. Raises ValueError for what names none."""
+    """Ranks of a host's set. Raises ValueError for what names none."""
     if servers == "all":
         return list(range(process_set.size()))
     if isinstance(servers, int) and not isinstance(servers, bool):
@@ -232,139 +259,3 @@ def servers_of(servers: str | int | Sequence[int], process_set: ProcessSet) -> l
     if ranks and all(rank in process_set.ranks for rank in ranks) and len(set(ranks)) == len(ranks):
         return [process_set.ranks.index(rank) for rank in ranks]
     raise ValueError(f'servers={servers!r}: "all", a number of ranks, or a list of them')
-
-
-class ParameterStore:
-    """Weights that ranks push gradients to, each at its own pace, for NumPy arrays. They lie in memory that the ranks
-    of a host share, and whoever pushes applies the rule himself, under locks of 16 KB: there is no server process, and
-    no message. Collective; ranks compare names and settings.
-
-    Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
-
-    Args:
-        arrays: this rank's copies of the weights, by name, changed in place; the first rank's are what is begun with.
-        rule: of `ringcomm.updates`. With Async and many ranks a momentum does harm (Mitliagkas et al., 1605.09774).
-        consistency: `Async()`, `SSP(s)`, `SoftSync(S)`, `Sync()` or `Backup(S)`.
-        servers: in whose memory the weights lie: "all", a number, or a list of ranks. They train as the others do.
-        scale: "none"; "inverse": a gradient that is t updates late moves the weights by 1/t; or a function of t.
-        compensate: g + compensate g g (x - pulled) in place of g (DC-ASGD, arXiv:1609.08326); 0.04 is the paper's.
-        on_loss: "end": a rank that died ends the others' waits with PeerLostError; "continue": they go on without it.
-        process_set: the ranks, all of one host.
-
-    Raises:
-        ValueError: arguments that are none. MismatchError: ranks differ. UnsupportedError: ranks share no memory.
-    """
-
-    def __init__(
-        self,
-        arrays: Mapping[str, np.ndarray[Any, Any]],
-        rule: Update | None = None,
-        consistency: Consistency | None = None,
-        servers: str | int | Sequence[int] = "all",
-        scale: Scale = "none",
-        compensate: float = 0.0,
-        on_loss: str = "end",
-        process_set: ProcessSet = global_process_set,
-    ) -> None:
-        rule, consistency = rule or SGD(), consistency or Async()
-        self._names = list(arrays)
-        self._replica = ArrayReplica(list(arrays.values()))
-        name = f"store{next_number(process_set)}"
-        texts = [f"'{key}' {one.dtype} {one.shape}" for key, one in arrays.items()]
-        how = f"ParameterStore, {rule.text()}, {consistency}, servers {servers}"
-        require_equal([how, *texts], name, process_set, "ParameterStore")
-        self._weights = self._replica.now(0)
-        self._store = Store(
-            name,
-            process_set,
-            self._weights,
-            [(slice(0, len(self._weights)), rule)],
-            consistency,
-            servers,
-            scale,
-            compensate,
-            on_loss,
-        )
-        self._store.set_options(0, rule.options["lr"])
-        self._replica.write(0, self._weights)
-
-    def _flat(self, gradients: Mapping[str, np.ndarray[Any, Any]]) -> Flat:
-        """Zeros where there is none."""
-        unknown = gradients.keys() - set(self._names)
-        if unknown:
-            raise ValueError(f"there are no weights named {', '.join(sorted(unknown))}")
-        flat, at = np.zeros_like(self._weights), 0
-        for name, item in zip(self._names, self._replica.items(0), strict=True):
-            if name in gradients:
-                flat[at : at + item.size] = np.broadcast_to(gradients[name], item.shape).reshape(-1)
-            at += item.size
-        return flat
-
-    def push_pull(self, gradients: Mapping[str, np.ndarray[Any, Any]], lr: float | None = None) -> None:
-        """A step of this rank: hands in gradients of its arrays, waits as the consistency says, and takes the weights
-        as they are then. ``lr``: in place of the rule's."""
-        if lr is not None:
-            self._store.set_options(0, lr)
-        self._store.step(self._flat(gradients), self._weights)
-        self._replica.write(0, self._weights)
-
-    def push(self, gradients: Mapping[str, np.ndarray[Any, Any]], lr: float | None = None) -> None:
-        """The first half of :meth:`push_pull`."""
-        if lr is not None:
-            self._store.set_options(0, lr)
-        self._store.push(self._flat(gradients))
-
-    def pull(self) -> None:
-        """The second half: waits as the consistency says, and takes the weights."""
-        self._store.wait()
-        self._store.pull(self._weights)
-        self._replica.write(0, self._weights)
-
-    def finish(self) -> None:
-        """This rank pushes no more. When all have finished, the arrays hold the last weights. Collective."""
-        self._store.finish(self._weights)
-        self._replica.write(0, self._weights)
-
-    def __enter__(self) -> ParameterStore:
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            self.finish()
-
-    @contextmanager
-    def global_weights(self) -> Iterator[None]:
-        """Within it the arrays hold the store's weights as they are now; afterwards what they held before."""
-        before = self._replica.now(0)
-        now = np.empty_like(before)
-        self._store.pull(now)
-        self._replica.write(0, now)
-        try:
-            yield
-        finally:
-            self._replica.write(0, before)
-
-    @property
-    def updates(self) -> int:
-        """That have been applied, of all ranks: what a learning rate may be a function of."""
-        return self._store.updates
-
-    def stats(self) -> dict[str, Any]:
-        """Of this rank: ``steps``, ``exchanges`` (pushes), ``waited`` (share of the time), ``bytes``, ``staleness``
-        (how many pushes were so many updates late, by shard), ``dropped``, ``broken_locks``, ``lost`` (ranks)."""
-        return self._store.stats()
-
-    def record(self) -> list[list[tuple[int, int, int]]]:
-        """From now on, of every push of this rank: (shard, version read, version applied). Pushes to shards of at most
-        16 KB come out bit for bit if they are made again in the order of their versions."""
-        return self._store.record()
-
-    def state_dict(self) -> dict[str, Any]:
-        """This rank's shard with the rule's state, and its clock. Collective: nobody may push meanwhile."""
-        return self._store.state()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes up what :meth:`state_dict` gave, on as many ranks. Collective."""
-        self._store.load(state)
-        self._store.pull(self._weights)
-        self._replica.write(0, self._weights)

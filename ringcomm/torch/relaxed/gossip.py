@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from ringcomm.process_sets import global_process_set
-from ringcomm.relaxed.gossip import Compressed, GossipRounds, Mix, Neighbours, PushSum
+from ringcomm.relaxed.gossip import GossipRounds
+from ringcomm.relaxed.mixing import Compressed, Mix, PushSum
+from ringcomm.relaxed.neighbourhood import Neighbours
 from ringcomm.relaxed.pairs import Pairs
 from ringcomm.relaxed.periodic import Periodic
 from ringcomm.relaxed.rules import Mean

@@ -13,11 +13,14 @@ import torch
 
 from ringcomm import _core
 from ringcomm.arrays import CoreMemory
+from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import global_process_set
+from ringcomm.relaxed.across import Across, host_sets
+from ringcomm.relaxed.replicas import Flat
 from ringcomm.relaxed.shards import Workers
 from ringcomm.torch.buckets import dense_strides
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
-from ringcomm.torch.relaxed.replica import statistics_of
+from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
 
 logger = logging.getLogger("ringcomm")
 _LINE = 64  # bytes: tensors begin at cache lines
@@ -28,7 +31,14 @@ class SharedWeights:
 
     has_own_model = True  # the weights are it, at any time
 
-    def __init__(self, name: str, tensors: list[torch.Tensor], process_set: Any, on_loss: str) -> None:
+    def __init__(
+        self, name: str, tensors: list[torch.Tensor], process_set: Any, on_loss: str, every: int | str
+    ) -> None:
+        replica = TensorReplica(tensors)
+        flat = replica.now(0)
+        broadcast_(flat, process_set.ranks[0], f"{name}.start", process_set)
+        replica.write(0, flat)
+        process_set, leaders = host_sets(process_set)
         self.name, self._tensors, self._set = name, tensors, process_set
         self.workers = Workers(name, process_set, on_loss)
         offsets = np.cumsum(
@@ -48,7 +58,18 @@ class SharedWeights:
                 shared.copy_(one.detach())
             one.data = shared
         self.workers.meet()
-        self._known = [0] * self.workers.size
+        self._across: Across | None = None
+        if leaders is not None and leaders.included():
+            self._across = Across(
+                name,
+                leaders,
+                len(flat),
+                flat.dtype,
+                every,
+                lambda into: replica.read(0, into),
+                lambda change: add_to(replica, change),
+                lambda weights: replica.write(0, weights),
+            )
         self.steps = self.exchanges = 0
         self.finished = False
         self._since = time.monotonic()
@@ -56,8 +77,11 @@ class SharedWeights:
 
     def stepped(self) -> None:
         self.steps += 1
+        self.workers.count(self.steps)
         self.workers.clocks.set(self.workers.rank, self.steps)
         self.workers.check()
+        if self._across is not None:
+            self._across.stepped()
 
     def exchange_now(self) -> None: ...
 
@@ -68,10 +92,14 @@ class SharedWeights:
     def finish(self) -> None:
         if self.finished:
             return
-        _ = self.updates  # what is known of the others
         self.workers.clocks.set(self.workers.rank, None)
+        if self._across is not None:
+            self._across.answer(self.workers.all_finished)
         self.workers.wait(self.workers.all_finished)
-        self._known = self.workers.gathered(self.steps)
+        self.workers.meet()
+        if self._across is not None:
+            self._across.finish()
+        self.workers.meet()
         self._take_back()
         self.workers.meet()
         with suppress(ValueError):  # ringcomm has been shut down
@@ -89,10 +117,8 @@ class SharedWeights:
 
     @property
     def updates(self) -> int:
-        for rank in range(self.workers.size):
-            self._known[rank] = self.workers.clocks.of(rank) or self._known[rank]
-        self._known[self.workers.rank] = self.steps
-        return sum(self._known)
+        """Steps of all ranks."""
+        return self.workers.updates
 
     def stats(self) -> dict[str, Any]:
         waited = self.workers.waited / max(time.monotonic() - self._since, 1e-9)
@@ -102,6 +128,7 @@ class SharedWeights:
             "waited": waited,
             "bytes": 0,
             "lost": self.workers.lost(),
+            **(self._across.stats() if self._across is not None else {}),
         }
 
     def state(self) -> dict[str, Any]:
@@ -109,6 +136,19 @@ class SharedWeights:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.steps = state["steps"]
+        self.workers.count(self.steps)
+
+
+@torch.no_grad()
+def add_to(replica: TensorReplica, change: Flat) -> None:
+    """To weights that others write meanwhile."""
+    at = 0
+    for item in replica.items(0):
+        count = TensorReplica.count(item)
+        part = torch.from_numpy(change[at : at + count])
+        real = torch.view_as_real(item.detach()) if item.is_complex() else item.detach()
+        real.add_(part.view(real.shape).to(real.dtype))
+        at += count
 
 
 class _Hogwild(RelaxedOptimizer):
@@ -128,6 +168,7 @@ def Hogwild(
     optimizer: torch.optim.Optimizer,
     update: str = "racy",
     model: torch.nn.Module | None = None,
+    every: int | str = 16,
     on_loss: str = "end",
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
@@ -143,20 +184,23 @@ def Hogwild(
         optimizer: any but LBFGS. Its kernels write the weights: ``foreach=False`` does so in fewest passes.
         update: "racy", or "locked": one rank's step at a time.
         model: its floating buffers (BatchNorm's statistics) are shared too.
-        on_loss: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
+        every: with several hosts, each has weights of its own, and after so many steps of its first rank (or a time
+            such as "200ms") they become the mean of all hosts', by adding how that differs from what was sent.
+        on_loss: on one host: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
         named_parameters: as DistributedOptimizer's; names for errors.
-        process_set: the ranks, all of one host.
+        process_set: the ranks; with several hosts, all.
 
     Raises:
         ValueError: arguments that are none; parameters that are not in CPU memory. MismatchError: ranks differ.
-        UnsupportedError: ranks share no memory.
+        UnsupportedError: ranks of a host share no memory.
     """
     if update not in ("racy", "locked"):
         raise ValueError(f'update={update!r}: "racy" or "locked"')
-    made, name, parameters = relaxed(optimizer, _Hogwild, named_parameters, process_set, update=update)
+    made, name, parameters = relaxed(optimizer, _Hogwild, named_parameters, process_set, update=update, every=every)
     tensors = [*parameters, *statistics_of(model)]
     elsewhere = {str(one.device) for one in tensors if one.device.type != "cpu"}
     if elsewhere:
         raise ValueError(f"Hogwild: weights on {', '.join(sorted(elsewhere))}; it is for CPU memory")
-    made._method, made._locked = SharedWeights(name, tensors, process_set, on_loss), update == "locked"
+    made._method = SharedWeights(name, tensors, process_set, on_loss, every)
+    made._locked = update == "locked"
     return made

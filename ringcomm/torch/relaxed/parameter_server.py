@@ -72,8 +72,9 @@ class _Served:
 
     has_own_model = True
 
-    def __init__(self, replica: TensorReplica, store: Store, weights: Flat, gradients: Flat, model: Any) -> None:
-        self.replica, self.store, self.weights, self._gradients = replica, store, weights, gradients
+    def __init__(self, replica: TensorReplica, store: Store, weights: Flat, model: Any, process_set: Any) -> None:
+        self.replica, self.store, self.weights, self._set = replica, store, weights, process_set
+        self._gradients = np.empty_like(weights)
         self._statistics = statistics_of(model)
 
     def step(self, optimizer: Any, counted: bool) -> None:
@@ -117,7 +118,7 @@ class _Served:
         if self._statistics and not self.store.workers.lost():
             replica = TensorReplica(self._statistics)
             flat = replica.now(0)
-            allreduce_(flat, op=Average, name=f"{self.store.name}.statistics", process_set=self.store.process_set)
+            allreduce_(flat, op=Average, name=f"{self.store.name}.statistics", process_set=self._set)
             replica.write(0, flat)
 
     @property
@@ -167,6 +168,7 @@ def ParameterServer(
     scale: Scale = "none",
     compensate: float = 0.0,
     model: torch.nn.Module | None = None,
+    every: int | str = 16,
     on_loss: str = "end",
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
@@ -195,13 +197,16 @@ def ParameterServer(
         scale: "inverse": gradients that are t updates late move the weights by 1/t; or a function of t.
         compensate: of delay (DC-ASGD, arXiv:1609.08326), as 0.04.
         model: its floating buffers (BatchNorm's statistics) are each rank's own, and averaged by ``finish()``.
-        on_loss: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
+        every: with several hosts, each has a store of its own, and after so many steps of its first rank (or a time
+            such as "200ms") the stores' weights become the mean of all, by adding how that differs from what was sent;
+            ``servers`` and ``consistency`` are of each host's ranks.
+        on_loss: on one host: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
         named_parameters: as DistributedOptimizer's; names for errors.
-        process_set: the ranks, all of one host.
+        process_set: the ranks; with several hosts, all.
 
     Raises:
         ValueError: arguments that are none; an optimizer without a native rule. MismatchError: ranks differ.
-        UnsupportedError: ranks share no memory.
+        UnsupportedError: ranks of a host share no memory.
     """
     consistency = consistency or Async()
     kind = type(optimizer)
@@ -216,6 +221,7 @@ def ParameterServer(
         consistency=consistency,
         servers=servers,
         compensate=compensate,
+        every=every,
     )
     if momentum >= 0.5 and not consistency.of_step and process_set.size() > 2 and process_set.rank() == 0:
         warnings.warn(
@@ -227,7 +233,7 @@ def ParameterServer(
     weights = replica.now(0)
     bounds = np.cumsum([0] + [sum(map(TensorReplica.count, group["params"])) for group in optimizer.param_groups])
     parts = [(slice(int(a), int(b)), rule) for a, b, rule in zip(bounds, bounds[1:], rules, strict=False)]
-    store = Store(name, process_set, weights, parts, consistency, servers, scale, compensate, on_loss)
+    store = Store(name, process_set, weights, parts, consistency, servers, scale, compensate, on_loss, every)
     replica.write(0, weights)
-    made._method = _Served(replica, store, weights, np.empty_like(weights), model)
+    made._method = _Served(replica, store, weights, model, process_set)
     return made

@@ -1,0 +1,105 @@
+"""Messages between neighbours in a graph, round after round, of which some have finished earlier than others."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ringcomm import _core
+from ringcomm.communicator import Communicator
+from ringcomm.members import FIRST_TAG
+from ringcomm.process_sets import ProcessSet
+from ringcomm.topology import Topology
+
+_STATE, _WEIGHT = 0, 1  # numbers behind the data: who has finished, and the sender's push-sum weight
+_TAIL = 2
+_ALL_HERE, _SOME_GONE, _GONE = 0.0, 1.0, 2.0  # as far as the sender knows; and the sender itself
+
+
+class Neighbours:
+    """Messages of one round after another, to those who hear this rank and from those whom it hears. Who has finished
+    says so to both: to those who hear it in place of data, to those whom it hears by a note."""
+
+    def __init__(self, name: str, topology: Topology, process_set: ProcessSet, nbytes: int) -> None:
+        """``nbytes``: of a message without its tail, at most."""
+        self._comm: Communicator = process_set.session().comm  # type: ignore[attr-defined]
+        self._ranks, self.rank, self.size = process_set.ranks, process_set.require_rank(), process_set.size()
+        self._tag, self._note_tag = (FIRST_TAG | zlib.crc32(f"{name}{i}".encode()) & (FIRST_TAG - 1) for i in range(2))
+        period = topology.period(self.size)
+        self._hears = [topology.hears(self.rank, self.size, t) for t in range(period)]
+        self._tells = [topology.tells(self.rank, self.size, t) for t in range(period)]
+        self._gone: set[int] = set()  # of those heard
+        self._noted: set[int] = set()  # of those told
+        self.some_gone = False  # anywhere, as far as it has come round
+        self.round = 0
+        self._buffers = {rank: np.empty(nbytes + _TAIL * 8, np.uint8) for one in self._hears for rank in one}
+        self._sends: list[_core.MessageRequest] = []
+        self._receives: dict[int, _core.MessageRequest] = {}
+        self.bytes = 0
+
+    def told(self) -> list[int]:
+        """Who will hear the next round's data, as far as it is known who has finished."""
+        told = self._tells[self.round % len(self._tells)]
+        for rank in set(told) - self._noted:
+            if self._comm.iprobe(self._ranks[rank], self._note_tag) is not None:
+                self._comm.recv(np.empty(0, np.uint8), self._ranks[rank], self._note_tag)
+                self._noted.add(rank)
+                self.some_gone = True
+        return [rank for rank in told if rank not in self._noted]
+
+    def begin(self, data: np.ndarray[Any, Any], told: list[int], weight: float = 1.0) -> None:
+        """Sends this round's data (bytes) to these, and asks for the others'."""
+        message = np.concatenate([data, np.array([_SOME_GONE if self.some_gone else _ALL_HERE, weight]).view(np.uint8)])
+        for rank in told:
+            self._sends.append(self._comm.isend(message, self._ranks[rank], self._tag))
+            self.bytes += message.nbytes
+        for rank in self._hears[self.round % len(self._hears)]:
+            if rank not in self._gone:
+                self._ask(rank)
+        self.round += 1
+
+    def _ask(self, rank: int) -> None:
+        self._receives[rank] = self._comm.irecv(self._buffers[rank], self._ranks[rank], self._tag)
+
+    def land(self) -> dict[int, tuple[np.ndarray[Any, Any], float]]:
+        """By rank: what came in the round begun last, and the sender's weight. Of those who have finished, nothing."""
+        came = {}
+        for rank in list(self._receives):
+            message = self._received(rank)
+            if message is not None:
+                came[rank] = message[: -_TAIL * 8], float(message[-_TAIL * 8 :].view(np.float64)[_WEIGHT])
+        for request in self._sends:
+            request.wait()
+        self._sends.clear()
+        return came
+
+    def _received(self, rank: int) -> np.ndarray[Any, Any] | None:
+        """None: the rank has finished."""
+        message = self._buffers[rank][: self._receives.pop(rank).wait().nbytes]
+        state = message[-_TAIL * 8 :].view(np.float64)[_STATE]
+        self.some_gone |= bool(state != _ALL_HERE)
+        if state == _GONE:
+            self._gone.add(rank)
+            return None
+        return message
+
+    def leave(self) -> Iterator[None]:
+        """Says that this rank has finished, and hears all others out; the iterator is asked again and again, and does
+        not wait."""
+        gone, nothing = np.array([_GONE, 0.0]).view(np.uint8), np.empty(0, np.uint8)
+        heard, told = set(self._buffers), {rank for one in self._tells for rank in one}
+        requests = [self._comm.isend(gone, self._ranks[rank], self._tag) for rank in sorted(told)]
+        requests += [self._comm.isend(nothing, self._ranks[rank], self._note_tag) for rank in sorted(heard)]
+        requests += [self._comm.irecv(nothing, self._ranks[rank], self._note_tag) for rank in told - self._noted]
+        for rank in heard - self._gone:
+            self._ask(rank)
+        while self._receives or not all(request.test() for request in requests):
+            for rank in [rank for rank, request in self._receives.items() if request.test()]:
+                if self._received(rank) is not None:
+                    self._ask(rank)
+            yield
+        for request in requests:
+            request.wait()

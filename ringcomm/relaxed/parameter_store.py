@@ -1,0 +1,158 @@
+"""The parameter store for NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ringcomm.plan_agreement import require_equal
+from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.relaxed.consistency import Async, Consistency
+from ringcomm.relaxed.replicas import ArrayReplica, Flat, next_number
+from ringcomm.relaxed.store import Scale, Store
+from ringcomm.updates import SGD, Update
+
+
+class ParameterStore:
+    """Weights that ranks push gradients to, each at its own pace, for NumPy arrays. They lie in memory that the ranks
+    of a host share, and whoever pushes applies the rule himself, under locks of 16 KB: there is no server process, and
+    no message. Collective; ranks compare names and settings.
+
+    Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
+
+    Args:
+        arrays: this rank's copies of the weights, by name, changed in place; the first rank's are what is begun with.
+        rule: of `ringcomm.updates`. With Async and many ranks a momentum does harm (Mitliagkas et al., 1605.09774).
+        consistency: `Async()`, `SSP(s)`, `SoftSync(S)`, `Sync()` or `Backup(S)`.
+        servers: in whose memory the weights lie: "all", a number, or a list of ranks. They train as the others do.
+        scale: "none"; "inverse": a gradient that is t updates late moves the weights by 1/t; or a function of t.
+        compensate: g + compensate g g (x - pulled) in place of g (DC-ASGD, arXiv:1609.08326); 0.04 is the paper's.
+        on_loss: "end": a rank that died ends the others' waits with PeerLostError; "continue": on one host they go on
+            without it.
+        process_set: the ranks; with several hosts, all.
+        every: with several hosts, each has a store of its own, and after so many steps of its first rank (or a time
+            such as "200ms") the stores' weights become the mean of all, by adding how that differs from what was sent.
+
+    Raises:
+        ValueError: arguments that are none. MismatchError: ranks differ. UnsupportedError: ranks of a host share no
+            memory.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        rule: Update | None = None,
+        consistency: Consistency | None = None,
+        servers: str | int | Sequence[int] = "all",
+        scale: Scale = "none",
+        compensate: float = 0.0,
+        on_loss: str = "end",
+        process_set: ProcessSet = global_process_set,
+        every: int | str = 16,
+    ) -> None:
+        rule, consistency = rule or SGD(), consistency or Async()
+        self._names = list(arrays)
+        self._replica = ArrayReplica(list(arrays.values()))
+        name = f"store{next_number(process_set)}"
+        texts = [f"'{key}' {one.dtype} {one.shape}" for key, one in arrays.items()]
+        how = f"ParameterStore, {rule.text()}, {consistency}, servers {servers}, every {every}"
+        require_equal([how, *texts], name, process_set, "ParameterStore")
+        self._weights = self._replica.now(0)
+        self._store = Store(
+            name,
+            process_set,
+            self._weights,
+            [(slice(0, len(self._weights)), rule)],
+            consistency,
+            servers,
+            scale,
+            compensate,
+            on_loss,
+            every,
+        )
+        self._store.set_options(0, rule.options["lr"])
+        self._replica.write(0, self._weights)
+
+    def _flat(self, gradients: Mapping[str, np.ndarray[Any, Any]]) -> Flat:
+        """Zeros where there is none."""
+        unknown = gradients.keys() - set(self._names)
+        if unknown:
+            raise ValueError(f"there are no weights named {', '.join(sorted(unknown))}")
+        flat, at = np.zeros_like(self._weights), 0
+        for name, item in zip(self._names, self._replica.items(0), strict=True):
+            if name in gradients:
+                flat[at : at + item.size] = np.broadcast_to(gradients[name], item.shape).reshape(-1)
+            at += item.size
+        return flat
+
+    def push_pull(self, gradients: Mapping[str, np.ndarray[Any, Any]], lr: float | None = None) -> None:
+        """A step of this rank: hands in gradients of its arrays, waits as the consistency says, and takes the weights
+        as they are then. ``lr``: in place of the rule's."""
+        if lr is not None:
+            self._store.set_options(0, lr)
+        self._store.step(self._flat(gradients), self._weights)
+        self._replica.write(0, self._weights)
+
+    def push(self, gradients: Mapping[str, np.ndarray[Any, Any]], lr: float | None = None) -> None:
+        """The first half of :meth:`push_pull`."""
+        if lr is not None:
+            self._store.set_options(0, lr)
+        self._store.push(self._flat(gradients))
+
+    def pull(self) -> None:
+        """The second half: waits as the consistency says, and takes the weights."""
+        self._store.wait()
+        self._store.pull(self._weights)
+        self._replica.write(0, self._weights)
+
+    def finish(self) -> None:
+        """This rank pushes no more. When all have finished, the arrays hold the last weights. Collective."""
+        self._store.finish(self._weights)
+        self._replica.write(0, self._weights)
+
+    def __enter__(self) -> ParameterStore:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.finish()
+
+    @contextmanager
+    def global_weights(self) -> Iterator[None]:
+        """Within it the arrays hold the store's weights as they are now; afterwards what they held before."""
+        before = self._replica.now(0)
+        now = np.empty_like(before)
+        self._store.pull(now)
+        self._replica.write(0, now)
+        try:
+            yield
+        finally:
+            self._replica.write(0, before)
+
+    @property
+    def updates(self) -> int:
+        """That have been applied, of all ranks: what a learning rate may be a function of."""
+        return self._store.updates
+
+    def stats(self) -> dict[str, Any]:
+        """Of this rank: ``steps``, ``exchanges`` (pushes), ``waited`` (share of the time), ``bytes``, ``staleness``
+        (how many pushes were so many updates late, by shard), ``dropped``, ``broken_locks``, ``lost`` (ranks)."""
+        return self._store.stats()
+
+    def record(self) -> list[list[tuple[int, int, int]]]:
+        """From now on, of every push of this rank: (shard, version read, version applied). Pushes to shards of at most
+        16 KB come out bit for bit if they are made again in the order of their versions."""
+        return self._store.record()
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's shard with the rule's state, and its clock. Collective: nobody may push meanwhile."""
+        return self._store.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes up what :meth:`state_dict` gave, on as many ranks. Collective."""
+        self._store.load(state)
+        self._store.pull(self._weights)
+        self._replica.write(0, self._weights)

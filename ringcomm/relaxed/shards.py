@@ -32,7 +32,7 @@ class Workers:
         self.name, self.process_set, self._on_loss = name, process_set, on_loss
         self.rank, self.size = process_set.require_rank(), process_set.size()
         self.node = process_set.node
-        if self.size > 1 and self.node is None:
+        if self.size > 1 and (self.node is None or self.node.size != self.size):
             raise UnsupportedError(
                 f"{name}: the ranks {list(process_set.ranks)} share no memory (several hosts, or shared_memory=off), "
                 "which shared weights need. Give process_set= the ranks of one host, or take LocalSGD or DiLoCo"

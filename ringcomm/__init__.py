@@ -81,7 +81,7 @@ from ringcomm.ops import (
     Sum,
 )
 from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from ringcomm.relaxed.averager import ElasticAverager, OuterStep, PeriodicAverager
+from ringcomm.relaxed.averager import ElasticAverager, GossipAverager, OuterStep, PeriodicAverager
 from ringcomm.relaxed.consistency import SSP, Async, Backup, Consistency, SoftSync, Sync
 from ringcomm.relaxed.parameter_store import ParameterStore
 from ringcomm.run_function import run
@@ -129,6 +129,7 @@ __all__ = [
     "Consistency",
     "ElasticAverager",
     "Feedback",
+    "GossipAverager",
     "Handle",
     "HorovodInternalError",
     "InternalError",

@@ -112,6 +112,10 @@ def numpy_forms() -> None:
     x, _ = run(ringcomm.ElasticAverager, 11, every=2)
     expected = reference.easgd(start, gradient, size, 11, every=2, lr=0.1, beta=0.9, overlap=True)[1]
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
+    x, _ = run(ringcomm.GossipAverager, 6, topology="ring", resync=4)
+    weights = [ringcomm.topology.topology("ring").matrix(size)]
+    expected = reference.gossip(start, gradient, weights, 6, every=1, lr=0.1, resync=4).mean(axis=0)
+    np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
     for wrong in ([1.0], np.arange(3)):
         try:
             ringcomm.PeriodicAverager([wrong])

@@ -14,7 +14,9 @@ from ringcomm.keras import functions
 from ringcomm.keras.optimizer import is_distributed, with_loss_scale_inside
 from ringcomm.keras.relaxed import (  # noqa: F401 (they are hvd.callbacks' too)
     ElasticAveragingCallback,
+    GossipCallback,
     OuterStepCallback,
+    ParameterStoreCallback,
     PeriodicAveragingCallback,
 )
 from ringcomm.ops import Average

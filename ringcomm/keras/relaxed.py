@@ -8,7 +8,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from ringcomm.relaxed.averager import ElasticAverager, Exchanger, OuterStep, PeriodicAverager
+from ringcomm import updates
+from ringcomm.relaxed.averager import ElasticAverager, Exchanger, GossipAverager, OuterStep, PeriodicAverager
+from ringcomm.relaxed.parameter_store import ParameterStore
 from ringcomm.relaxed.replicas import Flat, Replica
 
 
@@ -36,6 +38,12 @@ def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int =
     return _Variables(weights, statistics, fragments)
 
 
+def _in_step(model: Any) -> None:
+    """JAX's trainer holds the variables' values itself while it runs."""
+    if keras.backend.backend() == "jax":
+        model.jax_state_sync()
+
+
 class _Exchanging(keras.callbacks.Callback):
     """Weights are the trainable variables; of other floating ones (BatchNorm's statistics) the mean is taken. Compile
     the model with an optimizer that is not distributed. ``fit`` may have different numbers of batches on each rank; at
@@ -49,7 +57,7 @@ class _Exchanging(keras.callbacks.Callback):
         self.exchange: Exchanger | None = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._in_step()
+        _in_step(self.model)
         if self.exchange is None:  # the model is built by now
             trained = list(self.model.trainable_variables)
             others = [one for one in self.model.non_trainable_variables if "float" in str(one.dtype)]
@@ -58,15 +66,10 @@ class _Exchanging(keras.callbacks.Callback):
         self.exchange.step()
 
     def on_train_end(self, logs: Any = None) -> None:
-        self._in_step()
+        _in_step(self.model)
         if self.exchange is not None:
             self.exchange.finish()
             self.exchange = None
-
-    def _in_step(self) -> None:
-        """JAX's trainer holds the variables' values itself while it runs."""
-        if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()
 
 
 class PeriodicAveragingCallback(_Exchanging):
@@ -88,3 +91,46 @@ class ElasticAveragingCallback(_Exchanging):
     :class:`ringcomm.ElasticAverager`."""
 
     _method = ElasticAverager
+
+
+class GossipCallback(_Exchanging):
+    """Ranks average with their neighbours in a graph after each batch. Arguments by name, as of
+    :class:`ringcomm.GossipAverager`."""
+
+    _method = GossipAverager
+
+
+class ParameterStoreCallback(keras.callbacks.Callback):
+    """A parameter server: after each batch, what the model's own optimizer has changed is added to weights that all
+    ranks of a host share, and the model takes these as they are then. Compile the model with an optimizer that is not
+    distributed. Arguments by name, as of :class:`ringcomm.ParameterStore` (``consistency``, ``servers``, ``every``,
+    ``on_loss``, ``process_set``)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options = options
+        self.store: ParameterStore | None = None
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        _in_step(self.model)
+        variables = self.model.trainable_variables
+        now = [np.array(keras.ops.convert_to_numpy(one)) for one in variables]
+        if self.store is None:  # the model is built by now
+            self._arrays = {str(number): one.copy() for number, one in enumerate(now)}
+            self.store = ParameterStore(self._arrays, updates.SGD(1.0), **self._options)
+        else:
+            changes = {key: last - one for (key, last), one in zip(self._arrays.items(), now, strict=True)}
+            self.store.push_pull(changes)
+        self._give()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self.store is not None:
+            _in_step(self.model)
+            self.store.finish()
+            self._give()
+            self.store = None
+
+    def _give(self) -> None:
+        for variable, value in zip(self.model.trainable_variables, self._arrays.values(), strict=True):
+            variable.assign(value)

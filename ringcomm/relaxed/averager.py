@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,9 +10,11 @@ import numpy as np
 
 from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.relaxed.gossip import checked, rounds
 from ringcomm.relaxed.periodic import Groups, Periodic, agreed_text, wire_of
 from ringcomm.relaxed.replicas import ArrayReplica, Replica, next_number
-from ringcomm.relaxed.rules import Elastic, Mean, Outer, Rule
+from ringcomm.relaxed.rules import Elastic, Mean, Outer
+from ringcomm.topology import Topology
 
 
 class Exchanger:
@@ -30,36 +32,34 @@ class Exchanger:
     def __init__(
         self,
         replica: Replica[Any],
-        rule: Rule,
-        every: int | str,
         process_set: ProcessSet,
         settings: Mapping[str, Any],
-        **how: Any,
+        make: Callable[[str], Any],
     ) -> None:
+        """``settings``: what must be equal on all ranks. ``make(name)``: the method, once they are."""
         name = f"relaxed{next_number(process_set)}"
-        text = agreed_text(method=type(self).__name__, every=every, **settings, **how)
-        sizes = [
-            f"fragment of {head} and {size} elements" for head, size in zip(replica.heads, replica.sizes, strict=True)
-        ]
+        text = agreed_text(method=type(self).__name__, **settings)
+        pairs = zip(replica.heads, replica.sizes, strict=True)
+        sizes = [f"a fragment of {head} weights, {size} numbers in all" for head, size in pairs]
         require_equal([text, *sizes], name, process_set, type(self).__name__)
-        self._periodic = Periodic(name, replica, rule, every, process_set, **how)
+        self._method = make(name)
 
     def step(self) -> None:
         """This rank has made a step: exchanges what is due."""
-        self._periodic.stepped()
+        self._method.stepped()
 
     def exchange_now(self) -> None:
         """Exchanges everything between all ranks. Collective."""
-        self._periodic.exchange_now()
+        self._method.exchange_now()
 
     def global_weights(self) -> AbstractContextManager[None]:
         """Within it the arrays hold the method's model; afterwards what they held before."""
-        return self._periodic.global_weights()
+        return self._method.global_weights()
 
     def finish(self) -> None:
         """This rank makes no more steps. Returns when no rank does; the arrays hold the method's model, the same on all
         ranks. Collective."""
-        self._periodic.finish()
+        self._method.finish()
 
     def __enter__(self) -> Any:
         return self
@@ -71,20 +71,20 @@ class Exchanger:
     @property
     def updates(self) -> int:
         """Steps of all ranks together, as far as the last exchange told."""
-        return self._periodic.updates
+        return self._method.updates
 
     def stats(self) -> dict[str, Any]:
         """Of this rank: ``steps``, ``exchanges``, ``waited`` (share of the time since it was made), ``bytes``
         contributed, ``distance`` (root mean square of weights before the last exchange less those after it)."""
-        return self._periodic.stats()
+        return self._method.stats()
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's counters and, where the method has one, its anchor: to go on exactly."""
-        return self._periodic.state()
+        return self._method.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`state_dict` gave. The arrays' own contents are the caller's to restore."""
-        self._periodic.load(state)
+        self._method.load(state)
 
 
 class PeriodicAverager(Exchanger):
@@ -117,9 +117,14 @@ class PeriodicAverager(Exchanger):
         wire: Any = None,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        replica, rule = self._replica(arrays, statistics), Mean(overlap)
-        how = {"groups": groups, "delay": None if overlap else 0, "wire": wire_of(wire, narrow_only=True)}
-        super().__init__(replica, rule, every, process_set, {}, **how)
+        replica, wire = self._replica(arrays, statistics), wire_of(wire, narrow_only=True)
+        delay = None if overlap else 0
+        settings = {"every": every, "groups": groups and sorted(groups), "overlap": overlap, "wire": wire}
+
+        def make(name: str) -> Periodic:
+            return Periodic(name, replica, Mean(overlap), every, process_set, groups, delay, wire=wire)
+
+        super().__init__(replica, process_set, settings, make)
 
 
 class OuterStep(Exchanger):
@@ -144,10 +149,13 @@ class OuterStep(Exchanger):
     ) -> None:
         replica = self._replica(arrays, statistics, fragments)
         rule = outer_rule(outer_lr, outer_momentum, nesterov, delay, blend, every, replica)
-        settings = {"outer": (outer_lr, outer_momentum, nesterov, blend)}
-        super().__init__(
-            replica, rule, every, process_set, settings, delay=delay, wire=wire_of(wire, narrow_only=False)
-        )
+        wire = wire_of(wire, narrow_only=False)
+        outer = (outer_lr, outer_momentum, nesterov, blend)
+
+        def make(name: str) -> Periodic:
+            return Periodic(name, replica, rule, every, process_set, delay=delay, wire=wire)
+
+        super().__init__(replica, process_set, {"every": every, "outer": outer, "delay": delay, "wire": wire}, make)
 
 
 class ElasticAverager(Exchanger):
@@ -167,8 +175,35 @@ class ElasticAverager(Exchanger):
     ) -> None:
         replica = self._replica(arrays, statistics)
         rule = elastic_rule(beta, process_set, replica)
-        how = {"delay": int(overlap), "wire": wire_of(wire, narrow_only=False)}
-        super().__init__(replica, rule, every, process_set, {"beta": beta}, **how)
+        wire = wire_of(wire, narrow_only=False)
+
+        def make(name: str) -> Periodic:
+            return Periodic(name, replica, rule, every, process_set, delay=int(overlap), wire=wire)
+
+        super().__init__(replica, process_set, {"every": every, "beta": beta, "overlap": overlap, "wire": wire}, make)
+
+
+class GossipAverager(Exchanger):
+    """Gossip for NumPy arrays: after a step ranks average with their neighbours in a graph. Arguments as of
+    :func:`ringcomm.torch.Gossip`, whose modes "sync" and "push_sum" it has, and as of :class:`PeriodicAverager`."""
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        topology: str | Topology = "one_peer_exponential",
+        mode: str = "sync",
+        every: int = 1,
+        resync: int = 0,
+        order: str = "adapt_then_combine",
+        compression: Any = None,
+        gamma: float | None = None,
+        *,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        how = checked(topology, mode, every, resync, order, compression, gamma)
+        replica = self._replica(arrays, statistics)
+        super().__init__(replica, process_set, how.settings(), lambda name: rounds(name, replica, how, process_set))
 
 
 def outer_rule(

@@ -5,11 +5,93 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
+from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.host_neighbourhood import HostNeighbours
+from ringcomm.relaxed.mixing import Compressed, Mix, PushSum, Talk
 from ringcomm.relaxed.neighbourhood import Neighbours
 from ringcomm.relaxed.periodic import Periodic
 from ringcomm.relaxed.replicas import Replica
+from ringcomm.relaxed.rules import Mean
+from ringcomm.topology import Topology, topology
+from ringcomm.wire_formats import WireFormat
+
+MODES = ("sync", "push_sum")
+ORDERS = ("adapt_then_combine", "combine_while_adapt")
+_NEVER = 1 << 62  # steps
+
+
+class How(NamedTuple):
+    """A gossip's arguments, as of `ringcomm.torch.Gossip`."""
+
+    graph: Topology
+    mode: str
+    every: int
+    resync: int
+    order: str
+    compression: Any
+    gamma: float | None
+
+    def settings(self) -> dict[str, Any]:
+        """For a comparison between ranks."""
+        return self._asdict() | {"graph": self.graph.name}
+
+
+def checked(
+    graph: str | Topology,
+    mode: str,
+    every: int,
+    resync: int,
+    order: str,
+    compression: Any,
+    gamma: float | None,
+    modes: tuple[str, ...] = MODES,
+) -> How:
+    """Raises ValueError for arguments that are none, or do not go together."""
+    if mode not in modes:
+        raise ValueError(f"mode={mode!r}: {' or '.join(map(repr, modes))}")
+    if order not in ORDERS:
+        raise ValueError(f"order={order!r}: {' or '.join(map(repr, ORDERS))}")
+    if every < 1 or resync < 0:
+        raise ValueError(f"every={every}, resync={resync}: a positive number of steps, and one of 0 or more")
+    if compression is not None and (mode != "sync" or not isinstance(compression, WireFormat)):
+        raise ValueError(f'compression={compression!r}: a wire format such as Compression.int8, with mode="sync"')
+    if compression is not None and order != ORDERS[0]:
+        raise ValueError("compression goes with order='adapt_then_combine' only")
+    if gamma is not None and not 0 < gamma <= 1:
+        raise ValueError(f"gamma={gamma}: in (0, 1]")
+    if mode not in MODES and (resync or order != ORDERS[0]):
+        raise ValueError(f"mode={mode!r} has no rounds: resync and order do not go with it")
+    return How(topology(graph), mode, every, resync, order, compression, gamma)
+
+
+def neighbours_of(name: str, graph: Topology, process_set: ProcessSet, nbytes: int) -> Talk:
+    """By shared memory where all ranks have it in common. Collective. ``nbytes``: of a rank's data, at most."""
+    node = process_set.node
+    kind = HostNeighbours if node is not None and node.size == process_set.size() else Neighbours
+    return kind(name, graph, process_set, nbytes)
+
+
+def rounds(name: str, replica: Replica[Any], how: How, process_set: ProcessSet) -> GossipRounds:
+    """The method, of a replica in one fragment. Collective. Raises ValueError for a graph that keeps no mean, and for
+    compression of float64 weights."""
+    count, compression = replica.sizes[0], how.compression
+    if compression is not None and replica.dtype.itemsize != 4:
+        raise ValueError("compression is of float32 weights, and there are float64 ones")
+    means = Periodic(name, replica, Mean(), how.resync or _NEVER, process_set)
+    nbytes = count * replica.dtype.itemsize if compression is None else Compressed.capacity(compression, count)
+    neighbours = neighbours_of(f"{name}.gossip", how.graph, process_set, nbytes)
+    mix: Any
+    if how.mode == "push_sum":
+        mix = PushSum(neighbours, replica.dtype)
+    elif compression is None:
+        mix = Mix(how.graph, neighbours, replica.dtype)
+    else:
+        gamma = how.gamma if how.gamma is not None else (1.0 if compression.name == "int8" else 0.4)
+        mix = Compressed(how.graph, neighbours, count, compression, gamma)
+        mix.begin_with(replica.now(0))
+    return GossipRounds(replica, mix, neighbours, how.every, how.order == ORDERS[1], means)
 
 
 class GossipRounds:
@@ -25,7 +107,13 @@ class GossipRounds:
     has_own_model = False
 
     def __init__(
-        self, replica: Replica[Any], mix: Any, neighbours: Neighbours, every: int, overlap: bool, means: Periodic
+        self,
+        replica: Replica[Any],
+        mix: Any,
+        neighbours: Neighbours | HostNeighbours,
+        every: int,
+        overlap: bool,
+        means: Periodic,
     ) -> None:
         self._replica, self._mix, self._neighbours, self._means = replica, mix, neighbours, means
         self._every, self._overlap = every, overlap

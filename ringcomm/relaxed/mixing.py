@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 
 from ringcomm import _core
+from ringcomm.relaxed.host_neighbourhood import HostNeighbours
 from ringcomm.relaxed.neighbourhood import Neighbours
 from ringcomm.relaxed.replicas import Flat
 from ringcomm.topology import Topology
 from ringcomm.wire_formats import WireFormat
 
+Talk = Neighbours | HostNeighbours
+
 
 class Mix:
     """What a rank makes of its own weights and its neighbours'."""
 
-    def __init__(self, topology: Topology, neighbours: Neighbours, dtype: Any) -> None:
+    def __init__(self, topology: Topology, neighbours: Talk, dtype: Any) -> None:
         self._neighbours, self._dtype = neighbours, dtype
         size, rank = neighbours.size, neighbours.rank
         self._rows = [topology.matrix(size, t)[rank] for t in range(topology.period(size))]
@@ -58,7 +61,7 @@ class Compressed:
     Source: Koloskova, Stich and Jaggi, arXiv:1902.00340; Koloskova et al., arXiv:1907.09356.
     """
 
-    def __init__(self, topology: Topology, neighbours: Neighbours, count: int, wire: WireFormat, gamma: float) -> None:
+    def __init__(self, topology: Topology, neighbours: Talk, count: int, wire: WireFormat, gamma: float) -> None:
         if topology.period(neighbours.size) != 1:
             raise ValueError(f"compression needs neighbours that stay: topology {topology.name!r} changes them")
         self._neighbours, self._gamma = neighbours, gamma
@@ -113,7 +116,7 @@ class PushSum:
     Source: Kempe, Dobra and Gehrke, FOCS 2003; Assran et al. (SGP), arXiv:1811.10792.
     """
 
-    def __init__(self, neighbours: Neighbours, dtype: Any) -> None:
+    def __init__(self, neighbours: Talk, dtype: Any) -> None:
         self._neighbours, self._dtype = neighbours, dtype
         self.weight = 1.0
         self._x: Flat | None = None  # the numerator,

@@ -103,6 +103,10 @@ class Workers:
         """This rank has made so many."""
         self._numbers[self.rank] = steps
 
+    def counted(self, rank: int) -> int:
+        """What a rank of the set has counted up to."""
+        return int(self._numbers[rank])
+
     @property
     def updates(self) -> int:
         """Steps of all ranks, of those that died too."""

@@ -190,6 +190,8 @@ def case_relaxed_callbacks():
         hvd.callbacks.PeriodicAveragingCallback(every=2),
         hvd.callbacks.OuterStepCallback(every=3, fragments=2),
         hvd.callbacks.ElasticAveragingCallback(every=2),
+        hvd.callbacks.GossipCallback(topology="ring"),
+        hvd.callbacks.ParameterStoreCallback(),
     ):
         model = make()
         model.compile(optimizer=keras.optimizers.SGD(0.05), loss="mse")

@@ -8,18 +8,10 @@ from typing import Any
 import torch
 
 from ringcomm.process_sets import global_process_set
-from ringcomm.relaxed.gossip import GossipRounds
-from ringcomm.relaxed.mixing import Compressed, Mix, PushSum
-from ringcomm.relaxed.neighbourhood import Neighbours
+from ringcomm.relaxed.gossip import MODES, checked, rounds
 from ringcomm.relaxed.pairs import Pairs
-from ringcomm.relaxed.periodic import Periodic
-from ringcomm.relaxed.rules import Mean
-from ringcomm.topology import Topology, topology
+from ringcomm.topology import Topology
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed, replica_of
-from ringcomm.wire_formats import WireFormat
-
-_NEVER = 1 << 62  # steps
-_ORDERS = ("adapt_then_combine", "combine_while_adapt")
 
 
 class _Gossip(RelaxedOptimizer):
@@ -74,58 +66,11 @@ def Gossip(
         ValueError: arguments that are none, or do not go together; a graph that keeps no mean. MismatchError: ranks
             differ. UnsupportedError: "async", and ranks share no memory.
     """
-    graph = _checked(topology, mode, every, resync, order, compression, gamma)
-    made, name, parameters = relaxed(
-        optimizer,
-        _Gossip,
-        named_parameters,
-        process_set,
-        topology=graph.name,
-        mode=mode,
-        every=every,
-        resync=resync,
-        order=order,
-        compression=compression,
-        gamma=gamma,
-    )
+    how = checked(topology, mode, every, resync, order, compression, gamma, (*MODES, "async"))
+    made, name, parameters = relaxed(optimizer, _Gossip, named_parameters, process_set, **how.settings())
     replica = replica_of(parameters, model)
     if mode == "async":
-        made._method = Pairs(name, replica, graph, every, process_set, on_loss)
-        return made
-    if compression is not None and replica.dtype.itemsize != 4:
-        raise ValueError("compression is of float32 weights, and there are float64 ones")
-    means = Periodic(name, replica, Mean(), resync or _NEVER, process_set)
-    count = replica.sizes[0]
-    nbytes = count * replica.dtype.itemsize if compression is None else Compressed.capacity(compression, count)
-    neighbours = Neighbours(f"{name}.gossip", graph, process_set, nbytes)
-    mix: Any
-    if mode == "push_sum":
-        mix = PushSum(neighbours, replica.dtype)
-    elif compression is None:
-        mix = Mix(graph, neighbours, replica.dtype)
+        made._method = Pairs(name, replica, how.graph, every, process_set, on_loss)
     else:
-        step = gamma if gamma is not None else (1.0 if compression.name == "int8" else 0.4)
-        mix = Compressed(graph, neighbours, count, compression, step)
-        mix.begin_with(replica.now(0))
-    made._method = GossipRounds(replica, mix, neighbours, every, order == _ORDERS[1], means)
+        made._method = rounds(name, replica, how, process_set)
     return made
-
-
-def _checked(
-    given: str | Topology, mode: str, every: int, resync: int, order: str, compression: Any, gamma: float | None
-) -> Topology:
-    if mode not in ("sync", "push_sum", "async"):
-        raise ValueError(f'mode={mode!r}: "sync", "push_sum" or "async"')
-    if order not in _ORDERS:
-        raise ValueError(f"order={order!r}: {' or '.join(map(repr, _ORDERS))}")
-    if every < 1 or resync < 0:
-        raise ValueError(f"every={every}, resync={resync}: a positive number of steps, and one of 0 or more")
-    if compression is not None and (mode != "sync" or not isinstance(compression, WireFormat)):
-        raise ValueError(f'compression={compression!r}: a wire format such as Compression.int8, with mode="sync"')
-    if compression is not None and order != _ORDERS[0]:
-        raise ValueError("compression goes with order='adapt_then_combine' only")
-    if gamma is not None and not 0 < gamma <= 1:
-        raise ValueError(f"gamma={gamma}: in (0, 1]")
-    if mode == "async" and (resync or order != _ORDERS[0]):
-        raise ValueError('mode="async" has no rounds: resync and order do not go with it')
-    return topology(given)

@@ -63,7 +63,6 @@ def test_relaxed(tmp_path):
     assert len(results) == text.count("0.5 after") >= 10
     for method, result in results.items():
         assert max(now for _, _, now in result["curve"]) >= 0.5, (method, result)
-    assert results["timed"]["steps"][0] > 1.5 * results["local"]["steps"][0]  # does not wait for the slow one
 
 
 def test_character_model(tmp_path):

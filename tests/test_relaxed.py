@@ -49,10 +49,13 @@ def test_every_refuses(period: object) -> None:
         Every(period)  # type: ignore[arg-type]
 
 
-def test_every_so_much_time() -> None:
-    every = Every("30ms")
+def test_every_so_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("ringcomm.relaxed.every.time.monotonic", lambda: now[0])
+    every = Every("30ms", parts=2)
+    now[0] += 0.0149
     assert not every.due(100)
-    time.sleep(0.031)
+    now[0] += 0.0002
     assert every.due(1)
     every.count()
     assert not every.due(200)

@@ -91,7 +91,7 @@ class ElasticPulls:
     @contextmanager
     def global_weights(self) -> Iterator[None]:
         before, centre = self._replica.now(0), np.empty_like(self._flat)
-        self._centre.pull(centre)
+        self._centre.read(centre)
         self._replica.write(0, centre)
         try:
             yield
@@ -138,7 +138,7 @@ class ElasticPulls:
 
     def state(self) -> dict[str, Any]:
         centre = np.empty_like(self._flat)
-        self._centre.pull(centre)
+        self._centre.read(centre)
         return {"steps": self.steps, "begun": self.every.begun, "centre": centre}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -147,6 +147,6 @@ class ElasticPulls:
         self.workers.count(self.steps)
         self.workers.meet()
         if self.workers.rank == 0:
-            self._centre.apply(state["centre"], None, how=_core.RuleOptions("put"))
+            self._centre.change(_core.RuleOptions("put"), state["centre"])
         self.workers.meet()
         self.every.restart()

@@ -80,7 +80,6 @@ class Pairs:
         """Brings this rank's steps into its shared replica, meets another, and takes what comes of it."""
         mine, count = self._all[self.workers.rank], len(self._flat)
         change = self._replica.now(0)
-        self.distance = 0.0
         change -= self._flat
         mine.apply(self._add, 0, count, change.ctypes.data, 0, 0)
         if other is not None:
@@ -89,6 +88,7 @@ class Pairs:
         mine.apply(self._get, 0, count, 0, 0, self._flat.ctypes.data)
         self.distance = self._replica.distance(0, self._flat)
         self._replica.write(0, self._flat)
+        self._replica.read(0, self._flat)  # halves round: the next change is from what they hold
         self.exchanges += 1
 
     def exchange_now(self) -> None:
@@ -131,8 +131,6 @@ class Pairs:
         self.workers.wait(self.workers.all_finished)
         self.workers.waited = since
         self.workers.meet()
-        self._all[self.workers.rank].apply(self._get, 0, len(self._flat), 0, 0, self._flat.ctypes.data)
-        self._replica.write(0, self._flat)
         self._flat[:] = self._mean()
         self._replica.write(0, self._flat)
         self.workers.meet()

@@ -125,7 +125,7 @@ class ParameterStore:
         """Within it the arrays hold the store's weights as they are now; afterwards what they held before."""
         before = self._replica.now(0)
         now = np.empty_like(before)
-        self._store.pull(now)
+        self._store.read(now)
         self._replica.write(0, now)
         try:
             yield

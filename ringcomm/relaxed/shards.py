@@ -165,11 +165,17 @@ class Shards:
     def __iter__(self) -> Any:
         return ((number, self._shards[number], self._parts[number]) for number in self._order)
 
-    def pull(self, result: Flat) -> None:
-        get = _core.RuleOptions("get")
+    def read(self, result: Flat) -> list[int]:
+        """Copies the weights out; gives each shard's version."""
+        get, versions = _core.RuleOptions("get"), [0] * len(self._shards)
         for number, shard, part in self:
             piece = result[part]
-            self.seen[number] = shard.apply(get, 0, len(piece), 0, 0, piece.ctypes.data)
+            versions[number] = shard.apply(get, 0, len(piece), 0, 0, piece.ctypes.data)
+        return versions
+
+    def pull(self, result: Flat) -> None:
+        """As `read`; this rank's next gradient is of these weights."""
+        self.seen = self.read(result)
 
     def apply(
         self,

@@ -64,11 +64,11 @@ class Store:
             Shards(f"{name}.{i}", self.workers, weights[where], rule, many, consistency.of_step, owners)
             for i, ((where, _), rule) in enumerate(zip(parts, self.rules, strict=True))
         ]
-        self._where = [where for where, _ in parts]
+        self._where, self._dtype = [where for where, _ in parts], weights.dtype
         self._pulled = weights.copy() if compensate else None
         self._across: Across | None = None
         if leaders is not None and leaders.included():
-            how = self.pull, self._add, self._put
+            how = self.read, self._add, self._put
             self._across = Across(name, leaders, len(weights), weights.dtype, every, *how)
         self.clock = self.pushes = self.bytes = 0
         self.finished = False
@@ -91,7 +91,7 @@ class Store:
             if gathers:
                 if gradient is None and not self.consistency.of_step:
                     continue
-                mine = np.zeros(where.stop - where.start, shards_dtype(result)) if gradient is None else gradient[where]
+                mine = np.zeros(where.stop - where.start, self._dtype) if gradient is None else gradient[where]
                 shards.gather(mine, self.clock, self._scale)
             elif gradient is not None:
                 pulled = None if self._pulled is None else self._pulled[where]
@@ -116,7 +116,13 @@ class Store:
             behind = self.clock - self.consistency.staleness
             self.workers.wait(lambda: self.workers.clocks.wait(-1, behind, 0.0))
 
+    def read(self, result: Flat) -> None:
+        """Copies the weights out, for those who only look: this rank's next gradient is of what it has pulled."""
+        for where, shards in zip(self._where, self._shards, strict=True):
+            shards.read(result[where])
+
     def pull(self, result: Flat) -> None:
+        """Copies the weights out, of which this rank's next gradient is."""
         for where, shards in zip(self._where, self._shards, strict=True):
             shards.pull(result[where])
         if self._pulled is not None:
@@ -230,10 +236,6 @@ class Store:
         self.clock = state["clock"]
         self.workers.clocks.set(self.workers.rank, self.clock)
         self.workers.meet()
-
-
-def shards_dtype(like: Flat | None) -> Any:
-    return np.float32 if like is None else like.dtype
 
 
 def scale_of(scale: Scale) -> Callable[[int], float] | None:

@@ -103,7 +103,7 @@ class _Served:
     def global_weights(self) -> Iterator[None]:
         before = self.replica.now(0)
         now = np.empty_like(before)
-        self.store.pull(now)
+        self.store.read(now)
         self.replica.write(0, now)
         try:
             yield

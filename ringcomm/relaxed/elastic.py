@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,10 @@ import numpy as np
 from ringcomm import _core
 from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.every import Every
 from ringcomm.relaxed.replicas import Replica
 from ringcomm.relaxed.shards import Shards, Workers
-
-logger = logging.getLogger("ringcomm")
 
 
 class ElasticPulls:
@@ -51,9 +49,8 @@ class ElasticPulls:
         self._centre = Shards(name, self.workers, self._flat, self._how, 0, False, owners)
         self.steps = self.exchanges = self.bytes = 0
         self.distance = 0.0
-        self.finished = False
+        self._ending = Ending(name, process_set, self.workers.leave)
         self._since = time.monotonic()
-        process_set.session().at_end.append(self._warn)
 
     def pull_if_due(self) -> None:
         """A step is about to be made."""
@@ -99,25 +96,14 @@ class ElasticPulls:
             self._replica.write(0, before)
 
     def finish(self) -> None:
-        if self.finished:
+        if self._ending.finished:
             return
         self._exchange()
-        self.workers.clocks.set(self.workers.rank, None)
-        since = self.workers.waited
-        self.workers.wait(self.workers.all_finished)
-        self.workers.waited = since
-        self.workers.meet()
+        self.workers.finish()
         self._centre.pull(self._flat)
         self._replica.write(0, self._flat)
         self.workers.meet()
-        self.finished = True
-        with suppress(ValueError):  # ringcomm has been shut down
-            self._set.session().at_end.remove(self._warn)
-
-    def _warn(self) -> None:
-        self.finished = True
-        self.workers.leave()
-        logger.warning("%s has not finished: call finish(), or use the optimizer in a with statement", self.name)
+        self._ending.finish()
 
     @property
     def updates(self) -> int:

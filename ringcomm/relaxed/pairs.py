@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ import numpy as np
 from ringcomm import _core
 from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.replicas import Flat, Replica
 from ringcomm.relaxed.shards import Workers
 from ringcomm.topology import Topology
-
-logger = logging.getLogger("ringcomm")
 
 
 class Pairs:
@@ -62,10 +60,9 @@ class Pairs:
         self._put = _core.RuleOptions("put")
         self.steps = self.exchanges = self.bytes = 0
         self.distance = 0.0
-        self.finished = False
+        self._ending = Ending(name, process_set, self.workers.leave)
         self._since = time.monotonic()
         self.workers.meet()
-        process_set.session().at_end.append(self._warn)
 
     def stepped(self) -> None:
         self.steps += 1
@@ -114,7 +111,7 @@ class Pairs:
 
     @contextmanager
     def global_weights(self) -> Iterator[None]:
-        mean = self._mean() if not self.finished else self._flat
+        mean = self._mean() if not self._ending.finished else self._flat
         before = self._replica.now(0)
         self._replica.write(0, mean)
         try:
@@ -123,25 +120,14 @@ class Pairs:
             self._replica.write(0, before)
 
     def finish(self) -> None:
-        if self.finished:
+        if self._ending.finished:
             return
         self._meet(None)
-        self.workers.clocks.set(self.workers.rank, None)
-        since = self.workers.waited
-        self.workers.wait(self.workers.all_finished)
-        self.workers.waited = since
-        self.workers.meet()
+        self.workers.finish()
         self._flat[:] = self._mean()
         self._replica.write(0, self._flat)
         self.workers.meet()
-        self.finished = True
-        with suppress(ValueError):  # ringcomm has been shut down
-            self._set.session().at_end.remove(self._warn)
-
-    def _warn(self) -> None:
-        self.finished = True
-        self.workers.leave()
-        logger.warning("%s has not finished: call finish(), or use the optimizer in a with statement", self.name)
+        self._ending.finish()
 
     @property
     def updates(self) -> int:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from ringcomm import _core
 from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import ProcessSet, Session, global_process_set
+from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.every import Every
 from ringcomm.relaxed.replicas import Flat, Replica
 from ringcomm.relaxed.rounds import Kind, Lane, Outcome, serve
 from ringcomm.relaxed.rules import Rule
 from ringcomm.wire_formats import WireFormat
 
-logger = logging.getLogger("ringcomm")
 Groups = Mapping[int, Any]
 
 
@@ -66,7 +65,6 @@ class Periodic:
         self.steps = 0
         self.exchanges = 0
         self.distance = 0.0  # before the last exchange
-        self.finished = False
         self.since = time.monotonic()
         for number, size in enumerate(replica.sizes):
             flat = replica.now(number)
@@ -74,7 +72,7 @@ class Periodic:
                 broadcast_(flat, process_set.ranks[0], f"{name}.start.{number}", process_set)
             replica.write(number, flat)
             rule.start(flat)
-        process_set.session().at_end.append(self._warn)
+        self._ending = Ending(name, process_set)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
     def stepped(self) -> None:
@@ -170,6 +168,10 @@ class Periodic:
             flat[: len(anchor)] = anchor
             self.replica.write(number, flat)
 
+    @property
+    def finished(self) -> bool:
+        return self._ending.finished
+
     # ---- the end -----------------------------------------------------------------------------------------------------
     def finish(self, beside: Iterator[None] | None = None) -> None:
         """This rank makes no more steps. Its last weights are exchanged, and it answers the others' rounds until all
@@ -187,29 +189,15 @@ class Periodic:
         serve(lanes, beside)
         if self.has_own_model:
             self._write_anchors()
-        self.finished = True
+        self._ending.finish()
         for lane in lanes:
             lane.close()
-        self._leave()
-
-    def _leave(self) -> None:
-        with suppress(ValueError):  # ringcomm has been shut down
-            self.process_set.session().at_end.remove(self._warn)
-
-    def _warn(self) -> None:
-        self.finished = True
-        logger.warning(
-            "%s has not finished: what this rank has made since the last exchange reaches nobody. Call finish(), or "
-            "use the optimizer in a with statement",
-            self.name,
-        )
 
     # ---- what it tells -----------------------------------------------------------------------------------------------
     @property
     def updates(self) -> int:
         """Steps of all ranks together, as far as the last exchange told."""
-        me = self.process_set.ranks[self.process_set.require_rank()]
-        return self.steps + sum(row.steps for row in self._top.rows if row.rank != me)
+        return self._top.updates
 
     def stats(self) -> dict[str, Any]:
         lanes = [lane for _, lane in self._levels] + self.beside

@@ -112,6 +112,12 @@ class Lane:
         return bool(self.rows) and all(row.finishing and not row.left for row in self.rows) and not self._flying
 
     @property
+    def updates(self) -> int:
+        """Steps of all ranks, as far as the last round told."""
+        me = self.process_set.ranks[self.process_set.require_rank()]
+        return self.steps + sum(row.steps for row in self.rows if row.rank != me)
+
+    @property
     def flying(self) -> int:
         """Rounds under way."""
         return len(self._flying)

@@ -73,6 +73,23 @@ class Workers:
         self.clocks.set(self.rank, None)
         self._meetings.set(self.rank, None)
 
+    def finish(
+        self,
+        answer: Callable[[Callable[[], bool]], None] | None = None,
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """This rank makes no more steps. Returns when none does, and all have come. ``answer(until)``: what this rank
+        does for others meanwhile; ``settle``: what is left to do once a rank has finished, and once all have."""
+        self.clocks.set(self.rank, None)
+        settle()
+        if answer is not None:
+            answer(self.all_finished)
+        waited = self.waited
+        self.wait(self.all_finished)
+        self.waited = waited  # for the end, not for a step
+        settle()
+        self.meet()
+
     def wait(self, there: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Until it is so. Whatever changes it wakes the clocks."""
         since = time.monotonic()

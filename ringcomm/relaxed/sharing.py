@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from ringcomm.collectives import allgather, broadcast_
 from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.replicas import Flat, Replica
 
-logger = logging.getLogger("ringcomm")
 _HEAD = 5  # numbers before what is sent: finishing, steps, how, entries, the threshold's bits
 _INDICES, _MAP = 0, 1
 _SPARSE = 1 / 16  # below it, indices are shorter than two bits of each element
@@ -76,9 +75,8 @@ class Sharing:
         self.steps = self.exchanges = self.bytes = 0
         self.density = self.waited = 0.0
         self._others = 0
-        self.finished = False
+        self._ending = Ending(name, process_set)
         self._since = time.monotonic()
-        process_set.session().at_end.append(self._warn)
 
     def stepped(self) -> None:
         """The replica holds this rank's own step: it is taken back, and exchanged."""
@@ -119,19 +117,13 @@ class Sharing:
 
     def finish(self) -> None:
         """The residual is given up."""
-        if self.finished:
+        if self._ending.finished:
             return
         nothing = np.zeros(_HEAD, np.int32)
         nothing[0] = 1
         while not self._exchange(nothing.copy()):
             pass
-        self.finished = True
-        with suppress(ValueError):  # ringcomm has been shut down
-            self._set.session().at_end.remove(self._warn)
-
-    def _warn(self) -> None:
-        self.finished = True
-        logger.warning("%s has not finished: call finish(), or use the optimizer in a with statement", self.name)
+        self._ending.finish()
 
     @property
     def updates(self) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,11 @@ from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import ProcessSet
 from ringcomm.relaxed.across import Across, host_sets
 from ringcomm.relaxed.consistency import Consistency
+from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.replicas import Flat
 from ringcomm.relaxed.shards import Shards, Workers
 from ringcomm.updates import Update
 
-logger = logging.getLogger("ringcomm")
 Scale = str | Callable[[int], float]
 
 
@@ -71,9 +69,12 @@ class Store:
             how = self.read, self._add, self._put
             self._across = Across(name, leaders, len(weights), weights.dtype, every, *how)
         self.clock = self.pushes = self.bytes = 0
-        self.finished = False
+        self._ending = Ending(name, process_set, self.workers.leave)
         self._since = time.monotonic()
-        process_set.session().at_end.append(self._warn)
+
+    @property
+    def finished(self) -> bool:
+        return self._ending.finished
 
     # ---- a worker's steps --------------------------------------------------------------------------------------------
     def set_options(self, number: int, lr: float, **options: float) -> None:
@@ -161,31 +162,15 @@ class Store:
     # ---- the end -----------------------------------------------------------------------------------------------------
     def finish(self, result: Flat) -> None:
         """This rank pushes no more. Returns when all have finished, with the last weights. Collective."""
-        if self.finished:
+        if self._ending.finished:
             return
-        self.workers.clocks.set(self.workers.rank, None)
-        self._settle()
-        since = self.workers.waited
-        if self._across is not None:
-            self._across.answer(self.workers.all_finished)
-        self.workers.wait(self.workers.all_finished)
-        self.workers.waited = since
-        self._settle()
-        self.workers.meet()
+        self.workers.finish(self._across.answer if self._across is not None else None, self._settle)
         if self._across is not None:
             self._across.finish()
         self.workers.meet()
         self.pull(result)
         self.workers.meet()
-        self.finished = True
-        with suppress(ValueError):  # ringcomm has been shut down
-            self.process_set.session().at_end.remove(self._warn)
-
-    def _warn(self) -> None:
-        if not self.finished:
-            self.finished = True
-            self.workers.leave()
-            logger.warning("%s has not finished: call finish(), or use it in a with statement", self.name)
+        self._ending.finish()
 
     # ---- what it tells -----------------------------------------------------------------------------------------------
     @property

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from ringcomm.ops import Average, Sum
+from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.periodic import wire_of
 from ringcomm.relaxed.replicas import Flat
 from ringcomm.relaxed.rounds import Lane, Outcome, serve
-from ringcomm.torch import loss_scaling
 from ringcomm.torch.compression import parts_of
-from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
+from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, evaluated, relaxed
 from ringcomm.torch.relaxed.replica import GradientReplica
 from ringcomm.torch.wrapped import taking_the_step
 
@@ -27,7 +27,7 @@ class LateGradients:
     """
 
     def __init__(self, name: str, parameters: Sequence[torch.Tensor], op: Any, process_set: Any, wire: Any) -> None:
-        self._replica, self._op, self._process_set = GradientReplica(parameters), op, process_set
+        self._replica, self._op = GradientReplica(parameters), op
         self._lane = Lane(
             name,
             process_set,
@@ -41,7 +41,7 @@ class LateGradients:
         self._keeping = False
         self._since = time.monotonic()
         self.exchanges = 0
-        self.finished = False
+        self._ending = Ending(name, process_set)
         self.take: Callable[[], Any] = lambda: None  # a step of the optimizer, once this rank makes none itself
 
     def exchange(self, counted: bool) -> bool:
@@ -78,7 +78,7 @@ class LateGradients:
         yield
 
     def finish(self, take: Callable[[], Any] = lambda: None) -> None:
-        if self.finished:
+        if self._ending.finished:
             return
         self.take = take
         if self._pending is not None:
@@ -89,12 +89,11 @@ class LateGradients:
         self._lane.finish(0)
         serve([self._lane])
         self._lane.close()
-        self.finished = True
+        self._ending.finish()
 
     @property
     def updates(self) -> int:
-        me = self._process_set.ranks[self._process_set.require_rank()]
-        return self._lane.steps + sum(row.steps for row in self._lane.rows if row.rank != me)
+        return self._lane.updates
 
     def stats(self) -> dict[str, Any]:
         waited = self._lane.waited / max(time.monotonic() - self._since, 1e-9)
@@ -145,14 +144,7 @@ class _LateOptimizer(RelaxedOptimizer):
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Sends the gradients and takes the optimizer's step with the last step's means; the first step takes none. An
         overflow (``grad_scaler``) leaves this rank's gradients out of the mean."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        counted = True
-        if grad_scaler is not None:
-            loss_scaling.unscale(self, grad_scaler)
-            counted = not loss_scaling.found_in(self, grad_scaler)
+        loss, counted = evaluated(self, closure, grad_scaler)
         if self._should_synchronize:
             self._came = self._method.exchange(counted)
         if self._came:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,12 @@ from ringcomm.arrays import CoreMemory
 from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.across import Across, host_sets
-from ringcomm.relaxed.replicas import Flat
+from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.shards import Workers
 from ringcomm.torch.buckets import dense_strides
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
 from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
 
-logger = logging.getLogger("ringcomm")
 _LINE = 64  # bytes: tensors begin at cache lines
 
 
@@ -67,13 +65,12 @@ class SharedWeights:
                 flat.dtype,
                 every,
                 lambda into: replica.read(0, into),
-                lambda change: add_to(replica, change),
+                replica.add,
                 lambda weights: replica.write(0, weights),
             )
         self.steps = self.exchanges = 0
-        self.finished = False
+        self._ending = Ending(name, process_set, self._leave)
         self._since = time.monotonic()
-        process_set.session().at_end.append(self._warn)
 
     def stepped(self) -> None:
         self.steps += 1
@@ -90,30 +87,23 @@ class SharedWeights:
         yield
 
     def finish(self) -> None:
-        if self.finished:
+        if self._ending.finished:
             return
-        self.workers.clocks.set(self.workers.rank, None)
-        if self._across is not None:
-            self._across.answer(self.workers.all_finished)
-        self.workers.wait(self.workers.all_finished)
-        self.workers.meet()
+        self.workers.finish(self._across.answer if self._across is not None else None)
         if self._across is not None:
             self._across.finish()
         self.workers.meet()
         self._take_back()
         self.workers.meet()
-        with suppress(ValueError):  # ringcomm has been shut down
-            self._set.session().at_end.remove(self._warn)
+        self._ending.finish()
 
-    def _take_back(self) -> None:
-        self.finished = True
-        for one in self._tensors:
-            one.data = one.data.clone()
-
-    def _warn(self) -> None:
+    def _leave(self) -> None:
         self.workers.leave()
         self._take_back()
-        logger.warning("%s has not finished: call finish(), or use the optimizer in a with statement", self.name)
+
+    def _take_back(self) -> None:
+        for one in self._tensors:
+            one.data = one.data.clone()
 
     @property
     def updates(self) -> int:
@@ -137,18 +127,6 @@ class SharedWeights:
     def load(self, state: Mapping[str, Any]) -> None:
         self.steps = state["steps"]
         self.workers.count(self.steps)
-
-
-@torch.no_grad()
-def add_to(replica: TensorReplica, change: Flat) -> None:
-    """To weights that others write meanwhile."""
-    at = 0
-    for item in replica.items(0):
-        count = TensorReplica.count(item)
-        part = torch.from_numpy(change[at : at + count])
-        real = torch.view_as_real(item.detach()) if item.is_complex() else item.detach()
-        real.add_(part.view(real.shape).to(real.dtype))
-        at += count
 
 
 class _Hogwild(RelaxedOptimizer):

@@ -120,6 +120,18 @@ class RelaxedOptimizer(torch.optim.Optimizer):
         raise UnsupportedError("add parameter groups to the optimizer before it is wrapped")
 
 
+def evaluated(optimizer: Any, closure: Callable[[], Any] | None, scaler: Any) -> tuple[Any, bool]:
+    """The closure's loss, if there is one; and whether this rank's gradients, which are unscaled then, are finite."""
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    if scaler is None:
+        return loss, True
+    loss_scaling.unscale(optimizer, scaler)
+    return loss, not loss_scaling.found_in(optimizer, scaler)
+
+
 def relaxed(
     optimizer: torch.optim.Optimizer,
     additions: type[RelaxedOptimizer],

@@ -17,8 +17,7 @@ from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.consistency import Async, Consistency
 from ringcomm.relaxed.replicas import Flat
 from ringcomm.relaxed.store import Scale, Store
-from ringcomm.torch import loss_scaling
-from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
+from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, evaluated, relaxed
 from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
 from ringcomm.torch.wrapped import taking_the_step
 
@@ -78,17 +77,7 @@ class _Served:
         self._statistics = statistics_of(model)
 
     def step(self, optimizer: Any, counted: bool) -> None:
-        at = 0
-        views = []
-        for p in self.replica.items(0):
-            size = TensorReplica.count(p)
-            views.append((p, self._gradients[at : at + size]))
-            at += size
-        for p, part in views:
-            if p.grad is None:
-                part[:] = 0
-            else:
-                self.replica.copy_out([p.grad.to_dense() if p.grad.is_sparse else p.grad], [part])
+        self.replica.read_gradients(self._gradients)
         for number, group in enumerate(optimizer.param_groups):
             options = dict(rule_of(optimizer._base, group).options)
             self.store.set_options(number, options.pop("lr"), **options)
@@ -149,14 +138,7 @@ class _ParameterServer(RelaxedOptimizer):
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Hands this rank's gradients to the store, waits as the consistency says, and takes the weights. An overflow
         (``grad_scaler``) leaves out this rank's gradients."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        counted = True
-        if grad_scaler is not None:
-            loss_scaling.unscale(self, grad_scaler)
-            counted = not loss_scaling.found_in(self, grad_scaler)
+        loss, counted = evaluated(self, closure, grad_scaler)
         self._method.step(self, counted)
         return loss
 

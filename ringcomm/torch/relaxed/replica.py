@@ -39,6 +39,22 @@ class TensorReplica(Replica[torch.Tensor]):
         for view, item in zip(_views(items, parts), items, strict=True):
             _real(item).copy_(view)
 
+    @torch.no_grad()
+    def read_gradients(self, flat: Flat) -> None:
+        """Of a replica of one fragment, without statistics: zeros where there is none."""
+        for item, part in zip(self.items(0), self._parts(0, flat), strict=True):
+            if item.grad is None:
+                part[:] = 0
+            else:
+                self.copy_out([item.grad.to_dense() if item.grad.is_sparse else item.grad], [part])
+
+    @torch.no_grad()
+    def add(self, change: Flat) -> None:
+        """To weights of one fragment, which others may write meanwhile."""
+        items = self.items(0)
+        for view, item in zip(_views(items, self._parts(0, change)), items, strict=True):
+            _real(item).add_(view.to(_real(item).dtype))
+
 
 class GradientReplica(TensorReplica):
     """The gradients of parameters, and of each whether there is one: a rank that has none counts as zeros, and where no

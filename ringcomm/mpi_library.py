@@ -55,6 +55,14 @@ def load() -> ModuleType:
     return MPI
 
 
+def load_only() -> ModuleType:
+    """As `load`, without initialising MPI; who calls MPI.Init_thread later need not finalise it. Raises ImportError."""
+    import mpi4py
+
+    mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+    return load()
+
+
 def initialized() -> ModuleType:
     """The same, and initialises MPI if the program has told mpi4py not to; then also finalises it at the end."""
     mpi = load()

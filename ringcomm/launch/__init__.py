@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from ringcomm.launch import lines, settings
+from ringcomm.launch import elastic, lines, settings
 from ringcomm.launch.hosts import Host, discover, parse_hosts, place, read_hostfile
 from ringcomm.launch.job import Job, Line
 from ringcomm.launch.mpi import INTEL, Mpi, find, launcher
@@ -47,6 +47,8 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(report()))
         return 0
     try:
+        if elastic.is_elastic(options) and not options.dry_run:
+            return run_elastic(options)
         job, mpi, line = prepare(options)
         for note in settings.notes(options):
             _say(note)
@@ -71,26 +73,42 @@ def _say(text: str) -> None:
 
 def prepare(options: argparse.Namespace) -> tuple[Job, Mpi, Line]:
     """What is started, and how. Raises ValueError, OSError or RuntimeError for what cannot be."""
-    job = make_job(options)
+    hosts = hosts_of(options)
+    size = options.num_proc or options.min_np or sum(host.slots for host in hosts)
+    size = size or int(os.environ.get("SLURM_NTASKS") or 0)
+    if not size:
+        raise ValueError("how many ranks? Give -np, or hosts with their slots")
+    tagged = tagging(options.output_filename, options.timestamps) if options.tag_output else []
+    job = make_job(options, size, hosts, tagged)
     mpi = find()
     if uses_srun(options, mpi):
         return job, mpi, lines.srun(job, mpi, shutil.which("srun") or "srun")
     return job, mpi, lines.line(job, mpi, options.mpirun or launcher(mpi))
 
 
-def make_job(options: argparse.Namespace) -> Job:
-    """Everything but the MPI."""
+def run_elastic(options: argparse.Namespace) -> int:
+    """As `run`, for a job whose ranks come and go. Raises as `prepare`."""
+    for note in settings.notes(options):
+        _say(note)
+    mpi = find()
+    use_srun = uses_srun(options, mpi)
+
+    def launch(one: Job) -> Line:
+        if use_srun:
+            return lines.srun(one, mpi, shutil.which("srun") or "srun")
+        return lines.line(one, mpi, options.mpirun or launcher(mpi))
+
+    return elastic.run(options, make_job(options, 1, [], []), hosts_of(options), launch, use_srun)
+
+
+def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: list[str]) -> Job:
+    """Everything but the MPI. `before`: words before the program."""
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
         raise ValueError("there is no command to run: ringrun -np 2 python train.py")
-    hosts = hosts_of(options)
-    size = options.num_proc or sum(host.slots for host in hosts) or int(os.environ.get("SLURM_NTASKS") or 0)
-    if not size:
-        raise ValueError("how many ranks? Give -np, or hosts with their slots")
-    tagged = tagging(options.output_filename, options.timestamps) if options.tag_output else []
     return Job(
         size=size,
-        command=(*tagged, *program),
+        command=(*before, *program),
         hosts=tuple(place(hosts, size)) if hosts else (),
         variables=settings.variables(options),
         interfaces=tuple(settings.interface_names(options)),

@@ -48,19 +48,21 @@ def read_hostfile(path: str | Path) -> list[Host]:
     return _merged(found)
 
 
-def discover(script: str, slots: int | None = None) -> list[Host]:
+def discover(
+    script: str, slots: int | None = None, limit: float | None = None, may_be_none: bool = False
+) -> list[Host]:
     """What a script for Horovod's --host-discovery-script prints: 'a:2' or 'a' a line. It is run once.
 
-    Raises ValueError if the script fails or names no host.
+    Raises ValueError if the script fails, or names no host and may not; TimeoutExpired after `limit` seconds.
     """
-    said = subprocess.run(shlex.split(script), stdout=subprocess.PIPE, text=True)
+    said = subprocess.run(shlex.split(script), stdout=subprocess.PIPE, text=True, timeout=limit)
     if said.returncode:
         raise ValueError(f"the host discovery script ended with exit status {said.returncode}: {script}")
     found = []
     for line in said.stdout.split():
         host = _parse_host(line)
         found.append(host._replace(slots=slots) if slots and host.name == line else host)
-    if not found:
+    if not found and not may_be_none:
         raise ValueError(f"the host discovery script named no host: {script}")
     return _merged(found)
 

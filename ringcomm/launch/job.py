@@ -24,6 +24,7 @@ class Job:
     ssh_identity_file: str | None = None
     tcp: bool = False
     binding: tuple[str, ...] | None = None  # in place of ours
+    remote_shell: str = ""  # a file that acts as ssh; empty: ssh
     survive: bool = False  # a rank that dies does not end the job
     extra: tuple[str, ...] = ()  # to the launcher, as they are
 

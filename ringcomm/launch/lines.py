@@ -45,9 +45,12 @@ def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] =
             words.append(",".join(job.interfaces))
     if job.tcp:
         words += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self,sm" if new else "tcp,self,vader"]
-    if job.ssh_arguments:
+    if job.ssh_arguments and not job.remote_shell:
         words += ["--prtemca", "plm_ssh_args"] if new else ["--mca", "plm_rsh_args"]
         words.append(" ".join(job.ssh_arguments))
+    if job.remote_shell and job.remote:  # from here to every host, not on from there
+        kind, prefix = ("--prtemca", "plm_ssh") if new else ("--mca", "plm_rsh")
+        words += [kind, f"{prefix}_agent", job.remote_shell, kind, f"{prefix}_no_tree_spawn", "1"]
     # Ranks of this host inherit the launcher's environment; those elsewhere get what is named.
     names = sorted({*exportable(environment), *variables}) if job.remote else []
     words += [word for name in names for word in ("-x", name)]
@@ -69,7 +72,9 @@ def mpich(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os
         words += ["-hosts", ",".join(f"{host.name}:{host.slots}" for host in job.hosts)]
     if job.interfaces:
         words += ["-iface", job.interfaces[0]]
-    if job.ssh_arguments:
+    if job.remote_shell and job.remote:
+        words += ["-launcher", "ssh", "-launcher-exec", job.remote_shell]
+    elif job.ssh_arguments:
         words += ["-launcher", "ssh"]
         variables["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(job.ssh_arguments)
     return Line([*words, *(job.binding or ()), *job.extra, *job.command], variables)
@@ -80,7 +85,9 @@ def intel_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] 
     words, variables = [launcher, "-genvall"], dict(job.variables)
     if job.interfaces:
         words += ["-iface", job.interfaces[0]]
-    if job.ssh_arguments:
+    if job.remote_shell and job.remote:
+        words += ["-bootstrap", "ssh", "-bootstrap-exec", job.remote_shell]
+    elif job.ssh_arguments:
         words += ["-bootstrap", "ssh"]
         variables["I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"] = " ".join(job.ssh_arguments)
     if job.tcp:

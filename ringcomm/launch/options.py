@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-START_TIMEOUT = 120  # seconds
+START_TIMEOUT, ELASTIC_TIMEOUT = 120, 600  # seconds
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 
@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """All options; the rest of the command line is the program."""
     _add_job(parser)
     _add_hosts(parser.add_argument_group("hosts"))
+    _add_elastic(parser.add_argument_group("elastic jobs, whose ranks come and go (docs/elastic.md)"))
     _add_output(parser.add_argument_group("output"))
     _add_mpi(parser.add_argument_group("MPI"))
     _add_engine(parser.add_argument_group("engine (each sets an environment variable of the ranks)"))
@@ -73,8 +74,15 @@ def _add_hosts(group: argparse._ArgumentGroup) -> None:
     which.add_argument(
         "-hostfile", "--hostfile", metavar="FILE", help="a host a line: 'name slots=2', 'name:2' or 'name'"
     )
-    which.add_argument("--host-discovery-script", metavar="SCRIPT", help="prints a host a line, 'name:2'; run once")
-    group.add_argument("--slots-per-host", type=_positive, metavar="N", help="for hosts that the script names alone")
+    which.add_argument(
+        "--host-discovery-script",
+        metavar="SCRIPT",
+        help="prints a host a line, 'name:2'; in an elastic job it is run every second",
+    )
+    group.add_argument(
+        "--slots-per-host", "--slots", type=_positive, metavar="N", help="for hosts that the script names alone"
+    )
+    group.add_argument("--ssh-command", metavar="COMMAND", help="what to call in place of ssh, for elastic jobs")
     group.add_argument("-p", "--ssh-port", type=_positive, metavar="PORT")
     group.add_argument("-i", "--ssh-identity-file", metavar="FILE")
     group.add_argument(
@@ -86,6 +94,80 @@ def _add_hosts(group: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="NAME,...",
         help="network interfaces that ranks may use",
+    )
+
+
+def _add_elastic(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--min-np",
+        "--min-num-proc",
+        dest="min_np",
+        type=_positive,
+        metavar="N",
+        help="go on while there are so many slots",
+    )
+    group.add_argument(
+        "--max-np",
+        "--max-num-proc",
+        dest="max_np",
+        type=_positive,
+        metavar="N",
+        help="use so many slots at most; default: all",
+    )
+    group.add_argument(
+        "--restarts",
+        type=_not_negative,
+        metavar="N",
+        help="start the program again, so often at most, when a rank fails; all ranks as before",
+    )
+    group.add_argument(
+        "--reset-limit", type=_not_negative, metavar="N", help="give up after so many changes of the ranks"
+    )
+    group.add_argument(
+        "--elastic-timeout",
+        type=_positive,
+        metavar="SECONDS",
+        default=os.environ.get("HOROVOD_ELASTIC_TIMEOUT") or ELASTIC_TIMEOUT,
+        help=f"give up if there are fewer than --min-np slots for so long (default {ELASTIC_TIMEOUT}, or "
+        "HOROVOD_ELASTIC_TIMEOUT)",
+    )
+    group.add_argument(
+        "--blacklist-cooldown-range",
+        type=float,
+        nargs=2,
+        metavar=("LEAST", "MOST"),
+        help="seconds after which a slot whose rank failed is used again, from the first time to later ones",
+    )
+    group.add_argument(
+        "--heartbeat-seconds",
+        type=_seconds,
+        metavar="SECONDS",
+        default=2.5,
+        help="a host that is silent for so long is lost (default 2.5)",
+    )
+    group.add_argument(
+        "--commit-copies", type=_positive, metavar="N", help="hosts that keep commits in their memory; default: all"
+    )
+    group.add_argument(
+        "--snapshots",
+        metavar="DIR",
+        help="also write commits to DIR/ringcomm-commit, in the background and when the job is interrupted; a job that "
+        "finds one there goes on from it",
+    )
+    group.add_argument(
+        "--snapshot-seconds", type=_seconds, metavar="SECONDS", default=60.0, help="between two of these (default 60)"
+    )
+    group.add_argument(
+        "--leave-seconds",
+        type=_seconds,
+        metavar="SECONDS",
+        default=30.0,
+        help="in which ranks must commit after SIGTERM or SIGUSR1 (default 30)",
+    )
+    group.add_argument(
+        "--cold-start",
+        action="store_true",
+        help="start each rank as a new process, not from one that has imported what the program needs",
     )
 
 
@@ -157,7 +239,6 @@ class Accepted(NamedTuple):
 
 _TWO_LEVELS = "ranks of one host always share memory, and messages go between hosts"
 _NO_TUNING = "algorithms are chosen by a model of the network, see 'ringcomm bench' and docs/options.md"
-_FIXED = "this version runs a fixed number of ranks"
 CONTROLLERS = {
     "mpi": "it is always MPI that starts ranks and carries messages",
     "gloo": "messages go over MPI, and MPI's launcher or Slurm's starts the ranks",
@@ -176,18 +257,11 @@ ACCEPTED = (
     Accepted("autotune-gaussian-process-noise", "float", _NO_TUNING),
     Accepted("num-nccl-streams", "int", "this version moves CPU buffers"),
     Accepted("gloo-timeout-seconds", "int", "Gloo is not used"),
-    Accepted("min-np", "int", _FIXED),
-    Accepted("max-np", "int", _FIXED),
-    Accepted("elastic-timeout", "int", _FIXED),
-    Accepted("reset-limit", "int", _FIXED),
-    Accepted("blacklist-cooldown-range", "range", _FIXED),
     Accepted("disable-cache", "true", "nothing is cached between starts"),
     Accepted("log-with-timestamp", "true", "format the Python logger 'ringcomm' as you like"),
     Accepted("log-without-timestamp", "true", "format the Python logger 'ringcomm' as you like"),
 )
 _ALIASES = {
-    "min-np": ("--min-num-proc",),
-    "max-np": ("--max-num-proc",),
     "log-with-timestamp": ("--no-log-hide-timestamp",),
     "log-without-timestamp": ("--log-hide-timestamp",),
 }
@@ -203,8 +277,6 @@ def _add_accepted(parser: argparse.ArgumentParser) -> None:
             group.add_argument(*flags, action=argparse.BooleanOptionalAction, help=argparse.SUPPRESS)
         elif one.kind == "true":
             group.add_argument(*flags, action="store_true", default=None, help=argparse.SUPPRESS)
-        elif one.kind == "range":
-            group.add_argument(*flags, type=int, nargs=2, help=argparse.SUPPRESS)
         else:
             group.add_argument(*flags, type=_TYPES[one.kind], help=argparse.SUPPRESS)
 
@@ -213,6 +285,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{number} is not more than 0")
     return number
 
 

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
@@ -127,8 +128,8 @@ class Rank:
             Stream(name, self.rank, target, folder, timestamps) for name, target in (("stdout", 1), ("stderr", 2))
         ]
         self.told_to_end = False
-        self.child: subprocess.Popen[bytes] | None = None
-        self._command = command
+        self.child: Any = None  # subprocess.Popen, or what acts like it
+        self.command = command
 
     def say(self, text: str, **words: object) -> None:
         write_all(2, (text.format(rank=self.rank, host=self.host, **words) + "\n").encode())
@@ -144,44 +145,63 @@ class Rank:
             signal.signal(number, self._forward)
         self.say(STARTED)
         out, err = self.streams
-        self.child = subprocess.Popen(
-            self._command,
-            stdout=out.writing,
-            stderr=err.writing,
-            close_fds=False,  # MPICH's launcher gives its connection as a descriptor
-            preexec_fn=_in_child,
-        )
+        self.child = self.start(out.writing, err.writing)
         os.close(out.writing)
         os.close(err.writing)
         if self.told_to_end:  # before there was anybody to tell
-            os.killpg(self.child.pid, signal.SIGTERM)
-        self._pump(self.child, wakeup)
-        return self.child.returncode
+            self.signal(signal.SIGTERM)
+        self._pump(wakeup)
+        return int(self.child.returncode)
+
+    def start(self, out: int, err: int) -> Any:
+        return subprocess.Popen(
+            self.command,
+            stdout=out,
+            stderr=err,
+            close_fds=False,  # MPICH's launcher gives its connection as a descriptor
+            preexec_fn=_in_child,
+        )
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.child.pid, number)
+
+    def sources(self) -> list[Any]:
+        """What there is to be read, beside the streams, when the program has ended."""
+        return []
+
+    def finish(self) -> None:
+        """After it has ended badly, and that was said."""
+        time.sleep(BEFORE_EXIT)
 
     def _forward(self, number: int, _frame: object) -> None:
         self.told_to_end |= number in ENDING
         if self.child is not None and self.child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.child.pid, number)
+                self.signal(number)
 
-    def _pump(self, child: subprocess.Popen[bytes], wakeup: int) -> None:
+    def _pump(self, wakeup: int) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(wakeup, selectors.EVENT_READ)
+            for source in (wakeup, *self.sources()):
+                selector.register(source, selectors.EVENT_READ)
+            others = len(selector.get_map())
             for stream in self.streams:
                 selector.register(stream.reading, selectors.EVENT_READ, stream)
             deadline = None
             while True:
-                if deadline is None and child.poll() is not None:
+                if deadline is None and self.child.poll() is not None:
                     deadline = time.monotonic() + AFTER
-                if len(selector.get_map()) == 1 and deadline is not None:
+                    for source in self.sources():
+                        selector.unregister(source)
+                        others -= 1
+                if len(selector.get_map()) == others and deadline is not None:
                     break
                 ready = selector.select(0.1 if deadline else PARTIAL)
                 if deadline and (time.monotonic() > deadline or not ready):
                     break
                 for key, _ in ready:
-                    if key.data is None:
+                    if key.fd == wakeup:
                         os.read(wakeup, 1 << 10)
-                    elif not key.data.read():
+                    elif key.data is not None and not key.data.read():
                         selector.unregister(key.fd)
                 for stream in self.streams:
                     stream.flush(PARTIAL)
@@ -189,13 +209,13 @@ class Rank:
                 stream.flush()
 
 
-def main() -> int:
+def main(kind: type[Rank] = Rank) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--output")
     parser.add_argument("--timestamps", action="store_true")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
-    rank = Rank(options.command, options.output, options.timestamps)
+    rank = kind(options.command, options.output, options.timestamps)
     try:
         status = rank.run()
     except OSError as error:
@@ -205,7 +225,7 @@ def main() -> int:
         if not status or not rank.told_to_end:  # also a good end: a launcher that loses a host may say that all is well
             rank.say(ENDED, how=describe(status))
     if status:
-        time.sleep(BEFORE_EXIT)
+        rank.finish()
     return status if status >= 0 else 128 - status
 
 

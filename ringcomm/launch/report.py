@@ -14,6 +14,11 @@ SHOWN = 20  # of these, if there is no traceback
 _TAGGED = re.compile(r"(?:\S+ \S+ )?\[(?P<rank>\d+)\]<(?P<stream>stdout|stderr)>: (?P<text>.*)", re.DOTALL)
 
 
+def is_of_rank(line: str) -> bool:
+    """Whether a rank has written it, and no launcher."""
+    return bool(_TAGGED.fullmatch(line.rstrip("\r\n")))
+
+
 def _pattern(template: str) -> re.Pattern[str]:
     """Of a line that rank.py writes: its {words} become groups."""
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template)))
@@ -22,7 +27,9 @@ def _pattern(template: str) -> re.Pattern[str]:
 _STARTED, _ENDED = _pattern(rank.STARTED), _pattern(rank.ENDED)
 # ringcomm/exits.py writes it before a rank ends the job.
 _ENDING = re.compile(r"ringcomm: rank (?P<rank>\d+) of \d+ \((?P<host>.+?)\): (?P<how>.+); ending the job")
+_ENDS_ALONE = re.compile(r"ringcomm: rank \d+ of \d+ \(.+?\): .+; it ends, and the others go on")
 _ABORT = re.compile(r"Abort\(\d+\) on node")  # MPICH's echo of that
+_OF_ENDS = (_ENDING, _ENDS_ALONE, _ABORT)
 _CONSEQUENCE = re.compile(r"(PeerLostError|RankLeftError|ShutDownError)\b")
 _STATUS = re.compile(r"(exit status|signal|sys\.exit\()\s*(\d+)")
 
@@ -111,7 +118,7 @@ class Report:
 
     def last_words(self, number: int) -> list[str]:
         """A rank's last traceback and what it wrote after it, else its last lines on stderr."""
-        said = [text for text in self._said.get(number, ()) if not (_ENDING.fullmatch(text) or _ABORT.match(text))]
+        said = [text for text in self._said.get(number, ()) if not any(line.match(text) for line in _OF_ENDS)]
         starts = [at for at, text in enumerate(said) if text.startswith("Traceback (most recent call last)")]
         if not starts:
             return said[-SHOWN:]

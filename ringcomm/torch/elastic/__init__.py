@@ -1,5 +1,21 @@
-"""What elastic training needs of its data: a sampler that remembers how far an epoch has come."""
+"""Elastic training of PyTorch models: a function, a state, and a sampler that remembers how far an epoch has come.
 
+::
+
+    @hvd.elastic.run
+    def train(state):
+        for state.epoch in range(state.epoch, epochs):
+            for number, (x, y) in enumerate(loader):
+                ...
+                sampler.record_batch(number, batch_size)
+                state.commit()
+            sampler.set_epoch(state.epoch + 1)
+
+    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0))
+"""
+
+from ringcomm.elastic.running import run
 from ringcomm.torch.elastic.sampler import ElasticSampler
+from ringcomm.torch.elastic.state import TorchState
 
-__all__ = ["ElasticSampler"]
+__all__ = ["ElasticSampler", "TorchState", "run"]

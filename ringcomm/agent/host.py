@@ -1,0 +1,302 @@
+"""An agent: keeps a host's memory of commits, starts and ends its ranks, and tells the driver what happens to them.
+
+One thread waits for whatever comes: the driver's messages, stubs, trainers, zygotes, shims' helpers, the clock. Who of
+driver and agent has heard nothing of the other for a while gives it up: the agent then ends its ranks, so that those of
+a host that is cut off do no harm, and goes on trying to reach the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ringcomm.agent import keeper, snapshots
+from ringcomm.agent.control import Control
+from ringcomm.agent.peers import Message, Peer, adopt_orphans, die_with_parent, listen
+from ringcomm.agent.trainers import Trainer, Trainers
+from ringcomm.agent.zygotes import Zygotes
+
+BEATS = 5  # in the time after which silence means loss
+LEASE = 0.8  # of that time: when an agent gives up before the driver does
+_CONNECT = 1.0  # seconds for one attempt
+_LOOK = 0.5  # seconds between two looks for ranks that stand still
+
+
+class Agent:
+    """`given`: job, host, key, addresses of the driver, limit (seconds of silence), patience, zygote."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given, self._limit = given, float(given["limit"])
+        self._selector = selectors.DefaultSelector()
+        self._zygotes = Zygotes(self._selector, None, given["zygote"])
+        self._trainers = self._zygotes.events = Trainers(self._ended, self._zygotes)
+        self._fds = keeper.make()
+        self._keeper = keeper.Keeper(self._fds)
+        self._helpers: dict[int, subprocess.Popen[bytes]] = {}  # an MPI's, by the driver's number
+        self._ending: set[int] = set()  # generations whose last word is owed to the driver
+        self._control: Control | None = None
+        self._lost_since = self._heard = self._looked = self._beaten = time.monotonic()
+        self._done = False
+        self._lock = threading.Lock()  # of the connection to the driver: snapshots are told by threads
+        if given.get("snapshot"):
+            snapshots.load(given["snapshot"], self._keeper)
+
+    def run(self) -> None:
+        adopt_orphans()
+        listener = listen(self._given["job"])
+        self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+        self._watch_children()
+        try:
+            self._connect()
+            while not self._done:
+                for key, _ in self._selector.select(self._limit / BEATS / 2):
+                    key.data()
+                self._tick()
+        finally:
+            self._end_all()
+
+    def _watch_children(self) -> None:
+        wakeup, alarm = os.pipe()
+        for end in (wakeup, alarm):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._reap(wakeup))
+
+    def _reap(self, wakeup: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(wakeup, 1 << 10)
+        self._trainers.reap_cold()
+        for number, helper in list(self._helpers.items()):
+            if (status := helper.poll()) is not None:
+                del self._helpers[number]
+                self._say({"helper_ended": number, "status": status if status >= 0 else 128 - status})
+        with contextlib.suppress(ChildProcessError):  # orphans that we have adopted
+            mine = {*self._zygotes.pids, *(one.pid for one in self._trainers.living()), *self._helper_pids()}
+            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in mine:
+                os.waitpid(found.si_pid, 0)
+
+    def _helper_pids(self) -> list[int]:
+        return [helper.pid for helper in self._helpers.values()]
+
+    # ---- the driver --------------------------------------------------------------------------------------------------
+    def _connect(self) -> bool:
+        """Tries every address once. Who refuses is there, and is no driver: then this job is over."""
+        refused = 0
+        for host, port in self._given["addresses"]:
+            try:
+                connection = socket.create_connection((host, port), _CONNECT)
+                control = Control(connection, bytes.fromhex(self._given["key"]), driver=False)
+                control.send({"host": self._given["host"], "pid": os.getpid(), "name": socket.gethostname()})
+            except ConnectionRefusedError:
+                refused += 1
+                continue
+            except (OSError, EOFError):
+                continue
+            self._control = control
+            self._selector.register(control, selectors.EVENT_READ, self._hear_driver)
+            self._heard = time.monotonic()
+            return True
+        self._done |= refused > 0
+        return False
+
+    def _say(self, message: Message) -> None:
+        with self._lock:
+            if self._control is not None:
+                with contextlib.suppress(OSError):
+                    self._control.send(message)
+
+    def _hear_driver(self) -> None:
+        assert self._control is not None
+        try:
+            message = self._control.receive()
+        except EOFError:
+            self._lose_driver()
+            return
+        self._heard = time.monotonic()
+        for word, act in self._acts.items():
+            if word in message:
+                act(self, message)
+
+    def _lose_driver(self) -> None:
+        """It is gone, or cannot be reached: no rank of this host goes on."""
+        with self._lock:
+            if self._control is not None:
+                self._selector.unregister(self._control)
+                self._control.close()
+                self._control = None
+        self._lost_since = time.monotonic()
+        self._ending.clear()
+        self._kill(sys.maxsize >> 1)
+        if not self._done:
+            self._connect()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if self._control is None:
+            if now - self._lost_since > float(self._given["patience"]):
+                self._done = True
+            else:
+                self._connect()
+            return
+        if now - self._heard > LEASE * self._limit:
+            self._lose_driver()
+            return
+        if now - self._beaten >= self._limit / BEATS:
+            self._beaten = now
+            self._say({"beat": True})
+        if now - self._looked >= _LOOK:
+            self._looked = now
+            self._trainers.look_for_stopped()
+
+    # ---- what the driver orders --------------------------------------------------------------------------------------
+    def _begin(self, message: Message) -> None:
+        """A new generation: what it is, for those of its trainers that come."""
+        self._keeper.words[keeper.UPDATED] = 0
+        self._membership = message["begin"]
+
+    def _update(self, message: Message) -> None:
+        self._keeper.words[keeper.UPDATED] = message["update"]
+
+    def _end_generation(self, message: Message) -> None:
+        self._ending.add(message["end"])
+        self._kill(message["end"])
+        self._clear_if_over()
+
+    def _kill(self, generation: int) -> None:
+        self._trainers.kill(generation)
+        for helper in self._helpers.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(helper.pid, signal.SIGKILL)
+
+    def _clear_if_over(self) -> None:
+        for generation in sorted(self._ending):
+            if not any(one.generation <= generation for one in self._trainers.living()):
+                self._ending.discard(generation)
+                self._trainers.clear(generation)
+                self._say({"clear": generation, "sealed": self._keeper.words[keeper.SEALED]})
+
+    def _help(self, message: Message) -> None:
+        """A launcher's helper, as ssh would start it."""
+        self._helpers[message["help"]] = subprocess.Popen(
+            ["/bin/sh", "-c", message["command"]],
+            cwd=message["cwd"] if os.path.isdir(message["cwd"]) else "/",
+            stdin=subprocess.DEVNULL,
+            preexec_fn=_helper_in_child,
+        )
+
+    def _snapshot(self, message: Message) -> None:
+        """Writes the newest commit that all ranks hold, in the background."""
+
+        def act() -> None:
+            try:
+                number = snapshots.save(message["snapshot"], self._keeper)
+                self._say({"snapshot": number})
+            except OSError as error:
+                self._say({"snapshot": -1, "why": str(error)})
+
+        threading.Thread(target=act, daemon=True).start()
+
+    def _bye(self, message: Message) -> None:
+        self._done = True
+
+    _acts: dict[str, Callable[[Agent, Message], None]] = {  # noqa: RUF012  not to be changed
+        "begin": _begin,
+        "update": _update,
+        "end": _end_generation,
+        "help": _help,
+        "snapshot": _snapshot,
+        "bye": _bye,
+    }
+
+    # ---- stubs and trainers ------------------------------------------------------------------------------------------
+    def _accept(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        peer = Peer(connection)
+        if not peer.of_this_user():
+            peer.close()
+            return
+        self._selector.register(peer, selectors.EVENT_READ, lambda: self._hear(peer))
+
+    def _hear(self, peer: Peer) -> None:
+        try:
+            message, fds = peer.receive()
+        except EOFError:
+            self._selector.unregister(peer)
+            self._trainers.stub_gone(peer)
+            peer.close()
+            return
+        if "stub" in message:
+            self._trainers.start(message, fds, peer)
+        elif "signal" in message:
+            self._trainers.signal(peer, message["signal"])
+        elif "trainer" in message:
+            membership = getattr(self, "_membership", {})
+            with contextlib.suppress(OSError):
+                peer.send({"host": self._given["host"], "membership": membership}, self._fds)
+        else:
+            self._hear_trainer(message)
+
+    def _hear_trainer(self, message: Message) -> None:
+        if "modules" in message:
+            self._zygotes.load(message["modules"])
+            return
+        self._trainers.said(message["rank"], message["generation"], message["said"])
+        self._say(message)
+
+    def _ended(self, one: Trainer) -> None:
+        what = {"rank": one.rank, "generation": one.generation, "status": one.status, "cause": one.cause}
+        self._say({"ended": {**what, "said": one.said}})
+        self._clear_if_over()
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+    def _end_all(self) -> None:
+        self._kill(sys.maxsize >> 1)
+        self._trainers.clear(sys.maxsize >> 1)
+        self._zygotes.end()
+        for pid in _descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _helper_in_child() -> None:
+    die_with_parent()
+    os.setsid()
+
+
+def _descendants(pid: int) -> list[int]:
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat") as file:
+                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+    found: list[int] = []
+    left = [pid]
+    while left:
+        parent = left.pop()
+        children = [child for child, its in parents.items() if its == parent]
+        found += children
+        left += children
+    return found
+
+
+def main() -> int:
+    """What the agent is to know comes as one line on standard input."""
+    given = json.loads(sys.stdin.readline())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if given.get("local"):
+        die_with_parent()
+    Agent(given).run()
+    return 0

@@ -1,0 +1,137 @@
+"""Memory of a host that outlives its trainers: a page of words, and two buffers for commits.
+
+Commit k is written to buffer k mod 2, which is invalid meanwhile: a writer that dies in the middle leaves the other
+buffer, with commit k-1, whole. That one is written again only after all ranks have voted that they hold k. The memory
+is of memfds, which the agent holds and trainers map.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+PAGE = 4096
+_NONE = -1
+# Words of the page, of 8 bytes.
+UPDATED = 0  # not 0: ranks are to commit and leave; 1: hosts came or went, 2: the job is to be interrupted
+SEALED = 1  # the newest commit that all ranks have voted for, by the trainers
+# Words at the start of a buffer.
+_VALID, _GENERATION, _STREAM, _PARTS = range(4)
+_ALIGN = 64
+
+
+class Held(NamedTuple):
+    """A whole commit in a buffer."""
+
+    generation: int  # in which it was written, or taken over
+    number: int
+
+
+def make() -> list[int]:
+    """File descriptors of a new keeper's memory: the page, and the buffers."""
+    fds = [os.memfd_create(f"ringcomm-{name}") for name in ("page", "commit-0", "commit-1")]
+    for fd in fds:
+        os.posix_fallocate(fd, 0, PAGE)
+    keeper = Keeper(fds)
+    keeper.words[SEALED] = _NONE
+    for buffer in keeper.buffers:
+        buffer.invalidate()
+    return fds
+
+
+class Keeper:
+    """A view of a keeper's memory."""
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        self.words = memoryview(mmap.mmap(fds[0], PAGE)).cast("q")
+        self.buffers = [Buffer(fd) for fd in fds[1:]]
+
+    def held(self) -> list[Held]:
+        """Whole commits, the newest last."""
+        return sorted(held for buffer in self.buffers if (held := buffer.held()))
+
+    def buffer(self, number: int) -> Buffer:
+        """Where a commit of this number belongs."""
+        return self.buffers[number % len(self.buffers)]
+
+    def keep_only(self, number: int, generation: int) -> None:
+        """What there is of that number counts as this generation's, and nothing else as anything."""
+        for buffer in self.buffers:
+            if buffer is not self.buffer(number):
+                buffer.invalidate()
+        self.buffer(number).adopt(generation)
+
+
+class Buffer:
+    """One commit: words, sizes of parts, a pickle's stream, and the parts, each at a multiple of 64 bytes."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map()
+
+    def _map(self) -> None:
+        size = os.fstat(self.fd).st_size
+        self._bytes = memoryview(mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)))
+        self._words = self._bytes[:PAGE].cast("q")
+
+    def _refresh(self) -> None:
+        """Another process may have made it longer."""
+        if os.fstat(self.fd).st_size > len(self._bytes):
+            self._map()
+
+    def held(self) -> Held | None:
+        number = self._words[_VALID]
+        return Held(self._words[_GENERATION], number) if number != _NONE else None
+
+    def invalidate(self) -> None:
+        self._words[_VALID] = _NONE
+
+    def adopt(self, generation: int) -> None:
+        self._words[_GENERATION] = generation
+
+    def write(self, number: int, generation: int, stream: bytes, parts: Sequence[memoryview]) -> None:
+        """Parts are contiguous bytes. Raises OSError if there is no memory for it; then nothing is held here."""
+        self.invalidate()
+        sizes = [len(stream), *(part.nbytes for part in parts)]
+        table = PAGE + 8 * len(parts)
+        places = _places(table, sizes)
+        total = places[-1]
+        if total > os.fstat(self.fd).st_size:
+            os.posix_fallocate(self.fd, 0, total)
+        self._refresh()
+        self._bytes[PAGE:table] = _words(sizes[1:])
+        for at, size, part in zip(places, sizes, (memoryview(stream), *parts), strict=False):
+            self._bytes[at : at + size] = part.cast("B") if part.format != "B" or part.ndim != 1 else part
+        self._words[_STREAM], self._words[_PARTS] = len(stream), len(parts)
+        self._words[_GENERATION] = generation
+        self._words[_VALID] = number
+
+    def read(self) -> tuple[bytes, list[memoryview]]:
+        """The stream, and views of the parts, which change with the next commit."""
+        self._refresh()
+        count = self._words[_PARTS]
+        table = PAGE + 8 * count
+        sizes = [self._words[_STREAM], *self._bytes[PAGE:table].cast("q")]
+        places = _places(table, sizes)
+        stream, *parts = (self._bytes[at : at + size] for at, size in zip(places, sizes, strict=False))
+        return bytes(stream), parts
+
+    @property
+    def nbytes(self) -> int:
+        """Of what is held, with its words."""
+        self._refresh()
+        table = PAGE + 8 * self._words[_PARTS]
+        return _places(table, [self._words[_STREAM], *self._bytes[PAGE:table].cast("q")])[-1]
+
+
+def _places(begin: int, sizes: Sequence[int]) -> list[int]:
+    """Where each of them begins, and the end of all."""
+    padded = (-(-size // _ALIGN) * _ALIGN for size in sizes)
+    return list(itertools.accumulate(padded, initial=-(-begin // _ALIGN) * _ALIGN))
+
+
+def _words(values: Sequence[int]) -> bytes:
+    return b"".join(value.to_bytes(8, "little") for value in values)

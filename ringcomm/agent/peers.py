@@ -1,0 +1,90 @@
+"""Messages between the processes of one host, with file descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+Message = dict[str, Any]
+
+_LENGTH = struct.Struct("=I")
+_MOST_FDS = 8
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """When the thread that started this process ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Processes that descend from this one become its children when their parents end."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+class Peer:
+    """One end of a Unix socket: JSON, and file descriptors beside it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    @classmethod
+    def connect(cls, name: str) -> Peer:
+        """To an abstract address. Raises OSError."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect("\0" + name)
+        return cls(connection)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Raises OSError."""
+        data = json.dumps(message).encode()
+        socket.send_fds(self._socket, [_LENGTH.pack(len(data))], fds)
+        self._socket.sendall(data)
+
+    def tell(self, message: Message) -> None:
+        """`send`, to one who may be gone."""
+        with contextlib.suppress(OSError):
+            self.send(message)
+
+    def receive(self) -> tuple[Message, list[int]]:
+        """Raises EOFError when the other end is gone."""
+        try:
+            head, fds, _, _ = socket.recv_fds(self._socket, _LENGTH.size, _MOST_FDS, socket.MSG_WAITALL)
+            if len(head) < _LENGTH.size:
+                raise EOFError
+            (left,), chunks = _LENGTH.unpack(head), []
+            while left:
+                chunks.append(self._socket.recv(left))
+                if not chunks[-1]:
+                    raise EOFError
+                left -= len(chunks[-1])
+        except OSError:
+            raise EOFError from None
+        return json.loads(b"".join(chunks)), fds
+
+    def of_this_user(self) -> bool:
+        uid: int
+        _, uid, _ = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return uid == os.geteuid()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def listen(name: str) -> socket.socket:
+    """At an abstract address: there is no file to be left behind."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\0" + name)
+    listener.listen(128)
+    return listener

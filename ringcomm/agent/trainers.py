@@ -1,0 +1,195 @@
+"""The ranks of an elastic job on one host: started, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ringcomm.agent.peers import Message, Peer, die_with_parent
+from ringcomm.agent.said import ORDER, OWN, STOPPED, STUB
+from ringcomm.agent.zygotes import Zygotes
+
+_STOPPED_LOOKS = 2  # in a row, of the timer
+
+
+@dataclass
+class Trainer:
+    rank: int
+    generation: int
+    stub: Peer
+    how: Message  # command, env, cwd
+    fds: list[int] = field(default_factory=list)  # its 0, 1, 2, and what more it has, until it is started
+    pid: int = 0
+    cold: subprocess.Popen[bytes] | None = None
+    status: int | None = None  # as subprocess's return code
+    cause: str = OWN
+    said: str = ""  # the last of what it told of its end
+    stopped: int = 0
+    segments: set[str] = field(default_factory=set)  # its MPI's shared memory
+
+    def kill(self, cause: str) -> None:
+        if self.status is None:
+            self.cause = cause if self.cause == OWN else self.cause
+            if self.pid:
+                self.segments |= _segments_of(self.pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+
+    def close_fds(self) -> None:
+        while self.fds:
+            os.close(self.fds.pop())
+
+
+class Trainers:
+    """`ended` is called with each that ends."""
+
+    def __init__(self, ended: Callable[[Trainer], None], zygotes: Zygotes) -> None:
+        self._ended, self._zygotes = ended, zygotes
+        self._all: list[Trainer] = []
+        self._refused = -1  # generations up to this one are over
+
+    def living(self, generation: int | None = None) -> list[Trainer]:
+        return [one for one in self._all if one.status is None and generation in (None, one.generation)]
+
+    def start(self, message: Message, fds: list[int], stub: Peer) -> None:
+        """What a stub asks for: the command of its rank, with its descriptors 0, 1, 2 and those of message["more"]."""
+        one = Trainer(message["rank"], message["generation"], stub, message, fds)
+        if one.generation <= self._refused:
+            one.close_fds()
+            stub.tell({"ended": 1, "go": True})
+            return
+        self._all.append(one)
+        self._zygotes.start(one.how, self._fork, self._start_cold, one)
+
+    def _fork(self, zygote: Peer, one: Trainer) -> None:
+        if one.cause != OWN:  # meanwhile
+            self._end(one, 1)
+            return
+        zygote.send({"start": one.how, "rank": one.rank, "generation": one.generation}, one.fds)
+        one.close_fds()
+
+    def forked(self, message: Message) -> None:
+        """A zygote's word that it has."""
+        for one in self._all:
+            if (one.rank, one.generation) == (message["rank"], message["generation"]):
+                one.pid = message["forked"]
+                if one.cause != OWN:  # meanwhile
+                    one.kill(one.cause)
+
+    def _start_cold(self, one: Trainer) -> None:
+        """Without a zygote: a new interpreter, or whatever the command is."""
+        if one.cause != OWN:
+            self._end(one, 1)
+            return
+        numbers = [0, 1, 2, *one.how["more"]]
+        fds = list(one.fds)
+
+        def in_child() -> None:
+            os.setsid()
+            die_with_parent()
+            os.sched_setaffinity(0, one.how["cores"])
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for fd in fds]  # out of the way
+            for fd, number in zip(high, numbers, strict=True):
+                os.dup2(fd, number)
+
+        try:
+            one.cold = subprocess.Popen(
+                one.how["command"], cwd=one.how["cwd"], env=one.how["env"], preexec_fn=in_child, close_fds=False
+            )
+            one.pid = one.cold.pid
+        except (OSError, subprocess.SubprocessError) as error:
+            one.said = str(error)
+            self._end(one, 127)
+        one.close_fds()
+
+    # ---- their ends --------------------------------------------------------------------------------------------------
+    def reap_cold(self) -> None:
+        for one in self.living():
+            if one.cold is not None and (status := one.cold.poll()) is not None:
+                self._end(one, status)
+
+    def ended(self, pid: int, status: int) -> None:
+        """A zygote's word."""
+        for one in self.living():
+            if one.pid == pid:
+                self._end(one, status)
+
+    def zygote_lost(self, pids: set[int]) -> None:
+        """Its children end with it."""
+        for one in self.living():
+            if one.pid in pids:
+                one.cause = ORDER
+                self._end(one, -signal.SIGKILL)
+
+    def _end(self, one: Trainer, status: int) -> None:
+        one.close_fds()
+        one.status = status
+        if one.pid:  # what it has started, and not waited for
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(one.pid, signal.SIGKILL)
+        one.stub.tell({"ended": status, "go": status == 0})
+        self._ended(one)
+
+    def said(self, rank: int, generation: int, said: str) -> None:
+        """By a trainer, when its MPI runs."""
+        for one in self.living(generation):
+            if one.rank == rank:
+                one.said = said
+                one.segments |= _segments_of(one.pid)
+
+    def stub_gone(self, stub: Peer) -> None:
+        for one in self._all:
+            if one.stub is stub:
+                one.kill(STUB)
+
+    def signal(self, stub: Peer, number: int) -> None:
+        for one in self.living():
+            if one.stub is stub and one.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(one.pid, number)
+
+    def look_for_stopped(self) -> None:
+        for one in self.living():
+            one.stopped = one.stopped + 1 if one.pid and _is_stopped(one.pid) else 0
+            if one.stopped >= _STOPPED_LOOKS:
+                one.kill(STOPPED)
+
+    def kill(self, generation: int, cause: str = ORDER) -> None:
+        """All of the generations up to this one, and those that are still to come of them."""
+        self._refused = max(self._refused, generation)
+        for one in self._all:
+            if one.generation <= generation:
+                one.kill(cause)
+
+    def clear(self, generation: int) -> None:
+        """Forgets a generation that is over; its stubs may end, and what its MPI left in shared memory is removed."""
+        mine = [one for one in self._all if one.generation <= generation]
+        self._all = [one for one in self._all if one.generation > generation]
+        for one in mine:
+            one.stub.tell({"ended": one.status, "go": True})
+        for name in set().union(*(one.segments for one in mine)):
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
+
+
+def _segments_of(pid: int) -> set[str]:
+    """Files of an MPI's shared memory that a process has mapped: who is killed removes none."""
+    try:
+        with open(f"/proc/{pid}/maps") as file:
+            return set(re.findall(r"(/dev/shm/(?:mpich_shm_|sm_segment|vader_segment|psm)\S*)$", file.read(), re.M))
+    except OSError:
+        return set()

@@ -1,0 +1,229 @@
+"""A warm interpreter: it has imported what the program will, and becomes a rank by fork whenever the agent asks.
+
+It uses neither MPI nor threads: both begin in the child.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import fcntl
+import gc
+import importlib
+import os
+import random
+import runpy
+import select
+import signal
+import socket
+import sys
+import traceback
+import types
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from ringcomm.agent.peers import Message, Peer, die_with_parent
+
+# Their imports, or what they do with them, do not go through a fork.
+_LEFT_ALONE = ("tensorflow", "jax", "jaxlib", "keras", "horovod", "cupy")
+
+
+def main() -> None:
+    """Returns in children only, as the program does."""
+    peer = Peer(socket.socket(fileno=int(sys.argv[1])))
+    message, _ = peer.receive()
+    command, interpreter = message["command"], message["interpreter"]
+    threads = _load(command[interpreter:], message["modules"])
+    if threads:
+        peer.tell({"unfit": f"what {command[interpreter]} imports starts threads"})
+        return
+    gc.collect()
+    gc.freeze()
+    peer.send({"ready": loaded_modules()})
+    start = _serve(peer)
+    if start is not None:
+        _become(*start, interpreter)
+
+
+# ---- loading ---------------------------------------------------------------------------------------------------------
+def _load(program: list[str], modules: list[str]) -> int:
+    """Imports what can be foreseen. How many threads that started; not counted are those of NumPy's OpenBLAS, which
+    knows of forks."""
+    _import("numpy")
+    before = len(os.listdir("/proc/self/task"))
+    with contextlib.suppress(ImportError, RuntimeError):
+        from ringcomm.mpi_library import load_only
+
+        load_only()
+    for name in [*_imports_of(program), *modules]:
+        if name.partition(".")[0] not in _LEFT_ALONE:
+            _import(name)
+    _make_optimizer()
+    return len(os.listdir("/proc/self/task")) - before
+
+
+def _import(name: str) -> None:
+    with (
+        contextlib.suppress(BaseException),
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stderr(nowhere),
+        contextlib.redirect_stdout(nowhere),
+    ):
+        importlib.import_module(name)
+
+
+def _make_optimizer() -> None:
+    """The first one imports hundreds of modules more."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        with contextlib.suppress(Exception):
+            torch.optim.SGD([torch.zeros(1)], lr=0.1)
+
+
+def _imports_of(program: list[str]) -> Iterator[str]:
+    """Of the script, what lies in packages that are installed: the program's own modules may do anything."""
+    try:
+        if program[0] == "-m":
+            spec = find_spec(program[1])
+            path = spec.origin if spec else None
+        else:
+            path = program[0]
+        with open(path or "", "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ImportError, ValueError):
+        return
+    for node in ast.walk(tree):
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in names:
+            if is_installed(name):
+                yield name
+
+
+def loaded_modules() -> list[str]:
+    """That come from where packages are installed."""
+    places = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
+    return [name for name, place in places if "site-packages" in place or "dist-packages" in place]
+
+
+def is_installed(name: str) -> bool:
+    """Whether a module comes with Python or from where packages are installed."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    with contextlib.suppress(ImportError, ValueError, AttributeError):
+        spec = sys.modules[top].__spec__ if top in sys.modules else find_spec(top)
+        places = [spec.origin or "", *(spec.submodule_search_locations or ())] if spec else []
+        return any("site-packages" in place or "dist-packages" in place for place in places)
+    return False
+
+
+# ---- forking ---------------------------------------------------------------------------------------------------------
+def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
+    """Forks until the agent goes; in a child, what it is to run."""
+    wakeup, alarm = os.pipe()
+    for end in (wakeup, alarm):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        ready, _, _ = select.select([peer, wakeup], [], [])
+        if wakeup in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wakeup, 1 << 10)
+            _reap(peer)
+        if peer not in ready:
+            continue
+        try:
+            message, fds = peer.receive()
+        except EOFError:
+            return None
+        pid = os.fork()
+        if not pid:
+            os.setsid()
+            die_with_parent()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for fd in (wakeup, alarm):
+                os.close(fd)
+            peer.close()
+            return message["start"], fds
+        for fd in fds:
+            os.close(fd)
+        peer.tell({"forked": pid, "rank": message["rank"], "generation": message["generation"]})
+
+
+def _reap(peer: Peer) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        peer.tell({"ended": pid, "status": os.waitstatus_to_exitcode(status)})
+
+
+# ---- in the child ----------------------------------------------------------------------------------------------------
+def _become(how: Message, fds: list[int], interpreter: int) -> None:
+    numbers = [0, 1, 2, *how["more"]]
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for fd in fds]  # out of the way
+    for fd in fds:
+        os.close(fd)
+    for fd, number in zip(high, numbers, strict=True):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(how["env"])
+    os.chdir(how["cwd"])
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, how["cores"])
+    random.seed()
+    sys.modules["numpy"].random.seed()
+    if "mpi4py.MPI" in sys.modules:
+        mpi: Any = sys.modules["mpi4py.MPI"]
+        mpi.Init_thread(mpi.THREAD_MULTIPLE if mpi4py_threads() else mpi.THREAD_SINGLE)
+    _hide_this_file()
+    _run(how["command"][interpreter:])
+
+
+def mpi4py_threads() -> bool:
+    return os.environ.get("MPI4PY_RC_THREADS", "1") not in ("0", "false", "no", "off")
+
+
+def _run(program: list[str]) -> None:
+    """As the interpreter would."""
+    if program[0] == "-m":
+        sys.argv = program[1:]
+        sys.path[0] = os.getcwd()
+        runpy._run_module_as_main(program[1], alter_argv=True)  # type: ignore[attr-defined]
+        return
+    sys.argv = program
+    path = os.path.abspath(program[0])
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    main_module = types.ModuleType("__main__")
+    main_module.__dict__.update(__file__=program[0], __builtins__=__builtins__, __spec__=None)
+    sys.modules["__main__"] = main_module
+    with open(path, "rb") as file:
+        code = compile(file.read(), program[0], "exec")
+    exec(code, main_module.__dict__)
+
+
+def _hide_this_file() -> None:
+    """From tracebacks of the program."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+        while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename in _OURS:
+            trace = trace.tb_next
+        if previous is sys.__excepthook__:
+            traceback.print_exception(kind, error, trace)
+        else:
+            previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+_OURS = (__file__, "<string>", runpy.__file__)

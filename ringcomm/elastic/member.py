@@ -1,0 +1,54 @@
+"""This process's place in an elastic job: its host's agent, and the memory that the agent keeps."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+from ringcomm import runtime
+from ringcomm.agent.keeper import UPDATED, Keeper
+from ringcomm.agent.peers import Peer
+from ringcomm.agent.said import ADDRESS, GENERATION
+
+
+class Member:
+    """Raises OSError if the agent cannot be reached."""
+
+    def __init__(self, address: str, generation: int) -> None:
+        self._peer = Peer.connect(address)
+        self._peer.send({"trainer": True})
+        message, fds = self._peer.receive()
+        self.keeper = Keeper(fds)
+        for fd in fds[:1]:  # buffers keep theirs, to make them longer
+            os.close(fd)
+        self.generation = generation
+        self.host: str = message["host"]
+        self.keeps: bool = message["membership"]["keeps"]  # whether this host keeps commits
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank writes for its host."""
+        return runtime.local_rank() == 0
+
+    @property
+    def updated(self) -> int:
+        """Not 0 if ranks are to commit and leave."""
+        return self.keeper.words[UPDATED]
+
+    def say(self, said: str) -> None:
+        """A word of ringcomm.agent.said, of how far this rank is."""
+        self._peer.tell({"said": said, "rank": runtime.rank(), "generation": self.generation})
+
+    def tell_modules(self) -> None:
+        """What the program has imported by now, so that the next ranks start with it."""
+        places = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
+        names = [name for name, place in places if "site-packages" in place or "dist-packages" in place]
+        self._peer.tell({"modules": names})
+
+
+@functools.cache
+def member() -> Member | None:
+    """None outside of elastic jobs: then nothing outlives this process."""
+    address = os.environ.get(ADDRESS)
+    return Member(address, int(os.environ[GENERATION])) if address else None

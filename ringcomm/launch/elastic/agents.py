@@ -1,0 +1,208 @@
+"""The driver's end of its agents: starts them, hears them, and notices when one falls silent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from typing import Any
+
+from ringcomm import agent
+from ringcomm.agent.control import Control
+from ringcomm.agent.host import BEATS
+from ringcomm.agent.peers import Message, Peer, die_with_parent, listen
+
+_START = os.path.join(os.path.dirname(os.path.abspath(agent.__file__)), "start.py")
+_AGAIN = 5.0  # seconds between two attempts to start an agent, at least
+
+
+def bare(module: str) -> list[str]:
+    """The words that run a module of ringcomm which needs the standard library only, on any host."""
+    return [sys.executable, "-IS", _START, module]
+
+
+@dataclass
+class Known:
+    """An agent, from when it is asked for."""
+
+    host: str
+    process: subprocess.Popen[bytes] | None = None  # that runs it, or ssh
+    control: Control | None = None
+    heard: float = 0.0
+    tried: float = float("-inf")
+
+    @property
+    def starting(self) -> bool:
+        return self.control is None and self.process is not None and self.process.poll() is None
+
+
+class Agents:
+    """Of all hosts. Events are put into `events`: ("reached", host), ("silent", host, why), (word, host, message)."""
+
+    def __init__(
+        self,
+        events: queue.SimpleQueue[tuple[Any, ...]],
+        given: dict[str, Any],
+        shell: Callable[[str], list[str]],
+        is_local: Callable[[str], bool],
+        only_local: bool,
+    ) -> None:
+        """`given`: for every agent. `shell`: the words before a command that run it on a host."""
+        self._events, self._shell, self._is_local = events, shell, is_local
+        self._key = secrets.token_bytes(32)
+        self._limit = float(given["limit"])
+        self._given = {**given, "key": self._key.hex()}
+        self._known: dict[str, Known] = {}
+        self._beaten = self._ticked = time.monotonic()
+        self._lock = threading.Lock()
+        self._tcp = socket.create_server(("127.0.0.1" if only_local else "", 0), backlog=128)
+        self.job: str = given["job"]
+        self._shims = listen(f"{self.job}-driver")
+        for act, listener in ((self._welcome, self._tcp), (self._hear_shim, self._shims)):
+            threading.Thread(target=self._accept, args=[listener, act], daemon=True).start()
+
+    def _accept(self, listener: socket.socket, act: Callable[[socket.socket], None]) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=act, args=[connection], daemon=True).start()
+
+    def _welcome(self, connection: socket.socket) -> None:
+        """An agent that calls, for the first time or again."""
+        try:
+            control = Control(connection, self._key, driver=True)
+            host = control.receive()["host"]
+        except (OSError, EOFError, AuthenticationError, KeyError, ValueError):
+            connection.close()
+            return
+        with self._lock:
+            known = self._known.setdefault(host, Known(host))
+            known.control, known.heard = control, time.monotonic()
+        self._events.put(("reached", host))
+        with contextlib.suppress(EOFError):
+            while True:
+                message = control.receive()
+                known.heard = time.monotonic()
+                if "beat" not in message:
+                    self._events.put((next(iter(message)), host, message))
+        self._drop(known, control, "the connection to its agent broke")
+
+    def _drop(self, known: Known, control: Control, why: str) -> None:
+        with self._lock:
+            if known.control is not control:
+                return
+            known.control = None
+        control.close()
+        self._events.put(("silent", known.host, why))
+
+    def _hear_shim(self, connection: socket.socket) -> None:
+        peer = Peer(connection)
+        with contextlib.suppress(EOFError):
+            if peer.of_this_user():
+                message, _ = peer.receive()
+                self._events.put(("shim", message["host"], {**message, "peer": peer}))
+
+    # ---- starting ----------------------------------------------------------------------------------------------------
+    def want(self, hosts: Sequence[str]) -> None:
+        """Starts agents where there are none; again and again where that fails."""
+        now = time.monotonic()
+        for host in hosts:
+            known = self._known.setdefault(host, Known(host))
+            if known.control is None and not known.starting and now - known.tried > _AGAIN:
+                known.tried = now
+                self._start(known)
+
+    def _start(self, known: Known) -> None:
+        local = self._is_local(known.host)
+        given = {**self._given, "host": known.host, "local": local, "addresses": self._addresses(known.host, local)}
+        words = bare("ringcomm.agent.host") if local else [*self._shell(known.host), *bare("ringcomm.agent.host")]
+        try:
+            known.process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, preexec_fn=_local_in_child if local else os.setsid
+            )
+            assert known.process.stdin
+            with known.process.stdin as stream:
+                stream.write(json.dumps(given).encode() + b"\n")
+        except OSError as error:
+            self._events.put(("silent", known.host, f"its agent cannot be started: {error}"))
+
+    def _addresses(self, host: str, local: bool) -> list[tuple[str, int]]:
+        port = self._tcp.getsockname()[1]
+        if local:
+            return [("127.0.0.1", port)]
+        names = []
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # sends nothing; tells which of our addresses that host would see
+            names.append(probe.getsockname()[0])
+        return [(name, port) for name in dict.fromkeys([*names, socket.getfqdn(), socket.gethostname()])]
+
+    def starting(self) -> bool:
+        return any(known.starting for known in self._known.values())
+
+    # ---- speaking and listening --------------------------------------------------------------------------------------
+    @property
+    def reached(self) -> list[str]:
+        return [host for host, known in self._known.items() if known.control is not None]
+
+    def tell(self, host: str, message: Message) -> None:
+        known = self._known.get(host)
+        control = known.control if known else None
+        if control is not None:
+            try:
+                control.send(message)
+            except OSError:
+                self._drop(known, control, "the connection to its agent broke")  # type: ignore[arg-type]
+
+    def tell_all(self, message: Message) -> list[str]:
+        """Returns whom."""
+        hosts = self.reached
+        for host in hosts:
+            self.tell(host, message)
+        return hosts
+
+    def tick(self) -> None:
+        """To be called several times in the limit of silence."""
+        now = time.monotonic()
+        late = now - self._ticked > self._limit / BEATS  # this process has not run: nobody else is to blame
+        self._ticked = now
+        for known in list(self._known.values()):
+            control = known.control
+            if control is None:
+                continue
+            if late:
+                known.heard = now
+            elif now - known.heard > self._limit:
+                self._drop(known, control, f"nothing was heard of it for {self._limit:g} s")
+        if now - self._beaten > self._limit / BEATS:
+            self._beaten = now
+            self.tell_all({"beat": True})
+
+    def end(self) -> None:
+        self.tell_all({"bye": True})
+        self._tcp.close()
+        self._shims.close()
+        deadline = time.monotonic() + 5
+        for known in self._known.values():
+            if known.process is not None:
+                try:
+                    known.process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    known.process.kill()
+                    known.process.wait()
+
+
+def _local_in_child() -> None:
+    os.setsid()
+    die_with_parent()

@@ -1,0 +1,126 @@
+"""One membership: its ranks under a launcher of their own, and how they ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ringcomm.agent.peers import die_with_parent
+from ringcomm.agent.said import CONSEQUENCE, ENTERED, GENERATION, OWN, STOPPED
+from ringcomm.launch.elastic.membership import Slot
+from ringcomm.launch.hosts import Host
+from ringcomm.launch.job import Job, Line
+from ringcomm.launch.launched import Launched
+from ringcomm.launch.rank import describe
+
+_TERMINATE = 1.0  # seconds that a launcher has after SIGTERM
+
+
+@dataclass(frozen=True)
+class End:
+    """Of a rank."""
+
+    rank: int
+    status: int  # as subprocess's return code
+    cause: str  # of ringcomm.agent.trainers
+    said: str
+
+    @property
+    def good(self) -> bool:
+        return self.status == 0 and self.said != ENTERED
+
+    @property
+    def own_fault(self) -> bool:
+        return not self.good and self.cause in (OWN, STOPPED) and self.said != CONSEQUENCE
+
+    @property
+    def how(self) -> str:
+        if self.status == 0:
+            return "left the training early, with exit status 0"
+        return "stood still" if self.cause == STOPPED else f"ended with {describe(self.status)}"
+
+
+class Generation:
+    """`place`: slots of the ranks, in their order. `line_of`: the command line for a job."""
+
+    def __init__(self, number: int, place: list[Slot], job: Job, alias: Callable[[str], str]) -> None:
+        self.number, self.place, self._job = number, place, job
+        hosts: dict[str, int] = {}
+        for slot in place:
+            hosts[alias(slot.host)] = hosts.get(alias(slot.host), 0) + 1
+        self.hosts = [Host(name, count) for name, count in hosts.items()]
+        # A launcher fills one host after the other.
+        self.place = [slot for host in self.hosts for slot in place if alias(slot.host) == host.name]
+        self.ends: dict[int, End] = {}
+        self.said: dict[int, str] = {}  # while they run
+        self.launched: Launched | None = None
+
+    def job(self, everything_here: bool) -> Job:
+        variables = {**self._job.variables, GENERATION: str(self.number)}
+        hosts = () if everything_here else tuple(self.hosts)
+        return replace(self._job, size=len(self.place), hosts=hosts, variables=variables)
+
+    def start(self, line: Line, verbose: bool, over: Callable[[], None]) -> None:
+        """`over` is called, by a thread, when the launcher has ended. Raises OSError."""
+        self.launched = Launched(line, len(self.place), verbose, _in_child, only_ranks=True)
+        threading.Thread(target=lambda: (self._wait(), over()), daemon=True).start()
+
+    def _wait(self) -> None:
+        assert self.launched
+        self.launched.process.wait()
+
+    def ended(self, message: dict[str, Any]) -> End:
+        end = End(message["rank"], message["status"], message["cause"], message["said"])
+        self.ends[end.rank] = end
+        return end
+
+    @property
+    def all_well(self) -> bool:
+        return len(self.ends) == len(self.place) and all(end.good for end in self.ends.values())
+
+    def all_said(self, what: str) -> bool:
+        return len(self.ends) == len(self.place) and any(end.said == what for end in self.ends.values())
+
+    @property
+    def first_fault(self) -> End | None:
+        """Whom the others' ends follow from: who was killed, before who ended of itself, for that may be the answer."""
+        faults = [end for end in self.ends.values() if end.own_fault]
+        return min(faults, key=lambda end: end.status >= 0, default=None)
+
+    def release(self) -> None:
+        """The launcher, whose ranks are all gone, is ended in the background."""
+        assert self.launched
+        process = self.launched.process
+
+        def act() -> None:
+            try:
+                process.wait(_TERMINATE / 4)  # of itself: then it leaves nothing behind
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                try:
+                    process.wait(_TERMINATE)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+        threading.Thread(target=act, daemon=True).start()
+
+    def drain(self) -> None:
+        """Until the launcher has ended, and all of the output is shown."""
+        assert self.launched
+        deadline = time.monotonic() + 4 * _TERMINATE
+        while self.launched.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if self.launched.process.poll() is None:
+            self.launched.process.kill()
+            self.launched.process.wait()
+        self.launched.drain()
+
+
+def _in_child() -> None:
+    os.setsid()  # a Ctrl-C is the driver's
+    die_with_parent()

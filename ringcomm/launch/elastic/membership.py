@@ -1,0 +1,86 @@
+"""Which slots of which hosts the ranks of the next generation take. Told what happens, and when: it starts nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ringcomm.launch.hosts import Host
+
+
+class Slot(NamedTuple):
+    """Room for a rank."""
+
+    host: str
+    index: int
+
+
+@dataclass
+class Failures:
+    """Of a slot."""
+
+    count: int = 0
+    since: float = 0.0
+    until: float = 0.0  # when it may be used again, infinity: never of itself
+
+
+@dataclass
+class Membership:
+    """`minimum` and `maximum` (None: no limit) numbers of ranks. `cooldown`: the range of seconds for which a slot is
+    not used after its rank has failed, from its first failure to later ones; None: for ever, unless the rest are too
+    few."""
+
+    minimum: int
+    maximum: int | None = None
+    cooldown: tuple[float, float] | None = None
+    jitter: Callable[[], float] = random.random
+    _hosts: dict[str, int] = field(default_factory=dict)  # found, in the order in which they came
+    _reached: set[str] = field(default_factory=set)
+    _failures: dict[Slot, Failures] = field(default_factory=dict)
+
+    def found(self, hosts: Sequence[Host]) -> None:
+        """What there is now. Those that stay keep their places, so that ranks do."""
+        slots = {host.name: host.slots for host in hosts}
+        kept = {name: slots[name] for name in self._hosts if name in slots}
+        self._hosts = kept | slots
+
+    @property
+    def hosts(self) -> list[str]:
+        return list(self._hosts)
+
+    def reached(self, host: str) -> None:
+        self._reached.add(host)
+
+    def lost(self, host: str) -> None:
+        self._reached.discard(host)
+
+    def failed(self, slot: Slot, now: float) -> None:
+        """Its rank ended by a fault of its own."""
+        it = self._failures.setdefault(slot, Failures())
+        it.count += 1
+        it.since, it.until = now, float("inf")
+        if self.cooldown is not None:
+            least, most = self.cooldown
+            it.until = now + min(most, least * 2 ** (it.count - 1) * (1 + self.jitter()))
+
+    def available(self) -> int:
+        """Slots of hosts that can be reached, those that failed included."""
+        return sum(self._hosts[name] for name in self._hosts if name in self._reached)
+
+    def choose(self, now: float) -> list[Slot]:
+        """For the next generation, hosts in order; empty while there are fewer than `minimum`."""
+        slots = [Slot(name, i) for name, count in self._hosts.items() if name in self._reached for i in range(count)]
+        good = {slot for slot in slots if slot not in self._failures or now >= self._failures[slot].until}
+        # Better one that has failed than no training: the one whose failure lies back longest.
+        for slot in sorted(set(slots) - good, key=lambda slot: self._failures[slot].since):
+            if len(good) < self.minimum:
+                good.add(slot)
+        chosen = [slot for slot in slots if slot in good][: self.maximum]
+        return chosen if len(chosen) >= self.minimum else []
+
+    def waits_for(self, now: float) -> float | None:
+        """When a slot comes back of itself, if one does."""
+        times = [it.until for it in self._failures.values() if now < it.until < float("inf")]
+        return min(times, default=None)

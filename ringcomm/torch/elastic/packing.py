@@ -1,0 +1,37 @@
+"""Tensors in a commit: their memory is copied once, from where it lies."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import torch
+
+from ringcomm.elastic.packing import register
+
+
+def _reduce(tensor: torch.Tensor) -> Any:
+    plain = tensor.detach()
+    if plain.layout != torch.strided or plain.is_quantized or type(plain) not in (torch.Tensor, torch.nn.Parameter):
+        return plain.__reduce_ex__(5)
+    flat = plain.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    how = plain.dtype, tuple(plain.shape), str(plain.device), tensor.requires_grad, is_parameter
+    return _rebuild, (pickle.PickleBuffer(flat.numpy()), *how)
+
+
+def _rebuild(
+    memory: Any, dtype: torch.dtype, shape: tuple[int, ...], device: str, requires_grad: bool, is_parameter: bool
+) -> torch.Tensor:
+    if memoryview(memory).nbytes == 0:
+        tensor = torch.empty(shape, dtype=dtype)
+    else:
+        if memoryview(memory).readonly:  # a small one, out of the stream
+            memory = bytearray(memory)
+        tensor = torch.frombuffer(memory, dtype=torch.uint8).view(dtype).reshape(shape)
+    if device != "cpu":
+        tensor = tensor.to(device)
+    return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor.requires_grad_(requires_grad)
+
+
+register(torch.Tensor, _reduce)

@@ -21,19 +21,22 @@ from collections.abc import Callable
 from typing import Any
 
 from ringcomm.agent import keeper, snapshots
+from ringcomm.agent.beats import Beats
 from ringcomm.agent.control import Control
 from ringcomm.agent.peers import Message, Peer, adopt_orphans, die_with_parent, listen
 from ringcomm.agent.trainers import Trainer, Trainers
 from ringcomm.agent.zygotes import Zygotes
 
-BEATS = 5  # in the time after which silence means loss
-LEASE = 0.8  # of that time: when an agent gives up before the driver does
+BEATS = 10  # in the time after which silence means loss
+LEASE = 0.9  # of that time: when an agent gives up before the driver does
 _CONNECT = 1.0  # seconds for one attempt
+_ALL = sys.maxsize  # generations
 _LOOK = 0.5  # seconds between two looks for ranks that stand still
 
 
 class Agent:
-    """`given`: job, host, key, addresses of the driver, limit (seconds of silence), patience, zygote."""
+    """`given`: job, host, key, addresses of the driver, limit and patience (seconds of silence: until ranks are ended,
+    and until the agent ends too), zygote (whether there is to be any), snapshot (a folder), verbose."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._given, self._limit = given, float(given["limit"])
@@ -44,7 +47,9 @@ class Agent:
         self._keeper = keeper.Keeper(self._fds)
         self._helpers: dict[int, subprocess.Popen[bytes]] = {}  # an MPI's, by the driver's number
         self._ending: set[int] = set()  # generations whose last word is owed to the driver
+        self._membership: Message = {"generation": 0, "keeps": True}  # the last that the driver told of
         self._control: Control | None = None
+        self._beats = Beats(bytes.fromhex(given["key"]))
         self._lost_since = self._heard = self._looked = self._beaten = time.monotonic()
         self._done = False
         self._lock = threading.Lock()  # of the connection to the driver: snapshots are told by threads
@@ -55,11 +60,12 @@ class Agent:
         adopt_orphans()
         listener = listen(self._given["job"])
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+        self._selector.register(self._beats, selectors.EVENT_READ, self._hear_beat)
         self._watch_children()
         try:
             self._connect()
             while not self._done:
-                for key, _ in self._selector.select(self._limit / BEATS / 2):
+                for key, _ in self._selector.select(self._limit / BEATS / 4):
                     key.data()
                 self._tick()
         finally:
@@ -110,6 +116,10 @@ class Agent:
         self._done |= refused > 0
         return False
 
+    def _hear_beat(self) -> None:
+        if self._beats.receive() is not None:
+            self._heard = time.monotonic()
+
     def _say(self, message: Message) -> None:
         with self._lock:
             if self._control is not None:
@@ -137,7 +147,7 @@ class Agent:
                 self._control = None
         self._lost_since = time.monotonic()
         self._ending.clear()
-        self._kill(sys.maxsize >> 1)
+        self._kill(self._membership["generation"])
         if not self._done:
             self._connect()
 
@@ -154,6 +164,7 @@ class Agent:
             return
         if now - self._beaten >= self._limit / BEATS:
             self._beaten = now
+            self._beats.send(self._given["host"], self._control.other_end)
             self._say({"beat": True})
         if now - self._looked >= _LOOK:
             self._looked = now
@@ -192,6 +203,8 @@ class Agent:
             ["/bin/sh", "-c", message["command"]],
             cwd=message["cwd"] if os.path.isdir(message["cwd"]) else "/",
             stdin=subprocess.DEVNULL,
+            stdout=None if self._given["verbose"] else subprocess.DEVNULL,
+            stderr=None if self._given["verbose"] else subprocess.DEVNULL,
             preexec_fn=_helper_in_child,
         )
 
@@ -241,9 +254,8 @@ class Agent:
         elif "signal" in message:
             self._trainers.signal(peer, message["signal"])
         elif "trainer" in message:
-            membership = getattr(self, "_membership", {})
             with contextlib.suppress(OSError):
-                peer.send({"host": self._given["host"], "membership": membership}, self._fds)
+                peer.send({"host": self._given["host"], "membership": self._membership}, self._fds)
         else:
             self._hear_trainer(message)
 
@@ -261,8 +273,8 @@ class Agent:
 
     # ---- the end -----------------------------------------------------------------------------------------------------
     def _end_all(self) -> None:
-        self._kill(sys.maxsize >> 1)
-        self._trainers.clear(sys.maxsize >> 1)
+        self._kill(_ALL)
+        self._trainers.clear(_ALL)
         self._zygotes.end()
         for pid in _descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import signal
@@ -24,7 +23,7 @@ class Trainer:
     generation: int
     stub: Peer
     how: Message  # command, env, cwd
-    fds: list[int] = field(default_factory=list)  # its 0, 1, 2, and what more it has, until it is started
+    fds: list[int] = field(default_factory=list)  # its 0, 1, 2, and those of how["more"], until it is started
     pid: int = 0
     cold: subprocess.Popen[bytes] | None = None
     status: int | None = None  # as subprocess's return code
@@ -58,7 +57,8 @@ class Trainers:
         return [one for one in self._all if one.status is None and generation in (None, one.generation)]
 
     def start(self, message: Message, fds: list[int], stub: Peer) -> None:
-        """What a stub asks for: the command of its rank, with its descriptors 0, 1, 2 and those of message["more"]."""
+        """What a stub asks for: the command of its rank, with its descriptors 0, 1, 2 and those
+        that the variables named in message["more"] name."""
         one = Trainer(message["rank"], message["generation"], stub, message, fds)
         if one.generation <= self._refused:
             one.close_fds()
@@ -87,20 +87,19 @@ class Trainers:
         if one.cause != OWN:
             self._end(one, 1)
             return
-        numbers = [0, 1, 2, *one.how["more"]]
         fds = list(one.fds)
+        environment = one.how["env"] | {name: str(fd) for name, fd in zip(one.how["more"], fds[3:], strict=True)}
 
         def in_child() -> None:
             os.setsid()
             die_with_parent()
             os.sched_setaffinity(0, one.how["cores"])
-            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for fd in fds]  # out of the way
-            for fd, number in zip(high, numbers, strict=True):
-                os.dup2(fd, number)
+            for number in range(3):
+                os.dup2(fds[number], number)
 
         try:
             one.cold = subprocess.Popen(
-                one.how["command"], cwd=one.how["cwd"], env=one.how["env"], preexec_fn=in_child, close_fds=False
+                one.how["command"], cwd=one.how["cwd"], env=environment, preexec_fn=in_child, pass_fds=fds[3:]
             )
             one.pid = one.cold.pid
         except (OSError, subprocess.SubprocessError) as error:

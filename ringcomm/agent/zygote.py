@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import fcntl
 import gc
 import importlib
 import os
@@ -168,15 +167,12 @@ def _reap(peer: Peer) -> None:
 
 # ---- in the child ----------------------------------------------------------------------------------------------------
 def _become(how: Message, fds: list[int], interpreter: int) -> None:
-    numbers = [0, 1, 2, *how["more"]]
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for fd in fds]  # out of the way
-    for fd in fds:
-        os.close(fd)
-    for fd, number in zip(high, numbers, strict=True):
-        os.dup2(fd, number)
-        os.close(fd)
+    for number in range(3):
+        os.dup2(fds[number], number)
+        os.close(fds[number])
     os.environ.clear()
-    os.environ.update(how["env"])
+    # Not to the numbers that they had in the stub: libraries that are loaded here have some of those.
+    os.environ.update(how["env"] | {name: str(fd) for name, fd in zip(how["more"], fds[3:], strict=True)})
     os.chdir(how["cwd"])
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, how["cores"])

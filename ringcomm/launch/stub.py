@@ -14,7 +14,7 @@ from ringcomm.agent.peers import Peer
 from ringcomm.agent.said import ADDRESS, GENERATION
 from ringcomm.launch import rank
 
-_PMI_FD = "PMI_FD"  # through which MPICH's ranks talk to their launcher
+_DESCRIPTORS = ("PMI_FD",)  # variables that name one: through it MPICH's ranks talk to their launcher
 
 
 class Program:
@@ -25,7 +25,7 @@ class Program:
         self.returncode: int | None = None
         self.go = False  # the stub may end
         self._peer = Peer.connect(os.environ[ADDRESS])
-        more = [int(os.environ[_PMI_FD])] if os.environ.get(_PMI_FD, "").isdigit() else []
+        more = [name for name in _DESCRIPTORS if os.environ.get(name, "").isdigit()]
         asked = {
             "stub": True,
             "rank": number,
@@ -37,7 +37,7 @@ class Program:
             "more": more,
         }
         nothing = os.open(os.devnull, os.O_RDONLY)
-        self._peer.send(asked, [nothing, out, err, *more])
+        self._peer.send(asked, [nothing, out, err, *(int(os.environ[name]) for name in more)])
         os.close(nothing)  # but not those of MPI, whose closing would tell the launcher of the rank's end
 
     def fileno(self) -> int:

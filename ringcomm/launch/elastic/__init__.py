@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ringcomm.agent.host import BEATS
 from ringcomm.agent.said import ADDRESS
 from ringcomm.agent.shim import ADDRESS as SHIM_ADDRESS
 from ringcomm.launch.elastic.agents import Agents, bare
@@ -56,6 +57,7 @@ def run(options: argparse.Namespace, job: Job, hosts: list[Host], launch: Callab
         "patience": limits.timeout,
         "zygote": not options.cold_start,
         "snapshot": limits.snapshots,
+        "verbose": options.verbose,
     }
 
     def alias(host: str) -> str:
@@ -99,6 +101,7 @@ def make_limits(options: argparse.Namespace, hosts: list[Host]) -> tuple[Members
     limits = Limits(
         start=size,
         timeout=float(options.elastic_timeout),
+        tick=min(0.1, options.heartbeat_seconds / (2 * BEATS)),
         resets=resets,
         leave=float(options.leave_seconds),
         copies=options.commit_copies,

@@ -18,6 +18,7 @@ from multiprocessing import AuthenticationError
 from typing import Any
 
 from ringcomm import agent
+from ringcomm.agent.beats import Beats
 from ringcomm.agent.control import Control
 from ringcomm.agent.host import BEATS
 from ringcomm.agent.peers import Message, Peer, die_with_parent, listen
@@ -39,6 +40,7 @@ class Known:
     process: subprocess.Popen[bytes] | None = None  # that runs it, or ssh
     control: Control | None = None
     heard: float = 0.0
+    address: Any = None  # where its signs of life come from
     tried: float = float("-inf")
 
     @property
@@ -67,6 +69,7 @@ class Agents:
         self._lock = threading.Lock()
         self._tcp = socket.create_server(("127.0.0.1" if only_local else "", 0), backlog=128)
         self.job: str = given["job"]
+        self._beats = Beats(self._key, self._tcp.getsockname()[1])
         self._shims = listen(f"{self.job}-driver")
         for act, listener in ((self._welcome, self._tcp), (self._hear_shim, self._shims)):
             threading.Thread(target=self._accept, args=[listener, act], daemon=True).start()
@@ -87,8 +90,10 @@ class Agents:
         except (OSError, EOFError, AuthenticationError, KeyError, ValueError):
             connection.close()
             return
+        known = self._known.setdefault(host, Known(host))
+        if (before := known.control) is not None:
+            self._drop(known, before, "its agent had lost this process, and ended its ranks")
         with self._lock:
-            known = self._known.setdefault(host, Known(host))
             known.control, known.heard = control, time.monotonic()
         self._events.put(("reached", host))
         with contextlib.suppress(EOFError):
@@ -98,13 +103,14 @@ class Agents:
                 if "beat" not in message:
                     self._events.put((next(iter(message)), host, message))
         self._drop(known, control, "the connection to its agent broke")
+        control.close()
 
     def _drop(self, known: Known, control: Control, why: str) -> None:
         with self._lock:
             if known.control is not control:
                 return
-            known.control = None
-        control.close()
+            known.control = known.address = None
+        control.hang_up()
         self._events.put(("silent", known.host, why))
 
     def _hear_shim(self, connection: socket.socket) -> None:
@@ -175,6 +181,9 @@ class Agents:
     def tick(self) -> None:
         """To be called several times in the limit of silence."""
         now = time.monotonic()
+        while (beat := self._beats.receive()) is not None:
+            if (known := self._known.get(beat[0])) is not None and known.control is not None:
+                known.heard, known.address = now, beat[1]
         late = now - self._ticked > self._limit / BEATS  # this process has not run: nobody else is to blame
         self._ticked = now
         for known in list(self._known.values()):
@@ -187,12 +196,16 @@ class Agents:
                 self._drop(known, control, f"nothing was heard of it for {self._limit:g} s")
         if now - self._beaten > self._limit / BEATS:
             self._beaten = now
+            for known in self._known.values():
+                if known.address is not None:
+                    self._beats.send("driver", known.address)
             self.tell_all({"beat": True})
 
     def end(self) -> None:
         self.tell_all({"bye": True})
         self._tcp.close()
         self._shims.close()
+        self._beats.close()
         deadline = time.monotonic() + 5
         for known in self._known.values():
             if known.process is not None:

@@ -22,7 +22,6 @@ from ringcomm.launch.job import Job, Line
 from ringcomm.launch.launched import say
 from ringcomm.launch.rank import describe
 
-_TICK = 0.1  # seconds
 _EARLY_END = 2.0  # seconds in which the ends of its ranks must follow the end of a launcher
 _LEFT = 128 + signal.SIGTERM  # the status of a job that was interrupted, and can go on
 _COMMITTED = (signal.SIGTERM, signal.SIGUSR1)  # what interrupts a job that may commit first
@@ -59,6 +58,7 @@ class Driver:
         self._updated = False
         self._over_at: float | None = None  # the launcher ended
         self._shims: dict[int, Any] = {}
+        self._helpers = 0
         self._snapshot_at = time.monotonic()
         self._snapshot_owed = False
 
@@ -70,7 +70,7 @@ class Driver:
             while self._status is None or self._snapshot_owed:
                 self._agents.want(self._alias(host) for host in self._membership.hosts)
                 try:
-                    event = self._events.get(timeout=_TICK)
+                    event = self._events.get(timeout=self._limits.tick)
                 except queue.Empty:
                     event = None
                 while event is not None:
@@ -198,12 +198,13 @@ class Driver:
             self._over_at = time.monotonic()
 
     def _on_shim(self, host: str, message: dict[str, Any]) -> None:
-        number = len(self._shims)
+        number = self._helpers = self._helpers + 1
         self._shims[number] = message["peer"]
         self._agents.tell(host, {"help": number, "command": message["command"], "cwd": message["cwd"]})
 
     def _on_helper_ended(self, _host: str, message: dict[str, Any]) -> None:
-        self._shims[message["helper_ended"]].tell({"status": message["status"]})
+        if (shim := self._shims.get(message["helper_ended"])) is not None:
+            shim.tell({"status": message["status"]})
 
     def _on_snapshot(self, _host: str, message: dict[str, Any]) -> None:
         self._snapshot_owed = False

@@ -15,6 +15,7 @@ class Limits:
 
     start: int  # ranks that the first generation waits for
     timeout: float  # seconds in which there must be enough slots
+    tick: float = 0.1  # seconds between two looks at agents, at most
     resets: int | None = None  # at most
     leave: float = 30.0  # seconds that ranks have to commit when the job is interrupted
     copies: int | None = None  # hosts that keep commits

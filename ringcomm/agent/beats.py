@@ -1,0 +1,47 @@
+"""Signs of life between an agent and the driver.
+
+They go as datagrams too, beside the connection: after a link was down for a moment, the next one arrives, where TCP
+may wait for seconds before it tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import socket
+from typing import Any
+
+_DIGEST = 32  # bytes
+
+
+class Beats:
+    """Of those that know a key."""
+
+    def __init__(self, key: bytes, port: int = 0) -> None:
+        """Raises OSError."""
+        self._key = key
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("", port))
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, who: str, address: Any) -> None:
+        """`who`: whose sign it is."""
+        data = who.encode()
+        with contextlib.suppress(OSError):
+            self._socket.sendto(hmac.digest(self._key, data, hashlib.sha256) + data, address)
+
+    def receive(self) -> tuple[str, Any] | None:
+        """Whose sign has come, and from where; None if there is none that is true."""
+        try:
+            data, address = self._socket.recvfrom(1 << 10)
+        except OSError:
+            return None
+        digest, data = data[:_DIGEST], data[_DIGEST:]
+        return (data.decode(), address) if hmac.compare_digest(digest, hmac.digest(self._key, data, "sha256")) else None
+
+    def close(self) -> None:
+        self._socket.close()

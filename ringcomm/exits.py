@@ -108,7 +108,7 @@ def end_job(cause: str, status: int) -> None:
     if world is None:
         return
     alone = configuration.from_environment().survive
-    what = "it ends, and the others go on" if alone else "ending the job"
+    what = "it ends alone" if alone else "ending the job"
     line = f"ringcomm: rank {world.Get_rank()} of {world.Get_size()} ({socket.gethostname()}): {cause}; {what}"
     for stream, text in ((sys.stdout, ""), (sys.stderr, line + "\n")):
         try:

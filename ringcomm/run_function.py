@@ -43,9 +43,14 @@ def run(
 
     Args:
         num_proc, np: number of ranks; np wins.
+        min_num_proc, min_np, max_num_proc, max_np: an elastic job of so many ranks at least and at most, see
+            docs/elastic.md; `func` is called anew whenever the ranks have changed, and results are of the last ones.
+        reset_limit: changes of the ranks, at most.
+        cooldown_range: seconds after which a slot whose rank has failed is used again, from the first time to later.
         hosts: 'a:2,b:2'; by default all ranks run on this host.
         hostfile: the same from a file.
-        host_discovery_script: a command that prints the same, a host a line; it is run once.
+        host_discovery_script: a command that prints the same, a host a line; it is run once, or every second in an
+            elastic job.
         slots: for hosts that the script names without a number.
         start_timeout: seconds in which all ranks must have started.
         ssh_port, ssh_identity_file: to reach other hosts.
@@ -55,8 +60,7 @@ def run(
         network_interfaces: names that ranks may use.
         network_interface: the same, or 'eth0,eth1'.
         executable: the ranks' Python; by default this one.
-        min_num_proc, max_num_proc, reset_limit, cooldown_range, min_np, max_np, disable_cache, use_gloo,
-            use_mpi: accepted; without effect.
+        disable_cache, use_gloo, use_mpi: accepted; without effect.
 
     Raises:
         The exception that a rank raised, with its traceback there as ``__cause__``; of several, the first that is not
@@ -75,12 +79,21 @@ def run(
     if use_gloo and use_mpi:
         raise ValueError("give use_gloo or use_mpi, not both")
     size = num_proc if np is None else np
-    if host_discovery_script is not None:
+    least, most = min_np or min_num_proc, max_np or max_num_proc
+    elastic = least is not None or most is not None
+    if np is None and num_proc == 1 and least is not None:
+        size = least
+    if host_discovery_script is not None and not elastic:
         hosts = ",".join(f"[{host.name}]:{host.slots}" for host in discover(host_discovery_script, slots))
     options: dict[str, Any] = {
         "-np": size,
         "-H": hosts,
         "--hostfile": hostfile,
+        "--host-discovery-script": host_discovery_script if elastic else None,
+        "--slots-per-host": slots if elastic else None,
+        "--min-np": least,
+        "--max-np": most,
+        "--reset-limit": reset_limit if elastic else None,
         "--start-timeout": start_timeout,
         "--ssh-port": ssh_port,
         "--ssh-identity-file": ssh_identity_file,
@@ -90,6 +103,7 @@ def run(
     if names := network_interface if network_interfaces is None else network_interfaces:
         command += ["--network-interfaces", names if isinstance(names, str) else ",".join(names)]
     command += [f"--mpi-args={mpi_args}"] if mpi_args else []
+    command += ["--blacklist-cooldown-range", *map(str, cooldown_range)] if elastic and cooldown_range else []
     command += ["--verbose"] if verbose else []
     named = parse_hosts(hosts) if hosts else read_hostfile(hostfile) if hostfile else []
-    return call_on_ranks(func, args, kwargs or {}, size, named, command, executable)
+    return call_on_ranks(func, args, kwargs or {}, None if elastic else size, named, command, executable)

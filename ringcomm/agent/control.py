@@ -21,8 +21,8 @@ class Control:
         self._socket = connection
         self._connection = Connection(os.dup(connection.fileno()))
         first, second = (deliver_challenge, answer_challenge) if driver else (answer_challenge, deliver_challenge)
-        first(self._connection, key)  # type: ignore[operator]
-        second(self._connection, key)  # type: ignore[operator]
+        first(self._connection, key)
+        second(self._connection, key)
 
     def fileno(self) -> int:
         return self._connection.fileno()

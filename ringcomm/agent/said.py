@@ -7,6 +7,7 @@ GENERATION = "RINGCOMM_ELASTIC_GENERATION"  # the membership's number, from 1
 # What a trainer says of how far it is; "" before it says anything.
 ENTERED = "entered"  # it is inside of elastic.run, and must not leave it silently
 FINISHED = "finished"  # the function has returned
+LEFT = "left"  # it ends, though it is inside of elastic.run
 RESET = "reset"  # it has committed and leaves, to be started again
 CONSEQUENCE = "consequence"  # another rank is lost, and it can only be ended
 

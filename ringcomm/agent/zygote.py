@@ -128,12 +128,12 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
     signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready, _, _ = select.select([peer, wakeup], [], [])
+        ready, _, _ = select.select([peer.fileno(), wakeup], [], [])
         if wakeup in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wakeup, 1 << 10)
             _reap(peer)
-        if peer not in ready:
+        if peer.fileno() not in ready:
             continue
         try:
             message, fds = peer.receive()

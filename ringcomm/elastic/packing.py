@@ -24,7 +24,7 @@ def register(kind: type, reduce: Callable[[Any], Any]) -> None:
     _reducers.append((kind, reduce))
 
 
-class _Packer(_Base):  # type: ignore[misc]
+class _Packer(_Base):
     def reducer_override(self, obj: Any) -> Any:
         for kind, reduce in _reducers:
             if isinstance(obj, kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from ringcomm import runtime
-from ringcomm.agent.said import CONSEQUENCE, ENTERED, FINISHED, RESET
+from ringcomm.agent.said import CONSEQUENCE, ENTERED, FINISHED, LEFT, RESET
 from ringcomm.common.exceptions import HostsUpdatedInterrupt
 from ringcomm.elastic.member import Member, member
 from ringcomm.elastic.state import State
@@ -56,6 +57,8 @@ def _run_alone(func: Callable[..., Any], state: State, args: Any, kwargs: Any) -
 
 def _run_in_job(here: Member, func: Callable[..., Any], state: State, args: Any, kwargs: Any) -> Any:
     here.say(ENTERED)
+    leaves = functools.partial(here.say, LEFT)
+    atexit.register(leaves)  # before ringcomm's own, which waits for the others
     try:
         if state.resume():
             state.on_reset()
@@ -64,8 +67,10 @@ def _run_in_job(here: Member, func: Callable[..., Any], state: State, args: Any,
             state.commit()
         result = func(state, *args, **kwargs)
         here.say(FINISHED)
+        atexit.unregister(leaves)
         return result
     except HostsUpdatedInterrupt:
+        atexit.unregister(leaves)
         _leave(here, state)
     except (PeerLostError, RankLeftError, ShutDownError):
         _wait_for_the_end(here)

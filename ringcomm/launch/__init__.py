@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ringcomm.launch import elastic, lines, settings
 from ringcomm.launch.hosts import Host, discover, parse_hosts, place, read_hostfile
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         if options.tag_output:
             return Start(line, job.size, options.start_timeout, options.verbose).run()
         replace(line)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         _say(str(error))
     return 2
 
@@ -98,7 +98,8 @@ def run_elastic(options: argparse.Namespace) -> int:
             return lines.srun(one, mpi, shutil.which("srun") or "srun")
         return lines.line(one, mpi, options.mpirun or launcher(mpi))
 
-    return elastic.run(options, make_job(options, 1, [], []), hosts_of(options), launch, use_srun)
+    hosts = [] if options.host_discovery_script else hosts_of(options) or hosts_of_slurm()
+    return elastic.run(options, make_job(options, 1, [], []), hosts, launch, use_srun)
 
 
 def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: list[str]) -> Job:
@@ -130,6 +131,20 @@ def hosts_of(options: argparse.Namespace) -> list[Host]:
     if options.host_discovery_script:
         return discover(options.host_discovery_script, options.slots_per_host)
     return []
+
+
+def hosts_of_slurm(environment: Mapping[str, str] = os.environ) -> list[Host]:
+    """Those of the allocation that this process runs in, with as many slots as Slurm has tasks there; none outside.
+    Raises OSError or ValueError if Slurm does not tell."""
+    nodes, tasks = environment.get("SLURM_JOB_NODELIST"), environment.get("SLURM_TASKS_PER_NODE")
+    if not nodes or not tasks:
+        return []
+    said = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
+    counts: list[int] = []
+    for part in tasks.split(","):  # "2(x3),1"
+        count, _, times = part.partition("(x")
+        counts += [int(count)] * int(times.rstrip(")") or 1)
+    return [Host(name, count) for name, count in zip(said.stdout.split(), counts, strict=True)]
 
 
 def uses_srun(options: argparse.Namespace, mpi: Mpi) -> bool:

@@ -9,6 +9,7 @@ import sys
 import traceback
 from multiprocessing.connection import Client, Connection
 
+from ringcomm.agent.said import GENERATION
 from ringcomm.launch.function import ADDRESS, KEY, dumps
 from ringcomm.launch.rank import RANK_VARIABLES, first_number
 
@@ -37,7 +38,7 @@ def main() -> None:
             _report(rank, error)
         raise
     with connect() as connection:
-        connection.send(("result", rank))
+        connection.send(("result", rank, int(os.environ.get(GENERATION, "0"))))
         connection.send_bytes(result)
 
 

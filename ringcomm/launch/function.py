@@ -38,14 +38,15 @@ def call_on_ranks(
     func: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    size: int,
+    size: int | None,
     hosts: Sequence[Host],
     options: Sequence[str],
     executable: str | None,
 ) -> list[Any]:
-    """As `ringcomm.run`, whose arguments have become `options` of ringrun."""
+    """As `ringcomm.run`, whose arguments have become `options` of ringrun. `size` None: it is not known before."""
     payload = pickle.dumps((sys.path, dumps((func, tuple(args), dict(kwargs)))))  # the path is needed first
-    with Exchange(payload, remote=not all(is_local(host.name) for host in hosts)) as exchange:
+    remote = not all(is_local(host.name) for host in hosts) or "--host-discovery-script" in options
+    with Exchange(payload, remote) as exchange:
         command = [*options, "-x", ADDRESS, "-x", KEY, executable or sys.executable, "-m", "ringcomm.launch.call"]
         status = _launch(command, exchange.variables)
     return exchange.results(size, status)
@@ -75,6 +76,7 @@ class Exchange:
         self._payload, self._remote = payload, remote
         self._key = secrets.token_bytes(32)
         self._results: dict[int, bytes] = {}
+        self._generation = 0
         self._errors: list[tuple[int, bytes | None, str, str]] = []  # rank, exception, its type's name, traceback
 
     def __enter__(self) -> Exchange:
@@ -112,18 +114,29 @@ class Exchange:
                     if word == "function":
                         connection.send_bytes(self._payload)
                     elif word == "result":
-                        self._results[rest[0]] = connection.recv_bytes()
+                        rank, generation = rest
+                        self._take(rank, generation, connection.recv_bytes())
                     elif word == "error":
                         self._errors.append(tuple(rest))
             except (AuthenticationError, EOFError, OSError):  # a stranger, or a rank that died
                 continue
 
-    def results(self, size: int, status: int) -> list[Any]:
+    def _take(self, rank: int, generation: int, result: bytes) -> None:
+        """Of an elastic job's ranks the last generation's count."""
+        if generation > self._generation:
+            self._generation = generation
+            self._results.clear()
+            self._errors.clear()
+        if generation == self._generation:
+            self._results[rank] = result
+
+    def results(self, size: int | None, status: int) -> list[Any]:
         """By rank, once the job has ended with `status`."""
+        size = len(self._results) if size is None else size
         silent = sorted({*range(size)} - {*self._results} - {error[0] for error in self._errors})
         causes = [error for error in self._errors if error[2] not in _CONSEQUENCES]
         errors = causes or ([] if silent else self._errors)  # of a rank that ended without a word, the others' speak
-        if errors:
+        if errors and (status or len(self._results) < size or not size):
             rank, pickled, _, text = errors[0]
             cause = RankTraceback(rank, text)
             try:

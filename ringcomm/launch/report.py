@@ -27,7 +27,7 @@ def _pattern(template: str) -> re.Pattern[str]:
 _STARTED, _ENDED = _pattern(rank.STARTED), _pattern(rank.ENDED)
 # ringcomm/exits.py writes it before a rank ends the job.
 _ENDING = re.compile(r"ringcomm: rank (?P<rank>\d+) of \d+ \((?P<host>.+?)\): (?P<how>.+); ending the job")
-_ENDS_ALONE = re.compile(r"ringcomm: rank \d+ of \d+ \(.+?\): .+; it ends, and the others go on")
+_ENDS_ALONE = re.compile(r"ringcomm: rank \d+ of \d+ \(.+?\): .+; it ends alone")
 _ABORT = re.compile(r"Abort\(\d+\) on node")  # MPICH's echo of that
 _OF_ENDS = (_ENDING, _ENDS_ALONE, _ABORT)
 _CONSEQUENCE = re.compile(r"(PeerLostError|RankLeftError|ShutDownError)\b")

@@ -113,5 +113,5 @@ class Start:
         return (first.status if first and first.status is not None else status) or 1
 
 
-def set_mask(mask: set[signal.Signals]) -> None:
+def set_mask(mask: set[int | signal.Signals]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)

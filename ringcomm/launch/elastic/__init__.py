@@ -85,7 +85,7 @@ def _first_local(hosts: list[Host], local: Callable[[str], bool]) -> str:
 
 def make_limits(options: argparse.Namespace, hosts: list[Host]) -> tuple[Membership, Limits]:
     slots = sum(host.slots for host in hosts)
-    size = options.num_proc or min(slots, options.max_np or slots)
+    size = options.num_proc or max(options.min_np or 1, min(slots, options.max_np or slots))
     minimum, maximum, resets = options.min_np or size, options.max_np, options.reset_limit
     if options.restarts is not None:
         minimum, maximum, resets = options.min_np or size, options.max_np or size, options.restarts

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ringcomm.agent.said import ENTERED, FINISHED, RESET
+from ringcomm.agent.said import CONSEQUENCE, ENTERED, FINISHED, LEFT, RESET
 from ringcomm.launch.elastic.agents import Agents
 from ringcomm.launch.elastic.generation import End, Generation
 from ringcomm.launch.elastic.limits import Limits
@@ -22,7 +22,7 @@ from ringcomm.launch.job import Job, Line
 from ringcomm.launch.launched import say
 from ringcomm.launch.rank import describe
 
-_EARLY_END = 2.0  # seconds in which the ends of its ranks must follow the end of a launcher
+_EARLY_END = 2.0  # seconds in which it must be known why a launcher ended, or why ranks miss others
 _LEFT = 128 + signal.SIGTERM  # the status of a job that was interrupted, and can go on
 _COMMITTED = (signal.SIGTERM, signal.SIGUSR1)  # what interrupts a job that may commit first
 _INTERRUPT = 2  # of ringcomm.agent.keeper's word
@@ -56,7 +56,8 @@ class Driver:
         self._signal = 0
         self._leave_by: float | None = None
         self._updated = False
-        self._over_at: float | None = None  # the launcher ended
+        self._end_by: float | None = None  # something ended: whose fault it was must be known by then
+        self._over = False  # the launcher has ended
         self._shims: dict[int, Any] = {}
         self._helpers = 0
         self._snapshot_at = time.monotonic()
@@ -68,7 +69,7 @@ class Driver:
             signal.signal(number, lambda got, _frame: self._events.put(("signal", "", {"signal": got})))
         try:
             while self._status is None or self._snapshot_owed:
-                self._agents.want(self._alias(host) for host in self._membership.hosts)
+                self._agents.want(list(dict.fromkeys(map(self._alias, self._membership.hosts))))
                 try:
                     event = self._events.get(timeout=self._limits.tick)
                 except queue.Empty:
@@ -93,9 +94,9 @@ class Driver:
             self._begin_if_possible(now)
         elif self._ending is not None:
             if not self._ending:
-                self._over()
-        elif self._over_at is not None and now - self._over_at > _EARLY_END:
-            self._end("its launcher ended")
+                self._conclude()
+        elif self._end_by is not None and now > self._end_by:
+            self._end("its launcher ended" if self._over else "ranks lost one another")
             launched = self._generation.launched
             if launched is not None and len(launched.report.hosts) < len(self._generation.place):
                 say(*(text.rstrip("\n") for text in launched.unshown))
@@ -133,7 +134,8 @@ class Driver:
     def _begin(self, place: list[Slot]) -> None:
         self._number += 1
         generation = Generation(self._number, place, self._job, self._alias)
-        self._generation, self._over_at, self._updated = generation, None, False
+        self._generation, self._updated = generation, False
+        self._end_by, self._over = None, False
         names = [host.name for host in generation.hosts]
         where = ", ".join(f"{host.name}: {host.slots}" for host in generation.hosts)
         if self._why or self._verbose:
@@ -185,8 +187,15 @@ class Driver:
             self._end("the hosts changed")
 
     def _on_said(self, _host: str, message: dict[str, Any]) -> None:
-        if self._generation is not None:
-            self._generation.said[message["rank"]] = message["said"]
+        generation = self._generation
+        if generation is None or message["generation"] != generation.number:
+            return
+        generation.said[message["rank"]] = message["said"]
+        if message["said"] == CONSEQUENCE:
+            self._end_by = self._end_by or time.monotonic() + _EARLY_END
+        elif message["said"] == LEFT and self._ending is None:
+            generation.left(message["rank"])
+            self._end("")
 
     def _on_clear(self, host: str, message: dict[str, Any]) -> None:
         self._limits.committed(message["sealed"])
@@ -195,7 +204,7 @@ class Driver:
 
     def _on_launcher(self, _host: str, message: dict[str, Any]) -> None:
         if self._generation is not None and self._generation.number == message["generation"]:
-            self._over_at = time.monotonic()
+            self._end_by, self._over = time.monotonic() + _EARLY_END, True
 
     def _on_shim(self, host: str, message: dict[str, Any]) -> None:
         number = self._helpers = self._helpers + 1
@@ -227,7 +236,7 @@ class Driver:
         self._why = why
         self._ending = set(self._agents.tell_all({"end": self._generation.number}))
 
-    def _over(self) -> None:
+    def _conclude(self) -> None:
         """No process of the generation is left."""
         generation, self._generation, self._ending = self._generation, None, None
         assert generation is not None

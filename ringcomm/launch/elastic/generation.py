@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ringcomm.agent.peers import die_with_parent
-from ringcomm.agent.said import CONSEQUENCE, ENTERED, GENERATION, OWN, STOPPED
+from ringcomm.agent.said import CONSEQUENCE, ENTERED, GENERATION, LEFT, OWN, STOPPED
 from ringcomm.launch.elastic.membership import Slot
 from ringcomm.launch.hosts import Host
 from ringcomm.launch.job import Job, Line
@@ -32,7 +32,7 @@ class End:
 
     @property
     def good(self) -> bool:
-        return self.status == 0 and self.said != ENTERED
+        return self.status == 0 and self.said not in (ENTERED, LEFT)
 
     @property
     def own_fault(self) -> bool:
@@ -68,16 +68,21 @@ class Generation:
     def start(self, line: Line, verbose: bool, over: Callable[[], None]) -> None:
         """`over` is called, by a thread, when the launcher has ended. Raises OSError."""
         self.launched = Launched(line, len(self.place), verbose, _in_child, only_ranks=True)
-        threading.Thread(target=lambda: (self._wait(), over()), daemon=True).start()
+        process = self.launched.process
 
-    def _wait(self) -> None:
-        assert self.launched
-        self.launched.process.wait()
+        def wait() -> None:
+            process.wait()
+            over()
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def left(self, rank: int) -> None:
+        """It will end, and is missed by now."""
+        self.ends.setdefault(rank, End(rank, 0, OWN, LEFT))
 
     def ended(self, message: dict[str, Any]) -> End:
         end = End(message["rank"], message["status"], message["cause"], message["said"])
-        self.ends[end.rank] = end
-        return end
+        return self.ends.setdefault(end.rank, end)
 
     @property
     def all_well(self) -> bool:

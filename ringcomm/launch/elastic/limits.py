@@ -41,7 +41,7 @@ class Limits:
         if self._fruitless > 1:
             self.not_before += min(_BACK_OFF * 2 ** (self._fruitless - 2), _MOST_BACK_OFF)
         if self.resets is not None and self._reset > self.resets:
-            return f"the job has been started again {self.resets} times, which is the limit (--reset-limit, --restarts)"
+            return f"its ranks may be started again {self.resets} times at most (--reset-limit, --restarts)"
         if self._fruitless >= _FRUITLESS and not self.restarts_only:
             return f"that is the {_FRUITLESS}rd time in a row without a new commit" + (
                 ": the program makes none, see docs/elastic.md" if plain else ""

@@ -14,7 +14,7 @@ class Slot(NamedTuple):
     """Room for a rank."""
 
     host: str
-    index: int
+    number: int
 
 
 @dataclass

@@ -17,7 +17,8 @@ def _reduce(tensor: torch.Tensor) -> Any:
     flat = plain.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     how = plain.dtype, tuple(plain.shape), str(plain.device), tensor.requires_grad, is_parameter
-    return _rebuild, (pickle.PickleBuffer(flat.numpy()), *how)
+    memory: Any = flat.numpy()
+    return _rebuild, (pickle.PickleBuffer(memory), *how)
 
 
 def _rebuild(

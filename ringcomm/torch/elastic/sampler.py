@@ -10,7 +10,8 @@ from typing import Any
 
 import torch.utils.data
 
-from ringcomm.runtime import rank, size
+from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.runtime import session
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
@@ -24,13 +25,20 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         dataset: anything with a length, which does not change.
         shuffle: in an order that depends on seed and epoch only, else in the dataset's order.
         seed: the same on all ranks.
+        process_set: the ranks among which the indices are dealt out; this one is among them.
 
     Raises:
-        ValueError: before ``init()``.
+        ValueError: before ``init()``; this rank is not in the process set.
     """
 
-    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
+    def __init__(
+        self,
+        dataset: Sized,
+        shuffle: bool = True,
+        seed: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        self.dataset, self.shuffle, self.seed, self.process_set = dataset, shuffle, seed, process_set
         self.epoch = 0
         self.processed_num = 0  # of the epoch's order, from its start
         self.processed_indices: set[int] = set()  # wherever they lie in it
@@ -66,7 +74,8 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
 
     def reset(self) -> None:
         """Deals out what is left of the epoch to the ranks that there are now."""
-        self.num_replicas, self.rank = size(), rank()
+        session()  # raises before init()
+        self.num_replicas, self.rank = self.process_set.size(), self.process_set.require_rank()
         order = list(range(len(self.dataset)))
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(order)

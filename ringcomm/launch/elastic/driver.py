@@ -22,7 +22,7 @@ from ringcomm.launch.job import Job, Line
 from ringcomm.launch.launched import say
 from ringcomm.launch.rank import describe
 
-_EARLY_END = 2.0  # seconds in which it must be known why a launcher ended, or why ranks miss others
+_EARLY_END = 0.5  # seconds in which it must be known why a launcher ended, or why ranks miss others
 _LEFT = 128 + signal.SIGTERM  # the status of a job that was interrupted, and can go on
 _COMMITTED = (signal.SIGTERM, signal.SIGUSR1)  # what interrupts a job that may commit first
 _INTERRUPT = 2  # of ringcomm.agent.keeper's word
@@ -56,8 +56,8 @@ class Driver:
         self._signal = 0
         self._leave_by: float | None = None
         self._updated = False
-        self._end_by: float | None = None  # something ended: whose fault it was must be known by then
-        self._over = False  # the launcher has ended
+        self._end_by: float | None = None  # if it is not known by then whose fault it was, that something ended,
+        self._cause = ""  # then this is the reason
         self._shims: dict[int, Any] = {}
         self._helpers = 0
         self._snapshot_at = time.monotonic()
@@ -96,7 +96,7 @@ class Driver:
             if not self._ending:
                 self._conclude()
         elif self._end_by is not None and now > self._end_by:
-            self._end("its launcher ended" if self._over else "ranks lost one another")
+            self._end(self._cause)
             launched = self._generation.launched
             if launched is not None and len(launched.report.hosts) < len(self._generation.place):
                 say(*(text.rstrip("\n") for text in launched.unshown))
@@ -135,7 +135,7 @@ class Driver:
         self._number += 1
         generation = Generation(self._number, place, self._job, self._alias)
         self._generation, self._updated = generation, False
-        self._end_by, self._over = None, False
+        self._end_by = None
         names = [host.name for host in generation.hosts]
         where = ", ".join(f"{host.name}: {host.slots}" for host in generation.hosts)
         if self._why or self._verbose:
@@ -185,6 +185,8 @@ class Driver:
             self._end("")
         elif self._ending is None and generation.all_well:
             self._end("the hosts changed")
+        elif not end.good:
+            self._expect_why("ranks were ended from outside")
 
     def _on_said(self, _host: str, message: dict[str, Any]) -> None:
         generation = self._generation
@@ -192,7 +194,7 @@ class Driver:
             return
         generation.said[message["rank"]] = message["said"]
         if message["said"] == CONSEQUENCE:
-            self._end_by = self._end_by or time.monotonic() + _EARLY_END
+            self._expect_why("ranks lost one another")
         elif message["said"] == LEFT and self._ending is None:
             generation.left(message["rank"])
             self._end("")
@@ -204,7 +206,12 @@ class Driver:
 
     def _on_launcher(self, _host: str, message: dict[str, Any]) -> None:
         if self._generation is not None and self._generation.number == message["generation"]:
-            self._end_by, self._over = time.monotonic() + _EARLY_END, True
+            self._expect_why("its launcher ended")
+
+    def _expect_why(self, otherwise: str) -> None:
+        """Something ended, and whose fault that was should be known soon."""
+        if self._end_by is None:
+            self._end_by, self._cause = time.monotonic() + _EARLY_END, otherwise
 
     def _on_shim(self, host: str, message: dict[str, Any]) -> None:
         number = self._helpers = self._helpers + 1

@@ -14,6 +14,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,7 @@ class Cluster:
         self.addresses = [f"{NETWORK}.{i + 1}" for i in range(hosts)]
         self.shape = ["tbf", "rate", rate, "burst", burst, "latency", latency]
         self.shm = shm
+        self._holders: list[int] = []  # the first process of each host
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Cluster:
@@ -121,6 +123,7 @@ class Cluster:
                 setup = f"hostname host{index + 1}; mount -t tmpfs -o size={self.shm} tmpfs /dev/shm"
                 host = self._hold(stack, Namespace("--net --uts --mount --ipc", setup))
                 (directory / f"{address}.pid").write_text(str(host.pid))
+                self._holders.append(host.pid)
                 self._connect(host, f"port{index + 1}", address)
             self._stack = stack.pop_all()
         return self
@@ -146,6 +149,26 @@ class Cluster:
             ["tc", "qdisc", "add", "dev", "eth0", "root", *self.shape],
         ):
             _run(host.enter(command))
+
+    def set_link(self, host: int, up: bool) -> None:
+        """Of a host, from 1: takes its plug out, or puts it in."""
+        self._in_switch("ip", "link", "set", f"port{host}", "up" if up else "down")
+
+    def processes(self, host: int) -> list[int]:
+        """That run on a host, from 1."""
+        holder = self._holders[host - 1]
+        mine, found = os.readlink(f"/proc/{holder}/ns/pid"), []
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if name.isdigit() and int(name) != holder and os.readlink(f"/proc/{name}/ns/pid") == mine:
+                    found.append(int(name))
+        return found
+
+    def crash(self, host: int) -> None:
+        """Ends all that runs on a host, without a word."""
+        for pid in self.processes(host):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def command(
         self, launcher: str, program: Sequence[str], ranks_per_host: int = 1

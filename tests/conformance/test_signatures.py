@@ -137,7 +137,12 @@ def test_modules() -> None:
         assert getattr(functions, name) is getattr(hvd, name)
     assert hvd.elastic is elastic
     sampler = inspect.signature(elastic.ElasticSampler).parameters
-    assert [(one, sampler[one].default) for one in sampler] == [("dataset", R), ("shuffle", True), ("seed", 0)]
+    assert [(one, sampler[one].default) for one in sampler] == [
+        ("dataset", R),
+        ("shuffle", True),
+        ("seed", 0),
+        ("process_set", hvd.global_process_set),
+    ]
     import ringcomm.torch.compression
     import ringcomm.torch.elastic.sampler
     import ringcomm.torch.optimizer

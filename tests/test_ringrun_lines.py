@@ -180,6 +180,12 @@ def test_run_takes_a_script_of_hosts_and_interfaces(monkeypatch):
     assert size == 3 and hosts == [Host("a", 3), Host("b", 2), Host("::1", 2)]
     assert parse_hosts(options[options.index("-H") + 1]) == hosts
     assert options[-2:] == others[-2:] == ["--network-interfaces", "e0,e1"]
+    script = {"host_discovery_script": "echo a", "slots": 2}
+    run_function.run(print, min_np=2, max_np=4, reset_limit=3, cooldown_range=(1, 2), **script)
+    *_, size, hosts, options, _ = seen[-1]
+    assert size is None and hosts == []
+    expected = "-np 2 --host-discovery-script echo a --slots-per-host 2 --min-np 2 --max-np 4 --reset-limit 3"
+    assert " ".join(options) == f"{expected} --blacklist-cooldown-range 1 2"
     with pytest.raises(ValueError, match="not both"):
         run_function.run(print, hosts="a:1", host_discovery_script="echo a")
 
@@ -282,6 +288,21 @@ def test_interfaces_tcp_and_ssh():
     assert "btl tcp,self,sm" in ordinary("openmpi5", far) and "btl tcp,self,vader" in ordinary("openmpi4", far)
     assert words("mpich", far).variables["HYDRA_LAUNCHER_EXTRA_ARGS"] == "-p 2222 -i key"
     assert words("intel", far).variables["I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"] == "-p 2222 -i key"
+
+
+def test_what_acts_as_ssh():
+    """An elastic job's launchers go through its agents; on this host alone there is nothing to go through."""
+    ways = {
+        "mpich": "-launcher ssh -launcher-exec /shim",
+        "intel": "-bootstrap ssh -bootstrap-exec /shim",
+        "openmpi4": "--mca plm_rsh_agent /shim --mca plm_rsh_no_tree_spawn 1",
+        "openmpi5": "--prtemca plm_ssh_agent /shim --prtemca plm_ssh_no_tree_spawn 1",
+    }
+    for mpi, expected in ways.items():
+        far = job(hosts=(Host("192.0.2.1", 4),), remote_shell="/shim", ssh_port=2222)
+        assert expected in ordinary(mpi, far) and "2222" not in ordinary(mpi, far)
+        assert not any("SSH" in name or "LAUNCHER_EXTRA" in name for name in words(mpi, far).variables)
+        assert "/shim" not in ordinary(mpi, job(remote_shell="/shim"))
 
 
 def test_open_mpi_hands_variables_to_other_hosts():

@@ -58,7 +58,10 @@ class Agent:
 
     def run(self) -> None:
         adopt_orphans()
-        listener = listen(self._given["job"])
+        try:
+            listener = listen(self._given["job"])
+        except OSError:  # the job's agent has been here all the time, and could not be reached for a while
+            return
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
         self._selector.register(self._beats, selectors.EVENT_READ, self._hear_beat)
         self._watch_children()
@@ -256,15 +259,10 @@ class Agent:
         elif "trainer" in message:
             with contextlib.suppress(OSError):
                 peer.send({"host": self._given["host"], "membership": self._membership}, self._fds)
-        else:
-            self._hear_trainer(message)
-
-    def _hear_trainer(self, message: Message) -> None:
-        if "modules" in message:
+        elif "modules" in message:
             self._zygotes.load(message["modules"])
-            return
-        self._trainers.said(message["rank"], message["generation"], message["said"])
-        self._say(message)
+        elif (one := self._trainers.said(peer.group, message["said"])) is not None:
+            self._say({**message, "rank": one.rank, "generation": one.generation})
 
     def _ended(self, one: Trainer) -> None:
         what = {"rank": one.rank, "generation": one.generation, "status": one.status, "cause": one.cause}

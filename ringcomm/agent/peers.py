@@ -73,10 +73,19 @@ class Peer:
             raise EOFError from None
         return json.loads(b"".join(chunks)), fds
 
+    def _credentials(self) -> tuple[int, int]:
+        pid, uid, _ = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return pid, uid
+
     def of_this_user(self) -> bool:
-        uid: int
-        _, uid, _ = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return uid == os.geteuid()
+        return self._credentials()[1] == os.geteuid()
+
+    @property
+    def group(self) -> int:
+        """Of processes, of whoever is at the other end; 0 if it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            return os.getpgid(self._credentials()[0])
+        return 0
 
     def close(self) -> None:
         self._socket.close()

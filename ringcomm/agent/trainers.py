@@ -135,12 +135,14 @@ class Trainers:
         one.stub.tell({"ended": status, "go": status == 0})
         self._ended(one)
 
-    def said(self, rank: int, generation: int, said: str) -> None:
-        """By a trainer, when its MPI runs."""
-        for one in self.living(generation):
-            if one.rank == rank:
+    def said(self, group: int, said: str) -> Trainer | None:
+        """By a trainer, or a process that it has started; its MPI runs by then."""
+        for one in self.living():
+            if one.pid == group:
                 one.said = said
                 one.segments |= _segments_of(one.pid)
+                return one
+        return None
 
     def stub_gone(self, stub: Peer) -> None:
         for one in self._all:

@@ -13,8 +13,8 @@ __all__ = [
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The hosts of an elastic job have changed: raised by a state's `commit` and `check_host_updates`, on all ranks, and
-    caught by `elastic.run`. ``skip_sync``: as in Horovod, and always False here."""
+    """The hosts of an elastic job have changed: raised by a state's `commit` and `check_host_updates`, on all ranks,
+    and caught by `elastic.run`. ``skip_sync``: as in Horovod, and always False here."""
 
     def __init__(self, skip_sync: bool) -> None:
         super().__init__(skip_sync)

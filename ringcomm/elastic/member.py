@@ -38,7 +38,7 @@ class Member:
 
     def say(self, said: str) -> None:
         """A word of ringcomm.agent.said, of how far this rank is."""
-        self._peer.tell({"said": said, "rank": runtime.rank(), "generation": self.generation})
+        self._peer.tell({"said": said})
 
     def tell_modules(self) -> None:
         """What the program has imported by now, so that the next ranks start with it."""

@@ -42,14 +42,14 @@ _LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r(?!\Z))")  # '\r' ends one too, for p
 class Stream:
     """Lines of one of the program's streams, on their way."""
 
-    def __init__(self, name: str, rank: int, target: int, folder: str | None, timestamps: bool) -> None:
+    def __init__(self, name: str, rank: int, target: int, folder: str | None, mode: str, timestamps: bool) -> None:
         self.reading, writing = os.pipe()
         self.writing = writing
         self._tag = TAG.format(rank=rank, stream=name)
         self._target, self._timestamps = target, timestamps
         self._file = None
         if folder:
-            self._file = open(os.path.join(folder, name), "wb", buffering=0)  # noqa: SIM115  open to the end
+            self._file = open(os.path.join(folder, name), mode, buffering=0)  # noqa: SIM115  open to the end
         self._held = b""
         self._held_since = 0.0
 
@@ -118,6 +118,8 @@ def describe(status: int) -> str:
 class Rank:
     """One program, from its start to its end."""
 
+    mode = "wb"  # of files of output
+
     def __init__(self, command: list[str], folder: str | None, timestamps: bool) -> None:
         self.rank, self.host = first_number(RANK_VARIABLES), socket.gethostname()
         if folder:
@@ -125,7 +127,8 @@ class Rank:
             folder = os.path.join(folder, f"rank.{self.rank:0{width}}")
             os.makedirs(folder, exist_ok=True)
         self.streams = [
-            Stream(name, self.rank, target, folder, timestamps) for name, target in (("stdout", 1), ("stderr", 2))
+            Stream(name, self.rank, target, folder, self.mode, timestamps)
+            for name, target in (("stdout", 1), ("stderr", 2))
         ]
         self.told_to_end = False
         self.child: Any = None  # subprocess.Popen, or what acts like it

@@ -70,6 +70,8 @@ class Program:
 class Stub(rank.Rank):
     """One rank, from the start of its stub to its end."""
 
+    mode = "ab"  # after what an earlier generation's rank of this number has written
+
     def start(self, out: int, err: int) -> Any:
         return Program(self.rank, self.command, out, err)
 

@@ -118,7 +118,7 @@ def _shell(options: argparse.Namespace, job: Job, use_srun: bool, host: str) -> 
         return [*shlex.split(options.ssh_command), host]
     if use_srun:
         return ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
-    return ["ssh", "-o", "BatchMode=yes", *job.ssh_arguments, host]
+    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *job.ssh_arguments, host]
 
 
 def _make_shim(folder: Path) -> Path:

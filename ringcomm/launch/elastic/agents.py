@@ -25,6 +25,8 @@ from ringcomm.agent.peers import Message, Peer, die_with_parent, listen
 
 _START = os.path.join(os.path.dirname(os.path.abspath(agent.__file__)), "start.py")
 _AGAIN = 5.0  # seconds between two attempts to start an agent, at least
+_HANGS = 30.0  # seconds after which such an attempt is given up
+_LOCAL_LIMIT = 10.0  # seconds of silence, at least, that mean anything on this host: only how busy it is
 
 
 def bare(module: str) -> list[str]:
@@ -42,6 +44,8 @@ class Known:
     heard: float = 0.0
     address: Any = None  # where its signs of life come from
     tried: float = float("-inf")
+    local: bool = False
+    limit: float = 0.0  # seconds of silence
 
     @property
     def starting(self) -> bool:
@@ -111,6 +115,7 @@ class Agents:
                 return
             known.control = known.address = None
         control.hang_up()
+        self._give_up_shell(known)
         self._events.put(("silent", known.host, why))
 
     def _hear_shim(self, connection: socket.socket) -> None:
@@ -120,19 +125,30 @@ class Agents:
                 message, _ = peer.receive()
                 self._events.put(("shim", message["host"], {**message, "peer": peer}))
 
+    @staticmethod
+    def _give_up_shell(known: Known) -> None:
+        """What has started an agent on a host that is lost may hang for hours, and the agent does without."""
+        if not known.local and known.process is not None:
+            with contextlib.suppress(OSError):
+                known.process.kill()
+
     # ---- starting ----------------------------------------------------------------------------------------------------
     def want(self, hosts: Sequence[str]) -> None:
         """Starts agents where there are none; again and again where that fails."""
         now = time.monotonic()
         for host in hosts:
             known = self._known.setdefault(host, Known(host))
+            if known.starting and now - known.tried > _HANGS:
+                self._give_up_shell(known)
             if known.control is None and not known.starting and now - known.tried > _AGAIN:
                 known.tried = now
                 self._start(known)
 
     def _start(self, known: Known) -> None:
-        local = self._is_local(known.host)
-        given = {**self._given, "host": known.host, "local": local, "addresses": self._addresses(known.host, local)}
+        local = known.local = self._is_local(known.host)
+        known.limit = max(self._limit, _LOCAL_LIMIT) if local else self._limit
+        given = {**self._given, "host": known.host, "local": local, "limit": known.limit}
+        given["addresses"] = self._addresses(known.host, local)
         words = bare("ringcomm.agent.host") if local else [*self._shell(known.host), *bare("ringcomm.agent.host")]
         try:
             known.process = subprocess.Popen(
@@ -192,8 +208,8 @@ class Agents:
                 continue
             if late:
                 known.heard = now
-            elif now - known.heard > self._limit:
-                self._drop(known, control, f"nothing was heard of it for {self._limit:g} s")
+            elif now - known.heard > known.limit:
+                self._drop(known, control, f"nothing was heard of it for {known.limit:g} s")
         if now - self._beaten > self._limit / BEATS:
             self._beaten = now
             for known in self._known.values():

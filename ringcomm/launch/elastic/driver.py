@@ -155,6 +155,7 @@ class Driver:
 
     def _on_silent(self, host: str, why: str) -> None:
         self._mark(host, self._membership.lost)
+        self._snapshot_owed = False
         generation = self._generation
         if self._ending is not None:
             self._ending.discard(host)
@@ -231,7 +232,10 @@ class Driver:
         again, self._signal = bool(self._signal), message["signal"]
         entered = self._generation is not None and ENTERED in self._generation.said.values()
         if again or self._signal not in _COMMITTED or not entered:
-            self._end("it was interrupted") if self._generation else self._finish(128 + self._signal)
+            if self._generation is None:
+                self._left()
+            else:
+                self._end("it was interrupted")
             return
         self._leave_by = time.monotonic() + self._limits.leave
         self._updated = True
@@ -257,15 +261,15 @@ class Driver:
             self._why = f"rank {fault.rank} of {len(generation.place)} on {slot.host} {fault.how}"
         self._waiting_since = time.monotonic()
         if self._signal:
-            self._left(generation)
+            generation.drain()
+            self._left()
         elif generation.all_well and not generation.all_said(RESET):
             generation.drain()
             self._finish(0)
         else:
             self._go_on(generation)
 
-    def _left(self, generation: Generation) -> None:
-        generation.drain()
+    def _left(self) -> None:
         if self._signal not in _COMMITTED:
             self._finish(128 + self._signal, f"ended by {signal.Signals(self._signal).name}")
             return

@@ -12,10 +12,10 @@ from ringcomm.elastic.packing import put_together, register, take_apart
 
 
 def _reduce(array: jax.Array) -> Any:
-    if isinstance(array, jax.core.Tracer) or array.weak_type:  # the latter are single numbers; JAX keeps them weak
-        return array.__reduce__()
     if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
         return _rebuild_keys, (jax.random.key_data(array), jax.random.key_impl(array))
+    if isinstance(array, jax.core.Tracer) or array.weak_type:  # single numbers, mostly; JAX itself keeps them weak
+        return array.__reduce__()
     return _rebuild, take_apart(np.asarray(array))
 
 

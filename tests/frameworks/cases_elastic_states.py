@@ -7,16 +7,17 @@ import pytest
 
 import ringcomm.keras as hvd
 from ringcomm.elastic.packing import pack, unpack
+from ringcomm.errors import PeerLostError, RankLeftError
 
 BACKEND = keras.backend.backend()
 
 
-def make(seed=0):
+def make(seed=0, **options):
     """With a generator of Dropout's, and BatchNorm's means."""
     keras.utils.set_random_seed(seed)
     layers = [keras.layers.Dense(5), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5, seed=1)]
     model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
-    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), loss="mse")
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), loss="mse", **options)
     return model
 
 
@@ -142,7 +143,7 @@ def watched(state, **options):
 
 
 def case_epochs_and_batches_are_noted():
-    state = hvd.elastic.KerasState(make(), batch=0, epoch=0)
+    state = hvd.elastic.KerasState(make(run_eagerly=True), batch=0, epoch=0)
     watch = watched(state, steps=3, epochs=2)
     assert watch.batches == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]
     assert watch.epochs == [(1, 0), (2, 0)]
@@ -150,14 +151,14 @@ def case_epochs_and_batches_are_noted():
 
 def case_an_epoch_that_was_begun_is_finished_and_no_more():
     for options in ({}, {"initial_epoch": 5, "epochs": 7}):
-        state = hvd.elastic.KerasState(make(), batch=2, epoch=5)
+        state = hvd.elastic.KerasState(make(run_eagerly=True), batch=2, epoch=5)
         watch = watched(state, **({"steps": 3, "epochs": 2} | options))
         assert watch.batches == [(5, 3), (6, 1), (6, 2), (6, 3)], options
         assert watch.epochs == [(6, 0), (7, 0)] and not state.model.stop_training
 
 
 def case_whoever_stops_the_training_after_it_does():
-    state = hvd.elastic.KerasState(make(), batch=2, epoch=0)
+    state = hvd.elastic.KerasState(make(run_eagerly=True), batch=2, epoch=0)
     stop = keras.callbacks.EarlyStopping(monitor="loss", patience=0, min_delta=1e9)
     fit(state.model, [hvd.elastic.UpdateBatchStateCallback(state), stop], steps=3, epochs=9)
     assert len(stop.model.history.epoch) < 9
@@ -171,9 +172,9 @@ def case_commits_are_counted_from_the_beginning_of_fit():
             commits.append(len(commits))
 
     callback = hvd.elastic.CommitStateCallback(State(), batches_per_commit=3)
-    fit(make(), [callback], steps=4, epochs=2)
+    fit(make(run_eagerly=True), [callback], steps=4, epochs=2)
     assert len(commits) == 2 + 2  # after batches 3 and 6, and at the ends
-    fit(make(), [callback], steps=2)
+    fit(make(run_eagerly=True), [callback], steps=2)
     assert len(commits) == 4 + 1
 
 
@@ -188,6 +189,39 @@ def case_run_starts_in_step():
     state = hvd.elastic.KerasState(make(hvd.rank()), batch=hvd.rank())
     assert train(state, more=5) == 5
     assert all(same(values(state), others) for others in hvd.allgather_object(values(state)))
+
+
+def case_a_loss_is_known_by_the_text_of_the_frameworks_error():
+    """What else went wrong stays what it was."""
+    if BACKEND == "torch":  # whose operations raise ours themselves
+        return
+    make_error = of_jax if BACKEND == "jax" else of_a_graph
+    for text, expected in (
+        ("of node x: ringcomm.PeerLostError: rank 1 of 2 has died [[x]]", PeerLostError),
+        ("ringcomm.RankLeftError: rank 1 has left", RankLeftError),
+        ("ringcomm.MismatchError: ranks disagree", type(make_error(""))),
+        ("out of memory", type(make_error(""))),
+    ):
+
+        @hvd.elastic.run
+        def train(state, text=text):
+            raise make_error(text)
+
+        with pytest.raises(expected) as found:
+            train(hvd.elastic.KerasState(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])))
+        assert type(found.value) is expected
+
+
+def of_jax(text):
+    import jax
+
+    return jax.errors.JaxRuntimeError(text)
+
+
+def of_a_graph(text):
+    import tensorflow as tf
+
+    return tf.errors.UnavailableError(None, None, text)
 
 
 if BACKEND == "tensorflow":

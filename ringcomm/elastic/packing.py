@@ -56,10 +56,10 @@ def unpack(stream: bytes, parts: Sequence[Any]) -> Any:
     return pickle.loads(stream, buffers=parts)
 
 
-# ---- arrays of any dtype: those that NumPy does not know by itself, bfloat16 for one, it would copy into the stream ----
+# ---- arrays of dtypes that NumPy does not have itself, as bfloat16: it would copy them into the stream ---------------
 def take_apart(array: np.ndarray[Any, Any]) -> tuple[pickle.PickleBuffer, np.dtype[Any], tuple[int, ...]]:
     """The arguments of `put_together`, for what a reducer returns."""
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return pickle.PickleBuffer(flat), array.dtype, array.shape
 
 

@@ -230,8 +230,7 @@ if BACKEND == "tensorflow":
     import ringcomm.tensorflow as of_tensorflow
 
     def case_horovods_names():
-        import ringcomm.as_horovod  # noqa: F401
-
+        import ringcomm.as_horovod  # noqa: F401, I001  the first
         import horovod.keras.elastic
         import horovod.tensorflow.elastic
         import horovod.tensorflow.keras.elastic
@@ -263,6 +262,31 @@ if BACKEND == "tensorflow":
             of_tensorflow.elastic.TensorFlowState([])
         with pytest.raises(ValueError, match="give the variables"):
             of_tensorflow.elastic.TensorFlowState()
+
+
+if BACKEND == "jax":
+    import jax
+    import jax.numpy as jnp
+
+    import ringcomm.jax
+
+    def case_pytrees_come_back():
+        """Keys, weak types, and arrays that have been given away since the commit."""
+        change = jax.jit(lambda one: one + 1, donate_argnums=0)
+        tree = {"large": (jnp.zeros(1000), [jnp.ones(3, jnp.bfloat16)]), "weak": jnp.asarray(1.0)}
+        state = ringcomm.jax.elastic.ObjectState(tree=tree, key=jax.random.key(5), step=hvd.rank())
+        state.sync()
+        state.tree = jax.tree.map(change, state.tree)
+        state.commit()
+        expected = jax.tree.map(np.asarray, state.tree)
+        jax.tree.map(change, state.tree)
+        state.key = jax.random.split(state.key)[0]
+        state.restore()
+        assert jax.tree.structure(state.tree) == jax.tree.structure(expected) and state.step == 0
+        for one, other in zip(jax.tree.leaves(state.tree), jax.tree.leaves(expected), strict=True):
+            assert one.dtype == other.dtype and np.array_equal(one, other)
+        assert state.tree["weak"].weak_type and not state.tree["large"][0].weak_type
+        assert jnp.array_equal(jax.random.normal(state.key), jax.random.normal(jax.random.key(5)))
 
 
 def case_tensors_are_packed_where_they_lie():

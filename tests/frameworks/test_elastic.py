@@ -1,4 +1,4 @@
-"""Elastic jobs of TensorFlow, Keras and JAX: a rank is killed, and the others' weights are what they would have been."""
+"""Elastic jobs of TensorFlow, Keras and JAX: a rank is killed, and weights are what they would have been."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_a_rank_is_killed(job: tuple[str, str, list[str], list[int]], tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, backend", [("tensorflow_loop", "tensorflow"), ("jax_loop", "jax"), ("keras_fit", "jax")])
+@pytest.mark.parametrize(
+    "name, backend", [("tensorflow_loop", "tensorflow"), ("jax_loop", "jax"), ("keras_fit", "jax")]
+)
 def test_no_rank_is_killed(name: str, backend: str, tmp_path: Path) -> None:
     output = run(tmp_path, name, backend)
     assert set(sizes(output)) == {3} and "goes on at" not in output

@@ -37,7 +37,8 @@ def jobs() -> list[object]:
     for backend, module, ranks in JOBS:
         why = missing(backend, *(["keras"] if "cases_keras" in module else []))
         skip = pytest.mark.skipif(why is not None, reason=str(why))
-        found += [pytest.param(backend, module, n, id=f"{module.split(',')[0][6:]}-{backend}-{n}", marks=skip) for n in ranks]
+        name = module.partition(",")[0].removeprefix("cases_")
+        found += [pytest.param(backend, module, n, id=f"{name}-{backend}-{n}", marks=skip) for n in ranks]
     return found
 
 

@@ -1,5 +1,5 @@
-"""Elastic training of a classifier, the way Horovod's elastic MNIST example does it: a DistributedSampler, a learning rate
-by the number of ranks, a commit for each batch, a test at the end. The digits are generated.
+"""Elastic training of a classifier, the way Horovod's elastic MNIST example does it: a DistributedSampler, a learning
+rate by the number of ranks, a commit for each batch, a test at the end. The digits are generated.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def metric_average(value, name):
 
 @hvd.elastic.run
 def train(state):
-    for state.epoch in range(state.epoch, args.epochs + 1):
+    for state.epoch in range(state.epoch, args.epochs + 1):  # noqa: B020
         state.model.train()
         train_sampler.set_epoch(state.epoch)
         steps_remaining = len(train_loader) - state.batch

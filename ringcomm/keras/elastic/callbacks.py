@@ -55,8 +55,8 @@ class UpdateBatchStateCallback(_OfState):
     """Keeps in ``state.batch`` how many batches of the epoch are done: 0 at the end of an epoch.
 
     Where ``fit`` begins with some done, its first epoch is so many batches shorter, if their number is known
-    (``steps_per_epoch``, or data with a length); one it always has. Which batches these are is the data's matter. Before
-    callbacks that stop the training at the end of an epoch.
+    (``steps_per_epoch``, or data with a length); one it always has. Which batches these are is the data's matter.
+    Before callbacks that stop the training at the end of an epoch.
     """
 
     def __init__(self, state: Any) -> None:

@@ -1,5 +1,5 @@
-"""JAX's pytrees in a state: parameters, optax's moments, random keys. At the end it trains once more, in one process, as
-the ranks did.
+"""JAX's pytrees in a state: parameters, optax's moments, random keys. At the end it trains once more, in one process,
+as the ranks did.
 """
 
 import argparse
@@ -80,7 +80,7 @@ state = rc.elastic.ObjectState(**everything, batch=0, sizes=[], digest="", first
 state.register_reset_callbacks([on_reset])
 train(state)
 
-# ---- the same in one process, from the first values on ------------------------------------------------------------------
+# ---- the same in one process, from the first values on ---------------------------------------------------------------
 trained = values()
 state.parameters, state.moments, state.key = state.first["parameters"], state.first["moments"], state.first["key"]
 for number, size in enumerate(state.sizes):

@@ -1,5 +1,5 @@
-"""A loop of one's own on TensorFlow, the way Horovod's elastic example trains MNIST: first batch without ranks, learning
-rate by their number, a commit for each batch. At the end it trains once more, in one process, as the ranks did.
+"""A loop of one's own on TensorFlow, the way Horovod's elastic example trains MNIST: first batch without ranks,
+learning rate by their number, a commit for each batch. At the end it trains once more, in one process, as they did.
 """
 
 import argparse
@@ -88,7 +88,7 @@ state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, sizes=[], di
 state.register_reset_callbacks([on_state_reset])
 train(state)
 
-# ---- the same in one process, from the first values on ------------------------------------------------------------------
+# ---- the same in one process, from the first values on ---------------------------------------------------------------
 trained = values()
 for variable, value in zip((*model.variables, *optimizer.variables), state.first, strict=True):
     variable.assign(value)

@@ -108,8 +108,8 @@ def run_elastic(folder: Path, name: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("kill", [[], ["--kill", "2", "4"]], ids=["whole", "killed"])
-def test_elastic_digits(tmp_path: Path, kill: list[str]) -> None:
-    output = run_elastic(tmp_path, "elastic_digits", *kill)
+def test_elastic_classifier(tmp_path: Path, kill: list[str]) -> None:
+    output = run_elastic(tmp_path, "elastic_classifier", *kill)
     assert numbers(output, "accuracy")[0] > 0.8 and "ranks agree" in output, output
     assert [f"rank {rank} of 2 goes on at epoch 2 batch 3" in output for rank in range(2)] == 2 * [bool(kill)], output
 

@@ -21,9 +21,9 @@ JOBS = [  # the backend, cases, numbers of ranks
     ("tensorflow", "cases_tensorflow", (1, 2, 3, 5)),
     ("jax", "cases_jax", (1, 2, 3, 5)),
     ("tensorflow", "cases_keras", (3,)),
-    ("tensorflow", "cases_keras,cases_elastic_states", (2,)),
-    ("torch", "cases_keras,cases_elastic_states", (2,)),
-    ("jax", "cases_keras,cases_elastic_states", (2,)),
+    ("tensorflow", "cases_keras,cases_elastic_states,cases_elastic_callbacks", (2,)),
+    ("torch", "cases_keras,cases_elastic_states,cases_elastic_callbacks", (2,)),
+    ("jax", "cases_keras,cases_elastic_states,cases_elastic_callbacks", (2,)),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,11 @@ def environment() -> dict[str, str]:
 
 
 def run(
-    arguments: Sequence[str | Path], folder: Path, ranks: int = 0, timeout: float = 240
+    arguments: Sequence[str | Path],
+    folder: Path,
+    ranks: int = 0,
+    timeout: float = 240,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """`arguments` follow the interpreter. `folder` is the working directory; not the clone, which hides the package.
 
@@ -35,15 +39,21 @@ def run(
     return subprocess.run(
         [*launch, sys.executable, *map(str, arguments)],
         cwd=folder,
-        env=environment(),
+        env=environment() | dict(variables or {}),
         timeout=timeout,
         capture_output=True,
         text=True,
     )
 
 
-def output_of(arguments: Sequence[str | Path], folder: Path, ranks: int = 0, timeout: float = 240) -> str:
+def output_of(
+    arguments: Sequence[str | Path],
+    folder: Path,
+    ranks: int = 0,
+    timeout: float = 240,
+    variables: Mapping[str, str] | None = None,
+) -> str:
     """The standard output of a run that must succeed."""
-    done = run(arguments, folder, ranks, timeout)
+    done = run(arguments, folder, ranks, timeout, variables)
     assert done.returncode == 0, f"{arguments} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout

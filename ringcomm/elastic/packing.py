@@ -7,6 +7,8 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 try:
     import cloudpickle
 
@@ -52,3 +54,15 @@ def pack(value: Any) -> tuple[bytes, list[memoryview]]:
 def unpack(stream: bytes, parts: Sequence[Any]) -> Any:
     """Arrays lie in `parts`, which must be memory of their own, and writable."""
     return pickle.loads(stream, buffers=parts)
+
+
+# ---- arrays of dtypes that NumPy does not have itself, as bfloat16: it would copy them into the stream ---------------
+def take_apart(array: np.ndarray[Any, Any]) -> tuple[pickle.PickleBuffer, np.dtype[Any], tuple[int, ...]]:
+    """The arguments of `put_together`, for what a reducer returns."""
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return pickle.PickleBuffer(flat), array.dtype, array.shape
+
+
+def put_together(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """In that memory."""
+    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)

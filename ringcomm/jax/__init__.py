@@ -22,6 +22,7 @@ require_framework("jax")
 from ringcomm.collectives import barrier  # noqa: E402
 from ringcomm.compression import Compression  # noqa: E402
 from ringcomm.errors import HorovodInternalError  # noqa: E402
+from ringcomm.jax import elastic  # noqa: E402
 from ringcomm.jax.functions import (  # noqa: E402
     allgather,
     allgather_object,
@@ -78,6 +79,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "distributed",
+    "elastic",
     "global_process_set",
     "grouped_allreduce",
     "init",

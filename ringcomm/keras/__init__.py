@@ -26,7 +26,7 @@ from ringcomm.common.util import (  # noqa: E402
 )
 from ringcomm.errors import HorovodInternalError  # noqa: E402
 from ringcomm.joining import join  # noqa: E402
-from ringcomm.keras import callbacks  # noqa: E402
+from ringcomm.keras import callbacks, elastic  # noqa: E402
 from ringcomm.keras.backends import Compression  # noqa: E402
 from ringcomm.keras.functions import (  # noqa: E402
     allgather,
@@ -89,6 +89,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

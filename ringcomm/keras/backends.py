@@ -1,8 +1,9 @@
-"""What differs between Keras' backends: how lists of gradients are reduced, and what compressors there are."""
+"""What differs between Keras' backends: modules of their packages, what compressors there are, where values are."""
 
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import keras
 
@@ -32,17 +33,24 @@ class Compression(compression.Compression):
     bf16 = BF16Compressor
 
 
-# By Keras' backend: the module that says how its gradients are reduced.
-REDUCTIONS = {
-    "tensorflow": "ringcomm.tensorflow.reduction",
-    "torch": "ringcomm.torch.reduction",
-    "jax": "ringcomm.jax.reduction",
-}
+BACKENDS = ("tensorflow", "torch", "jax")  # of which ringcomm has the package of that name
+
+
+def module_of_backend(name: str) -> Any:
+    """This module of the package for what Keras runs on. Raises ImportError for a backend that has none."""
+    backend = keras.backend.backend()
+    if backend not in BACKENDS:
+        raise ImportError(f"ringcomm.keras works on Keras' {', '.join(BACKENDS)} backends, not on {backend}")
+    return importlib.import_module(f"ringcomm.{backend}.{name}")
 
 
 def reduction_class() -> type[gradient_lists.GradientReduction]:
-    """Of the backend that Keras runs on. Raises ImportError for one that has none."""
-    backend = keras.backend.backend()
-    if backend not in REDUCTIONS:
-        raise ImportError(f"ringcomm.keras works on Keras' {', '.join(REDUCTIONS)} backends, not on {backend}")
-    return importlib.import_module(REDUCTIONS[backend]).GradientReduction
+    """Of the backend that Keras runs on."""
+    made: type[gradient_lists.GradientReduction] = module_of_backend("reduction").GradientReduction
+    return made
+
+
+def bring_up_to_date(model: Any) -> None:
+    """The variables, in the middle of ``fit``, to be read or assigned to: JAX's trainer holds their values itself."""
+    if keras.backend.backend() == "jax":
+        model.jax_state_sync()

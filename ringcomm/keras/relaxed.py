@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from ringcomm import updates
+from ringcomm.keras.backends import bring_up_to_date
 from ringcomm.relaxed.averager import ElasticAverager, Exchanger, GossipAverager, OuterStep, PeriodicAverager
 from ringcomm.relaxed.parameter_store import ParameterStore
 from ringcomm.relaxed.replicas import Flat, Replica
@@ -38,12 +39,6 @@ def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int =
     return _Variables(weights, statistics, fragments)
 
 
-def _in_step(model: Any) -> None:
-    """JAX's trainer holds the variables' values itself while it runs."""
-    if keras.backend.backend() == "jax":
-        model.jax_state_sync()
-
-
 class _Exchanging(keras.callbacks.Callback):
     """Weights are the trainable variables; of other floating ones (BatchNorm's statistics) the mean is taken. Compile
     the model with an optimizer that is not distributed. ``fit`` may have different numbers of batches on each rank; at
@@ -57,7 +52,7 @@ class _Exchanging(keras.callbacks.Callback):
         self.exchange: Exchanger | None = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        _in_step(self.model)
+        bring_up_to_date(self.model)
         if self.exchange is None:  # the model is built by now
             trained = list(self.model.trainable_variables)
             others = [one for one in self.model.non_trainable_variables if "float" in str(one.dtype)]
@@ -66,7 +61,7 @@ class _Exchanging(keras.callbacks.Callback):
         self.exchange.step()
 
     def on_train_end(self, logs: Any = None) -> None:
-        _in_step(self.model)
+        bring_up_to_date(self.model)
         if self.exchange is not None:
             self.exchange.finish()
             self.exchange = None
@@ -113,7 +108,7 @@ class ParameterStoreCallback(keras.callbacks.Callback):
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        _in_step(self.model)
+        bring_up_to_date(self.model)
         variables = self.model.trainable_variables
         now = [np.array(keras.ops.convert_to_numpy(one)) for one in variables]
         if self.store is None:  # the model is built by now
@@ -126,7 +121,7 @@ class ParameterStoreCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         if self.store is not None:
-            _in_step(self.model)
+            bring_up_to_date(self.model)
             self.store.finish()
             self._give()
             self.store = None

@@ -20,6 +20,7 @@ from ringcomm.installed import require_framework
 
 require_framework("tensorflow")
 
+from ringcomm.tensorflow import elastic  # noqa: E402
 from ringcomm.tensorflow.compression import Compression  # noqa: E402
 from ringcomm.tensorflow.functions import (  # noqa: E402
     BroadcastGlobalVariablesHook,
@@ -46,6 +47,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
+    "elastic",
     *_operations,
 ]
 

@@ -99,3 +99,23 @@ def test_uneven_batches(tmp_path: Path) -> None:
     output = run(tmp_path, "uneven_batches", ranks=3)
     last, first, final = numbers(output, "last", "first", "final")
     assert "ranks agree" in output and last == 2 and final < first / 2, output
+
+
+# ---- elastic ---------------------------------------------------------------------------------------------------------
+def run_elastic(folder: Path, name: str, *arguments: str) -> str:
+    words = [*RINGRUN, "-np", "3", "--min-np", "2", sys.executable, HERE / f"{name}.py", *arguments]
+    return output_of(words, folder)
+
+
+@pytest.mark.parametrize("kill", [[], ["--kill", "2", "4"]], ids=["whole", "killed"])
+def test_elastic_classifier(tmp_path: Path, kill: list[str]) -> None:
+    output = run_elastic(tmp_path, "elastic_classifier", *kill)
+    assert numbers(output, "accuracy")[0] > 0.8 and "ranks agree" in output, output
+    assert [f"rank {rank} of 2 goes on at epoch 2 batch 3" in output for rank in range(2)] == 2 * [bool(kill)], output
+
+
+def test_elastic_benchmark(tmp_path: Path) -> None:
+    """What a killed rank has seen done is not done again."""
+    output = run_elastic(tmp_path, "elastic_benchmark", "--kill", "2")
+    assert re.findall(r"Iter #(\d+): \S+ img/sec on (\d)", output) == [("0", "3"), ("1", "3"), ("2", "2"), ("3", "2")]
+    assert "4 iterations, the last on 2 CPU(s), lr 0.02" in output

@@ -1,0 +1,34 @@
+"""Elastic training with Keras, on all of its backends: a drop-in for ``horovod.keras.elastic``.
+
+::
+
+    state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+    callbacks = [
+        hvd.elastic.UpdateEpochStateCallback(state),
+        hvd.elastic.UpdateBatchStateCallback(state),
+        hvd.elastic.CommitStateCallback(state),       # the last: it keeps what the others have noted
+    ]
+
+    @hvd.elastic.run
+    def train(state):
+        model.fit(dataset, steps_per_epoch=500 // hvd.size(), epochs=24 - state.epoch, callbacks=callbacks)
+
+    train(state)
+"""
+
+from ringcomm.elastic.running import Function
+from ringcomm.keras.backends import module_of_backend
+from ringcomm.keras.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+from ringcomm.keras.elastic.state import KerasState
+
+__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+
+
+def run(func: Function) -> Function:
+    """:func:`ringcomm.elastic.run`, as the backend has it.
+
+    Raises:
+        HorovodInternalError: outside of an elastic job, where a rank was lost: PeerLostError, RankLeftError.
+    """
+    made: Function = module_of_backend("elastic").run(func)
+    return made

@@ -152,6 +152,7 @@ def ParameterServer(
     model: torch.nn.Module | None = None,
     every: int | str = 16,
     on_loss: str = "end",
+    across: str = "service",
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
@@ -204,6 +205,7 @@ def ParameterServer(
         servers=servers,
         compensate=compensate,
         every=every,
+        across=across,
     )
     if momentum >= 0.5 and not consistency.of_step and process_set.size() > 2 and process_set.rank() == 0:
         warnings.warn(
@@ -215,7 +217,7 @@ def ParameterServer(
     weights = replica.now(0)
     bounds = np.cumsum([0] + [sum(map(TensorReplica.count, group["params"])) for group in optimizer.param_groups])
     parts = [(slice(int(a), int(b)), rule) for a, b, rule in zip(bounds, bounds[1:], rules, strict=False)]
-    store = Store(name, process_set, weights, parts, consistency, servers, scale, compensate, on_loss, every)
+    store = Store(name, process_set, weights, parts, consistency, servers, scale, compensate, on_loss, every, across)
     replica.write(0, weights)
     made._method = _Served(replica, store, weights, model, process_set)
     return made

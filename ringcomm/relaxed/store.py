@@ -62,17 +62,17 @@ class Store:
         if across == "host":
             process_set, leaders = host_sets(everybody)
         self.name, self.process_set, self.consistency = name, process_set, consistency
-        owners = servers_of(servers, process_set)
-        self.workers = self._workers(name, process_set, owners, across, on_loss)
         by_hand = any(rule.rule == "get" for _, rule in parts)
-        self._only_serve = owners if by_hand or not self.workers.threaded else []
-        if len(self._only_serve) == process_set.size():
-            why = "a rule that is not native" if by_hand else "MPI below MPI_THREAD_MULTIPLE"
-            raise ValueError(f"{name}: {why} needs dedicated servers: give servers= a part of the ranks")
         many = consistency.many(process_set.size()) or int(by_hand)
         self._scale, self._gathers = scale_of(scale), many > 0
         if compensate < 0 or (compensate and many):
             raise ValueError(f"compensate={compensate}: not negative, and 0 where gradients are gathered")
+        owners = servers_of(servers, process_set)
+        self.workers = self._workers(name, process_set, owners, across, on_loss)
+        self._only_serve = owners if by_hand or not self.workers.threaded else []
+        if len(self._only_serve) == process_set.size():
+            why = "a rule that is not native" if by_hand else "MPI below MPI_THREAD_MULTIPLE"
+            raise ValueError(f"{name}: {why} needs dedicated servers: give servers= a part of the ranks")
         self.rules = [rule.core() for _, rule in parts]
         for rule in self.rules:
             rule.set("compensate", compensate)

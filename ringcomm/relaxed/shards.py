@@ -289,5 +289,6 @@ def _cut(weights: Flat, many: int, ends: Sequence[int]) -> list[slice]:
     size, stripes = weights.itemsize, -(-weights.nbytes // _STRIPE)
     bounds = [min(stripes * i // many * _STRIPE // size, len(weights)) for i in range(many + 1)]
     if ends:
-        bounds = [0, *(min(ends, key=lambda end: abs(end - bound)) for bound in bounds[1:-1]), len(weights)]
+        nearest = np.abs(np.subtract.outer(bounds[1:-1], [0, *ends])).argmin(axis=1) if many > 1 else []
+        bounds = [0, *([0, *ends][i] for i in nearest), len(weights)]
     return [slice(a, b) for a, b in itertools.pairwise(bounds)]

@@ -63,6 +63,8 @@ class Store:
             process_set, leaders = host_sets(everybody)
         self.name, self.process_set, self.consistency = name, process_set, consistency
         by_hand = any(rule.rule == "get" for _, rule in parts)
+        if by_hand and leaders is not None:
+            raise ValueError(f'{name}: across="host" needs a rule that is native')
         many = consistency.many(process_set.size()) or int(by_hand)
         self._scale, self._gathers = scale_of(scale), many > 0
         if compensate < 0 or (compensate and many):

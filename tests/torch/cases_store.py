@@ -242,3 +242,113 @@ def case_refused_by_the_store():
     else:
         optimizer = quietly(lambda: hvd.ParameterServer(sgd(momentum=0.9)))
     optimizer.finish()
+
+
+def case_dedicated_servers():
+    """Ranks that only serve: synchronous steps are of the others' gradients alone."""
+    size = hvd.size()
+    for servers in ([0], [size - 1]) if size > 1 else ():
+        weights = parameters()
+        optimizer = hvd.ParameterServer(torch.optim.SGD(weights, lr=0.1), servers=servers, consistency=hvd.Sync())
+        workers = [rank for rank in range(size) if rank not in servers]
+        if hvd.rank() in servers:
+            optimizer.serve()
+        else:
+            with optimizer:
+                for step in range(5):
+                    take(optimizer, weights, step)
+        x = start_weights()
+        for step in range(5):
+            x -= 0.1 * np.mean([gradient(rank, step, x) for rank in workers], axis=0)
+        agree(weights, x)
+
+
+def case_any_optimizer_at_dedicated_servers():
+    """Steps in Python there are those of one process with the mean of the workers' gradients."""
+    size = hvd.size()
+    for many in {1, size - 1} if size > 1 else ():
+        workers = range(many, size)
+        runs = []
+        for make in (torch.optim.Adadelta, torch.optim.NAdam, functools.partial(torch.optim.Adam, amsgrad=True)):
+            alone, weights = [parameters() for _ in range(2)]
+            for p in alone:
+                p.data -= hvd.rank()  # the first rank's
+            plain = make(alone, lr=0.05)
+            optimizer = quietly(
+                lambda make=make, weights=weights, many=many: hvd.ParameterServer(
+                    make(weights, lr=0.05), servers=many, consistency=hvd.Sync()
+                )
+            )
+            if hvd.rank() < many:
+                raises(ValueError, "serve", optimizer.step)
+                optimizer.serve()
+            else:
+                with optimizer:
+                    for step in range(6):
+                        take(optimizer, weights, step)
+            for step in range(6):
+                x = flat_of(alone)
+                mean, at = np.mean([gradient(rank, step, x) for rank in workers], axis=0), 0
+                for p in alone:
+                    p.grad = torch.from_numpy(mean[at : at + p.numel()].reshape(p.shape)).to(p.dtype)
+                    at += p.numel()
+                plain.step()
+            agree(weights, flat_of(alone))
+            runs.append(flat_of(weights))
+        assert not np.allclose(runs[0], runs[1])
+
+
+def case_any_optimizer_without_waiting():
+    if hvd.size() == 1:
+        return
+    for consistency in (hvd.Async(), hvd.SSP(1), hvd.SoftSync(2), hvd.Backup(1)):
+        p, q = nn.Parameter(torch.zeros(300)), nn.Parameter(torch.zeros(5000))
+        optimizer = quietly(
+            lambda c=consistency, p=p, q=q: hvd.ParameterServer(
+                torch.optim.Rprop([{"params": [p]}, {"params": [q], "lr": 0.5}], lr=0.1), servers=1, consistency=c
+            )
+        )
+        if hvd.rank() == 0:
+            optimizer.serve()
+        else:
+            with optimizer:
+                for _ in range(3 + hvd.rank()):
+                    p.grad, q.grad = torch.ones_like(p), torch.ones_like(q)
+                    optimizer.step()
+        same_bits([p, q])
+        assert float(p.detach().max()) < 0 and float(q.detach().max()) < float(p.detach().min())
+
+
+def case_rows():
+    """Rows that a rank pushes change, and no others; one that comes twice gets the sum."""
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in (np.float32, np.float64):
+        arrays = {"bias": np.zeros(7, dtype), "table": np.zeros((3000, 9), dtype), "one": np.zeros(40, dtype)}
+        with ringcomm.ParameterStore(arrays, ringcomm.updates.SGD(1.0)) as store:
+            rows = store.rows("table")
+            mine = np.array([[rank, 2900 + rank], [1500, rank]])
+            rows.push(mine, -np.ones((2, 2, 9)))
+            seen = rows.pull(mine)
+            assert (seen[0, 0] == 2).all() and (seen[0, 1] == 1).all() and (seen[1, 1] == 2).all()
+            assert rows.pull([]).shape == (0, 9)
+            store.rows("one").push([3], [-1.0])
+            raises(IndexError, "there are 3000", lambda rows=rows: rows.pull([3000]))
+            raises(IndexError, "there are 3000", lambda rows=rows: rows.push([-1], np.zeros((1, 9))))
+            raises(ValueError, "no weights named", lambda store=store: store.rows("x"))
+        expected = np.zeros((3000, 9))
+        expected[:size] = 2
+        expected[2900 : 2900 + size] = 1
+        expected[1500] = size
+        np.testing.assert_array_equal(arrays["table"], expected)
+        assert (arrays["bias"] == 0).all() and arrays["one"][3] == size and arrays["one"].sum() == size
+
+
+def case_pushes_that_are_not_waited_for():
+    """Several at once, and all of them count."""
+    w = np.zeros(300_000, np.float32)
+    with ringcomm.ParameterStore({"w": w}, ringcomm.updates.SGD(1.0)) as store:
+        for _ in range(7):
+            store.push({"w": -np.ones_like(w)})
+        store.pull()
+        assert w.min() >= 7
+    assert (w == 7 * hvd.size()).all()

@@ -14,7 +14,7 @@ namespace ringcomm {
 class Service {
  public:
   virtual ~Service() = default;
-  virtual bool turn(Mail& mail) = 0;  // true if anything moved. Throws Error, which is fatal to the engine
+  virtual bool turn(Mail& mail) = 0;             // true if anything moved. Throws Error, which is fatal to the engine
   virtual bool listens() const { return true; }  // something may come, whoever sends it. Asked after turn()
   virtual void left(int rank, const Error& why) = 0;  // that rank has left: it answers nothing more
   virtual void end(const Error& why) = 0;             // this rank has, or a rank died: no more turns come

@@ -52,7 +52,8 @@ bool Services::listens() const {
 
 bool Services::moving() const {
   const auto moves = [](const Running& one) { return one.mail->moving(); };
-  return hot_ || std::any_of(running_.begin(), running_.end(), moves) || std::any_of(ending_.begin(), ending_.end(), moves);
+  return hot_ || std::any_of(running_.begin(), running_.end(), moves) ||
+         std::any_of(ending_.begin(), ending_.end(), moves);
 }
 
 Error Services::left_error(int rank) {

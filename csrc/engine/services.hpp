@@ -24,9 +24,9 @@ class Services {
   bool moving() const;
   bool listens() const;
   bool hot() const { return hot_; }  // something has moved a moment ago: more is likely to come
-  void left(int rank);           // the rank has left the job
-  void end(const Error& error);  // no service has another turn
-  void close() noexcept;         // what is still on its way is given up
+  void left(int rank);               // the rank has left the job
+  void end(const Error& error);      // no service has another turn
+  void close() noexcept;             // what is still on its way is given up
 
  private:
   struct Running {

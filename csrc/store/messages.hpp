@@ -20,9 +20,9 @@ struct Due {
 struct Head {
   bool answer = false;
   Rule rule = Rule::get;
-  Arrival arrival = Arrival::applied;  // of an answer
-  bool gathers = false;                // the elements are of a gradient that is gathered, in parts:
-  bool begins = true, ends = true;     // the first, the last
+  Arrival arrival = Arrival::applied;                     // of an answer
+  bool gathers = false;                                   // the elements are of a gradient that is gathered, in parts:
+  bool begins = true, ends = true;                        // the first, the last
   bool gradient = false, pulled = false, result = false;  // which arrays there are
   std::uint32_t ranges = 0;
   std::uint64_t shard = 0;

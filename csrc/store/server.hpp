@@ -42,7 +42,7 @@ class Server {
     bool gone = false;
     std::uint64_t last = 0;              // request
     Arrival arrival = Arrival::applied;  // of the gradient that comes in parts
-    std::shared_ptr<Served> open;       // what it is added to; null: nothing
+    std::shared_ptr<Served> open;        // what it is added to; null: nothing
   };
   bool answer_first(int rank, Peer& peer, Mail& mail);
   static bool is_due(Served& it, const Due& due);

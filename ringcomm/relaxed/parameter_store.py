@@ -205,8 +205,8 @@ class Rows:
         self._store.rows(0, self._first + once * self._width, self._width, sums, None)
 
     def pull(self, ids: Any) -> np.ndarray[Any, Any]:
-        """These rows as they are now: a new array of shape ``ids.shape + row``, float32 or float64. IndexError: there is
-        no such row."""
+        """These rows as they are now: a new array of shape ``ids.shape + row``, float32 or float64. IndexError: there
+        is no such row."""
         begins = self._first + self._checked(ids) * self._width
         result = np.empty((len(begins), self._width), self._dtype)
         self._store.rows(0, begins, self._width, None, result)

@@ -80,7 +80,9 @@ class Store:
             rule.set("compensate", compensate)
         self.shards = [
             Shards(f"{name}.{i}", self.workers, weights[where], rule, many, consistency.of_step, owners, ends)
-            for i, ((where, _), rule, ends) in enumerate(zip(parts, self.rules, cuts or itertools.repeat(()), strict=False))
+            for i, ((where, _), rule, ends) in enumerate(
+                zip(parts, self.rules, cuts or itertools.repeat(()), strict=False)
+            )
         ]
         self._where, self._dtype = [where for where, _ in parts], weights.dtype
         self._pulled = weights.copy() if compensate else None

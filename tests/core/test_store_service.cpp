@@ -144,7 +144,8 @@ void ranges_are_where_they_belong() {
       std::vector<double> values, pulled;
       std::size_t at = 0;
       while (at < expected.size()) {
-        const std::size_t count = std::min<std::size_t>(1 + below(random, turn % 2 ? 60'000 : 50), expected.size() - at);
+        const std::size_t count =
+            std::min<std::size_t>(1 + below(random, turn % 2 ? 60'000 : 50), expected.size() - at);
         if (below(random, 2)) asked->ranges.push_back({at, count});
         for (std::size_t i = at; i < at + count && !asked->ranges.empty() && asked->ranges.back().first == at; ++i) {
           values.push_back(static_cast<double>(i % 7) - 3);

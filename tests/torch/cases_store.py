@@ -1,4 +1,4 @@
-"""ParameterServer and ParameterStore, against one process and against their references: in shared memory, and without."""
+"""ParameterServer and ParameterStore against one process and their references, in shared memory and without."""
 
 import functools
 import random

@@ -1,4 +1,4 @@
-"""Any torch optimizer at dedicated servers: where the store has no rule of its own, a server's script takes the steps."""
+"""Any torch optimizer at dedicated servers: where the store has no rule of its own, their scripts take the steps."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class _Part:
     """Of a parameter group: the tensors that lie in this rank's shard, all of each."""
 
     def __init__(self, shards: Shards, parameters: list[torch.Tensor]) -> None:
-        assert shards.mine is not None
+        own = shards.own()
+        assert own is not None and shards.mine is not None
         part, at = shards.parts[shards.mine], 0
-        self.own, self.parameters = shards.own(), []
+        self.own, self.parameters = own, list[torch.Tensor]()
         for one in parameters:
             if part.start <= at < part.stop:
                 self.parameters.append(one)
@@ -42,9 +43,7 @@ class _Part:
 def serve(optimizer: Any, store: Store) -> None:
     """Takes the optimizer's step with what workers have brought, until all have finished. The optimizer's options are
     this rank's."""
-    parts = [
-        _Part(shards, group["params"]) for shards, group in zip(store.shards, optimizer.param_groups, strict=True)
-    ]
+    parts = [_Part(shards, group["params"]) for shards, group in zip(store.shards, optimizer.param_groups, strict=True)]
     clocks = parts[0].own.clocks
     while True:
         seen, over = clocks.ticks(), clocks.live() == 0

@@ -211,8 +211,8 @@ def ParameterServer(
         scale: "inverse": gradients that are t updates late move the weights by 1/t; or a function of t.
         compensate: of delay (DC-ASGD, arXiv:1609.08326), as 0.04.
         model: its floating buffers (BatchNorm's statistics) are each rank's own, and averaged by ``finish()``.
-        every: of ``across="host"``: after so many steps of its first rank (or a time such as "200ms") the hosts' weights
-            become the mean of all, by adding how that differs from what was sent.
+        every: of ``across="host"``: after so many steps of its first rank (or a time such as "200ms") the hosts'
+            weights become the mean of all, by adding how that differs from what was sent.
         on_loss: on one host: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
         across: with several hosts (or without shared memory) "service": servers are ranks of any host, and
             ``consistency`` is between all ranks. "host": each host has a store of its own, which costs a slow network
@@ -249,7 +249,9 @@ def ParameterServer(
     replica = TensorReplica(parameters)
     weights = replica.now(0)
     bounds = np.cumsum([0] + [sum(map(TensorReplica.count, group["params"])) for group in optimizer.param_groups])
-    cuts = [np.cumsum([TensorReplica.count(one) for one in group["params"]]).tolist() for group in optimizer.param_groups]
+    cuts = [
+        np.cumsum([TensorReplica.count(one) for one in group["params"]]).tolist() for group in optimizer.param_groups
+    ]
     parts = [(slice(int(a), int(b)), rule) for a, b, rule in zip(bounds, bounds[1:], rules, strict=False)]
     how = consistency, servers, scale, compensate, on_loss, every, across
     store = Store(name, process_set, weights, parts, *how, None if native else cuts)

@@ -22,8 +22,8 @@ struct Served {
   RuleOptions options;
 };
 
-// Requests of one rank are done in the order in which they were sent; one that is not due holds up those behind it. Each
-// rank has few under way (store/client.hpp), so what waits here is bounded.
+// Requests of one rank are done in the order in which they were sent; one that is not due holds up those behind it.
+// Each rank has few under way (store/client.hpp), so what waits here is bounded.
 class Server {
  public:
   // ---- any thread

@@ -124,8 +124,9 @@ def say_steps(found: dict[str, list[float]], nbytes: int, rate: float | None) ->
     for name, times in found.items():
         beside = "{:.2f} [{:.2f}, {:.2f}]".format(*ratio(times, found["all-reduce"]))
         line = f"{name:14} {np.median(times) * 1e3:8.1f} ms, this/all-reduce {beside}"
-        if rate and name[0].isdigit():  # a server that trains sends to and gets from the others only
-            bound = (ranks - 1) / int(name[0]) * nbytes * 8 / rate
+        if rate and name[0].isdigit():  # its link: what the others send it, and what it pulls from other servers
+            servers = int(name[0])
+            bound = (ranks - 1 + servers - 1) / servers * nbytes * 8 / rate
             line += f", {np.median(times) / bound:.2f} of what a server's link needs"
         print(line, flush=True)
 

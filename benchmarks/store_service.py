@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import resource
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,8 @@ from measure import RESULTS, machine, ratio, read, write
 
 import ringcomm
 from ringcomm import updates
+
+SECONDS = 2.0  # that questions are asked
 
 
 def cpu_share(seconds: float) -> float:
@@ -42,7 +43,7 @@ def slowest(seconds: float) -> float:
     return float(ringcomm.allreduce(np.array([seconds]), op=ringcomm.Max, name="slowest")[0])
 
 
-def answers(turns: int) -> dict[str, Any]:
+def answers() -> dict[str, Any]:
     rank = ringcomm.rank()
     found: dict[str, Any] = {"none": slowest(cpu_share(3.0))}
     ringcomm.barrier()
@@ -51,35 +52,22 @@ def answers(turns: int) -> dict[str, Any]:
     with ringcomm.ParameterStore({"w": w}, updates.SGD(0.1), servers=[1]) as store:
         for owner in ("sleeps", "loops"):
             ringcomm.barrier()
-            stop = threading.Event()
-            if rank == 1:
-                watch = threading.Thread(target=wait_for_the_end, args=(stop,))
-                watch.start()
-                x = 0
-                while not stop.is_set():
-                    if owner == "sleeps":
-                        time.sleep(0.01)
-                    else:
-                        x += 1
-                watch.join()
-            else:
-                times = []
-                for _ in range(turns):
-                    begun = time.perf_counter()
+            end = time.perf_counter() + SECONDS
+            if rank == 0:
+                found[owner] = []
+                while (begun := time.perf_counter()) < end - 0.3:  # the other may be a little behind
                     store.push_pull({"w": gradient})
-                    times.append(time.perf_counter() - begun)
-                found[owner] = times
-                ringcomm.allreduce(np.zeros(1), name="answered")
+                    found[owner].append(time.perf_counter() - begun)
+            elif owner == "sleeps":
+                time.sleep(SECONDS)
+            else:
+                while time.perf_counter() < end:
+                    pass
         ringcomm.barrier()
         time.sleep(0.2)
         found["idle"] = slowest(cpu_share(5.0))
         ringcomm.barrier()
     return found
-
-
-def wait_for_the_end(stop: threading.Event) -> None:
-    ringcomm.allreduce(np.zeros(1), name="answered")
-    stop.set()
 
 
 def steps(nbytes: int, turns: int) -> dict[str, list[float]]:
@@ -135,15 +123,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["answers", "steps"])
     parser.add_argument("--size", type=int, default=16 << 20, help="bytes, of steps")
-    parser.add_argument("--turns", type=int)
+    parser.add_argument("--turns", type=int, default=7, help="of steps")
     parser.add_argument("--rate", type=float, help="of each host's link, in bits a second")
     parser.add_argument("--json", type=Path, default=RESULTS / "store_service.json")
     options = parser.parse_args()
     ringcomm.init()
     if options.what == "answers":
-        found: dict[str, Any] = answers(options.turns or 500)
+        found: dict[str, Any] = answers()
     else:
-        found = steps(options.size, options.turns or 7)
+        found = steps(options.size, options.turns)
     if ringcomm.rank() == 0:
         if options.what == "answers":
             say_answers(found)

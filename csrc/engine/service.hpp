@@ -2,7 +2,7 @@
 // and answers when it likes: what a parameter server or gossip are made of.
 //
 // It lives on the engine's worker, which looks at it every 100 us for a while after something has moved, later every
-// 2 ms while it listens; at once after Engine::wake().
+// 3 ms while it listens; at once after Engine::wake().
 #pragma once
 
 #include "base/error.hpp"

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 // MPI cannot wake anybody, so waiting polls; these bound what it costs (one look takes a few microseconds).
 constexpr Sleep kMoving = 100us;   // bytes are in flight
 constexpr Sleep kAgreeing = 1ms;   // only agreement waits
-constexpr Sleep kListening = 2ms;  // nothing does
+constexpr Sleep kListening = 3ms;  // nothing does
 
 // Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.
 constexpr Sleep kGather = 60us, kLongestGather = 480us;
@@ -157,7 +157,9 @@ template <class Over>
 void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
   Pass last{.pending = true};
   if (over(last)) return;
-  Backoff backoff(kAgreeing);
+  // The thread may share a core with a script that computes. Linux 6.18 takes a yield for good: who has yielded often
+  // comes milliseconds late. So it naps at once.
+  Backoff backoff(kAgreeing, 64, assisting ? 64 : 0);
   std::optional<ShortSleeps> short_sleeps;
   const auto look = [&] {
     {

@@ -12,7 +12,8 @@ from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.relaxed.consistency import Async, Consistency
 from ringcomm.relaxed.replicas import ArrayReplica, Flat, next_number
-from ringcomm.relaxed.store import Scale, Store
+from ringcomm.relaxed.store import Store
+from ringcomm.relaxed.store_options import Scale
 from ringcomm.updates import SGD, Update
 
 

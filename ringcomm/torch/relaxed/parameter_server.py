@@ -16,7 +16,8 @@ from ringcomm.ops import Average
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.consistency import Async, Consistency
 from ringcomm.relaxed.replicas import Flat
-from ringcomm.relaxed.store import Scale, Store
+from ringcomm.relaxed.store import Store
+from ringcomm.relaxed.store_options import Scale
 from ringcomm.torch.relaxed.dedicated import serve
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, evaluated, relaxed
 from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of

@@ -229,7 +229,7 @@ class Store:
             self.workers.finish(self._across.answer if self._across is not None else lambda until: serve(), self.settle)
             if self._across is not None:
                 self._across.finish()
-                self.workers.meet()
+            self.workers.meet()
             self.pull(result)
         self.workers.part()
         self._ending.finish()

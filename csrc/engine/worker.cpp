@@ -157,9 +157,7 @@ template <class Over>
 void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
   Pass last{.pending = true};
   if (over(last)) return;
-  // The thread may share a core with a script that computes. Linux 6.18 takes a yield for good: who has yielded often
-  // comes milliseconds late. So it naps at once.
-  Backoff backoff(kAgreeing, 64, assisting ? 64 : 0);
+  Backoff backoff(kAgreeing);
   std::optional<ShortSleeps> short_sleeps;
   const auto look = [&] {
     {

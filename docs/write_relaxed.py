@@ -1,5 +1,5 @@
-"""Fills in the tables of docs/relaxed.md from benchmarks/results/{stragglers,shared_weights,store_service}.json, and draws its
-picture."""
+"""Fills in the tables of docs/relaxed.md from benchmarks/results/{stragglers,shared_weights,store_service}.json, and
+draws its picture."""
 
 from __future__ import annotations
 
@@ -62,12 +62,16 @@ def store_service_table() -> Iterator[str]:
     answers, steps = document["answers"], document["steps"]
     yield from machine([answers, steps])
     yield ""
+    load = answers["machine"]["load"]
+    yield f"Load while questions were asked: {load:.0f} (processes that want the two cores, ours among them: no quiet machine)."
+    yield ""
     for owner, what in (("sleeps", "sleeps"), ("loops", "runs a loop of Python")):
         median = statistics.median(answers["seconds"][owner]) * 1e3
         yield f"- 4 KB pushed and pulled while the owner's main thread {what}: {median:.3f} ms (median)."
     yield f"- An open store that nobody asks anything: {answers['seconds']['idle']:.4f} of a core."
     yield ""
-    yield f"A step of {steps['size'] >> 20} MB on {steps['ranks']} hosts of one rank, links of {steps['rate'] / 1e6:g} Mbit/s:"
+    size, rate = steps["size"] >> 20, steps["rate"] / 1e6
+    yield f"A step of {size} MB on {steps['ranks']} hosts of one rank, links of {rate:g} Mbit/s:"
     yield ""
     seconds = steps["seconds"]
     rows = []

@@ -63,7 +63,7 @@ def store_service_table() -> Iterator[str]:
     yield from machine([answers, steps])
     yield ""
     load = answers["machine"]["load"]
-    yield f"Load while questions were asked: {load:.0f} (processes that want the two cores, ours among them: no quiet machine)."
+    yield f"Not on a quiet machine: {load:.0f} processes wanted its two cores while questions were asked."
     yield ""
     for owner, what in (("sleeps", "sleeps"), ("loops", "runs a loop of Python")):
         median = statistics.median(answers["seconds"][owner]) * 1e3

@@ -23,7 +23,8 @@ from mpi4py import MPI
 import ringcomm
 from ringcomm import _core
 from ringcomm.cli.measured import now
-from ringcomm.relaxed.shards import Shards, Workers
+from ringcomm.relaxed.shards import Shards
+from ringcomm.relaxed.workers import Workers
 
 SIZES = (16 << 10, 4 << 20, 64 << 20)
 WORLD = MPI.COMM_WORLD

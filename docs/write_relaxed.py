@@ -1,5 +1,5 @@
-"""Fills in the tables of docs/relaxed.md from benchmarks/results/{stragglers,shared_weights}.json, and draws its
-picture."""
+"""Fills in the tables of docs/relaxed.md from benchmarks/results/{stragglers,shared_weights,store_service}.json, and
+draws its picture."""
 
 from __future__ import annotations
 
@@ -55,7 +55,34 @@ PAIRS = {
     "the rule's loop on private memory / ours": ("loop", "ours"),
     "both ranks at once: with locks / without": ("both", "racy"),
 }
-TABLES = {"stragglers": stragglers_table, "shared weights": shared_weights_table}
+
+
+def store_service_table() -> Iterator[str]:
+    document = read("store_service")
+    answers, steps = document["answers"], document["steps"]
+    yield from machine([answers, steps])
+    yield ""
+    load = answers["machine"]["load"]
+    yield f"Not on a quiet machine: {load:.0f} processes wanted its two cores while questions were asked."
+    yield ""
+    for owner, what in (("sleeps", "sleeps"), ("loops", "runs a loop of Python")):
+        median = statistics.median(answers["seconds"][owner]) * 1e3
+        yield f"- 4 KB pushed and pulled while the owner's main thread {what}: {median:.3f} ms (median)."
+    yield f"- An open store that nobody asks anything: {answers['seconds']['idle']:.4f} of a core."
+    yield ""
+    size, rate = steps["size"] >> 20, steps["rate"] / 1e6
+    yield f"A step of {size} MB on {steps['ranks']} hosts of one rank, links of {rate:g} Mbit/s:"
+    yield ""
+    seconds = steps["seconds"]
+    rows = []
+    for name, times in seconds.items():
+        beside = "{:.2f} [{:.2f}, {:.2f}]".format(*measure.ratio(times, seconds["all-reduce"]))
+        what = name if name == "all-reduce" else "servers={}, {}".format(*name.split())
+        rows.append([what, f"{statistics.median(times):.2f}", beside])
+    yield from table(["", "s", "/ all-reduce"], rows)
+
+
+TABLES = {"stragglers": stragglers_table, "shared weights": shared_weights_table, "store service": store_service_table}
 
 if __name__ == "__main__":
     page = DOCS / "relaxed.md"

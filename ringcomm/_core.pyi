@@ -101,7 +101,7 @@ def update(how: RuleOptions, weights: int, gradient: int, result: int, count: in
 
 class Clocks:
     """How far each worker is (csrc/store/clocks.hpp); None: it has finished."""
-    def __init__(self, memory: int, workers: int, node: Node | None) -> None: ...
+    def __init__(self, memory: int, workers: int, node: Node | None, of_host: Sequence[int] = ()) -> None: ...
     @staticmethod
     def bytes(workers: int) -> int: ...
     def set(self, worker: int, clock: int | None) -> None: ...
@@ -134,12 +134,50 @@ class Shard:
     def version(self) -> int: ...
     def broken(self) -> int: ...
     def group(self) -> int: ...
+    def gathers_now(self) -> bool: ...
     def apply(
         self, how: RuleOptions, first: int, count: int, gradient: int, pulled: int, result: int
     ) -> int: ...  # the version before
+    # `ranges`: the address of so many pairs of int64, (first, count).
+    def apply_ranges(
+        self, how: RuleOptions, ranges: int, many: int, gradient: int, pulled: int, result: int
+    ) -> int: ...
     def gather(self, how: RuleOptions, clock: int, gradient: int, clocks: Clocks) -> str: ...  # one of ARRIVALS
     def settle(self, how: RuleOptions, clocks: Clocks) -> bool: ...
+    def claim(self, clocks: Clocks, sum: int) -> int: ...  # how many have been gathered; 0: not enough yet
+    def release(self) -> None: ...
     def average_with(self, other: Shard) -> None: ...
+
+class Asked(Operation):
+    """Of a server. Once it is done: the version before, gathered updates made, and what became of the gradient."""
+
+    version: int
+    group: int
+    arrival: str
+
+class StoreService:
+    """A store between ranks that share no memory (csrc/store/service.hpp). Every rank makes one, in the same order as
+    Letters."""
+    def __init__(self, engine: Engine) -> None: ...
+    def serve(
+        self, number: int, shard: Shard | None, clocks: Clocks, ranks: Sequence[int], how: RuleOptions
+    ) -> None: ...
+    def forget(self, number: int) -> None: ...
+    # Arrays are let alone until it is done.
+    def ask(
+        self,
+        peer: int,
+        number: int,
+        how: RuleOptions,
+        ranges: Sequence[Sequence[int]],
+        element: int,
+        gradient: Any,
+        pulled: Any,
+        result: Any,
+        step: int | None = None,  # of a gradient that is gathered
+        clock: int | None = None,  # this rank's, once it is done
+        due: tuple[int, int] | None = None,
+    ) -> Asked: ...
 
 class HostLock:
     """A lock in shared memory, 64 zeros at first (csrc/store/lock.hpp). It must outlive the object."""

@@ -24,24 +24,79 @@ cdef extern from "store/lock.hpp" namespace "ringcomm::store" nogil:
         cbool take(CNode* node, int rank)
         void give_back()
 
-cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
-    cdef cppclass CShard "ringcomm_border::AnyShard":
-        CShard(uintptr_t memory, int owner, size_t count, cbool wide, size_t states, cbool gathers,
-               shared_ptr[CNode] node, int rank)
+cdef extern from "<cstddef>" namespace "std" nogil:
+    cdef cppclass CByte "std::byte":
+        pass
+
+cdef extern from "store/any_shard.hpp" namespace "ringcomm::store" nogil:
+    ctypedef int CUpdateRule "ringcomm::store::Rule"
+    ctypedef int CArrival "ringcomm::store::Arrival"
+    cdef cppclass CRange "ringcomm::store::Range":
+        CRange(uint64_t first, uint64_t count)
+    cdef cppclass CShard "ringcomm::store::AnyShard":
+        CShard(CByte* memory, int owner, size_t count, cbool wide, size_t states, cbool gathers, shared_ptr[CNode] node,
+               int rank)
+        size_t element()
         uint64_t version()
         uint64_t broken()
         uint64_t group()
-        void make(uintptr_t weights)
-        uint64_t apply(int rule, const CRuleOptions&, size_t first, size_t count, uintptr_t gradient, uintptr_t pulled,
-                       uintptr_t result)
-        int gather(const CGathering&, uint64_t clock, int rule, const CRuleOptions&, uintptr_t gradient, const CClocks&)
-        cbool settle(const CGathering&, int rule, const CRuleOptions&, const CClocks&)
+        cbool gathers_now()
+        void make(CByte* weights)
+        uint64_t apply(CUpdateRule, const CRuleOptions&, const vector[CRange]&, CByte* gradient, CByte* pulled, CByte* result)
+        CArrival gather(const CGathering&, uint64_t clock, CUpdateRule, const CRuleOptions&, CByte* gradient, const CClocks&)
+        cbool settle(const CGathering&, CUpdateRule, const CRuleOptions&, const CClocks&)
+        unsigned int claim(const CGathering&, const CClocks&, CByte* sum)
+        void release()
         void average_with(CShard& other)
-    size_t c_shard_bytes "ringcomm_border::AnyShard::bytes"(size_t count, cbool wide, size_t states, cbool gathers)
-    unique_ptr[CClocks] c_clocks "ringcomm_border::clocks"(uintptr_t memory, int workers, CNode* node)
-    size_t c_states_of "ringcomm_border::states_of"(int rule, const CRuleOptions&)
-    void c_update "ringcomm_border::update"(int rule, const CRuleOptions&, uintptr_t weights, uintptr_t gradient,
+    size_t c_shard_bytes "ringcomm::store::AnyShard::bytes"(size_t count, cbool wide, size_t states, cbool gathers)
+
+cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
+    CByte* c_at "ringcomm_border::at"(uintptr_t address)
+    shared_ptr[CClocks] c_clocks "ringcomm_border::clocks"(uintptr_t memory, int workers, CNode* node, vector[int] of_host)
+    vector[CRange] c_ranges_at "ringcomm_border::ranges_at"(uintptr_t pairs, size_t many)
+    size_t c_states_of "ringcomm_border::states_of"(CUpdateRule rule, const CRuleOptions&)
+    void c_update "ringcomm_border::update"(CUpdateRule rule, const CRuleOptions&, uintptr_t weights, uintptr_t gradient,
                                             uintptr_t result, size_t count)
+
+cdef extern from "store/service.hpp" namespace "ringcomm::store" nogil:
+    cdef cppclass CDue "ringcomm::store::Due":
+        int64_t clock
+        uint64_t group
+    cdef cppclass CHead "ringcomm::store::Head":
+        CUpdateRule rule
+        cbool gathers
+        uint64_t shard, step
+        int64_t clock
+        CDue due
+        CRuleOptions options
+    cdef cppclass CAsked "ringcomm::store::Asked"(COperation):
+        int peer
+        CHead head
+        vector[CRange] ranges
+        size_t element
+        CByte* gradient
+        CByte* pulled
+        CByte* result
+        CArrival arrival
+        uint64_t version, group
+    cdef cppclass CServed "ringcomm::store::Served":
+        shared_ptr[CShard] shard
+        shared_ptr[CClocks] clocks
+        vector[int] ranks
+        CGathering gathering
+        CUpdateRule rule
+        CRuleOptions options
+    cdef cppclass CServer "ringcomm::store::Server":
+        void serve(uint64_t shard, CServed served)
+        void forget(uint64_t shard)
+    cdef cppclass CClient "ringcomm::store::Client":
+        void ask(shared_ptr[CAsked] asked)
+    cdef cppclass CStoreService "ringcomm::store::Service":
+        CServer server
+        CClient client
+
+cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
+    shared_ptr[CStoreService] c_service_on "ringcomm_border::service_on"(CEngine&) except +translate
 
 RULES = ("get", "put", "add", "sgd", "adam", "adagrad", "rmsprop", "elastic", "average")
 ARRIVALS = ("applied", "gathered", "dropped", "full")
@@ -74,21 +129,21 @@ cdef class RuleOptions:
         else: raise ValueError(f"no rule has an option {name!r}")
 
     @property
-    def states(self): return c_states_of(self.rule, self.it)
+    def states(self): return c_states_of(<CUpdateRule>self.rule, self.it)
 
 
 def update(RuleOptions how not None, uintptr_t weights, uintptr_t gradient, uintptr_t result, size_t count):
     with nogil:
-        c_update(how.rule, how.it, weights, gradient, result, count)
+        c_update(<CUpdateRule>how.rule, how.it, weights, gradient, result, count)
 
 
 cdef class Clocks:
-    cdef unique_ptr[CClocks] it
+    cdef shared_ptr[CClocks] it
     cdef shared_ptr[CNode] node
 
-    def __init__(self, uintptr_t memory, int workers, node):
+    def __init__(self, uintptr_t memory, int workers, node, of_host=()):
         self.node = node_of(node)
-        self.it = c_clocks(memory, workers, self.node.get())
+        self.it = c_clocks(memory, workers, self.node.get(), of_host)
 
     @staticmethod
     def bytes(int workers): return c_clocks_bytes(workers)
@@ -121,18 +176,18 @@ cdef class Clocks:
 
 
 cdef class Shard:
-    cdef unique_ptr[CShard] it
+    cdef shared_ptr[CShard] it
     cdef CGathering gathering
 
     def __init__(self, uintptr_t memory, int owner, size_t count, cbool wide, size_t states, int many, cbool of_step,
                  node, int rank):
-        self.it.reset(new CShard(memory, owner, count, wide, states, many > 0, node_of(node), rank))
+        self.it = make_shared[CShard](c_at(memory), owner, count, wide, states, <cbool>(many > 0), node_of(node), rank)
         self.gathering.many, self.gathering.of_step = many, of_step
 
     @staticmethod
     def bytes(size_t count, cbool wide, size_t states, cbool gathers): return c_shard_bytes(count, wide, states, gathers)
 
-    def make(self, uintptr_t weights): self.it.get().make(weights)
+    def make(self, uintptr_t weights): self.it.get().make(c_at(weights))
     def version(self): return self.it.get().version()
     def broken(self): return self.it.get().broken()
 
@@ -142,28 +197,98 @@ cdef class Shard:
             group = self.it.get().group()
         return group
 
+    def gathers_now(self): return self.it.get().gathers_now()
+
     def apply(self, RuleOptions how not None, size_t first, size_t count, uintptr_t gradient, uintptr_t pulled,
               uintptr_t result):
+        cdef uint64_t[2] all
+        all[0], all[1] = first, count
+        return self.apply_ranges(how, <uintptr_t>&all[0], 1, gradient, pulled, result)
+
+    def apply_ranges(self, RuleOptions how not None, uintptr_t ranges, size_t many, uintptr_t gradient,
+                     uintptr_t pulled, uintptr_t result):
         cdef uint64_t before
         with nogil:
-            before = self.it.get().apply(how.rule, how.it, first, count, gradient, pulled, result)
+            before = self.it.get().apply(<CUpdateRule>how.rule, how.it, c_ranges_at(ranges, many), c_at(gradient),
+                                         c_at(pulled), c_at(result))
         return before
 
     def gather(self, RuleOptions how not None, uint64_t clock, uintptr_t gradient, Clocks clocks not None):
-        cdef int arrival
+        cdef CArrival arrival
         with nogil:
-            arrival = self.it.get().gather(self.gathering, clock, how.rule, how.it, gradient, clocks.it.get()[0])
-        return ARRIVALS[arrival]
+            arrival = self.it.get().gather(self.gathering, clock, <CUpdateRule>how.rule, how.it, c_at(gradient), clocks.it.get()[0])
+        return ARRIVALS[<int>arrival]
 
     def settle(self, RuleOptions how not None, Clocks clocks not None):
         cdef cbool applied
         with nogil:
-            applied = self.it.get().settle(self.gathering, how.rule, how.it, clocks.it.get()[0])
+            applied = self.it.get().settle(self.gathering, <CUpdateRule>how.rule, how.it, clocks.it.get()[0])
         return bool(applied)
+
+    def claim(self, Clocks clocks not None, uintptr_t sum):
+        return self.it.get().claim(self.gathering, clocks.it.get()[0], c_at(sum))
+
+    def release(self): self.it.get().release()
 
     def average_with(self, Shard other not None):
         with nogil:
             self.it.get().average_with(other.it.get()[0])
+
+
+cdef class Asked(Operation):
+    cdef shared_ptr[CAsked] asked
+    cdef object arrays
+
+    @property
+    def version(self): return self.asked.get().version
+    @property
+    def group(self): return self.asked.get().group
+    @property
+    def arrival(self): return ARRIVALS[<int>self.asked.get().arrival]
+
+
+cdef class StoreService:
+    cdef shared_ptr[CStoreService] it
+    cdef shared_ptr[CEngine] engine
+    cdef shared_ptr[CWorker] worker
+    cdef list under_way  # the core writes to their arrays until they are done
+
+    def __init__(self, Engine engine not None):
+        self.engine, self.worker, self.under_way = engine.it, engine.worker, []
+        self.it = c_service_on(engine.it.get()[0])
+
+    def serve(self, uint64_t number, Shard shard, Clocks clocks not None, ranks, RuleOptions how):
+        cdef CServed served
+        served.clocks, served.ranks = clocks.it, ranks
+        if shard is not None:
+            served.shard, served.gathering = shard.it, shard.gathering
+            served.rule, served.options = <CUpdateRule>how.rule, how.it
+        self.it.get().server.serve(number, served)
+        self.engine.get().wake()
+
+    def forget(self, uint64_t number): self.it.get().server.forget(number)
+
+    def ask(self, int peer, uint64_t number, RuleOptions how not None, ranges, size_t element, gradient, pulled, result,
+            step=None, clock=None, due=None):
+        cdef Asked asked = Asked.__new__(Asked)
+        cdef shared_ptr[CAsked] it = make_shared[CAsked]()
+        asked.asked, asked.it, asked.worker = it, <shared_ptr[COperation]>it, self.worker
+        asked.arrays = gradient, pulled, result
+        it.get().peer, it.get().element, it.get().head.shard = peer, element, number
+        it.get().head.rule, it.get().head.options = <CUpdateRule>how.rule, how.it
+        for first, count in ranges:
+            it.get().ranges.push_back(CRange(first, count))
+        if gradient is not None: it.get().gradient = c_at(gradient.ctypes.data)
+        if pulled is not None: it.get().pulled = c_at(pulled.ctypes.data)
+        if result is not None: it.get().result = c_at(result.ctypes.data)
+        if step is not None: it.get().head.gathers, it.get().head.step = True, step
+        if clock is not None: it.get().head.clock = min(clock, INT64_MAX)
+        if due is not None: it.get().head.due.clock, it.get().head.due.group = due
+        self.under_way = [one for one in self.under_way if not one.done()]
+        self.under_way.append(asked)
+        self.it.get().client.ask(it)
+        self.engine.get().wake()
+        return asked
 
 
 cdef class HostLock:

@@ -40,6 +40,7 @@ class Session(Protocol):
     host_of: list[int]  # of each rank of the world
     sets: list[ProcessSet]  # in use; the global one is the first
     at_end: list[Callable[[], None]]  # to be called when it ends
+    extras: dict[str, Any]  # what is made when it is first needed, once
 
     def add_set(self, process_set: ProcessSet) -> ProcessSet:
         """Collective over all ranks of the world."""

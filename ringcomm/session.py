@@ -45,6 +45,7 @@ class Session:
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []
         self.at_end: list[Callable[[], None]] = []
+        self.extras: dict[str, Any] = {}
         everybody = list(range(self.size))
         set_id = self.engine.add_set(everybody, self.comm._node, ENGINE_SLOT)
         self._attach(global_process_set, set_id, everybody, self.comm._node, PLAN_SLOTS)

@@ -158,3 +158,46 @@ def test_a_rank_that_ends_ends_the_others(how: str) -> None:
     result = mpi_case.start(3, one_dies, how, limit=60)
     assert result.status != 0
     assert not result.left_behind
+
+
+def one_leaves_a_store(how: str) -> None:
+    """Rank 1, of a store whose others wait for it in every step."""
+    import os
+    import signal
+
+    import ringcomm
+
+    ringcomm.init()
+    w = np.zeros(50_000, np.float32)
+    store = ringcomm.ParameterStore({"w": w}, ringcomm.updates.SGD(1.0), ringcomm.Sync())
+    for step in range(1000):
+        if step == 5 and ringcomm.rank() == 1:
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "raise":
+                raise ArithmeticError("rank 1 has had enough")
+            break
+        if step == 20:
+            break
+        store.push_pull({"w": -np.ones_like(w)})
+    if how == "finish" or ringcomm.rank() != 1:
+        try:
+            store.finish()
+            mpi_case.say("finished", w.min(), w.max())
+        except ringcomm.RankLeftError as error:
+            mpi_case.say("left", error.ranks)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("how", ["kill", "raise", "leave", "finish"])
+def test_a_rank_that_leaves_a_store_between_hosts(how: str) -> None:
+    """Whose shards are gone with it, unless it finishes, which waits for the others."""
+    result = mpi_case.start(3, one_leaves_a_store, how, limit=60, variables={"RINGCOMM_SHARED_MEMORY": "off"})
+    assert not result.left_behind
+    if how == "finish":
+        assert result.status == 0 and result.lines("finished") == ["finished 20.0 20.0"] * 3
+    else:
+        assert result.status != 0 or how == "leave"
+        assert not result.lines("finished")
+    if how in ("kill", "raise"):
+        assert "died" in result.text or "rank 1 has had enough" in result.text

@@ -5,9 +5,13 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "engine/tags.hpp"
 
 namespace ringcomm {
+namespace {
+constexpr std::int64_t kHot = 50'000'000;  // ns
+}
 
 void Services::add(std::shared_ptr<Service> service) {
   const std::lock_guard lock(mutex_);
@@ -36,12 +40,20 @@ bool Services::turn() {
     one.mail->advance();
     moved |= one.service->turn(*one.mail);
   }
+  const std::int64_t now = now_ns();
+  if (moved) moved_ns_ = now;
+  hot_ = now - moved_ns_ < kHot && listens();
   return moved;
+}
+
+bool Services::listens() const {
+  return std::any_of(running_.begin(), running_.end(), [](const Running& one) { return one.service->listens(); });
 }
 
 bool Services::moving() const {
   const auto moves = [](const Running& one) { return one.mail->moving(); };
-  return std::any_of(running_.begin(), running_.end(), moves) || std::any_of(ending_.begin(), ending_.end(), moves);
+  return hot_ || std::any_of(running_.begin(), running_.end(), moves) ||
+         std::any_of(ending_.begin(), ending_.end(), moves);
 }
 
 Error Services::left_error(int rank) {
@@ -67,6 +79,7 @@ void Services::end(const Error& error) {
   for (Running& one : running_) one.service->end(error);
   std::move(running_.begin(), running_.end(), std::back_inserter(ending_));
   running_.clear();
+  hot_ = false;
 }
 
 void Services::close() noexcept {

@@ -1,6 +1,7 @@
 // The services of an engine, and what the engine knows of their peers.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -21,9 +22,11 @@ class Services {
   bool any() const { return !running_.empty(); }
   bool turn();  // true if anything moved. Throws what is fatal
   bool moving() const;
-  void left(int rank);           // the rank has left the job
-  void end(const Error& error);  // no service has another turn
-  void close() noexcept;         // what is still on its way is given up
+  bool listens() const;
+  bool hot() const { return hot_; }  // something has moved a moment ago: more is likely to come
+  void left(int rank);               // the rank has left the job
+  void end(const Error& error);      // no service has another turn
+  void close() noexcept;             // what is still on its way is given up
 
  private:
   struct Running {
@@ -39,6 +42,8 @@ class Services {
   // The worker's.
   std::vector<Running> running_, ending_;
   int started_ = 0;
+  std::int64_t moved_ns_ = 0;
+  bool hot_ = false;
   std::set<int> left_;
 };
 

@@ -123,7 +123,7 @@ Progress Engine::State::give_turn() {
   const bool served = services.turn();
   if (departure_) moved |= departure_->turn(live_, moved_data);
   if (departure_ && departure_->over()) left_.finish();
-  if (!still_busy()) return served ? Progress::moved : Progress::done;
+  if (!still_busy()) return served ? Progress::moved : services.hot() ? Progress::blocked : Progress::done;
   return moved || moved_data || served ? Progress::moved : Progress::blocked;
 }
 

@@ -29,7 +29,7 @@ struct Engine::State final : public Source {
   // ---- the worker
   Progress turn() override;
   bool moving_data() override;
-  bool listens() override { return services.any(); }
+  bool listens() override { return services.listens(); }
 
   const std::shared_ptr<Worker> worker;
   Context context;

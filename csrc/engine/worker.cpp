@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 // MPI cannot wake anybody, so waiting polls; these bound what it costs (one look takes a few microseconds).
 constexpr Sleep kMoving = 100us;   // bytes are in flight
 constexpr Sleep kAgreeing = 1ms;   // only agreement waits
-constexpr Sleep kListening = 1ms;  // nothing does
+constexpr Sleep kListening = 3ms;  // nothing does
 
 // Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.
 constexpr Sleep kGather = 60us, kLongestGather = 480us;

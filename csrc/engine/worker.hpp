@@ -7,7 +7,7 @@
 //    │ │ └──────────► gather ────────────┘  │
 //    │ └────────────────────────────────────┘ nothing is pending
 //    │                                        or somebody assists
-//    └─ sleeps until it is woken; looks by itself each millisecond where a source listens, and twice as often for a
+//    └─ sleeps until it is woken; looks by itself each 3 ms where a source listens, and six times as often for a
 //       while after small things were submitted, so that the next of them need not wake it
 //
 // assist(): who waits for an operation works in place of the thread, which rests meanwhile: on the way to the thread
@@ -34,7 +34,7 @@ class Source {
   virtual ~Source() = default;
   virtual Progress turn() = 0;     // done: nothing pending (until the next wake). Must not throw
   virtual bool moving_data() = 0;  // bytes in flight: look again within 100 us; else within 1 ms. Called after turn()
-  // Something may come at any time, though nothing is pending: a turn each millisecond all the same. Called after
+  // Something may come at any time, though nothing is pending: a turn each 3 ms all the same. Called after
   // turn()
   virtual bool listens() { return false; }
 };

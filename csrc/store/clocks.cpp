@@ -1,6 +1,7 @@
 #include "store/clocks.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "node/futex.hpp"
@@ -12,9 +13,9 @@ constexpr std::int64_t kSleep = 20'000'000;  // ns, after which processes are lo
 
 std::size_t Clocks::bytes(int workers) { return sizeof(Bell) + static_cast<std::size_t>(workers) * sizeof(Entry); }
 
-Clocks::Clocks(std::byte* memory, int workers, Node* node)
+Clocks::Clocks(std::byte* memory, int workers, Node* node, std::vector<int> of_host)
     : bell_(*reinterpret_cast<Bell*>(memory)), entries_(reinterpret_cast<Entry*>(memory + sizeof(Bell))),
-      workers_(workers), node_(node) {}
+      workers_(workers), node_(node), of_host_(std::move(of_host)) {}
 
 void Clocks::set(int worker, std::int64_t clock) {
   entries_[worker].clock.store(clock, std::memory_order_seq_cst);
@@ -51,7 +52,8 @@ void Clocks::sleep(std::uint32_t seen, std::int64_t longest_ns) {
 void Clocks::look_for_dead() {
   if (node_ == nullptr) return;
   for (const int rank : node_->dead()) {
-    if (rank < workers_ && of(rank) < kLost) set(rank, kLost);
+    const int worker = of_host_.empty() ? rank : of_host_[static_cast<std::size_t>(rank)];
+    if (worker < workers_ && of(worker) < kLost) set(worker, kLost);
   }
 }
 

@@ -18,7 +18,8 @@ class Clocks {
   static constexpr std::int64_t kLost = kFinished - 1;  // died, as somebody saw; finished for all who wait
   static std::size_t bytes(int workers);
 
-  Clocks(std::byte* memory, int workers, Node* node);
+  // `of_host`: which worker each rank of the node is; empty: the one of that number.
+  Clocks(std::byte* memory, int workers, Node* node, std::vector<int> of_host = {});
   void set(int worker, std::int64_t clock);  // wakes who waits
   std::int64_t of(int worker) const;
   std::int64_t least() const;  // kLost or more if all have finished
@@ -43,6 +44,7 @@ class Clocks {
   Entry* const entries_;
   const int workers_;
   Node* const node_;
+  const std::vector<int> of_host_;
 };
 
 }  // namespace ringcomm::store

@@ -110,20 +110,35 @@ std::uint64_t Shard<T>::group() {
 template <class T>
 Arrival Shard<T>::gather(const Gathering& how, std::uint64_t clock, Rule rule, const RuleOptions& options,
                          const T* gradient, const Clocks& clocks) {
+  const Arrival arrival = enter(how, clock);
+  if (arrival != Arrival::gathered) return arrival;
+  add(options.scale, 0, count_, gradient);
+  return leave(how, rule, options, clocks);
+}
+
+template <class T>
+Arrival Shard<T>::enter(const Gathering& how, std::uint64_t clock) {
   take(header_.gather);
-  const bool late = how.of_step && clock < header_.group;
-  const bool full = header_.arrived >= static_cast<std::uint32_t>(how.many);
-  const bool left_over = full && how.of_step && clock == header_.group;
+  const bool many = header_.arrived >= static_cast<std::uint32_t>(how.many);
+  const bool late = how.of_step && (clock < header_.group || (many && clock == header_.group));
+  const bool full = many || (how.of_step && clock > header_.group);
   if (!late && !full) ++header_.arrived;
   header_.gather.give_back();
-  if (late || left_over) return Arrival::dropped;
-  if (full) return Arrival::full;
-  each_stripe(0, count_, [&](Lock&, std::size_t begin, std::size_t length) {
+  return late ? Arrival::dropped : full ? Arrival::full : Arrival::gathered;
+}
+
+template <class T>
+void Shard<T>::add(double scale, std::size_t first, std::size_t count, const T* gradient) {
+  each_stripe(first, count, [&](Lock&, std::size_t begin, std::size_t length) {
     RuleOptions sum;
-    sum.scale = options.scale;
-    kernels::update(kernels::UpdateJob<T>{Rule::add, &sum, 1, sum_ + begin, nullptr, nullptr, gradient + begin, nullptr,
-                                          nullptr, length});
+    sum.scale = scale;
+    kernels::update(kernels::UpdateJob<T>{Rule::add, &sum, 1, sum_ + begin, nullptr, nullptr,
+                                          gradient + (begin - first), nullptr, nullptr, length});
   });
+}
+
+template <class T>
+Arrival Shard<T>::leave(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks) {
   take(header_.gather);
   ++header_.done;
   header_.gather.give_back();
@@ -131,20 +146,50 @@ Arrival Shard<T>::gather(const Gathering& how, std::uint64_t clock, Rule rule, c
 }
 
 template <class T>
-bool Shard<T>::settle(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks) {
+bool Shard<T>::gathers_now() {
+  take(header_.gather);
+  const bool something = header_.arrived > 0;
+  header_.gather.give_back();
+  return something;
+}
+
+// How many are to be applied, and are the caller's then; 0: others may still come.
+template <class T>
+std::uint32_t Shard<T>::complete(const Gathering& how, const Clocks& clocks) {
   take(header_.gather);
   const std::uint32_t done = header_.done;
   const int expected = std::min(how.many, clocks.live());
   const bool complete = done > 0 && header_.arrived == done && static_cast<int>(done) >= expected;
   if (complete) header_.arrived = static_cast<std::uint32_t>(how.many) + 1, header_.done = 0;  // full, until applied
   header_.gather.give_back();
-  if (!complete) return false;
-  apply_gathered(rule, options, done);
+  return complete ? done : 0;
+}
+
+template <class T>
+bool Shard<T>::settle(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks) {
+  const std::uint32_t number = rule == Rule::get ? 0 : complete(how, clocks);
+  if (number == 0) return false;
+  apply_gathered(rule, options, number);
+  release();
+  return true;
+}
+
+template <class T>
+std::uint32_t Shard<T>::claim(const Gathering& how, const Clocks& clocks, T* sum) {
+  const std::uint32_t number = complete(how, clocks);
+  if (number > 0) {
+    std::copy_n(sum_, count_, sum);  // nobody adds before release()
+    std::fill_n(sum_, count_, T{});
+  }
+  return number;
+}
+
+template <class T>
+void Shard<T>::release() {
   take(header_.gather);
   ++header_.group;
   header_.arrived = 0;
   header_.gather.give_back();
-  return true;
 }
 
 template <class T>

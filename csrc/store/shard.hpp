@@ -56,8 +56,17 @@ class Shard {
   // A gradient of all of it that is gathered first. Does not wait for other workers.
   Arrival gather(const Gathering& how, std::uint64_t clock, Rule rule, const RuleOptions& options, const T* gradient,
                  const Clocks& clocks);
-  // Applies what has been gathered, if as many have come as can still come.
+  // The same in parts, where it comes in parts: enter; if that says `gathered`, add all of it; then leave.
+  Arrival enter(const Gathering& how, std::uint64_t clock);
+  void add(double scale, std::size_t first, std::size_t count, const T* gradient);
+  Arrival leave(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
+  // Applies what has been gathered, if as many have come as can still come. Rule::get: leaves it to who claims it.
   bool settle(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
+  // By hand: how many have been gathered, if that is all that can still come (else 0), and their sum. Others wait until
+  // release().
+  std::uint32_t claim(const Gathering& how, const Clocks& clocks, T* sum);
+  void release();
+  bool gathers_now();  // something has been gathered and is not applied yet
   // Both shards' elements become their mean: of equal counts, atomically by stripe.
   void average_with(Shard& other);
 
@@ -66,6 +75,7 @@ class Shard {
   void each_stripe(std::size_t first, std::size_t count, Act&& act);
   void take(Lock& lock);
   void count_update(Lock& lock, bool changes);
+  std::uint32_t complete(const Gathering& how, const Clocks& clocks);
   void apply_gathered(Rule rule, RuleOptions options, std::uint32_t number);
 
   ShardHeader& header_;

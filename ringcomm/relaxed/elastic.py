@@ -15,7 +15,8 @@ from ringcomm.process_sets import ProcessSet
 from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.every import Every
 from ringcomm.relaxed.replicas import Replica
-from ringcomm.relaxed.shards import Shards, Workers
+from ringcomm.relaxed.shards import Shards
+from ringcomm.relaxed.workers import Workers
 
 
 class ElasticPulls:
@@ -63,7 +64,7 @@ class ElasticPulls:
         self.steps += 1
         self.workers.count(self.steps)
         if not self._turns:
-            self.workers.clocks.set(self.workers.rank, self.steps)
+            self.workers.advance(self.steps)
 
     def _exchange(self) -> None:
         if self._turns:
@@ -75,7 +76,7 @@ class ElasticPulls:
         self.exchanges += 1
         self.bytes += self._flat.nbytes
         if self._turns:
-            self.workers.clocks.set(self.workers.rank, self.exchanges)
+            self.workers.advance(self.exchanges)
 
     def _is_my_turn(self) -> bool:
         rank = self.workers.rank

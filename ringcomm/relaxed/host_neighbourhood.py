@@ -9,7 +9,7 @@ import numpy as np
 
 from ringcomm.arrays import CoreMemory
 from ringcomm.process_sets import ProcessSet
-from ringcomm.relaxed.shards import Workers
+from ringcomm.relaxed.workers import Workers
 from ringcomm.topology import Topology
 
 _TAIL = 24  # bytes: how many there are of data, the sender's push-sum weight, and whether it knows of some who finished

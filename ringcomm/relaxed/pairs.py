@@ -15,7 +15,7 @@ from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import ProcessSet
 from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.replicas import Flat, Replica
-from ringcomm.relaxed.shards import Workers
+from ringcomm.relaxed.workers import Workers
 from ringcomm.topology import Topology
 
 
@@ -67,7 +67,7 @@ class Pairs:
     def stepped(self) -> None:
         self.steps += 1
         self.workers.count(self.steps)
-        self.workers.clocks.set(self.workers.rank, self.steps)
+        self.workers.advance(self.steps)
         if self.steps % self._every == 0:
             self.workers.check()
             live = [one for one in self._neighbours if self.workers.clocks.of(one) is not None]

@@ -1,264 +1,294 @@
-"""Weights that the ranks of a host have in common, and how far each rank is."""
+"""Weights cut over the memory of their servers, wherever these are."""
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcomm import _core, shared
-from ringcomm.agreement import exchange
-from ringcomm.arrays import CoreMemory
-from ringcomm.errors import PeerLostError, UnsupportedError
-from ringcomm.process_sets import ProcessSet
+from ringcomm import _core
+from ringcomm.relaxed.replicas import Flat
+from ringcomm.relaxed.workers import Workers
 
-Flat = NDArray[Any]
+Due = tuple[int, int]  # every worker's clock is so far, and so many gathered updates have been made
+LOST = 2**63 - 2  # a clock: who is so far has finished, or died
+AT_ANY_TIME = -(2**63)  # of all clocks
 _STRIPE = 16384  # bytes: shards are cut at multiples of it
-_LOOK = 0.1  # seconds of a sleep, at most
-_FINISHED = 2**63 - 1
 
 
-class Workers:
-    """The ranks that use shared weights: their clocks, in the first one's memory. Collective."""
+class Outcome(NamedTuple):
+    """``version``: before; ``group``: gathered updates made; ``arrival``: of a gradient that is gathered."""
 
-    def __init__(self, name: str, process_set: ProcessSet, on_loss: str = "end") -> None:
-        if on_loss not in ("end", "continue"):
-            raise ValueError(f'on_loss={on_loss!r}: "end" or "continue"')
-        self.name, self.process_set, self._on_loss = name, process_set, on_loss
-        self.rank, self.size = process_set.require_rank(), process_set.size()
-        self.node = process_set.node
-        if self.size > 1 and (self.node is None or self.node.size != self.size):
-            raise UnsupportedError(
-                f"{name}: the ranks {list(process_set.ranks)} share no memory (several hosts, or shared_memory=off), "
-                "which shared weights need. Give process_set= the ranks of one host, or take LocalSGD or DiLoCo"
-            )
-        self.waited = 0.0  # seconds
-        table = _core.Clocks.bytes(self.size)
-        self._memory = self.allocate(2 * table + 8 * self.size) if self.rank == 0 else None
-        (address,) = self.addresses([0], self._memory, "clocks")
-        self.clocks = _core.Clocks(address, self.size, self.node)
-        self._meetings, self._met = _core.Clocks(address + table, self.size, self.node), 0
-        self._numbers = np.asarray(CoreMemory(address + 2 * table, 8 * self.size, self._memory)).view(np.int64)
-        # Keeps the memory, at which others may look a moment longer than this rank, until ringcomm ends here.
-        process_set.session().at_end.append(self.leave)
-        self.meet()
+    version: int
+    group: int
+    arrival: str = "applied"
 
-    def allocate(self, nbytes: int) -> Flat:
-        """Zeros, in this rank's arena."""
-        memory = shared.flat(self.node, nbytes)
-        memory[:] = 0
-        return memory
 
-    def addresses(self, owners: Sequence[int], mine: Flat | None, what: str) -> list[int]:
-        """Where each owner's memory is in this process. Collective."""
-        if self.node is None:
-            return [] if mine is None else [mine.ctypes.data]
-        offset = -1
-        if mine is not None:
-            found = self.node.offset_of(mine.ctypes.data, mine.nbytes)
-            if found is None:
-                raise MemoryError(f"{self.name}: {mine.nbytes} bytes of shared memory are not to be had for {what}")
-            offset = found
-        rows = exchange([offset], f"{self.name}.{what}", self.process_set)
-        offsets = [row[0] for row in rows.values()]
-        return [self.node.address(owner, offsets[owner]) for owner in owners]
+Answer = Callable[[], Outcome]  # waits for it
 
-    def leave(self) -> None:
-        """Nobody waits for this rank any more."""
-        self.clocks.set(self.rank, None)
-        self._meetings.set(self.rank, None)
 
-    def finish(
+def whole(count: int) -> NDArray[np.int64]:
+    """All of a shard, as ranges: rows of (first, how many)."""
+    return np.array([[0, count]], np.int64)
+
+
+class Near:
+    """A shard in memory that this rank shares: it does itself what it asks for."""
+
+    near = True
+
+    def __init__(self, workers: Workers, shard: _core.Shard, clocks: _core.Clocks, rule: _core.RuleOptions) -> None:
+        self._workers, self.shard, self.clocks, self._rule = workers, shard, clocks, rule
+        self.version, self.group, self.broken = shard.version, shard.group, shard.broken
+
+    def apply(
         self,
-        answer: Callable[[Callable[[], bool]], None] | None = None,
-        settle: Callable[[], None] = lambda: None,
-    ) -> None:
-        """This rank makes no more steps. Returns when none does, and all have come. ``answer(until)``: what this rank
-        does for others meanwhile; ``settle``: what is left to do once a rank has finished, and once all have."""
-        self.clocks.set(self.rank, None)
-        settle()
-        if answer is not None:
-            answer(self.all_finished)
-        waited = self.waited
-        self.wait(self.all_finished)
-        self.waited = waited  # for the end, not for a step
-        settle()
-        self.meet()
+        how: _core.RuleOptions,
+        ranges: NDArray[np.int64],
+        gradient: Flat | None,
+        pulled: Flat | None,
+        result: Flat | None,
+        clock: int | None = None,
+        due: Due | None = None,
+    ) -> Answer:
+        """The arrays hold the ranges' elements, one behind the other. ``due``: when; until then this waits."""
+        if due is not None:
+            self._workers.wait(lambda: self._is_due(*due), lambda: self.settle(self._rule), self.clocks)
+        addresses = [0 if one is None else one.ctypes.data for one in (gradient, pulled, result)]
+        version = self.shard.apply_ranges(how, ranges.ctypes.data, len(ranges), *addresses)
+        return lambda: Outcome(version, 0)
 
-    def wait(self, there: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Until it is so. Whatever changes it wakes the clocks."""
-        since = time.monotonic()
+    def _is_due(self, clock: int, group: int) -> bool:
+        if not self.clocks.wait(-1, clock, 0.0) or (group and self.shard.group() < group):
+            return False
+        return clock < LOST or not self.shard.gathers_now()
+
+    def gather(self, how: _core.RuleOptions, step: int, gradient: Flat, clock: int | None = None) -> Answer:
+        """Hands in a gradient; waits while an earlier update is being made."""
         while True:
             seen = self.clocks.ticks()
-            if there():
+            arrival = self.shard.gather(how, step, gradient.ctypes.data, self.clocks)
+            if arrival != "full":
                 break
-            meanwhile()
-            self.clocks.sleep(seen, _LOOK)
-            self.check()
-        self.waited += time.monotonic() - since
+            self._workers.sleep(self.clocks, seen)
+            self._workers.check()
+        self.clocks.wake()
+        return lambda: Outcome(self.shard.version(), 0, arrival)
 
-    def check(self) -> None:
-        """Raises PeerLostError if a worker has died, unless the others are to go on."""
-        lost = self.lost()
-        if lost and self._on_loss == "end":
-            raise PeerLostError(f"{self.name}: rank {lost} died: its process has ended", tuple(lost))
-
-    def lost(self) -> list[int]:
-        """Ranks of the world."""
-        gone = {*self.clocks.lost(), *self._meetings.lost()}
-        return [self.process_set.ranks[one] for one in sorted(gone)]
-
-    def all_finished(self) -> bool:
-        return self.clocks.live() == 0
-
-    def count(self, steps: int) -> None:
-        """This rank has made so many."""
-        self._numbers[self.rank] = steps
-
-    def counted(self, rank: int) -> int:
-        """What a rank of the set has counted up to."""
-        return int(self._numbers[rank])
-
-    @property
-    def updates(self) -> int:
-        """Steps of all ranks, of those that died too."""
-        return int(self._numbers.sum())
-
-    def meet(self) -> None:
-        """Until all that live have come: by shared memory alone, so that the dead hold up nobody."""
-        self._met += 1
-        self._meetings.set(self.rank, self._met)
-        while not self._meetings.wait(-1, self._met, _LOOK):
-            self.check()
+    def settle(self, how: _core.RuleOptions) -> None:
+        if self.shard.settle(how, self.clocks):
+            self.clocks.wake()
 
 
 class Shards:
-    """One flat array of weights, cut evenly over the memory of its servers, whatever tensors lie in it. Collective."""
+    """One flat array of weights, cut evenly over its servers, whatever tensors lie in it. Collective."""
 
     def __init__(
         self,
         name: str,
-        workers: Workers,
+        workers: Any,
         weights: Flat,
         how: _core.RuleOptions,
         many: int,
         of_step: bool,
         servers: list[int],
+        ends: Sequence[int] = (),
     ) -> None:
-        """``weights``: the same on all ranks. ``many`` > 0: gradients are gathered."""
+        """``weights``: the same on all ranks. ``many`` > 0: gradients are gathered. ``ends``: where it may be cut; if
+        none are given, at any stripe."""
         self.workers, self._how, self._many = workers, how, many
-        size, wide = weights.itemsize, weights.dtype == np.float64
-        stripes = -(-weights.nbytes // _STRIPE)
-        bounds = [min(stripes * i // len(servers) * _STRIPE // size, len(weights)) for i in range(len(servers) + 1)]
-        self._parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
-        mine = servers.index(workers.rank) if workers.rank in servers else None
+        self._wide = weights.dtype == np.float64
+        self.parts = _cut(weights, len(servers), ends)
+        self.mine = servers.index(workers.rank) if workers.rank in servers else None
         self._memory: Flat | None = None
-        if mine is not None:
-            count = self._parts[mine].stop - self._parts[mine].start
-            self._memory = workers.allocate(_core.Shard.bytes(count, wide, how.states, many > 0))
+        if self.mine is not None:
+            part = self.parts[self.mine]
+            self._memory = workers.allocate(_core.Shard.bytes(part.stop - part.start, self._wide, how.states, many > 0))
         addresses = workers.addresses(servers, self._memory, f"{name}.shards")
         self._shards = [
-            _core.Shard(
-                address, owner, part.stop - part.start, wide, how.states, many, of_step, workers.node, workers.rank
-            )
-            for address, owner, part in zip(addresses, servers, self._parts, strict=True)
+            self._shard(f"{name}.shards", address, owner, part, of_step)
+            for address, owner, part in zip(addresses, servers, self.parts, strict=True)
         ]
-        if mine is not None:
-            start = np.ascontiguousarray(weights[self._parts[mine]])
-            self._shards[mine].make(start.ctypes.data)
+        if self.mine is not None:
+            start = np.ascontiguousarray(weights[self.parts[self.mine]])
+            self._shards[self.mine].shard.make(start.ctypes.data)
         self.seen = [0] * len(servers)  # of each shard: the version that was pulled last
         self.staleness: Counter[int] = Counter()
         self.dropped = 0
         self.log: list[tuple[int, int, int]] | None = None  # shard, version read, version applied
-        # Each rank begins with another shard.
-        self._order = [(workers.rank + i) % len(servers) for i in range(len(servers))]
+        # Each rank begins with another shard; those that others do for it come first.
+        order = [(workers.rank + i) % len(servers) for i in range(len(servers))]
+        self._order = sorted(order, key=lambda number: self._shards[number].near)
         workers.meet()
 
-    def __iter__(self) -> Any:
-        return ((number, self._shards[number], self._parts[number]) for number in self._order)
+    def _shard(self, name: str, address: int, owner: int, part: slice, of_step: bool) -> Any:
+        workers, count = self.workers, part.stop - part.start
+        if not address:
+            return workers.far(name, owner, count, 8 if self._wide else 4, self._how)
+        shard = _core.Shard(
+            address, owner, count, self._wide, self._how.states, self._many, of_step, workers.node, workers.node_rank
+        )
+        clocks = workers.clocks_at(owner)
+        if workers.spread and owner == workers.rank:
+            workers.serve(name, shard, clocks, self._how)
+        return Near(workers, shard, clocks, self._how)
 
-    def read(self, result: Flat) -> list[int]:
-        """Copies the weights out; gives each shard's version."""
-        get, versions = _core.RuleOptions("get"), [0] * len(self._shards)
-        for number, shard, part in self:
-            piece = result[part]
-            versions[number] = shard.apply(get, 0, len(piece), 0, 0, piece.ctypes.data)
-        return versions
+    def __iter__(self) -> Iterator[tuple[int, Any, slice]]:
+        return ((number, self._shards[number], self.parts[number]) for number in self._order)
 
-    def pull(self, result: Flat) -> None:
-        """As `read`; this rank's next gradient is of these weights."""
-        self.seen = self.read(result)
+    # ---- asking: far shards do it meanwhile, near ones are done at once; what is returned waits for the far ones -----
+    def ask_pull(
+        self, result: Flat | None, clock: int | None = None, due: Due | None = None, counts: bool = True
+    ) -> Callable[[], None]:
+        """Copies the weights out (None: only tells the far ones this rank's clock). ``counts``: this rank's next
+        gradient is of these weights."""
+        get = _core.RuleOptions("get")
+        answers = [
+            (number, shard.apply(get, _ranges(result, part), None, None, _piece(result, part), clock, due))
+            for number, shard, part in self
+            if result is not None or not shard.near
+        ]
 
-    def apply(
+        def collect() -> None:
+            for number, answer in answers:
+                version = answer().version
+                if counts and result is not None:
+                    self.seen[number] = version
+
+        return collect
+
+    def ask_apply(
         self,
         gradient: Flat | None,
         result: Flat | None,
         pulled: Flat | None = None,
         scale: Callable[[int], float] | None = None,
         how: _core.RuleOptions | None = None,
-    ) -> None:
+        clock: int | None = None,
+    ) -> Callable[[], None]:
         """Applies the rule at once. ``result``: the weights afterwards (or, of some rules, the other's). ``scale``: by
         what a gradient of such staleness moves the weights less."""
         how = how or self._how
+        answers = []
         for number, shard, part in self:
-            stale = max(shard.version() - self.seen[number], 0)
             if scale is not None:
                 how.set("scale", 1.0)
-                how.set("lr", self.lr * scale(stale))
-            addresses = [0 if one is None else one[part].ctypes.data for one in (gradient, pulled, result)]
-            before = shard.apply(how, 0, part.stop - part.start, *addresses)
-            self.staleness[max(before - self.seen[number], 0)] += 1
-            if self.log is not None:
-                self.log.append((number, self.seen[number], before))
-            if result is not None:
-                self.seen[number] = before + 1
+                how.set("lr", self.lr * scale(max(shard.version() - self.seen[number], 0)))
+            arrays = [_piece(one, part) for one in (gradient, pulled, result)]
+            ranges = whole(part.stop - part.start)
+            answers.append((number, self.seen[number], shard.apply(how, ranges, *arrays, clock)))
+
+        def collect() -> None:
+            for number, seen, answer in answers:
+                before = answer().version
+                self.staleness[max(before - seen, 0)] += 1
+                if self.log is not None:
+                    self.log.append((number, seen, before))
+                if result is not None:
+                    self.seen[number] = before + 1
+
+        return collect
+
+    lr = 0.0  # of rules whose step is scaled
+
+    def ask_gather(
+        self, gradient: Flat, step: int, scale: Callable[[int], float] | None = None, clock: int | None = None
+    ) -> Callable[[], None]:
+        """Hands in a gradient, whose update comes when enough have come."""
+        answers = []
+        for number, shard, part in self:
+            seen = self.seen[number]
+            self._how.set("scale", 1.0 if scale is None else scale(max(shard.version() - seen, 0)))
+            answers.append((seen, shard.gather(self._how, step, gradient[part], clock)))
+
+        def collect() -> None:
+            for seen, answer in answers:
+                outcome = answer()
+                self.staleness[max(outcome.version - seen, 0)] += 1
+                self.dropped += outcome.arrival == "dropped"
+
+        return collect
+
+    # ---- and waiting -------------------------------------------------------------------------------------------------
+    def read(self, result: Flat) -> None:
+        """Copies the weights out."""
+        self.ask_pull(result, counts=False)()
+
+    def pull(self, result: Flat) -> None:
+        """As `read`; this rank's next gradient is of these weights."""
+        self.ask_pull(result)()
+
+    def apply(self, *arguments: Any, **options: Any) -> None:
+        self.ask_apply(*arguments, **options)()
 
     def change(self, how: _core.RuleOptions, values: Flat) -> None:
         """By a rule that keeps nothing: no gradient, and nobody's push."""
         for _, shard, part in self:
-            shard.apply(how, 0, part.stop - part.start, values[part].ctypes.data, 0, 0)
+            shard.apply(how, whole(part.stop - part.start), values[part], None, None)()
 
-    lr = 0.0  # of rules whose step is scaled
-
-    def gather(self, gradient: Flat, clock: int, scale: Callable[[int], float] | None = None) -> None:
-        """Hands in a gradient, whose update comes when enough have come; waits while an earlier one is being made."""
-        clocks = self.workers.clocks
-        for number, shard, part in self:
-            stale = max(shard.version() - self.seen[number], 0)
-            self.staleness[stale] += 1
-            self._how.set("scale", 1.0 if scale is None else scale(stale))
-            while True:
-                seen = clocks.ticks()
-                arrival = shard.gather(self._how, clock, gradient[part].ctypes.data, clocks)
-                if arrival != "full":
-                    break
-                clocks.sleep(seen, 1e-3)
-                self.workers.check()
-            self.dropped += arrival == "dropped"
-            if arrival == "applied":
-                clocks.wake()
+    def rows(
+        self, how: _core.RuleOptions, begins: NDArray[np.int64], width: int, gradient: Flat | None, result: Flat | None
+    ) -> None:
+        """Applies a rule to rows of so many elements, which begin at these; the arrays are two-dimensional."""
+        answers = []
+        columns = begins[:, None] + np.arange(width)
+        for _, shard, part in self:
+            inside = (columns >= part.start) & (columns < part.stop)
+            here = inside.any(axis=1)
+            first = np.maximum(begins[here], part.start)
+            count = np.minimum(begins[here] + width, part.stop) - first
+            ranges = np.ascontiguousarray(np.stack([first - part.start, count], axis=1), np.int64)
+            values = None if gradient is None else gradient[inside]
+            into = None if result is None else np.empty(int(count.sum()), result.dtype)
+            if len(ranges):
+                answers.append((inside, into, shard.apply(how, ranges, values, None, into)))
+        for inside, into, answer in answers:
+            answer()
+            if result is not None:
+                result[inside] = into
 
     def settle(self) -> None:
         """Applies what is gathered where nobody is left to bring more."""
         for _, shard, _ in self:
-            if self._many and shard.settle(self._how, self.workers.clocks):
-                self.workers.clocks.wake()
+            if self._many:
+                shard.settle(self._how)
 
     def groups(self) -> list[int]:
-        """Updates of gathered gradients, of each shard."""
+        """Updates of gathered gradients, of each shard, as far as this rank knows."""
         return [shard.group() for shard in self._shards]
 
     def versions(self) -> list[int]:
-        return [shard.version() for shard in self._shards]
+        """As far as this rank knows."""
+        return [shard.version() if shard.near else shard.told.version for shard in self._shards]
 
     def broken(self) -> int:
         return sum(shard.broken() for shard in self._shards)
 
+    def own(self) -> Near | None:
+        """This rank's shard."""
+        return None if self.mine is None else self._shards[self.mine]
+
     def bytes_of_mine(self) -> Flat | None:
         """All of this rank's shard: weights, the rule's state, counters. While nobody uses it."""
         return self._memory
+
+
+def _piece(flat: Flat | None, part: slice) -> Flat | None:
+    return None if flat is None else flat[part]
+
+
+def _ranges(flat: Flat | None, part: slice) -> NDArray[np.int64]:
+    return np.empty((0, 2), np.int64) if flat is None else whole(part.stop - part.start)
+
+
+def _cut(weights: Flat, many: int, ends: Sequence[int]) -> list[slice]:
+    size, stripes = weights.itemsize, -(-weights.nbytes // _STRIPE)
+    bounds = [min(stripes * i // many * _STRIPE // size, len(weights)) for i in range(many + 1)]
+    if ends:
+        nearest = np.abs(np.subtract.outer(bounds[1:-1], [0, *ends])).argmin(axis=1) if many > 1 else []
+        bounds = [0, *([0, *ends][i] for i in nearest), len(weights)]
+    return [slice(a, b) for a, b in itertools.pairwise(bounds)]

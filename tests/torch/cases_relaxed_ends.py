@@ -24,21 +24,21 @@ def methods():
         lambda o: hvd.DiLoCo(o, every=5),
         lambda o: hvd.DiLoCo(o, every=6, fragments=2, delay=2),
         lambda o: hvd.EASGD(o, every=2),
-        lambda o: hvd.Hogwild(o),
-        lambda o: hvd.Hogwild(o, update="locked"),
         lambda o: hvd.Gossip(o),
         lambda o: hvd.Gossip(o, topology="exponential", mode="push_sum", resync=4),
         lambda o: hvd.Gossip(o, topology="torus", order="combine_while_adapt", every=2),
         lambda o: hvd.Gossip(o, topology="ring", compression=hvd.Compression.int8),
         lambda o: hvd.GradientSharing(o),
     ]
-    if size == hvd.local_size():
+    if size == 1 or hvd.global_process_set.node is not None:  # all share memory
         made += [
+            lambda o: hvd.Hogwild(o),
+            lambda o: hvd.Hogwild(o, update="locked"),
             lambda o: hvd.EASGD(o, every=2, mode="async"),
             lambda o: hvd.EASGD(o, every=2, mode="round_robin"),
             lambda o: hvd.Gossip(o, mode="async"),
         ]
-    many = {1, max(1, hvd.local_size() - 1), hvd.local_size()}
+    many = {1, max(1, size - 1), size}
     rules = [hvd.Async(), hvd.Sync(), hvd.SSP(0), hvd.SSP(2), *map(hvd.SoftSync, many), *map(hvd.Backup, many)]
     return made + [lambda o, rule=rule: hvd.ParameterServer(o, consistency=rule) for rule in rules] * 2
 

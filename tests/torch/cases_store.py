@@ -1,4 +1,4 @@
-"""Shared weights: ParameterServer, Hogwild and asynchronous EASGD, against one process and against their references."""
+"""ParameterServer and ParameterStore against one process and their references, in shared memory and without."""
 
 import functools
 import random
@@ -98,7 +98,7 @@ def case_bounded_staleness():
     for bound in (0, 2):
         p = nn.Parameter(torch.zeros(3))
         optimizer = hvd.ParameterServer(torch.optim.SGD([p], lr=0.1), consistency=hvd.SSP(bound))
-        clocks = optimizer._method.store.workers.clocks
+        clocks = optimizer._method.store.workers.clocks_at(hvd.rank())
         draw = random.Random(hvd.rank())
         with optimizer:
             for step in range(25):
@@ -134,7 +134,7 @@ def case_replay():
 
 def owner_of(store):
     """The shard that holds something: so few weights are one stripe."""
-    shards = store._store._shards[0]
+    shards = store._store.shards[0]
     return next(number for number, _, part in shards if part.stop > part.start)
 
 
@@ -197,82 +197,18 @@ def case_servers():
         agree(weights, reference.synchronous(start_weights(), gradient, hvd.size(), 4, 0.1, 0.0))
 
 
-def case_hogwild():
-    """Of adding ones, locked loses none, and racy few."""
-    for update in ("locked", "racy"):
-        p = nn.Parameter(torch.zeros(20000))
-        other = nn.Parameter(torch.ones(3, 4, 2, 2).to(memory_format=torch.channels_last))
-        optimizer = hvd.Hogwild(torch.optim.SGD([p, other], lr=1.0, foreach=False), update=update)
-        assert other.stride()[1] == 1
-        with optimizer:
-            for _ in range(50):
-                p.grad = -torch.ones(20000)
-                optimizer.step()
-        assert optimizer.updates == 50 * hvd.size()
-        same_bits([p, other])
-        if update == "locked":
-            assert (p == 50 * hvd.size()).all()
-        else:
-            assert float(p.detach().mean()) > 0.5 * 50 * hvd.size()
-        p.data.add_(hvd.rank())  # each has its own again
-        assert float(p.detach().max()) <= 50 * hvd.size() + hvd.rank()
-
-
-def case_hogwild_trains_a_model():
-    torch.manual_seed(hvd.rank())
-    net = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 1))
-    with hvd.Hogwild(torch.optim.Adam(net.parameters(), lr=0.01), model=net) as optimizer:
-        losses = []
-        for _ in range(60):
-            x = torch.randn(16, 6)
-            optimizer.zero_grad()
-            loss = (net(x) - x[:, :1]).square().mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    assert np.mean(losses[-10:]) < np.mean(losses[:10])
-    same_bits([*net.parameters(), net[1].running_mean])
-
-
-def case_easgd_without_rounds():
-    """Replicas and centre keep their sum but for the gradients; in turns it is computed anew."""
-    for mode in ("async", "round_robin"):
-        weights, optimizer = train(lambda o, mode=mode: hvd.EASGD(o, every=2, mode=mode), 8 + hvd.rank(), lr=0.0)
-        agree(weights, start_weights())
-        assert optimizer.updates == sum(8 + rank for rank in range(hvd.size()))
-    weights, _ = train(lambda o: hvd.EASGD(o, every=2, mode="round_robin"), 8)
-    size, x, c = hvd.size(), np.repeat(start_weights()[None], hvd.size(), axis=0), start_weights()
-    alpha = 0.9 / size
-
-    def pull(rank):
-        d = alpha * (x[rank] - c)
-        x[rank] -= d
-        c[:] += d
-
-    for step in range(8):
-        for rank in range(size):
-            g = gradient(rank, step, x[rank])
-            if (step + 1) % 2 == 0:
-                pull(rank)
-            x[rank] -= 0.1 * g
-    for rank in range(size):
-        pull(rank)
-    agree(weights, c)
-
-
 def case_looking_at_the_store():
-    for make in (hvd.ParameterServer, lambda o: hvd.EASGD(o, mode="async", every=2)):
-        weights = parameters()
-        optimizer = make(torch.optim.SGD(weights, lr=0.1))
-        for step in range(4):
-            take(optimizer, weights, step)
-            before = flat_of(weights)
-            if hvd.rank() == 0:  # alone
-                with optimizer.global_weights():
-                    assert np.isfinite(flat_of(weights)).all()
-                assert np.array_equal(flat_of(weights), before)
-        optimizer.finish()
-        same_bits(weights)
+    weights = parameters()
+    optimizer = hvd.ParameterServer(torch.optim.SGD(weights, lr=0.1))
+    for step in range(4):
+        take(optimizer, weights, step)
+        before = flat_of(weights)
+        if hvd.rank() == 0:  # alone
+            with optimizer.global_weights():
+                assert np.isfinite(flat_of(weights)).all()
+            assert np.array_equal(flat_of(weights), before)
+    optimizer.finish()
+    same_bits(weights)
 
 
 def case_numpy_store():
@@ -298,9 +234,6 @@ def case_refused_by_the_store():
     raises(ValueError, "workers only", lambda: hvd.ParameterServer(sgd(), consistency=hvd.SoftSync(99)))
     raises(ValueError, "scale=", lambda: hvd.ParameterServer(sgd(), scale="half"))
     raises(ValueError, "compensate", lambda: hvd.ParameterServer(sgd(), hvd.Sync(), compensate=-1))
-    raises(ValueError, "update=", lambda: hvd.Hogwild(sgd(), update="wild"))
-    raises(ValueError, "mode=", lambda: hvd.EASGD(sgd(), mode="none"))
-    raises(ValueError, "on_loss=", lambda: hvd.Hogwild(sgd(), on_loss="retry"))
     if hvd.size() > 2 and hvd.rank() == 0:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -309,3 +242,113 @@ def case_refused_by_the_store():
     else:
         optimizer = quietly(lambda: hvd.ParameterServer(sgd(momentum=0.9)))
     optimizer.finish()
+
+
+def case_dedicated_servers():
+    """Ranks that only serve: synchronous steps are of the others' gradients alone."""
+    size = hvd.size()
+    for servers in ([0], [size - 1]) if size > 1 else ():
+        weights = parameters()
+        optimizer = hvd.ParameterServer(torch.optim.SGD(weights, lr=0.1), servers=servers, consistency=hvd.Sync())
+        workers = [rank for rank in range(size) if rank not in servers]
+        if hvd.rank() in servers:
+            optimizer.serve()
+        else:
+            with optimizer:
+                for step in range(5):
+                    take(optimizer, weights, step)
+        x = start_weights()
+        for step in range(5):
+            x -= 0.1 * np.mean([gradient(rank, step, x) for rank in workers], axis=0)
+        agree(weights, x)
+
+
+def case_any_optimizer_at_dedicated_servers():
+    """Steps in Python there are those of one process with the mean of the workers' gradients."""
+    size = hvd.size()
+    for many in {1, size - 1} if size > 1 else ():
+        workers = range(many, size)
+        runs = []
+        for make in (torch.optim.Adadelta, torch.optim.NAdam, functools.partial(torch.optim.Adam, amsgrad=True)):
+            alone, weights = [parameters() for _ in range(2)]
+            for p in alone:
+                p.data -= hvd.rank()  # the first rank's
+            plain = make(alone, lr=0.05)
+            optimizer = quietly(
+                lambda make=make, weights=weights, many=many: hvd.ParameterServer(
+                    make(weights, lr=0.05), servers=many, consistency=hvd.Sync()
+                )
+            )
+            if hvd.rank() < many:
+                raises(ValueError, "serve", optimizer.step)
+                optimizer.serve()
+            else:
+                with optimizer:
+                    for step in range(6):
+                        take(optimizer, weights, step)
+            for step in range(6):
+                x = flat_of(alone)
+                mean, at = np.mean([gradient(rank, step, x) for rank in workers], axis=0), 0
+                for p in alone:
+                    p.grad = torch.from_numpy(mean[at : at + p.numel()].reshape(p.shape)).to(p.dtype)
+                    at += p.numel()
+                plain.step()
+            agree(weights, flat_of(alone))
+            runs.append(flat_of(weights))
+        assert not np.allclose(runs[0], runs[1])
+
+
+def case_any_optimizer_without_waiting():
+    if hvd.size() == 1:
+        return
+    for consistency in (hvd.Async(), hvd.SSP(1), hvd.SoftSync(2), hvd.Backup(1)):
+        p, q = nn.Parameter(torch.zeros(300)), nn.Parameter(torch.zeros(5000))
+        optimizer = quietly(
+            lambda c=consistency, p=p, q=q: hvd.ParameterServer(
+                torch.optim.Rprop([{"params": [p]}, {"params": [q], "lr": 0.5}], lr=0.1), servers=1, consistency=c
+            )
+        )
+        if hvd.rank() == 0:
+            optimizer.serve()
+        else:
+            with optimizer:
+                for _ in range(3 + hvd.rank()):
+                    p.grad, q.grad = torch.ones_like(p), torch.ones_like(q)
+                    optimizer.step()
+        same_bits([p, q])
+        assert float(p.detach().max()) < 0 and float(q.detach().max()) < float(p.detach().min())
+
+
+def case_rows():
+    """Rows that a rank pushes change, and no others; one that comes twice gets the sum."""
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in (np.float32, np.float64):
+        arrays = {"bias": np.zeros(7, dtype), "table": np.zeros((3000, 9), dtype), "one": np.zeros(40, dtype)}
+        with ringcomm.ParameterStore(arrays, ringcomm.updates.SGD(1.0)) as store:
+            rows = store.rows("table")
+            mine = np.array([[rank, 2900 + rank], [1500, rank]])
+            rows.push(mine, -np.ones((2, 2, 9)))
+            seen = rows.pull(mine)
+            assert (seen[0, 0] == 2).all() and (seen[0, 1] == 1).all() and (seen[1, 1] == 2).all()
+            assert rows.pull([]).shape == (0, 9)
+            store.rows("one").push([3], [-1.0])
+            raises(IndexError, "there are 3000", lambda rows=rows: rows.pull([3000]))
+            raises(IndexError, "there are 3000", lambda rows=rows: rows.push([-1], np.zeros((1, 9))))
+            raises(ValueError, "no weights named", lambda store=store: store.rows("x"))
+        expected = np.zeros((3000, 9))
+        expected[:size] = 2
+        expected[2900 : 2900 + size] = 1
+        expected[1500] = size
+        np.testing.assert_array_equal(arrays["table"], expected)
+        assert (arrays["bias"] == 0).all() and arrays["one"][3] == size and arrays["one"].sum() == size
+
+
+def case_pushes_that_are_not_waited_for():
+    """Several at once, and all of them count."""
+    w = np.zeros(300_000, np.float32)
+    with ringcomm.ParameterStore({"w": w}, ringcomm.updates.SGD(1.0)) as store:
+        for _ in range(7):
+            store.push({"w": -np.ones_like(w)})
+        store.pull()
+        assert w.min() >= 7
+    assert (w == 7 * hvd.size()).all()

@@ -25,3 +25,13 @@ def test_cases(ranks: int) -> None:
     (line,) = result.lines("passed ")
     assert line.endswith(f"cases on {max(ranks, 1)} ranks")
     assert int(line.split()[1]) > 5 * len(MODULES)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_cases_of_stores_without_shared_memory(ranks: int) -> None:
+    """As between hosts: what one rank asks of another's shard goes by messages."""
+    variables = {"PYTHONPATH": PATHS, "RINGCOMM_SHARED_MEMORY": "off"}
+    result = mpi_case.run(ranks, run_cases, "cases_store,cases_relaxed_ends", limit=280, variables=variables)
+    (line,) = result.lines("passed ")
+    assert int(line.split()[1]) > 15

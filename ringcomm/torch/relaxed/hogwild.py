@@ -16,7 +16,7 @@ from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.across import Across, host_sets
 from ringcomm.relaxed.ending import Ending
-from ringcomm.relaxed.shards import Workers
+from ringcomm.relaxed.workers import Workers
 from ringcomm.torch.buckets import dense_strides
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
 from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
@@ -75,7 +75,7 @@ class SharedWeights:
     def stepped(self) -> None:
         self.steps += 1
         self.workers.count(self.steps)
-        self.workers.clocks.set(self.workers.rank, self.steps)
+        self.workers.advance(self.steps)
         self.workers.check()
         if self._across is not None:
             self._across.stepped()

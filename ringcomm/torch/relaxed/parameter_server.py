@@ -16,7 +16,9 @@ from ringcomm.ops import Average
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.consistency import Async, Consistency
 from ringcomm.relaxed.replicas import Flat
-from ringcomm.relaxed.store import Scale, Store
+from ringcomm.relaxed.store import Store
+from ringcomm.relaxed.store_options import Scale
+from ringcomm.torch.relaxed.dedicated import serve
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, evaluated, relaxed
 from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
 from ringcomm.torch.wrapped import taking_the_step
@@ -66,19 +68,36 @@ def rule_of(kind: type, group: Mapping[str, Any]) -> updates.Update:
     return make(group)
 
 
+def _rules_of(optimizer: torch.optim.Optimizer, servers: Any) -> list[updates.Update]:
+    """Of its groups; where one has none and there are servers that may be dedicated, they take the steps by hand."""
+    try:
+        return [rule_of(type(optimizer), group) for group in optimizer.param_groups]
+    except ValueError as error:
+        if servers == "all":
+            raise ValueError(f"{error}. Dedicated servers (servers=, and serve() there) take any optimizer") from None
+        warnings.warn(
+            f"{error}: servers {servers} apply it in Python, and must call serve(); shards are cut between tensors",
+            stacklevel=3,
+        )
+        return [updates.Update("get") for _ in optimizer.param_groups]
+
+
 class _Served:
     """The method behind ParameterServer."""
 
     has_own_model = True
 
-    def __init__(self, replica: TensorReplica, store: Store, weights: Flat, model: Any, process_set: Any) -> None:
+    def __init__(
+        self, replica: TensorReplica, store: Store, weights: Flat, native: bool, model: Any, process_set: Any
+    ) -> None:
         self.replica, self.store, self.weights, self._set = replica, store, weights, process_set
+        self._native = native
         self._gradients = np.empty_like(weights)
         self._statistics = statistics_of(model)
 
     def step(self, optimizer: Any, counted: bool) -> None:
         self.replica.read_gradients(self._gradients)
-        for number, group in enumerate(optimizer.param_groups):
+        for number, group in enumerate(optimizer.param_groups if self._native else ()):
             options = dict(rule_of(optimizer._base, group).options)
             self.store.set_options(number, options.pop("lr"), **options)
         self.store.step(self._gradients if counted else None, self.weights)
@@ -99,10 +118,11 @@ class _Served:
         finally:
             self.replica.write(0, before)
 
-    def finish(self) -> None:
+    def finish(self, optimizer: Any) -> None:
         if self.store.finished:
             return
-        self.store.finish(self.weights)
+        by_hand = not self._native and self.store.shards[0].own() is not None
+        self.store.finish(self.weights, (lambda: serve(optimizer, self.store)) if by_hand else lambda: None)
         self.replica.write(0, self.weights)
         if self._statistics and not self.store.workers.lost():
             replica = TensorReplica(self._statistics)
@@ -142,6 +162,15 @@ class _ParameterServer(RelaxedOptimizer):
         self._method.step(self, counted)
         return loss
 
+    def finish(self) -> None:
+        """This rank makes no more steps. Returns when none does; then all ranks hold the store's weights. Collective;
+        once more it does nothing."""
+        self._method.finish(self)
+
+    def serve(self) -> None:
+        """In place of steps, on a rank that only serves: returns when all have finished, as :meth:`finish` does."""
+        self.finish()
+
 
 def ParameterServer(
     optimizer: torch.optim.Optimizer,
@@ -152,19 +181,22 @@ def ParameterServer(
     model: torch.nn.Module | None = None,
     every: int | str = 16,
     on_loss: str = "end",
+    across: str = "service",
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """An optimizer like ``optimizer`` whose ``step()`` hands this rank's gradients to weights that all ranks of a host
-    share, and takes them as they are then: no rank waits for another, unless ``consistency`` says so::
+    """An optimizer like ``optimizer`` whose ``step()`` hands this rank's gradients to weights that all ranks share, and
+    takes them as they are then: no rank waits for another, unless ``consistency`` says so::
 
         optimizer = hvd.ParameterServer(torch.optim.SGD(model.parameters(), lr=0.1), consistency=hvd.SSP(4))
         with optimizer:
             ...
 
     The optimizer's own rule, with its options as they are at each push (so schedulers work: drive them by
-    ``optimizer.updates``), is applied natively by the rank that pushes, under locks of 16 KB in shared memory: there is
-    no server process, and no message. SGD, Adam, AdamW, Adagrad and RMSprop have such rules. The optimizer's state is
+    ``optimizer.updates``), is applied natively: on a server's host by the rank that pushes, under locks of 16 KB in
+    shared memory, without a message; for other hosts' ranks by the server's worker thread, whatever its script does.
+    SGD, Adam, AdamW, Adagrad and RMSprop have such rules; any other optimizer's steps are taken in Python by servers
+    that do nothing else (``if rank in servers: optimizer.serve()``). The optimizer's state is
     the store's; weight decay is of the store's weights. With p ranks the weights see p updates where one rank makes
     one: begin with the learning rate of one rank, and without momentum (with Async, p ranks and momentum m the usable
     rate is about (1 - m)/p of it: Mitliagkas et al., arXiv:1605.09774).
@@ -172,27 +204,30 @@ def ParameterServer(
     Source: Dean et al., NIPS 2012; Li et al., OSDI 2014; consistencies: `ringcomm.relaxed.consistency`.
 
     Args:
-        optimizer: of one of these classes.
-        servers: in whose memory the weights lie: "all" ranks, so many, or a list. All of them train.
+        optimizer: of one of these classes, or any other with dedicated servers: its options are the servers' then.
+        servers: in whose memory the weights lie: "all" ranks, so many, or a list. They train as the others do, or call
+            ``optimizer.serve()`` in place of that.
         consistency: ``hvd.Async()`` (the default), ``hvd.SSP(s)``, ``hvd.SoftSync(S)``, ``hvd.Sync()``,
             ``hvd.Backup(S)``.
         scale: "inverse": gradients that are t updates late move the weights by 1/t; or a function of t.
         compensate: of delay (DC-ASGD, arXiv:1609.08326), as 0.04.
         model: its floating buffers (BatchNorm's statistics) are each rank's own, and averaged by ``finish()``.
-        every: with several hosts, each has a store of its own, and after so many steps of its first rank (or a time
-            such as "200ms") the stores' weights become the mean of all, by adding how that differs from what was sent;
-            ``servers`` and ``consistency`` are of each host's ranks.
+        every: of ``across="host"``: after so many steps of its first rank (or a time such as "200ms") the hosts'
+            weights become the mean of all, by adding how that differs from what was sent.
         on_loss: on one host: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
+        across: with several hosts (or without shared memory) "service": servers are ranks of any host, and
+            ``consistency`` is between all ranks. "host": each host has a store of its own, which costs a slow network
+            less: ``servers`` and ``consistency`` are of each host's ranks.
         named_parameters: as DistributedOptimizer's; names for errors.
         process_set: the ranks; with several hosts, all.
 
     Raises:
-        ValueError: arguments that are none; an optimizer without a native rule. MismatchError: ranks differ.
-        UnsupportedError: ranks of a host share no memory.
+        ValueError: arguments that are none; an optimizer without a native rule, and ``servers="all"``. MismatchError:
+        ranks differ. UnsupportedError: "host", and ranks of a host share no memory.
     """
     consistency = consistency or Async()
-    kind = type(optimizer)
-    rules = [rule_of(kind, group) for group in optimizer.param_groups]
+    rules = _rules_of(optimizer, servers)
+    native = all(rule.rule != "get" for rule in rules)
     momentum = max((rule.options.get("momentum", 0.0) for rule in rules), default=0.0)
     made, name, parameters = relaxed(
         optimizer,
@@ -204,6 +239,7 @@ def ParameterServer(
         servers=servers,
         compensate=compensate,
         every=every,
+        across=across,
     )
     if momentum >= 0.5 and not consistency.of_step and process_set.size() > 2 and process_set.rank() == 0:
         warnings.warn(
@@ -214,8 +250,12 @@ def ParameterServer(
     replica = TensorReplica(parameters)
     weights = replica.now(0)
     bounds = np.cumsum([0] + [sum(map(TensorReplica.count, group["params"])) for group in optimizer.param_groups])
+    cuts = [
+        np.cumsum([TensorReplica.count(one) for one in group["params"]]).tolist() for group in optimizer.param_groups
+    ]
     parts = [(slice(int(a), int(b)), rule) for a, b, rule in zip(bounds, bounds[1:], rules, strict=False)]
-    store = Store(name, process_set, weights, parts, consistency, servers, scale, compensate, on_loss, every)
+    how = consistency, servers, scale, compensate, on_loss, every, across
+    store = Store(name, process_set, weights, parts, *how, None if native else cuts)
     replica.write(0, weights)
-    made._method = _Served(replica, store, weights, model, process_set)
+    made._method = _Served(replica, store, weights, native, model, process_set)
     return made

@@ -48,6 +48,12 @@ class TensorReplica(Replica[torch.Tensor]):
             else:
                 self.copy_out([item.grad.to_dense() if item.grad.is_sparse else item.grad], [part])
 
+    def write_gradients(self, flat: Flat) -> None:
+        """The other way."""
+        for item in self.items(0):
+            item.grad = torch.empty_like(item)
+        self.copy_in([item.grad for item in self.items(0) if item.grad is not None], self._parts(0, flat))
+
     @torch.no_grad()
     def add(self, change: Flat) -> None:
         """To weights of one fragment, which others may write meanwhile."""

@@ -1,0 +1,93 @@
+"""Weights in shared memory: Hogwild and asynchronous EASGD."""
+
+import numpy as np
+import torch
+from cases_relaxed import agree, flat_of, gradient, parameters, raises, same_bits, start_weights, take, train
+from torch import nn
+
+import ringcomm.torch as hvd
+
+
+def case_hogwild():
+    """Of adding ones, locked loses none, and racy few."""
+    for update in ("locked", "racy"):
+        p = nn.Parameter(torch.zeros(20000))
+        other = nn.Parameter(torch.ones(3, 4, 2, 2).to(memory_format=torch.channels_last))
+        optimizer = hvd.Hogwild(torch.optim.SGD([p, other], lr=1.0, foreach=False), update=update)
+        assert other.stride()[1] == 1
+        with optimizer:
+            for _ in range(50):
+                p.grad = -torch.ones(20000)
+                optimizer.step()
+        assert optimizer.updates == 50 * hvd.size()
+        same_bits([p, other])
+        if update == "locked":
+            assert (p == 50 * hvd.size()).all()
+        else:
+            assert float(p.detach().mean()) > 0.5 * 50 * hvd.size()
+        p.data.add_(hvd.rank())  # each has its own again
+        assert float(p.detach().max()) <= 50 * hvd.size() + hvd.rank()
+
+
+def case_hogwild_trains_a_model():
+    torch.manual_seed(hvd.rank())
+    net = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 1))
+    with hvd.Hogwild(torch.optim.Adam(net.parameters(), lr=0.01), model=net) as optimizer:
+        losses = []
+        for _ in range(60):
+            x = torch.randn(16, 6)
+            optimizer.zero_grad()
+            loss = (net(x) - x[:, :1]).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert np.mean(losses[-10:]) < np.mean(losses[:10])
+    same_bits([*net.parameters(), net[1].running_mean])
+
+
+def case_easgd_without_rounds():
+    """Replicas and centre keep their sum but for the gradients; in turns it is computed anew."""
+    for mode in ("async", "round_robin"):
+        weights, optimizer = train(lambda o, mode=mode: hvd.EASGD(o, every=2, mode=mode), 8 + hvd.rank(), lr=0.0)
+        agree(weights, start_weights())
+        assert optimizer.updates == sum(8 + rank for rank in range(hvd.size()))
+    weights, _ = train(lambda o: hvd.EASGD(o, every=2, mode="round_robin"), 8)
+    size, x, c = hvd.size(), np.repeat(start_weights()[None], hvd.size(), axis=0), start_weights()
+    alpha = 0.9 / size
+
+    def pull(rank):
+        d = alpha * (x[rank] - c)
+        x[rank] -= d
+        c[:] += d
+
+    for step in range(8):
+        for rank in range(size):
+            g = gradient(rank, step, x[rank])
+            if (step + 1) % 2 == 0:
+                pull(rank)
+            x[rank] -= 0.1 * g
+    for rank in range(size):
+        pull(rank)
+    agree(weights, c)
+
+
+def case_looking_at_the_centre():
+    weights = parameters()
+    optimizer = hvd.EASGD(torch.optim.SGD(weights, lr=0.1), mode="async", every=2)
+    for step in range(4):
+        take(optimizer, weights, step)
+        before = flat_of(weights)
+        if hvd.rank() == 0:  # alone
+            with optimizer.global_weights():
+                assert np.isfinite(flat_of(weights)).all()
+            assert np.array_equal(flat_of(weights), before)
+    optimizer.finish()
+    same_bits(weights)
+
+
+def case_refused():
+    p = nn.Parameter(torch.ones(3))
+    sgd = lambda: torch.optim.SGD([p], lr=0.1)  # noqa: E731
+    raises(ValueError, "update=", lambda: hvd.Hogwild(sgd(), update="wild"))
+    raises(ValueError, "mode=", lambda: hvd.EASGD(sgd(), mode="none"))
+    raises(ValueError, "on_loss=", lambda: hvd.Hogwild(sgd(), on_loss="retry"))

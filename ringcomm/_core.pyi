@@ -139,7 +139,7 @@ class Shard:
     ) -> int: ...  # the version before
     def gather(self, how: RuleOptions, clock: int, gradient: int, clocks: Clocks) -> str: ...  # one of ARRIVALS
     def settle(self, how: RuleOptions, clocks: Clocks) -> bool: ...
-    def average_with(self, other: Shard) -> None: ...
+    def average_with(self, other: Shard) -> tuple[int, int]: ...  # versions of both before it
 
 class HostLock:
     """A lock in shared memory, 64 zeros at first (csrc/store/lock.hpp). It must outlive the object."""

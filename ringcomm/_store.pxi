@@ -36,7 +36,7 @@ cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
                        uintptr_t result)
         int gather(const CGathering&, uint64_t clock, int rule, const CRuleOptions&, uintptr_t gradient, const CClocks&)
         cbool settle(const CGathering&, int rule, const CRuleOptions&, const CClocks&)
-        void average_with(CShard& other)
+        pair[uint64_t, uint64_t] average_with(CShard& other)
     size_t c_shard_bytes "ringcomm_border::AnyShard::bytes"(size_t count, cbool wide, size_t states, cbool gathers)
     unique_ptr[CClocks] c_clocks "ringcomm_border::clocks"(uintptr_t memory, int workers, CNode* node)
     size_t c_states_of "ringcomm_border::states_of"(int rule, const CRuleOptions&)
@@ -162,8 +162,10 @@ cdef class Shard:
         return bool(applied)
 
     def average_with(self, Shard other not None):
+        cdef pair[uint64_t, uint64_t] before
         with nogil:
-            self.it.get().average_with(other.it.get()[0])
+            before = self.it.get().average_with(other.it.get()[0])
+        return before.first, before.second
 
 
 cdef class HostLock:

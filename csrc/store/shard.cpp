@@ -161,8 +161,9 @@ void Shard<T>::apply_gathered(Rule rule, RuleOptions options, std::uint32_t numb
 }
 
 template <class T>
-void Shard<T>::average_with(Shard& other) {
-  if (owner_ == other.owner_) return;
+std::pair<std::uint64_t, std::uint64_t> Shard<T>::average_with(Shard& other) {
+  std::pair<std::uint64_t, std::uint64_t> before{version(), other.version()};
+  if (owner_ == other.owner_) return before;
   const RuleOptions none;
   const bool mine_first = owner_ < other.owner_;  // everybody takes the lower owner's lock first
   for (std::size_t i = 0; i < stripes_; ++i) {
@@ -171,6 +172,7 @@ void Shard<T>::average_with(Shard& other) {
     Lock& b = (mine_first ? other : *this).locks_[stripe];
     take(a);
     take(b);
+    if (stripe == 0) before = {locks_[0].updates, other.locks_[0].updates};
     const std::size_t begin = stripe * kStripe, length = std::min(kStripe, count_ - begin);
     kernels::update(kernels::UpdateJob<T>{Rule::average, &none, 1, weights_ + begin, nullptr, nullptr, nullptr, nullptr,
                                           other.weights_ + begin, length});
@@ -179,6 +181,7 @@ void Shard<T>::average_with(Shard& other) {
     b.give_back();
     a.give_back();
   }
+  return before;
 }
 
 template class Shard<float>;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/update.hpp"
 #include "node/node.hpp"
@@ -58,8 +59,8 @@ class Shard {
                  const Clocks& clocks);
   // Applies what has been gathered, if as many have come as can still come.
   bool settle(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
-  // Both shards' elements become their mean: of equal counts, atomically by stripe.
-  void average_with(Shard& other);
+  // Both shards' elements become their mean: of equal counts, atomically by stripe. Returns both versions before it.
+  std::pair<std::uint64_t, std::uint64_t> average_with(Shard& other);
 
  private:
   template <class Act>

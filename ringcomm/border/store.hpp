@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <variant>
 
 #include "store/shard.hpp"
@@ -50,11 +51,9 @@ class AnyShard {
               const ringcomm::store::Clocks& clocks) {
     return std::visit([&](auto& one) { return one.settle(how, rule_of(rule), options, clocks); }, it_);
   }
-  void average_with(AnyShard& other) {
-    const auto with = [&](auto& one) {
-      if (auto* const theirs = std::get_if<std::decay_t<decltype(one)>>(&other.it_)) one.average_with(*theirs);
-    };
-    std::visit(with, it_);
+  std::pair<std::uint64_t, std::uint64_t> average_with(AnyShard& other) {
+    const auto with = [&](auto& one) { return one.average_with(std::get<std::decay_t<decltype(one)>>(other.it_)); };
+    return std::visit(with, it_);
   }
 
  private:

@@ -37,18 +37,28 @@ class Eager(QuorumMethod):
     ) -> None:
         super().__init__(name, replica, resync, process_set)
         self._travelling, self._resyncs = travelling, 0
-        size, dtype = travelling.sizes[0], travelling.dtype
-        self._flat: Flat = np.empty(size, dtype)
-        self._rounds = QuorumReduction(f"{name}.eager", process_set, size, dtype, quorum, Average)
+        self._flat: Flat = np.empty(travelling.sizes[0] + 1, travelling.dtype)  # behind it, how many steps it is of
+        self._rounds = QuorumReduction(f"{name}.eager", process_set, len(self._flat), self._flat.dtype, quorum, Average)
         self._reductions.append(self._rounds)
+        self._steps = 0.0  # of all ranks, over their number
 
     def exchange(self, counted: bool = True) -> bool:
-        """Gives what there is now, or nothing, and puts what came of rounds in its place. True: there is something."""
+        """Gives what there is now, or zeros, and puts what came of rounds in its place. True: there is something."""
+        self._flat[-1] = 1
         if counted:
-            self._travelling.read(0, self._flat)
-        self._rounds.exchange(self._flat if counted else None, self._flat)
-        self._travelling.write(0, self._flat)
+            self._travelling.read(0, self._flat[:-1])
+        else:
+            self._flat[:-1] = 0
+        self._use(self._results(self._flat))
         return True
+
+    def _results(self, given: Flat | None) -> Flat:
+        self._rounds.exchange(given, self._flat)
+        self._steps += float(self._flat[-1])
+        return self._flat[:-1]
+
+    def _use(self, results: Flat) -> None:
+        self._travelling.write(0, results)
 
     def stepped(self) -> None:
         self._means.stepped()
@@ -61,18 +71,23 @@ class Eager(QuorumMethod):
         if self._ending.finished:
             return
         while not self._rounds.included:
-            self.exchange(counted=False)
+            self._use(self._results(None))
             take()
         self._finish()
 
+    @property
+    def updates(self) -> int:
+        """Steps of all ranks, as far as rounds have told."""
+        return max(super().updates, round(self._steps * self._set.size()))
+
     def state(self) -> dict[str, Any]:
         given, kept = self._rounds.save()
-        rounds = {"rounds": self._rounds.rounds, "resyncs": self._resyncs}
+        rounds = {"rounds": self._rounds.rounds, "resyncs": self._resyncs, "steps": self._steps}
         return rounds | {"means": self._means.state(), "given": given, "kept": kept}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._means.load(state["means"])
-        self._rounds.rounds, self._resyncs = state["rounds"], state["resyncs"]
+        self._rounds.rounds, self._resyncs, self._steps = state["rounds"], state["resyncs"], state["steps"]
         self._rounds.restore(state["given"], state["kept"])
 
 
@@ -84,13 +99,15 @@ class EagerChanges(Eager):
         self._last = replica.now(0)
 
     def exchange(self, counted: bool = True) -> bool:
-        given = self._replica.now(0) - self._last if counted else None
-        self._rounds.exchange(given, self._flat)
-        self._last += self._flat
+        self._flat[:-1], self._flat[-1] = self._replica.now(0) - self._last, 1
+        self._use(self._results(self._flat))
+        return True
+
+    def _use(self, results: Flat) -> None:
+        self._last += results
         self.distance = self._replica.distance(0, self._last)
         self._replica.write(0, self._last)
         self._replica.read(0, self._last)  # halves round
-        return True
 
     def stepped(self) -> None:
         self.exchange()

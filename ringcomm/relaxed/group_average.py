@@ -38,9 +38,9 @@ class GroupAverage(QuorumMethod):
             self._group(f"{name}.{number}", graph, number) for number in range(graph.period(process_set.size()))
         ]
         self._reductions += [one for one in self._groups if one is not None]
+        self._offer()  # before anybody steps: all meet once more
         self._bell = QuorumReduction(f"{name}.bell", process_set, 1, np.float32, "solo", Sum)
         self._rung = 0  # steps at the last mean of all
-        self._offer()
 
     def _group(self, name: str, graph: Topology, number: int) -> QuorumReduction | None:
         """This rank's of that round. Collective."""
@@ -50,7 +50,9 @@ class GroupAverage(QuorumMethod):
             made = set_of(self._set.session(), list(ranks)) if len(ranks) > 1 else None
             if me in ranks:
                 mine = made
-        return mine and QuorumReduction(name, mine, len(self._flat), self._flat.dtype, "solo", Sum, put=True)
+        if mine is None:
+            return None
+        return QuorumReduction(name, mine, len(self._flat), self._flat.dtype, "solo", Sum, put=True)
 
     def _offer(self, counts: bool = True) -> None:
         """The weights as they are now, or nothing, for rounds that others begin."""
@@ -69,7 +71,7 @@ class GroupAverage(QuorumMethod):
         group = self._groups[(self._means.steps - 1) % len(self._groups)]
         if group is not None:
             self._average(group)
-            self._offer()
+        self._offer()
 
     def _bell_rings(self) -> bool:
         """Once for every rank, whoever it is that rings."""

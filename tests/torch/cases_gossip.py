@@ -1,14 +1,21 @@
 """Gossip on any graph equals W x; push-sum, compression, pairs and threshold sharing keep what they must."""
 
+import ctypes
+import random
+import time
+from unittest import mock
+
 import numpy as np
 import relaxed_reference as reference
 import torch
-from cases_relaxed import flat_of, gradient, raises, same_bits, start_weights, take, train
+from cases_relaxed import flat_of, gradient, parameters, raises, same_bits, start_weights, take, train
+from cases_store import in_float32
 from torch import nn
 
 import ringcomm
 import ringcomm.torch as hvd
-from ringcomm.topology import topologies, topology
+from ringcomm import _core
+from ringcomm.topology import Topology, topologies, topology
 
 
 def case_rounds():
@@ -34,8 +41,6 @@ def case_rounds():
 
 def case_replicas_are_those_of_the_formula():
     """Before they are averaged at the end."""
-    from cases_relaxed import parameters
-
     size, graph = hvd.size(), topology("ring")
     weights = parameters()
     optimizer = hvd.Gossip(torch.optim.SGD(weights, lr=0.1), topology="ring")
@@ -131,6 +136,63 @@ def case_pairs_keep_the_sum():
     optimizer.finish()
     np.testing.assert_allclose(flat_of([p]), (hvd.size() - 1) / 2, atol=1e-9)
     same_bits([p])
+
+
+def case_replay_of_pairs():
+    """An asynchronous run is computed anew from who met whom at which versions, bit for bit."""
+    if not on_one_host():
+        return
+    weights = parameters(torch.float32)
+    optimizer = hvd.Gossip(torch.optim.SGD(weights, lr=0.125), topology="complete", mode="async")
+    optimizer._method.log = []
+    draw = random.Random(hvd.rank())
+    for step in range(25):
+        time.sleep(draw.random() * 0.001)
+        take(optimizer, weights, step)
+    optimizer.finish()
+    logs = hvd.allgather_object(optimizer._method.log[:26])  # then it looks once more
+    start = start_weights().astype(np.float32)
+    again = reference.pairs_replayed(start, in_float32, 0.125, logs)
+    assert np.array_equal(again, flat_of(weights).astype(np.float32))
+
+
+class Identity:
+    """A codec that keeps all."""
+
+    def __init__(self, code, dtype, feedback): ...
+
+    def capacity(self, count):
+        return 4 * count
+
+    def encode(self, source, count, target):
+        ctypes.memmove(target, source, 4 * count)
+        return 4 * count
+
+    def decode(self, source, nbytes, target, count, adding):
+        ctypes.memmove(target, source, nbytes)
+
+
+def case_compression_that_keeps_all_is_gossip():
+    """Bit for bit, where nothing is rounded: with weights and gradients that are short in binary, and gamma 1."""
+    around = lambda size: [np.roll(np.eye(size), step, axis=1) for step in (0, 0, 1, -1)]  # noqa: E731
+    halves = Topology(
+        "halves",
+        lambda rank, size, number: [(rank - 1) % size, (rank + 1) % size],
+        lambda size: 1,
+        weights=lambda size, number: sum(around(size)) / 4,
+    )
+    runs = []
+    for options in ({}, {"compression": hvd.Compression.int8, "gamma": 1.0}):
+        p = nn.Parameter(torch.zeros(64))
+        with mock.patch.object(_core, "Codec", Identity):
+            optimizer = hvd.Gossip(torch.optim.SGD([p], lr=0.5), topology=halves, **options)
+        for step in range(5):
+            generator = torch.Generator().manual_seed(10 * hvd.rank() + step)
+            p.grad = torch.randint(-8, 9, (64,), generator=generator).float()
+            optimizer.step()
+        runs.append(p.detach().clone())
+        optimizer.finish()
+    assert torch.equal(*runs) and bool(runs[0].any())
 
 
 def case_threshold_sharing():

@@ -215,6 +215,7 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
 std::shared_ptr<Pending> Engine::stand(int set, Named request, int least, Standing::Rule rule) {
   const PendingPtr round = make_pending(std::move(request));
   const Call& call = round->request.call;
+  round->kind = Pending::Kind::round;
   round->standing = std::make_shared<Standing>(call.dtype, call.count, call.output, rule);
   auto standing = std::make_shared<Pending>(standing_name(round->name));
   standing->kind = Pending::Kind::standing;
@@ -230,6 +231,7 @@ std::shared_ptr<Operation> Engine::come(int set, const Pending& standing, const 
   PendingPtr coming;
   round.standing->give(data, [&] {
     coming = make_pending(round);
+    coming->kind = Pending::Kind::round;
     coming->standing = round.standing;
     coming->submitted_ns = now_ns();
     state_->submit(set, {&coming, 1});

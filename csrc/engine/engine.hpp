@@ -66,8 +66,8 @@ class Engine {
   // plan's step of and not finished.
   std::vector<std::shared_ptr<Operation>> join(const std::vector<int>& sets);
 
-  // An operation that runs as soon as a quorum has come (Quorum's `least`), on all ranks of the set: `request` (in place)
-  // is of its array. Every rank does this before any comes. `standing`: what this gave.
+  // An operation that runs on all ranks of the set as soon as a quorum has come (Quorum's `least`): `request` (in
+  // place) is of its array. Every rank does this before any comes. `standing`: what this gave.
   std::shared_ptr<Pending> stand(int set, Named request, int least, Standing::Rule rule);
   // This rank comes to a round, and gives `data` (null: nothing). Null: it is late (Standing::give), and there are
   // results, or will be without it. One at a time.

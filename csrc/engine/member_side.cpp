@@ -135,7 +135,7 @@ std::optional<Error> MemberSide::read_run(Verdict& verdict) {
         // has its own channel, so nothing of this set's stream waits for it
         pending->plan->agree(pending, !verdict.absent.empty());
       } else {
-        if (pending->standing) decided.rounds.push_back(pending->standing);
+        if (pending->kind == Pending::Kind::round) decided.rounds.push_back(pending->standing);
         decided.parts.push_back({std::move(pending), std::move(item.sizes)});
       }
     }
@@ -149,7 +149,7 @@ PendingPtr MemberSide::taking_part(const VerdictItem& item, std::uint32_t id, bo
   if (absent) return stand_in(item, name_of(item, id));
   PendingPtr pending = item.known ? take_sent(id) : nullptr;
   if (!pending) pending = in_flight_.find(name_of(item, id));
-  if (pending && pending->sent_ns != 0 && !pending->standing) return pending;
+  if (pending && pending->sent_ns != 0 && pending->kind != Pending::Kind::round) return pending;
   return taking_part_in_round(name_of(item, id));
 }
 

@@ -29,18 +29,16 @@ struct Pending final : Operation {
   enum class Kind : std::uint8_t {
     request,   // of `request`
     step,      // of `plan`
+    round,     // of `request`, which a quorum begins: of `standing`
     join,      // this rank has nothing more to give, until all have joined
-    standing,  // in flight from stand() to close(), under a name of its own: rounds of `stand_in` may come
+    standing,  // in flight from stand() to close(), under a name of its own: rounds may come
     aside,     // word for the coordinator, and no operation: nobody is to wait for this rank in rounds of that name
   };
   const std::size_t name_hash;
   Kind kind = Kind::request;
   bool stand_in = false;  // for what this rank, having joined, takes part in without having submitted it
   bool agreed = false;
-  std::shared_ptr<PlanRun> plan;              // until the step has finished
-  std::shared_ptr<Standing> standing{};       // of a quorum's operation
-  std::shared_ptr<Pending> stand_in_round{};  // standing: what takes part where this rank has not come
-  int quorum = 0;                             // standing: Quorum's `least`
+  std::shared_ptr<PlanRun> plan;  // until the step has finished
   std::int64_t submitted_ns = 0, sent_ns = 0;
   std::int64_t withdrawn_ns = 0;  // when this rank asked to give it up; 0: it has not
   // the set in which it was sent last; after so many were forgotten there; as this id
@@ -51,8 +49,11 @@ struct Pending final : Operation {
   std::uint64_t group = 0;
   Named request;
   Descriptor signature;
+  std::shared_ptr<Standing> standing{};       // of a round
+  std::shared_ptr<Pending> stand_in_round{};  // standing: the round, if this rank has not come to it
+  int quorum = 0;                             // standing: Quorum's `least`
 
-  bool runs() const { return kind == Kind::request || kind == Kind::step; }
+  bool runs() const { return kind <= Kind::round; }
   void conclude(std::exception_ptr error) {  // a plan holds its step, which holds it no longer than it takes
     plan.reset();
     finish(std::move(error));
@@ -63,9 +64,10 @@ struct Pending final : Operation {
     agreed = false;
   }
 };
-// Under which a quorum's operation stands.
-inline std::string standing_name(const std::string& name) { return "standing/" + name; }
 using PendingPtr = std::shared_ptr<Pending>;
+
+// What is in flight while a quorum's operation of this name stands.
+inline std::string standing_name(const std::string& name) { return "standing/" + name; }
 
 // By name; who has the operation itself finds it without a look at the name.
 struct SameName {

@@ -114,8 +114,8 @@ class Clocks:
     def lost(self) -> list[int]: ...
 
 class Shard:
-    """Weights that any rank of the host applies a rule to (csrc/store/shard.hpp). `many` > 0: gradients are gathered.
-    Arrays are addresses; 0: none."""
+    """Weights that any rank of the host applies a rule to (csrc/store/shard.hpp). `many` > 0: gradients are gathered,
+    in `sums` sums: one, or each rank's own. Arrays are addresses; 0: none."""
     def __init__(
         self,
         memory: int,
@@ -125,11 +125,12 @@ class Shard:
         states: int,
         many: int,
         of_step: bool,
+        sums: int,
         node: Node | None,
         rank: int,
     ) -> None: ...
     @staticmethod
-    def bytes(count: int, wide: bool, states: int, gathers: bool) -> int: ...
+    def bytes(count: int, wide: bool, states: int, sums: int) -> int: ...
     def make(self, weights: int) -> None: ...
     def version(self) -> int: ...
     def broken(self) -> int: ...

@@ -6,6 +6,7 @@ cdef extern from "store/shard.hpp" namespace "ringcomm::store" nogil:
     cdef cppclass CGathering "ringcomm::store::Gathering":
         int many
         cbool of_step
+        size_t sum
     cdef cppclass CClocks "ringcomm::store::Clocks":
         void set(int worker, int64_t clock)
         int64_t of(int worker)
@@ -26,7 +27,7 @@ cdef extern from "store/lock.hpp" namespace "ringcomm::store" nogil:
 
 cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
     cdef cppclass CShard "ringcomm_border::AnyShard":
-        CShard(uintptr_t memory, int owner, size_t count, cbool wide, size_t states, cbool gathers,
+        CShard(uintptr_t memory, int owner, size_t count, cbool wide, size_t states, size_t sums,
                shared_ptr[CNode] node, int rank)
         uint64_t version()
         uint64_t broken()
@@ -37,7 +38,7 @@ cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
         int gather(const CGathering&, uint64_t clock, int rule, const CRuleOptions&, uintptr_t gradient, const CClocks&)
         cbool settle(const CGathering&, int rule, const CRuleOptions&, const CClocks&)
         pair[uint64_t, uint64_t] average_with(CShard& other)
-    size_t c_shard_bytes "ringcomm_border::AnyShard::bytes"(size_t count, cbool wide, size_t states, cbool gathers)
+    size_t c_shard_bytes "ringcomm_border::AnyShard::bytes"(size_t count, cbool wide, size_t states, size_t sums)
     unique_ptr[CClocks] c_clocks "ringcomm_border::clocks"(uintptr_t memory, int workers, CNode* node)
     size_t c_states_of "ringcomm_border::states_of"(int rule, const CRuleOptions&)
     void c_update "ringcomm_border::update"(int rule, const CRuleOptions&, uintptr_t weights, uintptr_t gradient,
@@ -125,12 +126,12 @@ cdef class Shard:
     cdef CGathering gathering
 
     def __init__(self, uintptr_t memory, int owner, size_t count, cbool wide, size_t states, int many, cbool of_step,
-                 node, int rank):
-        self.it.reset(new CShard(memory, owner, count, wide, states, many > 0, node_of(node), rank))
-        self.gathering.many, self.gathering.of_step = many, of_step
+                 size_t sums, node, int rank):
+        self.it.reset(new CShard(memory, owner, count, wide, states, sums, node_of(node), rank))
+        self.gathering.many, self.gathering.of_step, self.gathering.sum = many, of_step, rank if sums > 1 else 0
 
     @staticmethod
-    def bytes(size_t count, cbool wide, size_t states, cbool gathers): return c_shard_bytes(count, wide, states, gathers)
+    def bytes(size_t count, cbool wide, size_t states, size_t sums): return c_shard_bytes(count, wide, states, sums)
 
     def make(self, uintptr_t weights): self.it.get().make(weights)
     def version(self): return self.it.get().version()

@@ -22,23 +22,24 @@ T* part(std::byte* memory, std::size_t locks, std::size_t count, std::size_t num
 }  // namespace
 
 template <class T>
-std::size_t Shard<T>::bytes(std::size_t count, std::size_t states, bool gathers) {
+std::size_t Shard<T>::bytes(std::size_t count, std::size_t states, std::size_t sums) {
   const std::size_t stripes = (count + kStripe - 1) / kStripe;
-  return kHeader + stripes * sizeof(Lock) + (1 + states + gathers) * array_bytes(count, sizeof(T));
+  return kHeader + stripes * sizeof(Lock) + (1 + states + sums) * array_bytes(count, sizeof(T));
 }
 
 template <class T>
-Shard<T>::Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, bool gathers, Node* node, int rank)
+Shard<T>::Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, std::size_t sums, Node* node,
+                int rank)
     : header_(*reinterpret_cast<ShardHeader*>(memory)), owner_(owner), count_(count),
-      stripes_((count + kStripe - 1) / kStripe), locks_(reinterpret_cast<Lock*>(memory + kHeader)),
+      stripes_((count + kStripe - 1) / kStripe), sums_(sums), locks_(reinterpret_cast<Lock*>(memory + kHeader)),
       weights_(part<T>(memory, stripes_, count, 0)), first_(states > 0 ? part<T>(memory, stripes_, count, 1) : nullptr),
       second_(states > 1 ? part<T>(memory, stripes_, count, 2) : nullptr),
-      sum_(gathers ? part<T>(memory, stripes_, count, 1 + states) : nullptr), node_(node), rank_(rank) {}
+      sum_(sums > 0 ? part<T>(memory, stripes_, count, 1 + states) : nullptr), node_(node), rank_(rank) {}
 
 template <class T>
 void Shard<T>::make(const T* weights) {
   const std::size_t states = (first_ != nullptr) + (second_ != nullptr);
-  std::memset(static_cast<void*>(&header_), 0, bytes(count_, states, sum_ != nullptr));
+  std::memset(static_cast<void*>(&header_), 0, bytes(count_, states, sums_));
   std::copy_n(weights, count_, weights_);
 }
 
@@ -119,10 +120,10 @@ Arrival Shard<T>::gather(const Gathering& how, std::uint64_t clock, Rule rule, c
   if (late || left_over) return Arrival::dropped;
   if (full) return Arrival::full;
   each_stripe(0, count_, [&](Lock&, std::size_t begin, std::size_t length) {
-    RuleOptions sum;
-    sum.scale = options.scale;
-    kernels::update(kernels::UpdateJob<T>{Rule::add, &sum, 1, sum_ + begin, nullptr, nullptr, gradient + begin, nullptr,
-                                          nullptr, length});
+    RuleOptions scaled;
+    scaled.scale = options.scale;
+    kernels::update(kernels::UpdateJob<T>{Rule::add, &scaled, 1, sum(how.sum) + begin, nullptr, nullptr,
+                                          gradient + begin, nullptr, nullptr, length});
   });
   take(header_.gather);
   ++header_.done;
@@ -148,10 +149,22 @@ bool Shard<T>::settle(const Gathering& how, Rule rule, const RuleOptions& option
 }
 
 template <class T>
+T* Shard<T>::sum(std::size_t number) const {
+  return sum_ + number * (array_bytes(count_, sizeof(T)) / sizeof(T));
+}
+
+template <class T>
 void Shard<T>::apply_gathered(Rule rule, RuleOptions options, std::uint32_t number) {
   options.scale = 1.0 / number;
   options.compensate = 0;
+  RuleOptions plain;
+  plain.scale = 1.0;
   each_stripe(0, count_, [&](Lock& lock, std::size_t begin, std::size_t length) {
+    for (std::size_t i = 1; i < sums_; ++i) {
+      kernels::update(kernels::UpdateJob<T>{Rule::add, &plain, 1, sum_ + begin, nullptr, nullptr, sum(i) + begin,
+                                            nullptr, nullptr, length});
+      std::memset(sum(i) + begin, 0, length * sizeof(T));
+    }
     count_update(lock, true);
     kernels::update(kernels::UpdateJob<T>{rule, &options, lock.updates, weights_ + begin,
                                           first_ ? first_ + begin : nullptr, second_ ? second_ + begin : nullptr,

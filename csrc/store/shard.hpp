@@ -21,6 +21,7 @@ using kernels::RuleOptions;
 struct Gathering {
   int many = 1;          // their mean is one update; fewer, where fewer workers are left
   bool of_step = false;  // those of one clock: a later one waits for its turn, and one that comes late is dropped
+  std::size_t sum = 0;   // to which of the shard's sums it is added
 };
 
 enum class Arrival : std::uint8_t { applied, gathered, dropped, full };  // full: not taken yet; wait, and come again
@@ -39,10 +40,12 @@ template <class T>
 class Shard {
  public:
   static constexpr std::size_t kStripe = 16384 / sizeof(T);  // elements
-  static std::size_t bytes(std::size_t count, std::size_t states, bool gathers);
+  // `sums`: in which gradients are gathered; 0: they are not. Several are added up in their order, so that the update
+  // does not depend on who came first.
+  static std::size_t bytes(std::size_t count, std::size_t states, std::size_t sums);
 
   // `memory` of so many bytes in `owner`'s arena, who makes it before others look.
-  Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, bool gathers, Node* node, int rank);
+  Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, std::size_t sums, Node* node, int rank);
   void make(const T* weights);  // by the owner
 
   std::size_t count() const { return count_; }
@@ -68,10 +71,11 @@ class Shard {
   void take(Lock& lock);
   void count_update(Lock& lock, bool changes);
   void apply_gathered(Rule rule, RuleOptions options, std::uint32_t number);
+  T* sum(std::size_t number) const;
 
   ShardHeader& header_;
   const int owner_;
-  const std::size_t count_, stripes_;
+  const std::size_t count_, stripes_, sums_;
   Lock* const locks_;
   T *const weights_, *const first_, *const second_, *const sum_;  // null: not kept
   Node* const node_;

@@ -13,12 +13,12 @@ namespace ringcomm_border {
 
 class AnyShard {
  public:
-  AnyShard(std::uintptr_t memory, int owner, std::size_t count, bool wide, std::size_t states, bool gathers,
+  AnyShard(std::uintptr_t memory, int owner, std::size_t count, bool wide, std::size_t states, std::size_t sums,
            std::shared_ptr<ringcomm::Node> node, int rank)
-      : node_(std::move(node)), it_(made(memory, owner, count, wide, states, gathers, rank)) {}
-  static std::size_t bytes(std::size_t count, bool wide, std::size_t states, bool gathers) {
-    return wide ? ringcomm::store::Shard<double>::bytes(count, states, gathers)
-                : ringcomm::store::Shard<float>::bytes(count, states, gathers);
+      : node_(std::move(node)), it_(made(memory, owner, count, wide, states, sums, rank)) {}
+  static std::size_t bytes(std::size_t count, bool wide, std::size_t states, std::size_t sums) {
+    return wide ? ringcomm::store::Shard<double>::bytes(count, states, sums)
+                : ringcomm::store::Shard<float>::bytes(count, states, sums);
   }
   void make(std::uintptr_t weights) {
     std::visit([&](auto& one) { one.make(at(one, weights)); }, it_);
@@ -58,11 +58,11 @@ class AnyShard {
 
  private:
   using Either = std::variant<ringcomm::store::Shard<float>, ringcomm::store::Shard<double>>;
-  Either made(std::uintptr_t memory, int owner, std::size_t count, bool wide, std::size_t states, bool gathers,
+  Either made(std::uintptr_t memory, int owner, std::size_t count, bool wide, std::size_t states, std::size_t sums,
               int rank) {
     std::byte* const at = reinterpret_cast<std::byte*>(memory);
-    if (wide) return ringcomm::store::Shard<double>(at, owner, count, states, gathers, node_.get(), rank);
-    return ringcomm::store::Shard<float>(at, owner, count, states, gathers, node_.get(), rank);
+    if (wide) return ringcomm::store::Shard<double>(at, owner, count, states, sums, node_.get(), rank);
+    return ringcomm::store::Shard<float>(at, owner, count, states, sums, node_.get(), rank);
   }
   template <class T>
   static T* at(ringcomm::store::Shard<T>&, std::uintptr_t address) {

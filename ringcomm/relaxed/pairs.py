@@ -49,10 +49,10 @@ class Pairs:
             broadcast_(self._flat, process_set.ranks[0], f"{name}.start", process_set)
         replica.write(0, self._flat)
         wide, count = self._flat.dtype == np.float64, len(self._flat)
-        self._memory = self.workers.allocate(_core.Shard.bytes(count, wide, 0, False))
+        self._memory = self.workers.allocate(_core.Shard.bytes(count, wide, 0, 0))
         addresses = self.workers.addresses(list(range(size)), self._memory, "replicas")
         self._all = [
-            _core.Shard(address, owner, count, wide, 0, 0, False, self.workers.node, rank)
+            _core.Shard(address, owner, count, wide, 0, 0, False, 0, self.workers.node, rank)
             for owner, address in enumerate(addresses)
         ]
         self._all[rank].make(self._flat.ctypes.data)

@@ -157,14 +157,24 @@ class Shards:
         bounds = [min(stripes * i // len(servers) * _STRIPE // size, len(weights)) for i in range(len(servers) + 1)]
         self._parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         mine = servers.index(workers.rank) if workers.rank in servers else None
+        sums = min(many, 1) if not of_step else workers.size  # of a step: added in the order of ranks, whoever is first
         self._memory: Flat | None = None
         if mine is not None:
             count = self._parts[mine].stop - self._parts[mine].start
-            self._memory = workers.allocate(_core.Shard.bytes(count, wide, how.states, many > 0))
+            self._memory = workers.allocate(_core.Shard.bytes(count, wide, how.states, sums))
         addresses = workers.addresses(servers, self._memory, f"{name}.shards")
         self._shards = [
             _core.Shard(
-                address, owner, part.stop - part.start, wide, how.states, many, of_step, workers.node, workers.rank
+                address,
+                owner,
+                part.stop - part.start,
+                wide,
+                how.states,
+                many,
+                of_step,
+                sums,
+                workers.node,
+                workers.rank,
             )
             for address, owner, part in zip(addresses, servers, self._parts, strict=True)
         ]

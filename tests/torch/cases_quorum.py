@@ -56,27 +56,6 @@ def case_groups_in_turns():
         same_bits(weights)
 
 
-def case_a_quorum_of_all_is_distributed_optimizer():
-    """Bit for bit, at every step, whatever each takes."""
-    runs = []
-    for make in (lambda o: hvd.Eager(o, quorum=hvd.size(), resync=0), hvd.DistributedOptimizer):
-        p = nn.Parameter(torch.zeros(300))
-        optimizer = make(torch.optim.SGD([p], lr=0.1, momentum=0.9))
-        draw, seen = random.Random(hvd.rank()), []
-        for step in range(8):
-            time.sleep(draw.random() * 0.002)
-            generator = torch.Generator().manual_seed(10 * hvd.rank() + step)
-            optimizer.zero_grad()
-            (p * torch.randn(300, generator=generator)).sum().backward()
-            optimizer.step()
-            seen.append(p.detach().clone())
-        if hasattr(optimizer, "finish"):
-            optimizer.finish()
-            assert optimizer.stats()["late"] == 0
-        runs.append(torch.stack(seen))
-    assert torch.equal(*runs)
-
-
 def case_nothing_is_lost():
     """With ones for gradients and no momentum all ranks have moved by the number of steps, over that of ranks."""
     size, draw = hvd.size(), random.Random(hvd.rank())

@@ -81,7 +81,14 @@ from ringcomm.ops import (
     Sum,
 )
 from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from ringcomm.relaxed.averager import ElasticAverager, GossipAverager, OuterStep, PeriodicAverager
+from ringcomm.relaxed.averager import (
+    EagerAverager,
+    ElasticAverager,
+    GossipAverager,
+    GroupAverager,
+    OuterStep,
+    PeriodicAverager,
+)
 from ringcomm.relaxed.consistency import SSP, Async, Backup, Consistency, SoftSync, Sync
 from ringcomm.relaxed.parameter_store import ParameterStore
 from ringcomm.run_function import run
@@ -127,9 +134,11 @@ __all__ = [
     "Compression",
     "Config",
     "Consistency",
+    "EagerAverager",
     "ElasticAverager",
     "Feedback",
     "GossipAverager",
+    "GroupAverager",
     "Handle",
     "HorovodInternalError",
     "InternalError",

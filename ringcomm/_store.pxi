@@ -6,6 +6,7 @@ cdef extern from "store/shard.hpp" namespace "ringcomm::store" nogil:
     cdef cppclass CGathering "ringcomm::store::Gathering":
         int many
         cbool of_step
+        size_t sum
     cdef cppclass CClocks "ringcomm::store::Clocks":
         void set(int worker, int64_t clock)
         int64_t of(int worker)
@@ -34,7 +35,7 @@ cdef extern from "store/any_shard.hpp" namespace "ringcomm::store" nogil:
     cdef cppclass CRange "ringcomm::store::Range":
         CRange(uint64_t first, uint64_t count)
     cdef cppclass CShard "ringcomm::store::AnyShard":
-        CShard(CByte* memory, int owner, size_t count, cbool wide, size_t states, cbool gathers, shared_ptr[CNode] node,
+        CShard(CByte* memory, int owner, size_t count, cbool wide, size_t states, size_t sums, shared_ptr[CNode] node,
                int rank)
         size_t element()
         uint64_t version()
@@ -47,8 +48,8 @@ cdef extern from "store/any_shard.hpp" namespace "ringcomm::store" nogil:
         cbool settle(const CGathering&, CUpdateRule, const CRuleOptions&, const CClocks&)
         unsigned int claim(const CGathering&, const CClocks&, CByte* sum)
         void release()
-        void average_with(CShard& other)
-    size_t c_shard_bytes "ringcomm::store::AnyShard::bytes"(size_t count, cbool wide, size_t states, cbool gathers)
+        pair[uint64_t, uint64_t] average_with(CShard& other)
+    size_t c_shard_bytes "ringcomm::store::AnyShard::bytes"(size_t count, cbool wide, size_t states, size_t sums)
 
 cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
     CByte* c_at "ringcomm_border::at"(uintptr_t address)
@@ -180,12 +181,12 @@ cdef class Shard:
     cdef CGathering gathering
 
     def __init__(self, uintptr_t memory, int owner, size_t count, cbool wide, size_t states, int many, cbool of_step,
-                 node, int rank):
-        self.it = make_shared[CShard](c_at(memory), owner, count, wide, states, <cbool>(many > 0), node_of(node), rank)
-        self.gathering.many, self.gathering.of_step = many, of_step
+                 size_t sums, size_t sum, node, int rank):
+        self.it = make_shared[CShard](c_at(memory), owner, count, wide, states, sums, node_of(node), rank)
+        self.gathering.many, self.gathering.of_step, self.gathering.sum = many, of_step, sum
 
     @staticmethod
-    def bytes(size_t count, cbool wide, size_t states, cbool gathers): return c_shard_bytes(count, wide, states, gathers)
+    def bytes(size_t count, cbool wide, size_t states, size_t sums): return c_shard_bytes(count, wide, states, sums)
 
     def make(self, uintptr_t weights): self.it.get().make(c_at(weights))
     def version(self): return self.it.get().version()
@@ -231,8 +232,10 @@ cdef class Shard:
     def release(self): self.it.get().release()
 
     def average_with(self, Shard other not None):
+        cdef pair[uint64_t, uint64_t] before
         with nogil:
-            self.it.get().average_with(other.it.get()[0])
+            before = self.it.get().average_with(other.it.get()[0])
+        return before.first, before.second
 
 
 cdef class Asked(Operation):

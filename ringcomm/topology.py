@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcomm.base_k import base_rounds
+
 Matrix = NDArray[np.float64]
 Neighbours = Callable[[int, int, int], Iterable[int]]
 _EXACT = 1e-12
@@ -23,12 +25,13 @@ _EXACT = 1e-12
 @dataclass(frozen=True)
 class Topology:
     """``neighbours(rank, size, round)``: whom a rank hears in that round, itself left out. ``period(size)``: after so
-    many rounds it begins anew."""
+    many rounds it begins anew. ``weights(size, round)``: the matrix, where it is not what ``matrix`` makes of that."""
 
     name: str
     neighbours: Neighbours
     period: Callable[[int], int]
     summary: str = ""
+    weights: Callable[[int, int], Matrix] | None = None
 
     def hears(self, rank: int, size: int, number: int) -> list[int]:
         """In rising order. Raises ValueError for ranks that are none."""
@@ -49,6 +52,8 @@ class Topology:
         Raises:
             ValueError: neither is so: such graphs are for push-sum.
         """
+        if self.weights is not None:
+            return self.weights(size, number % self.period(size))
         hears = [set(self.hears(rank, size, number)) for rank in range(size)]
         degrees = [len(one) for one in hears]
         told = [sum(rank in one for one in hears) for rank in range(size)]
@@ -121,6 +126,70 @@ def _torus(rank: int, size: int, number: int) -> list[int]:
     return beside + [(row + step) % rows * columns + column for step in (-1, 1)]
 
 
+def _groups(rank: int, size: int, number: int, group: int) -> list[int]:
+    """Those whose numbers differ from this one's in one digit, to the base `group`."""
+    stride = group**number
+    first = rank - rank // stride % group * stride
+    return list(range(first, min(first + group * stride, size), stride))
+
+
+def _square(size: int) -> int:
+    return max(2, math.isqrt(max(size, 1) - 1) + 1)
+
+
+def groups(group: int | None = None) -> Topology:
+    """Ranks in groups of so many (None: the root of their number, rounded up), each of which takes its mean, crosswise
+    in turn: in round i, ranks whose numbers to the base ``group`` differ in digit i only (a butterfly). A period gives
+    the mean exactly where the number of ranks is a power of ``group``.
+
+    Raises:
+        ValueError: a group of fewer than two.
+    """
+    if group is not None and group < 2:
+        raise ValueError(f"group={group}: at least two ranks")
+    base = lambda size: group or _square(size)  # noqa: E731
+
+    def period(size: int) -> int:
+        rounds, reach = 1, base(size)
+        while reach < size:
+            rounds, reach = rounds + 1, reach * base(size)
+        return rounds
+
+    neighbours = lambda rank, size, number: _groups(rank, size, number, base(size))  # noqa: E731
+    of = "about the root of their number" if group is None else str(group)
+    return Topology("groups", neighbours, period, f"groups of {of}, crosswise in turn")
+
+
+def base_k(k: int = 1) -> Topology:
+    """A graph in which every rank has at most ``k`` neighbours a round, and the mean exactly after a period, whatever
+    the number of ranks: Takezawa et al., arXiv:2305.11420.
+
+    Raises:
+        ValueError: a k below 1.
+    """
+    if k < 1:
+        raise ValueError(f"k={k}: at least one neighbour a round")
+
+    def neighbours(rank: int, size: int, number: int) -> list[int]:
+        edges = base_rounds(size, k)[number] if size > 1 else {}
+        return [sum(edge) - rank for edge in edges if rank in edge]
+
+    def weights(size: int, number: int) -> Matrix:
+        matrix = np.eye(size)
+        for (i, j), weight in base_rounds(size, k)[number].items() if size > 1 else ():
+            matrix[i, j] = matrix[j, i] = weight
+            matrix[[i, j], [i, j]] -= weight
+        return matrix
+
+    return Topology(
+        "base_k",
+        neighbours,
+        lambda size: max(1, len(base_rounds(size, k))),
+        f"at most {k} a round: the mean exactly after a period, for any number of ranks",
+        weights,
+    )
+
+
 def _always(size: int) -> int:
     return 1
 
@@ -181,4 +250,5 @@ for _name, _neighbours, _period, _summary in (
     ("complete", lambda r, p, t: range(p), _always, "everybody: the mean in each round"),
 ):
     _known[_name] = Topology(_name, _neighbours, _period, _summary)
+_known |= {one.name: one for one in (base_k(), groups())}
 BUILT_IN = tuple(_known)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -232,3 +232,108 @@ def replayed(
         v = v * v.dtype.type(momentum) + gradient(rank, step, versions[read])
         versions.append(versions[-1] + v.dtype.type(-lr) * v)
     return versions[-1]
+
+
+def eager(x0: np.ndarray, gradient: Gradient, p: int, turns: Sequence[int], lr: float, momentum: float) -> np.ndarray:
+    """All replicas of eager-SGD, solo, whose ranks step one after another, as `turns` says. Who finds results of rounds
+    begun by others takes these, and its gradient goes into the next round."""
+    x = np.repeat(x0[None], p, axis=0)
+    sgd, given, kept = SGD(x, lr, momentum), np.zeros_like(x), np.zeros_like(x)
+    late, made = [False] * p, [0] * p
+    for rank in turns:
+        given[rank] += gradient(rank, made[rank], x[rank])
+        made[rank] += 1
+        if not late[rank]:
+            kept += _mean(given)
+            given[:], late = 0, [True] * p
+        sgd.step(x, rank, kept[rank].copy())
+        kept[rank], late[rank] = 0, False
+    return x
+
+
+def group_average(
+    x0: np.ndarray, gradient: Gradient, groups: Sequence[np.ndarray], turns: Sequence[int], lr: float
+) -> np.ndarray:
+    """All replicas of WAGMA, likewise. `groups`: of each round, who is in a rank's group (not 0), by rows."""
+    p = len(groups[0])
+    x = np.repeat(x0[None], p, axis=0)
+    offered, kept, made = x.copy(), [[None] * p for _ in groups], [0] * p
+    for rank in turns:
+        round_number = made[rank] % len(groups)
+        x[rank] -= lr * gradient(rank, made[rank], x[rank])
+        made[rank] += 1
+        members = np.flatnonzero(groups[round_number][rank])
+        if len(members) > 1:
+            mine, n = kept[round_number], len(members)
+            offered[rank] = x[rank]
+            late = mine[rank] is not None
+            if not late:
+                for one in members:
+                    mine[one] = offered[members].sum(axis=0)
+            x[rank] = (mine[rank] + x[rank]) / (n + 1) if late else mine[rank] / n
+            mine[rank] = None
+        offered[rank] = x[rank]
+    return x
+
+
+def easgd_replayed(
+    x0: np.ndarray, gradient: Gradient, p: int, steps: int, every: int, lr: float, log: Sequence[tuple[int, int]]
+) -> np.ndarray:
+    """The centre of asynchronous EASGD, from its log: (version of the centre, rank), in whatever order."""
+    x, c = np.repeat(x0[None], p, axis=0), x0.copy()
+    alpha = c.dtype.type(0.9 / p)
+
+    def worker(rank: int) -> Iterator[None]:
+        for step in range(steps):
+            g = gradient(rank, step, x[rank])
+            if (step + 1) % every == 0:
+                yield
+            x[rank] -= c.dtype.type(lr) * g
+        yield
+
+    workers = [worker(rank) for rank in range(p)]
+    for number, (version, rank) in enumerate(sorted(log)):
+        assert version == number
+        next(workers[rank])
+        pull = alpha * (x[rank] - c)
+        x[rank] -= pull
+        c += pull
+    return c
+
+
+def pairs_replayed(
+    x0: np.ndarray, gradient: Gradient, lr: float, logs: Sequence[Sequence[tuple[int, int, int, int, int]]]
+) -> np.ndarray:
+    """What AD-PSGD ends with, from each rank's log of its meetings: versions of the replica before the step was added,
+    the other rank (-1: none), versions of both before their mean, the version taken. The last one is without a step."""
+    p = len(logs)
+    values = [[x0.copy()] for _ in range(p)]  # of each version
+    todo: list[dict[int, tuple[str, int, int]]] = [{} for _ in range(p)]  # by version: what made the next one
+    for rank, log in enumerate(logs):
+        for number, (added, other, mine, theirs, _) in enumerate(log):
+            todo[rank][added] = ("add", rank, number)
+            if other >= 0:
+                todo[rank][mine] = todo[other][theirs] = ("mean", rank, number)
+
+    def change(rank: int, number: int) -> np.ndarray:
+        x = x0 if number == 0 else values[rank][logs[rank][number - 1][4]]
+        step = x.dtype.type(lr) * gradient(rank, number, x) if number < len(logs[rank]) - 1 else x.dtype.type(0)
+        return (x - step) - x
+
+    while any(len(values[rank]) - 1 in todo[rank] for rank in range(p)):
+        before = sum(map(len, values))
+        for rank in range(p):
+            what, by, number = todo[rank].get(len(values[rank]) - 1, ("", 0, 0))
+            if what == "add" and (number == 0 or logs[rank][number - 1][4] < len(values[rank])):
+                values[rank].append(values[rank][-1] + change(rank, number))
+            elif what == "mean":
+                _, other, mine, theirs, _ = logs[by][number]
+                if len(values[by]) - 1 == mine and len(values[other]) - 1 == theirs:
+                    mean = (values[by][-1] + values[other][-1]) * x0.dtype.type(0.5)
+                    values[by].append(mean)
+                    values[other].append(mean)
+        assert sum(map(len, values)) > before, "the log contradicts itself"
+    total = np.zeros_like(x0)
+    for one in values:
+        total += one[-1]
+    return np.asarray(total / p, x0.dtype)

@@ -1,5 +1,6 @@
 """Relaxed methods for NumPy arrays, and what they are made of."""
 
+import math
 import random
 import time
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from ringcomm.relaxed.every import Every
 from ringcomm.relaxed.replicas import ArrayReplica, cut
+from ringcomm.topology import Topology, base_k, groups, prove
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=30), st.data())
@@ -78,6 +80,40 @@ def test_a_replica_gives_what_it_took(seed: int, fragments: int) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(arrays, before, strict=True))
 
 
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_base_k_gives_the_mean_exactly(k: int) -> None:
+    graph = base_k(k)
+    for size in range(1, 40):
+        rounds = range(graph.period(size))
+        proof = prove([graph.matrix(size, number) for number in rounds])
+        assert proof.rows and proof.columns and proof.positive and proof.exact, size
+        degrees = [len(graph.hears(rank, size, number)) for rank in range(size) for number in rounds]
+        assert max(degrees) <= k
+        assert len(rounds) <= 2 * math.log(size, k + 1) + 2
+
+
+def test_base_k_is_proved_by_what_it_must_not_be() -> None:
+    """Without its last round, or with other weights, it is found out."""
+    graph = base_k()
+    matrices = [graph.matrix(6, number) for number in range(graph.period(6))]
+    assert not prove(matrices[:-1]).exact
+    even = [Topology("even", graph.neighbours, graph.period).matrix(6, number) for number in range(graph.period(6))]
+    assert prove(matrices).exact and not prove(even).exact
+
+
+@pytest.mark.parametrize("group", [None, 2, 3])
+def test_groups_take_means_crosswise(group: int | None) -> None:
+    graph = groups(group)
+    for size in range(1, 40):
+        base = group or max(2, math.ceil(math.sqrt(size)))
+        matrices = [graph.matrix(size, number) for number in range(graph.period(size))]
+        proof = prove(matrices)
+        assert proof.rows and proof.columns and proof.gap > 1e-9
+        assert proof.exact or base ** len(matrices) != size
+        assert all((one > 0).sum(axis=1).max() <= base for one in matrices)
+        assert all(np.allclose(one @ one, one) for one in matrices)  # a group's members all have its mean
+
+
 def numpy_forms() -> None:
     import relaxed_reference as reference
 
@@ -119,6 +155,19 @@ def numpy_forms() -> None:
     weights = [ringcomm.topology.topology("ring").matrix(size)]
     expected = reference.gossip(start, gradient, weights, 6, every=1, lr=0.1, resync=4).mean(axis=0)
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
+    x, exchange = run(ringcomm.EagerAverager, 9, quorum=size, resync=4)
+    shared = start.copy()
+    for step in range(9):
+        shared -= 0.1 * sum(gradient(one, step, shared) for one in range(size)) / size
+    np.testing.assert_allclose(x, shared, rtol=0, atol=1e-12)
+    for method, options in (
+        (ringcomm.EagerAverager, {"quorum": "solo", "resync": 3}),
+        (ringcomm.EagerAverager, {}),
+        (ringcomm.GroupAverager, {"resync": 4}),
+    ):
+        x, exchange = run(method, 20 + 5 * rank, **options)
+        everybody = ringcomm.allgather(x[None], name="ends")
+        assert (everybody == everybody[:1]).all() and exchange.updates == sum(20 + 5 * one for one in range(size))
     for wrong in ([1.0], np.arange(3)):
         try:
             ringcomm.PeriodicAverager([wrong])
@@ -135,7 +184,7 @@ def test_numpy_forms(ranks: int) -> None:
     assert len(mpi_case.run(ranks, numpy_forms).lines("done")) == max(ranks, 1)
 
 
-def one_dies(how: str) -> None:
+def one_dies(how: str, method: str) -> None:
     import os
     import signal
 
@@ -143,7 +192,8 @@ def one_dies(how: str) -> None:
 
     ringcomm.init()
     x = np.zeros(1000)
-    with ringcomm.PeriodicAverager([x], every=2) as exchange:
+    options = {"every": 2} if method == "PeriodicAverager" else {}
+    with getattr(ringcomm, method)([x], **options) as exchange:
         for step in range(1000):
             if step == 5 and ringcomm.rank() == 1:
                 if how == "kill":
@@ -153,9 +203,10 @@ def one_dies(how: str) -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize("method", ["PeriodicAverager", "EagerAverager", "GroupAverager"])
 @pytest.mark.parametrize("how", ["kill", "raise"])
-def test_a_rank_that_ends_ends_the_others(how: str) -> None:
-    result = mpi_case.start(3, one_dies, how, limit=60)
+def test_a_rank_that_ends_ends_the_others(how: str, method: str) -> None:
+    result = mpi_case.start(3, one_dies, how, method, limit=60)
     assert result.status != 0
     assert not result.left_behind
 

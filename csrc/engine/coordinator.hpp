@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,6 +28,9 @@ class Coordinator {
   void join(int rank);
   // Rank `rank` gives up waiting for it: it fails everywhere, unless it has been agreed meanwhile.
   void withdraw(int rank, const std::string& name, const std::string& why);
+  // An operation that runs once a quorum has come (engine/quorum.hpp), before any rank submits it; null: no longer.
+  void set_quorum(const std::string& name, std::unique_ptr<Quorum> quorum);
+  void step_aside(int rank, const std::string& name);
   void end();                     // a rank is leaving: nothing more is agreed
   std::vector<Verdict> decide();  // what has become due, in order
 
@@ -49,6 +53,8 @@ class Coordinator {
 
   std::vector<int> called(std::vector<int> ranks) const;  // in texts
   bool owed(int rank, std::uint64_t read, const std::string& name);
+  void submit(Row& row, int rank, std::uint64_t read, const Ready& entry, std::uint32_t id, const Descriptor& signature,
+              std::int64_t now_ns);
   void judge(std::span<Row* const> rows, Fusion& fusion);
   VerdictItem item_of(Row& row, Verdict& verdict);
   void clean_up();

@@ -9,6 +9,7 @@
 
 #include "engine/context.hpp"
 #include "engine/coordinator.hpp"
+#include "engine/pending.hpp"
 
 namespace ringcomm {
 
@@ -20,6 +21,9 @@ class CoordinatorSide {
   void receive(int index, const ReadyRecord& record);
   void receive(int index, const WithdrawRecord& record);
   void join(int index) { coordinator_.join(index); }
+  void step_aside(int index, const std::string& name) { coordinator_.step_aside(index, name); }
+  // What this rank has standing has become so, or has ended.
+  void look_at(const Pending& standing);
   void end() { coordinator_.end(); }
   // Sends the others what has become due, and gives what this rank gets of it, if there is anything.
   std::optional<VerdictRecord> decide();

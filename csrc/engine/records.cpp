@@ -179,6 +179,11 @@ void fields(Visitor& visit, WithdrawRecord& r) {
 }
 
 template <class Visitor>
+void fields(Visitor& visit, AsideRecord& r) {
+  visit(r.set, r.name);
+}
+
+template <class Visitor>
 void fields(Visitor& visit, LeaveRecord& r) {
   visit(r.entirely, r.sets);
 }

@@ -55,8 +55,13 @@ struct JoinRecord {  // to the coordinator: the sender has nothing more to give,
   std::uint32_t set = 0;
 };
 
+struct AsideRecord {  // to the coordinator: no rank is to wait for the sender in rounds of `name`, until it comes again
+  std::uint32_t set = 0;
+  std::string name;
+};
+
 using Record = std::variant<ReadyRecord, VerdictRecord, WithdrawRecord, GoingRecord, ConfirmedRecord, LeaveRecord,
-                            AbortRecord, JoinRecord>;
+                            AbortRecord, JoinRecord, AsideRecord>;
 using Bytes = std::vector<std::byte>;
 
 void encode(const Record& record, Bytes& out);              // appends

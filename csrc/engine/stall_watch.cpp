@@ -12,10 +12,8 @@ constexpr std::size_t kMostNames = 16;          // in one warning
 
 std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(std::clamp(seconds, 0.0, 9e9) * 1e9); }
 
-// For other ranks. A join does so for as long as others have data.
-bool waits(const Pending& pending) {
-  return pending.sent_ns != 0 && !pending.agreed && pending.kind != Pending::Kind::join;
-}
+// For other ranks. What is no operation to run may do so for as long as others have data.
+bool waits(const Pending& pending) { return pending.sent_ns != 0 && !pending.agreed && pending.runs(); }
 
 }  // namespace
 

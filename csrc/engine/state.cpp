@@ -67,6 +67,16 @@ void Engine::State::submit(int set, std::span<const PendingPtr> requests, Worker
   for (const PendingPtr& pending : requests) pending->conclude(failed);
 }
 
+std::shared_ptr<NamedSet> Engine::State::find(int set) {
+  const std::lock_guard lock(context.mutex);
+  return sets.find(set);
+}
+
+void Engine::State::tell(int set, PendingPtr word) {
+  find(set)->in_flight.put_back(std::move(word));
+  worker->wake();
+}
+
 void Engine::State::leave() {
   {
     const std::lock_guard lock(context.mutex);

@@ -34,11 +34,11 @@ class AnyShard {
   }
 
  public:
-  AnyShard(std::byte* memory, int owner, std::size_t count, bool wide, std::size_t states, bool gathers,
+  AnyShard(std::byte* memory, int owner, std::size_t count, bool wide, std::size_t states, std::size_t sums,
            std::shared_ptr<Node> node, int rank)
-      : node_(std::move(node)), it_(made(memory, owner, count, wide, states, gathers, rank)) {}
-  static std::size_t bytes(std::size_t count, bool wide, std::size_t states, bool gathers) {
-    return wide ? Shard<double>::bytes(count, states, gathers) : Shard<float>::bytes(count, states, gathers);
+      : node_(std::move(node)), it_(made(memory, owner, count, wide, states, sums, rank)) {}
+  static std::size_t bytes(std::size_t count, bool wide, std::size_t states, std::size_t sums) {
+    return wide ? Shard<double>::bytes(count, states, sums) : Shard<float>::bytes(count, states, sums);
   }
   std::size_t element() const { return std::holds_alternative<Shard<double>>(it_) ? sizeof(double) : sizeof(float); }
   std::size_t count() {
@@ -81,8 +81,11 @@ class AnyShard {
   Arrival enter(const Gathering& how, std::uint64_t clock) {
     return with([&](auto& one, auto) { return one.enter(how, clock); });
   }
-  void add(double scale, const Range& range, const std::byte* gradient) {
-    with([&](auto& one, auto as) { one.add(scale, range.first, range.count, as(gradient)); });
+  std::size_t sums() {
+    return with([](auto& one, auto) { return one.sums(); });
+  }
+  void add(std::size_t sum, double scale, const Range& range, const std::byte* gradient) {
+    with([&](auto& one, auto as) { one.add(sum, scale, range.first, range.count, as(gradient)); });
   }
   Arrival leave(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks) {
     return with([&](auto& one, auto) { return one.leave(how, rule, options, clocks); });
@@ -96,16 +99,15 @@ class AnyShard {
   void release() {
     with([](auto& one, auto) { one.release(); });
   }
-  void average_with(AnyShard& other) {
-    with([&](auto& one, auto) {
-      if (auto* const theirs = std::get_if<std::decay_t<decltype(one)>>(&other.it_)) one.average_with(*theirs);
-    });
+  std::pair<std::uint64_t, std::uint64_t> average_with(AnyShard& other) {
+    return with([&](auto& one, auto) { return one.average_with(std::get<std::decay_t<decltype(one)>>(other.it_)); });
   }
 
  private:
-  Either made(std::byte* memory, int owner, std::size_t count, bool wide, std::size_t states, bool gathers, int rank) {
-    if (wide) return Shard<double>(memory, owner, count, states, gathers, node_.get(), rank);
-    return Shard<float>(memory, owner, count, states, gathers, node_.get(), rank);
+  Either made(std::byte* memory, int owner, std::size_t count, bool wide, std::size_t states, std::size_t sums,
+              int rank) {
+    if (wide) return Shard<double>(memory, owner, count, states, sums, node_.get(), rank);
+    return Shard<float>(memory, owner, count, states, sums, node_.get(), rank);
   }
 
   const std::shared_ptr<Node> node_;

@@ -24,6 +24,11 @@ Head head_of(const std::vector<std::byte>& message) {
   return head;
 }
 
+// Among the workers.
+std::size_t place_of(const Served& it, int rank) {
+  return static_cast<std::size_t>(std::find(it.ranks.begin(), it.ranks.end(), rank) - it.ranks.begin());
+}
+
 }  // namespace
 
 void Server::serve(std::uint64_t shard, Served served) {
@@ -79,6 +84,7 @@ bool Server::answer_first(int rank, Peer& peer, Mail& mail) {
     peer.arrival = it->shard->enter(it->gathering, head.step);
     if (peer.arrival == Arrival::full) return false;
     peer.open = peer.arrival == Arrival::gathered ? it : nullptr;
+    peer.sum = it->shard->sums() > 1 ? place_of(*it, rank) : 0;
   }
   const std::byte* const rest = request.data() + sizeof head;
   const std::span ranges(reinterpret_cast<const Range*>(rest), head.ranges);
@@ -113,7 +119,7 @@ void Server::change(Peer& peer, const std::shared_ptr<Served>& it, const Head& h
   } else if (peer.open) {
     std::uint64_t at = 0;
     for (const Range& range : ranges) {
-      shard.add(head.options.scale, range, gradient + at * shard.element());
+      shard.add(peer.sum, head.options.scale, range, gradient + at * shard.element());
       at += range.count;
     }
     if (head.ends) {
@@ -140,9 +146,9 @@ void Server::left(int rank) {
 
 // Whoever has finished leaves what has been gathered for those who are left to settle.
 void Server::advance(Served& it, int rank, std::int64_t clock) {
-  const auto found = std::find(it.ranks.begin(), it.ranks.end(), rank);
-  if (found == it.ranks.end()) return;
-  it.clocks->set(static_cast<int>(found - it.ranks.begin()), clock);
+  const std::size_t place = place_of(it, rank);
+  if (place == it.ranks.size()) return;
+  it.clocks->set(static_cast<int>(place), clock);
   if (clock < Clocks::kLost || !it.shard) return;
   if (it.shard->settle(it.gathering, it.rule, it.options, *it.clocks)) it.clocks->wake();
 }

@@ -43,6 +43,7 @@ class Server {
     std::uint64_t last = 0;              // request
     Arrival arrival = Arrival::applied;  // of the gradient that comes in parts
     std::shared_ptr<Served> open;        // what it is added to; null: nothing
+    std::size_t sum = 0;                 // to which of that shard's sums
   };
   bool answer_first(int rank, Peer& peer, Mail& mail);
   static bool is_due(Served& it, const Due& due);

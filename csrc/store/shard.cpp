@@ -22,23 +22,24 @@ T* part(std::byte* memory, std::size_t locks, std::size_t count, std::size_t num
 }  // namespace
 
 template <class T>
-std::size_t Shard<T>::bytes(std::size_t count, std::size_t states, bool gathers) {
+std::size_t Shard<T>::bytes(std::size_t count, std::size_t states, std::size_t sums) {
   const std::size_t stripes = (count + kStripe - 1) / kStripe;
-  return kHeader + stripes * sizeof(Lock) + (1 + states + gathers) * array_bytes(count, sizeof(T));
+  return kHeader + stripes * sizeof(Lock) + (1 + states + sums) * array_bytes(count, sizeof(T));
 }
 
 template <class T>
-Shard<T>::Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, bool gathers, Node* node, int rank)
+Shard<T>::Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, std::size_t sums, Node* node,
+                int rank)
     : header_(*reinterpret_cast<ShardHeader*>(memory)), owner_(owner), count_(count),
-      stripes_((count + kStripe - 1) / kStripe), locks_(reinterpret_cast<Lock*>(memory + kHeader)),
+      stripes_((count + kStripe - 1) / kStripe), sums_(sums), locks_(reinterpret_cast<Lock*>(memory + kHeader)),
       weights_(part<T>(memory, stripes_, count, 0)), first_(states > 0 ? part<T>(memory, stripes_, count, 1) : nullptr),
       second_(states > 1 ? part<T>(memory, stripes_, count, 2) : nullptr),
-      sum_(gathers ? part<T>(memory, stripes_, count, 1 + states) : nullptr), node_(node), rank_(rank) {}
+      sum_(sums > 0 ? part<T>(memory, stripes_, count, 1 + states) : nullptr), node_(node), rank_(rank) {}
 
 template <class T>
 void Shard<T>::make(const T* weights) {
   const std::size_t states = (first_ != nullptr) + (second_ != nullptr);
-  std::memset(static_cast<void*>(&header_), 0, bytes(count_, states, sum_ != nullptr));
+  std::memset(static_cast<void*>(&header_), 0, bytes(count_, states, sums_));
   std::copy_n(weights, count_, weights_);
 }
 
@@ -112,7 +113,7 @@ Arrival Shard<T>::gather(const Gathering& how, std::uint64_t clock, Rule rule, c
                          const T* gradient, const Clocks& clocks) {
   const Arrival arrival = enter(how, clock);
   if (arrival != Arrival::gathered) return arrival;
-  add(options.scale, 0, count_, gradient);
+  add(how.sum, options.scale, 0, count_, gradient);
   return leave(how, rule, options, clocks);
 }
 
@@ -128,11 +129,11 @@ Arrival Shard<T>::enter(const Gathering& how, std::uint64_t clock) {
 }
 
 template <class T>
-void Shard<T>::add(double scale, std::size_t first, std::size_t count, const T* gradient) {
+void Shard<T>::add(std::size_t number, double scale, std::size_t first, std::size_t count, const T* gradient) {
+  RuleOptions scaled;
+  scaled.scale = scale;
   each_stripe(first, count, [&](Lock&, std::size_t begin, std::size_t length) {
-    RuleOptions sum;
-    sum.scale = scale;
-    kernels::update(kernels::UpdateJob<T>{Rule::add, &sum, 1, sum_ + begin, nullptr, nullptr,
+    kernels::update(kernels::UpdateJob<T>{Rule::add, &scaled, 1, sum(number) + begin, nullptr, nullptr,
                                           gradient + (begin - first), nullptr, nullptr, length});
   });
 }
@@ -178,7 +179,8 @@ template <class T>
 std::uint32_t Shard<T>::claim(const Gathering& how, const Clocks& clocks, T* sum) {
   const std::uint32_t number = complete(how, clocks);
   if (number > 0) {
-    std::copy_n(sum_, count_, sum);  // nobody adds before release()
+    fold(0, count_);  // nobody adds before release()
+    std::copy_n(sum_, count_, sum);
     std::fill_n(sum_, count_, T{});
   }
   return number;
@@ -193,10 +195,28 @@ void Shard<T>::release() {
 }
 
 template <class T>
+T* Shard<T>::sum(std::size_t number) const {
+  return sum_ + number * (array_bytes(count_, sizeof(T)) / sizeof(T));
+}
+
+// All sums into the first, in their order.
+template <class T>
+void Shard<T>::fold(std::size_t begin, std::size_t length) {
+  RuleOptions plain;
+  plain.scale = 1.0;
+  for (std::size_t i = 1; i < sums_; ++i) {
+    kernels::update(kernels::UpdateJob<T>{Rule::add, &plain, 1, sum_ + begin, nullptr, nullptr, sum(i) + begin, nullptr,
+                                          nullptr, length});
+    std::fill_n(sum(i) + begin, length, T{});
+  }
+}
+
+template <class T>
 void Shard<T>::apply_gathered(Rule rule, RuleOptions options, std::uint32_t number) {
   options.scale = 1.0 / number;
   options.compensate = 0;
   each_stripe(0, count_, [&](Lock& lock, std::size_t begin, std::size_t length) {
+    fold(begin, length);
     count_update(lock, true);
     kernels::update(kernels::UpdateJob<T>{rule, &options, lock.updates, weights_ + begin,
                                           first_ ? first_ + begin : nullptr, second_ ? second_ + begin : nullptr,
@@ -206,8 +226,9 @@ void Shard<T>::apply_gathered(Rule rule, RuleOptions options, std::uint32_t numb
 }
 
 template <class T>
-void Shard<T>::average_with(Shard& other) {
-  if (owner_ == other.owner_) return;
+std::pair<std::uint64_t, std::uint64_t> Shard<T>::average_with(Shard& other) {
+  std::pair<std::uint64_t, std::uint64_t> before{version(), other.version()};
+  if (owner_ == other.owner_) return before;
   const RuleOptions none;
   const bool mine_first = owner_ < other.owner_;  // everybody takes the lower owner's lock first
   for (std::size_t i = 0; i < stripes_; ++i) {
@@ -216,6 +237,7 @@ void Shard<T>::average_with(Shard& other) {
     Lock& b = (mine_first ? other : *this).locks_[stripe];
     take(a);
     take(b);
+    if (stripe == 0) before = {locks_[0].updates, other.locks_[0].updates};
     const std::size_t begin = stripe * kStripe, length = std::min(kStripe, count_ - begin);
     kernels::update(kernels::UpdateJob<T>{Rule::average, &none, 1, weights_ + begin, nullptr, nullptr, nullptr, nullptr,
                                           other.weights_ + begin, length});
@@ -224,6 +246,7 @@ void Shard<T>::average_with(Shard& other) {
     b.give_back();
     a.give_back();
   }
+  return before;
 }
 
 template class Shard<float>;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/update.hpp"
 #include "node/node.hpp"
@@ -20,6 +21,7 @@ using kernels::RuleOptions;
 struct Gathering {
   int many = 1;          // their mean is one update; fewer, where fewer workers are left
   bool of_step = false;  // those of one clock: a later one waits for its turn, and one that comes late is dropped
+  std::size_t sum = 0;   // to which of the shard's sums it is added
 };
 
 enum class Arrival : std::uint8_t { applied, gathered, dropped, full };  // full: not taken yet; wait, and come again
@@ -38,13 +40,16 @@ template <class T>
 class Shard {
  public:
   static constexpr std::size_t kStripe = 16384 / sizeof(T);  // elements
-  static std::size_t bytes(std::size_t count, std::size_t states, bool gathers);
+  // `sums`: in which gradients are gathered; 0: they are not. Several are added up in their order, so that the update
+  // does not depend on who came first.
+  static std::size_t bytes(std::size_t count, std::size_t states, std::size_t sums);
 
   // `memory` of so many bytes in `owner`'s arena, who makes it before others look.
-  Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, bool gathers, Node* node, int rank);
+  Shard(std::byte* memory, int owner, std::size_t count, std::size_t states, std::size_t sums, Node* node, int rank);
   void make(const T* weights);  // by the owner
 
   std::size_t count() const { return count_; }
+  std::size_t sums() const { return sums_; }
   std::uint64_t version() const { return header_.version.load(std::memory_order_acquire); }
   std::uint64_t broken() const { return header_.broken.load(std::memory_order_relaxed); }
   std::uint64_t group();  // updates of gathered gradients
@@ -58,7 +63,7 @@ class Shard {
                  const Clocks& clocks);
   // The same in parts, where it comes in parts: enter; if that says `gathered`, add all of it; then leave.
   Arrival enter(const Gathering& how, std::uint64_t clock);
-  void add(double scale, std::size_t first, std::size_t count, const T* gradient);
+  void add(std::size_t sum, double scale, std::size_t first, std::size_t count, const T* gradient);
   Arrival leave(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
   // Applies what has been gathered, if as many have come as can still come. Rule::get: leaves it to who claims it.
   bool settle(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
@@ -67,8 +72,8 @@ class Shard {
   std::uint32_t claim(const Gathering& how, const Clocks& clocks, T* sum);
   void release();
   bool gathers_now();  // something has been gathered and is not applied yet
-  // Both shards' elements become their mean: of equal counts, atomically by stripe.
-  void average_with(Shard& other);
+  // Both shards' elements become their mean: of equal counts, atomically by stripe. Returns both versions before it.
+  std::pair<std::uint64_t, std::uint64_t> average_with(Shard& other);
 
  private:
   template <class Act>
@@ -77,10 +82,12 @@ class Shard {
   void count_update(Lock& lock, bool changes);
   std::uint32_t complete(const Gathering& how, const Clocks& clocks);
   void apply_gathered(Rule rule, RuleOptions options, std::uint32_t number);
+  T* sum(std::size_t number) const;
+  void fold(std::size_t begin, std::size_t length);
 
   ShardHeader& header_;
   const int owner_;
-  const std::size_t count_, stripes_;
+  const std::size_t count_, stripes_, sums_;
   Lock* const locks_;
   T *const weights_, *const first_, *const second_, *const sum_;  // null: not kept
   Node* const node_;

@@ -13,8 +13,10 @@ from ringcomm import collectives, runtime
 from ringcomm.keras import functions
 from ringcomm.keras.optimizer import is_distributed, with_loss_scale_inside
 from ringcomm.keras.relaxed import (  # noqa: F401 (they are hvd.callbacks' too)
+    EagerCallback,
     ElasticAveragingCallback,
     GossipCallback,
+    GroupAverageCallback,
     OuterStepCallback,
     ParameterStoreCallback,
     PeriodicAveragingCallback,

@@ -10,11 +10,14 @@ import numpy as np
 
 from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.relaxed.eager import EagerChanges
 from ringcomm.relaxed.gossip import checked, rounds
+from ringcomm.relaxed.group_average import GroupAverage
 from ringcomm.relaxed.periodic import Groups, Periodic, agreed_text, wire_of
+from ringcomm.relaxed.quorum import least_of
 from ringcomm.relaxed.replicas import ArrayReplica, Replica, next_number
 from ringcomm.relaxed.rules import Elastic, Mean, Outer
-from ringcomm.topology import Topology
+from ringcomm.topology import Topology, groups
 
 
 class Exchanger:
@@ -204,6 +207,49 @@ class GossipAverager(Exchanger):
         how = checked(topology, mode, every, resync, order, compression, gamma)
         replica = self._replica(arrays, statistics)
         super().__init__(replica, process_set, how.settings(), lambda name: rounds(name, replica, how, process_set))
+
+
+class EagerAverager(Exchanger):
+    """Eager-SGD for NumPy arrays: what a step has changed is averaged with what the other ranks' have, as soon as a
+    quorum has come. Arguments as of :func:`ringcomm.torch.Eager`, and as of :class:`PeriodicAverager`."""
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        quorum: str | int = "majority",
+        resync: int = 64,
+        *,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        least_of(quorum, process_set.size())
+        replica = self._replica(arrays, statistics)
+
+        def make(name: str) -> EagerChanges:
+            return EagerChanges(name, replica, quorum, resync, process_set)
+
+        super().__init__(replica, process_set, {"quorum": quorum, "resync": resync}, make)
+
+
+class GroupAverager(Exchanger):
+    """WAGMA-SGD for NumPy arrays: after a step, means of groups that nobody waits for long. Arguments as of
+    :func:`ringcomm.torch.GroupAverage`, and as of :class:`PeriodicAverager`."""
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        group: int | None = None,
+        resync: int = 10,
+        *,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        graph, replica = groups(group), self._replica(arrays, statistics)
+
+        def make(name: str) -> GroupAverage:
+            return GroupAverage(name, replica, graph, resync, process_set)
+
+        super().__init__(replica, process_set, {"group": group, "resync": resync}, make)
 
 
 def outer_rule(

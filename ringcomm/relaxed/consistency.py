@@ -48,7 +48,8 @@ def SoftSync(gather: int) -> Consistency:
 
 
 def Sync() -> Consistency:
-    """The mean of all workers' gradients of a step is one update, for which all wait."""
+    """The mean of all workers' gradients of a step is one update, for which all wait. They are added in the order of
+    ranks: the same bits in every run. It takes memory for each worker's gradient."""
     return Consistency("Sync()", -1, True)
 
 

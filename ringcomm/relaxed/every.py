@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 
+NEVER = 1 << 62  # steps
 _UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 
 

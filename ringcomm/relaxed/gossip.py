@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.every import NEVER
 from ringcomm.relaxed.host_neighbourhood import HostNeighbours
 from ringcomm.relaxed.mixing import Compressed, Mix, PushSum, Talk
 from ringcomm.relaxed.neighbourhood import Neighbours
@@ -19,7 +20,6 @@ from ringcomm.wire_formats import WireFormat
 
 MODES = ("sync", "push_sum")
 ORDERS = ("adapt_then_combine", "combine_while_adapt")
-_NEVER = 1 << 62  # steps
 
 
 class How(NamedTuple):
@@ -79,7 +79,7 @@ def rounds(name: str, replica: Replica[Any], how: How, process_set: ProcessSet) 
     count, compression = replica.sizes[0], how.compression
     if compression is not None and replica.dtype.itemsize != 4:
         raise ValueError("compression is of float32 weights, and there are float64 ones")
-    means = Periodic(name, replica, Mean(), how.resync or _NEVER, process_set)
+    means = Periodic(name, replica, Mean(), how.resync or NEVER, process_set)
     nbytes = count * replica.dtype.itemsize if compression is None else Compressed.capacity(compression, count)
     neighbours = neighbours_of(f"{name}.gossip", how.graph, process_set, nbytes)
     mix: Any

@@ -35,11 +35,11 @@ class Mix:
     def land(self) -> Flat:
         """sum W x_j. The weights of those who have finished are this rank's own."""
         assert self._sent is not None
-        mixed, rest = np.zeros_like(self._sent), 1.0
+        mixed, rest, number = np.zeros_like(self._sent), 1.0, self._sent.dtype.type
         for rank, (data, _) in sorted(self._neighbours.land().items()):
-            mixed += self._row[rank] * data.view(self._dtype)
+            mixed += number(self._row[rank]) * data.view(self._dtype)
             rest -= self._row[rank]
-        mixed += rest * self._sent
+        mixed += number(rest) * self._sent
         return mixed
 
     def sent(self) -> Flat:

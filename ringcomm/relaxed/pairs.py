@@ -49,10 +49,10 @@ class Pairs:
             broadcast_(self._flat, process_set.ranks[0], f"{name}.start", process_set)
         replica.write(0, self._flat)
         wide, count = self._flat.dtype == np.float64, len(self._flat)
-        self._memory = self.workers.allocate(_core.Shard.bytes(count, wide, 0, False))
+        self._memory = self.workers.allocate(_core.Shard.bytes(count, wide, 0, 0))
         addresses = self.workers.addresses(list(range(size)), self._memory, "replicas")
         self._all = [
-            _core.Shard(address, owner, count, wide, 0, 0, False, self.workers.node, rank)
+            _core.Shard(address, owner, count, wide, 0, 0, False, 0, 0, self.workers.node, rank)
             for owner, address in enumerate(addresses)
         ]
         self._all[rank].make(self._flat.ctypes.data)
@@ -60,6 +60,9 @@ class Pairs:
         self._put = _core.RuleOptions("put")
         self.steps = self.exchanges = self.bytes = 0
         self.distance = 0.0
+        # Of each meeting: versions of the replica before the step was added, of it and the other's before their mean,
+        # and the one that was taken.
+        self.log: list[tuple[int, int, int, int, int]] | None = None
         self._ending = Ending(name, process_set, self.workers.leave)
         self._since = time.monotonic()
         self.workers.meet()
@@ -78,11 +81,14 @@ class Pairs:
         mine, count = self._all[self.workers.rank], len(self._flat)
         change = self._replica.now(0)
         change -= self._flat
-        mine.apply(self._add, 0, count, change.ctypes.data, 0, 0)
+        added = mine.apply(self._add, 0, count, change.ctypes.data, 0, 0)
+        met = (-1, -1)
         if other is not None:
-            mine.average_with(self._all[other])
+            met = mine.average_with(self._all[other])
             self.bytes += change.nbytes
-        mine.apply(self._get, 0, count, 0, 0, self._flat.ctypes.data)
+        got = mine.apply(self._get, 0, count, 0, 0, self._flat.ctypes.data)
+        if self.log is not None:
+            self.log.append((added, -1 if other is None else other, *met, got))
         self.distance = self._replica.distance(0, self._flat)
         self._replica.write(0, self._flat)
         self._replica.read(0, self._flat)  # halves round: the next change is from what they hold

@@ -104,10 +104,13 @@ class Shards:
         self._wide = weights.dtype == np.float64
         self.parts = _cut(weights, len(servers), ends)
         self.mine = servers.index(workers.rank) if workers.rank in servers else None
+        # Of a step they are added in the order of ranks, whoever comes first.
+        self._sums = workers.size if of_step and many else min(many, 1)
         self._memory: Flat | None = None
         if self.mine is not None:
             part = self.parts[self.mine]
-            self._memory = workers.allocate(_core.Shard.bytes(part.stop - part.start, self._wide, how.states, many > 0))
+            count = part.stop - part.start
+            self._memory = workers.allocate(_core.Shard.bytes(count, self._wide, how.states, self._sums))
         addresses = workers.addresses(servers, self._memory, f"{name}.shards")
         self._shards = [
             self._shard(f"{name}.shards", address, owner, part, of_step)
@@ -130,7 +133,17 @@ class Shards:
         if not address:
             return workers.far(name, owner, count, 8 if self._wide else 4, self._how)
         shard = _core.Shard(
-            address, owner, count, self._wide, self._how.states, self._many, of_step, workers.node, workers.node_rank
+            address,
+            owner,
+            count,
+            self._wide,
+            self._how.states,
+            self._many,
+            of_step,
+            self._sums,
+            workers.rank if self._sums > 1 else 0,
+            workers.node,
+            workers.node_rank,
         )
         clocks = workers.clocks_at(owner)
         if workers.spread and owner == workers.rank:

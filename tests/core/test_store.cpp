@@ -130,20 +130,20 @@ void every_instruction_set_gives_equal_bits() {
 // Ranks that share a store: views of shards in the first rank's arena.
 template <class T>
 struct World {
-  World(int size, std::size_t count, std::size_t states = 0, bool gathers = false) : nodes(Node::for_threads(size)) {
+  World(int size, std::size_t count, std::size_t states = 0, std::size_t sums = 0) : nodes(Node::for_threads(size)) {
     for (int owner = 0; owner < size; ++owner) {
       Node& node = *nodes[static_cast<std::size_t>(owner)];
-      offsets.push_back(node.allocate(Shard<T>::bytes(count, states, gathers)));
+      offsets.push_back(node.allocate(Shard<T>::bytes(count, states, sums)));
       const std::vector<T> zeros(count);
-      Shard<T>(node.at(owner, offsets.back()), owner, count, states, gathers, &node, owner).make(zeros.data());
+      Shard<T>(node.at(owner, offsets.back()), owner, count, states, sums, &node, owner).make(zeros.data());
     }
     clocks_at = nodes[0]->allocate(Clocks::bytes(size));
     std::memset(nodes[0]->at(0, clocks_at), 0, Clocks::bytes(size));
-    this->count = count, this->states = states, this->gathers = gathers;
+    this->count = count, this->states = states, this->sums = sums;
   }
   Shard<T> shard(int rank, int owner = 0) {
     Node& node = *nodes[static_cast<std::size_t>(rank)];
-    return {node.at(owner, offsets[static_cast<std::size_t>(owner)]), owner, count, states, gathers, &node, rank};
+    return {node.at(owner, offsets[static_cast<std::size_t>(owner)]), owner, count, states, sums, &node, rank};
   }
   Clocks clocks(int rank) {
     Node& node = *nodes[static_cast<std::size_t>(rank)];
@@ -158,7 +158,7 @@ struct World {
   std::vector<std::uint64_t> offsets;
   std::uint64_t clocks_at;
   std::size_t count, states;
-  bool gathers;
+  std::size_t sums;
 };
 
 void no_update_is_lost() {
@@ -233,11 +233,46 @@ void attraction_and_averaging_keep_the_sum() {
   }
 }
 
+// Numbers of which the sum depends on the order: it is that of ranks, whoever comes first.
+void adds_in_the_order_of_ranks() {
+  constexpr std::size_t count = Shard<float>::kStripe + 9;
+  constexpr int kSteps = 8;
+  for (int size = 1; size <= 6; ++size) {
+    World<float> world(size, count, 0, static_cast<std::size_t>(size));
+    const auto value = [](int rank, std::uint64_t step) {
+      Random random(100 * static_cast<std::uint64_t>(rank) + step);
+      return std::ldexp(static_cast<float>(below(random, 1000)) - 500.0f, static_cast<int>(below(random, 40)));
+    };
+    on_ranks(size, [&](int rank) {
+      Shard<float> shard = world.shard(rank);
+      Clocks clocks = world.clocks(rank);
+      RuleOptions sgd;
+      sgd.lr = -1;
+      const Gathering how{size, true, static_cast<std::size_t>(rank)};
+      Random random(static_cast<std::uint64_t>(rank));
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
+        const std::vector<float> gradient(count, value(rank, step));
+        std::this_thread::sleep_for(std::chrono::microseconds(below(random, 200)));
+        while (shard.gather(how, step, Rule::sgd, sgd, gradient.data(), clocks) == Arrival::full)
+          std::this_thread::yield();
+        while (shard.group() <= step) std::this_thread::yield();
+      }
+    });
+    float expected = 0;
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      float sum = 0;
+      for (int rank = 0; rank < size; ++rank) sum += value(rank, step);
+      expected += sum * static_cast<float>(1.0 / size);
+    }
+    for (const float one : world.weights()) CHECK(one == expected);
+  }
+}
+
 void gathers_as_many_as_are_asked_for() {
   constexpr std::size_t count = Shard<float>::kStripe + 9;
   for (int size = 1; size <= 6; ++size) {
     for (int many = 1; many <= size; ++many) {
-      World<float> world(size, count, 0, true);
+      World<float> world(size, count, 0, 1);
       constexpr int kRounds = 12;
       on_ranks(size, [&](int rank) {
         Shard<float> shard = world.shard(rank);
@@ -343,6 +378,7 @@ int main() {
   parts_and_results_are_where_they_belong();
   attraction_and_averaging_keep_the_sum();
   gathers_as_many_as_are_asked_for();
+  adds_in_the_order_of_ranks();
   late_gradients_are_dropped();
   clocks_hold_back_who_is_ahead();
 }

@@ -1,9 +1,13 @@
 """Gossip on any graph equals W x; push-sum, compression, pairs and threshold sharing keep what they must."""
 
+import random
+import time
+
 import numpy as np
 import relaxed_reference as reference
 import torch
-from cases_relaxed import flat_of, gradient, raises, same_bits, start_weights, take, train
+from cases_relaxed import flat_of, gradient, parameters, raises, same_bits, start_weights, take, train
+from cases_store import in_float32
 from torch import nn
 
 import ringcomm
@@ -34,8 +38,6 @@ def case_rounds():
 
 def case_replicas_are_those_of_the_formula():
     """Before they are averaged at the end."""
-    from cases_relaxed import parameters
-
     size, graph = hvd.size(), topology("ring")
     weights = parameters()
     optimizer = hvd.Gossip(torch.optim.SGD(weights, lr=0.1), topology="ring")
@@ -47,12 +49,6 @@ def case_replicas_are_those_of_the_formula():
         np.testing.assert_allclose(flat_of(weights), x.mean(axis=0), rtol=0, atol=1e-12)
     np.testing.assert_allclose(flat_of(weights), x[hvd.rank()], rtol=0, atol=1e-12)
     optimizer.finish()
-
-
-def case_complete_gossip_is_local_sgd():
-    a, _ = train(lambda o: hvd.Gossip(o, topology="complete"), 6)
-    b, _ = train(lambda o: hvd.LocalSGD(o, every=1), 6)
-    np.testing.assert_allclose(flat_of(a), flat_of(b), rtol=0, atol=1e-14)
 
 
 def case_push_sum():
@@ -131,6 +127,24 @@ def case_pairs_keep_the_sum():
     optimizer.finish()
     np.testing.assert_allclose(flat_of([p]), (hvd.size() - 1) / 2, atol=1e-9)
     same_bits([p])
+
+
+def case_replay_of_pairs():
+    """An asynchronous run is computed anew from who met whom at which versions, bit for bit."""
+    if not on_one_host():
+        return
+    weights = parameters(torch.float32)
+    optimizer = hvd.Gossip(torch.optim.SGD(weights, lr=0.125), topology="complete", mode="async")
+    optimizer._method.log = []
+    draw = random.Random(hvd.rank())
+    for step in range(25):
+        time.sleep(draw.random() * 0.001)
+        take(optimizer, weights, step)
+    optimizer.finish()
+    logs = hvd.allgather_object(optimizer._method.log[:26])  # then it looks once more
+    start = start_weights().astype(np.float32)
+    again = reference.pairs_replayed(start, in_float32, 0.125, logs)
+    assert np.array_equal(again, flat_of(weights).astype(np.float32))
 
 
 def case_threshold_sharing():

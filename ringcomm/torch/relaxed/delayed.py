@@ -15,9 +15,9 @@ from ringcomm.relaxed.periodic import wire_of
 from ringcomm.relaxed.replicas import Flat
 from ringcomm.relaxed.rounds import Lane, Outcome, serve
 from ringcomm.torch.compression import parts_of
-from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, evaluated, relaxed
+from ringcomm.torch.relaxed.gradients import GradientsOptimizer
+from ringcomm.torch.relaxed.optimizer import relaxed
 from ringcomm.torch.relaxed.replica import GradientReplica
-from ringcomm.torch.wrapped import taking_the_step
 
 
 class LateGradients:
@@ -120,42 +120,8 @@ class LateGradients:
         self._pending = None if state["pending"] is None else state["pending"].copy()
 
 
-class _LateOptimizer(RelaxedOptimizer):
-    """What DistributedOptimizer(delay=1) adds to an optimizer's class."""
-
-    _method: Any
-    _should_synchronize: bool
-    _came: bool  # whether there are gradients to step with
-
-    def synchronize(self) -> None:
-        """Sends this step's gradients, and puts the last step's means into ``.grad``."""
-        self._came = self._method.exchange(counted=True)
-
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """Within it ``step()`` takes the gradients as they are: ``synchronize()`` has been called."""
-        self._should_synchronize = False
-        try:
-            yield
-        finally:
-            self._should_synchronize = True
-
-    @taking_the_step
-    def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
-        """Sends the gradients and takes the optimizer's step with the last step's means; the first step takes none. An
-        overflow (``grad_scaler``) leaves this rank's gradients out of the mean."""
-        loss, counted = evaluated(self, closure, grad_scaler)
-        if self._should_synchronize:
-            self._came = self._method.exchange(counted)
-        if self._came:
-            result = self._base.step(self, **kwargs)
-            return result if closure is None else loss
-        return loss
-
-    def finish(self) -> None:
-        """This rank makes no more steps: it takes those that the others' gradients ask for, until all have finished.
-        Collective."""
-        self._method.finish(lambda: self._base.step(self))
+class _LateOptimizer(GradientsOptimizer):
+    """What DistributedOptimizer(delay=1) adds to an optimizer's class: nothing but its name."""
 
 
 def late_optimizer(
@@ -181,5 +147,4 @@ def late_optimizer(
         optimizer, _LateOptimizer, named_parameters, process_set, op=op, wire=wire, delay=delay
     )
     made._method = LateGradients(name, parameters, op, process_set, wire)
-    made._should_synchronize, made._came = True, False
     return made

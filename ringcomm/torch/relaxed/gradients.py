@@ -1,0 +1,48 @@
+"""Optimizers that step with gradients which a method gives them for their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, evaluated
+from ringcomm.torch.wrapped import taking_the_step
+
+
+class GradientsOptimizer(RelaxedOptimizer):
+    """What is added where the method gives gradients for gradients: its ``exchange(counted)`` puts them in their place,
+    and says whether there are any."""
+
+    _method: Any
+    _should_synchronize = True
+    _came = False  # whether there are gradients to step with
+
+    def synchronize(self) -> None:
+        """Gives this step's gradients, and puts what comes in return into ``.grad``."""
+        self._came = self._method.exchange(counted=True)
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it ``step()`` takes the gradients as they are: ``synchronize()`` has been called."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    @taking_the_step
+    def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
+        """Gives the gradients and takes the optimizer's step with what comes in return, if anything does (gradients one
+        step late: not in the first step). An overflow (``grad_scaler``) leaves this rank's gradients out."""
+        loss, counted = evaluated(self, closure, grad_scaler)
+        if self._should_synchronize:
+            self._came = self._method.exchange(counted)
+        result = self._base.step(self, **kwargs) if self._came else None
+        self._method.stepped()
+        return loss if closure is not None else result
+
+    def finish(self) -> None:
+        """This rank makes no more steps: it takes those that the others' gradients ask for, until all have finished.
+        Collective."""
+        self._method.finish(lambda: self._base.step(self))

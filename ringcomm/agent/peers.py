@@ -25,6 +25,11 @@ def die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def outlive_parent() -> None:
+    """Takes `die_with_parent` back."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def adopt_orphans() -> None:
     """Processes that descend from this one become its children when their parents end."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -25,7 +25,6 @@ class Hitter:
         self.times: list[tuple[str, int, float]] = []  # kind, generation and moment of what was done
         self._threads: list[threading.Thread] = []
         self._launches = 0
-        self._launched_at = time.time()
 
     @property
     def done(self) -> set[str]:
@@ -41,18 +40,16 @@ class Hitter:
 
     def look(self) -> None:
         """Whether it is time for a fault that follows a launch."""
-        fault = self._next()
-        if fault is None or fault["phase"] != "launch" or fault["step"] > self._furthest():
-            return
         launches = self._job.output.read_bytes().count(b"ringrun: generation ")
-        if launches > self._launches or fault["step"] < 0:
-            self._launches = launches
+        new, self._launches = launches > self._launches, launches
+        fault = self._next_launch()
+        if fault is not None and (fault["step"] < 0 or new and fault["step"] <= self._furthest()):
             self._claim(fault)
             self._later(fault, fault["delay"], {"gen": launches, "pid": 0, "rank": -1})
 
-    def _next(self) -> dict[str, Any] | None:
+    def _next_launch(self) -> dict[str, Any] | None:
         for number, fault in enumerate(self._plan.faults):
-            if not (self._job.folder / f"claimed-{number}").exists():
+            if fault["phase"] == "launch" and not (self._job.folder / f"claimed-{number}").exists():
                 return {**fault, "number": number}
         return None
 

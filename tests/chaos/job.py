@@ -82,6 +82,7 @@ class Job:
     def variables(self) -> dict[str, str]:
         return {
             **environment(),
+            "PYTHONFAULTHANDLER": "1",
             processes.MARK: self.mark,
             "CHAOS_FOLDER": str(self.folder),
             "CHAOS_PLAN": json.dumps(self.plan.faults),
@@ -101,6 +102,8 @@ class Job:
             outcome.wrong = str(wrong)
         finally:
             processes.kill_job(self.mark)
+            if outcome.wrong:
+                leftovers.clear()
             if self.plan.snapshots == "small":
                 subprocess.run(["umount", str(self.folder / "snapshots")], check=False)
         outcome.seconds = time.time() - began

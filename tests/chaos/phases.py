@@ -29,14 +29,12 @@ def note(what: str, **more: Any) -> None:
 
 
 def at(phase: str) -> None:
-    """A phase begins. The first rank that comes where the next fault is planned is its victim."""
+    """A phase begins. The first rank that comes where a fault is planned is its victim."""
     note("phase", phase=phase)
     for number, fault in enumerate(_PLAN):
-        if os.path.exists(_claim(number)):
-            continue
-        if _fits(fault, phase) and _claimed(number):
+        if _fits(fault, phase) and not os.path.exists(_claim(number)) and _claimed(number):
             _suffer(fault, number)
-        return
+            return
 
 
 def _fits(fault: dict[str, Any], phase: str) -> bool:

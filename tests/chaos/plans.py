@@ -9,6 +9,7 @@ from typing import Any
 Fault = dict[str, Any]
 
 START = ("launch", "import", "init", "inited", "before", "restore", "taken")  # of a generation, before its first commit
+FIRST = ("launch", "import", "init", "inited", "before", "copy", "vote")  # of the first one
 TRAIN = ("step", "allreduce", "copy", "copied", "vote", "sealed", "epoch")
 END = ("end", "exit")
 HERE = ("kill", "kill", "kill", "kill_two", "kill_but_one", "stop", "raise", "exit")
@@ -51,11 +52,13 @@ def draw(seed: int, hosts: int = 0) -> Plan:
     plan.discovery = not hosts and drawn.random() < 0.3
     plan.snapshots = drawn.choice(("",) * 6 + ("small", "kept")) if not hosts else ""
     slow = hosts or plan.discovery or plan.snapshots
-    plan.shape = (drawn.choice((2, 3)), drawn.randint(30, 80), drawn.choice((1, 2, 3)), 600, 0.04 if slow else 0.004)
+    plan.shape = (2, drawn.randint(30, 60), drawn.choice((1, 2)), 600, 0.04 if slow else 0.004)
     step, starts = -1, 0
     for _ in range(drawn.choice((1, 1, 2, 2, 3))):
-        phase = drawn.choice(START if drawn.random() < 0.3 and starts < 2 else TRAIN if drawn.random() < 0.9 else END)
-        starts = starts + 1 if phase in START else 0
+        phase = drawn.choice(TRAIN if drawn.random() < 0.9 else END)
+        if starts < 2 and drawn.random() < 0.3:  # three in a row without a commit end a job
+            phase = drawn.choice(FIRST if step < 0 else START)
+            starts += 1
         if phase in TRAIN:
             step = max(0, step) + drawn.randint(1, 10)
         elif phase in END:

@@ -22,13 +22,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "benchmark
 
 import plans  # noqa: E402
 from job import Job, Outcome  # noqa: E402
-
-_PRIVATE = "CHAOS_PRIVATE"
+from leftovers import PRIVATE  # noqa: E402
 
 
 def main() -> int:
     options = parse()
-    if os.geteuid() == 0 and _PRIVATE not in os.environ:
+    if os.geteuid() == 0 and PRIVATE not in os.environ:
         in_private(options.hosts)
     folder = Path(options.keep or tempfile.mkdtemp(prefix="ringcomm-chaos-"))
     outcomes = []
@@ -54,7 +53,7 @@ def parse() -> argparse.Namespace:
 
 def in_private(hosts: int) -> None:
     """Goes on in this process with a /dev/shm and mounts of its own: what is in there is these jobs'."""
-    words = f"mount -t tmpfs tmpfs /dev/shm && {_PRIVATE}=1 exec \"$@\""
+    words = f"mount -t tmpfs tmpfs /dev/shm && {PRIVATE}=1 exec \"$@\""
     if hosts or shutil.which("unshare") is None:
         return
     os.execvp("unshare", ["unshare", "--mount", "sh", "-c", words, "sh", sys.executable, *sys.argv])

@@ -33,7 +33,7 @@ class Hitter:
     def told(self, note: dict[str, Any]) -> None:
         """A rank is where a fault was planned."""
         fault = self._plan.faults[note["number"]]
-        if fault["kind"] in ("raise", "exit", "refuse") or fault["kind"] == "kill" and not fault["delay"]:
+        if fault["kind"] in ("raise", "exit", "refuse") or (fault["kind"] == "kill" and not fault["delay"]):
             self.times.append((fault["kind"], note["gen"], note["t"]))
         else:
             self._later(fault, fault["delay"], note)
@@ -43,7 +43,7 @@ class Hitter:
         launches = self._job.output.read_bytes().count(b"ringrun: generation ")
         new, self._launches = launches > self._launches, launches
         fault = self._next_launch()
-        if fault is not None and (fault["step"] < 0 or new and fault["step"] <= self._furthest()):
+        if fault is not None and (fault["step"] < 0 or (new and fault["step"] <= self._furthest())):
             self._claim(fault)
             self._later(fault, fault["delay"], {"gen": launches, "pid": 0, "rank": -1})
 
@@ -110,10 +110,10 @@ class Hitter:
         return processes.kill(note["pid"])
 
     def _kill_two(self, note: dict[str, Any]) -> bool:
-        return any([processes.kill(pid) for pid in self._ranks_with(note)[:2]])
+        return sum(processes.kill(pid) for pid in self._ranks_with(note)[:2]) > 0
 
     def _kill_but_one(self, note: dict[str, Any]) -> bool:
-        return any([processes.kill(pid) for pid in self._ranks_with(note)[:-1]])
+        return sum(processes.kill(pid) for pid in self._ranks_with(note)[:-1]) > 0
 
     def _stop(self, note: dict[str, Any]) -> bool:
         return processes.kill(note["pid"], signal.SIGSTOP)

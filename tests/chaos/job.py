@@ -42,7 +42,7 @@ class Job:
         self.plan, self.folder, self.lab = plan, folder, lab
         self.mark = f"{os.getpid()}-{plan.seed}"
         self.notes: list[dict[str, Any]] = []
-        self._unread = b""
+        self._read_to = 0  # bytes of the log
         self.output = folder / "output"
         folder.mkdir(parents=True)
         self.process: subprocess.Popen[bytes] | None = None
@@ -136,24 +136,19 @@ class Job:
         return status
 
     def _read(self) -> None:
+        """Takes the lines that are whole."""
         try:
             with open(self.folder / "log", "rb") as file:
-                file.seek(sum(len(note["_line"]) for note in self.notes[-1:]) and self._at)
+                file.seek(self._read_to)
                 data = file.read()
-                self._at = file.tell() - len(self._keep(data))
         except FileNotFoundError:
-            self._at = 0
-
-    def _keep(self, data: bytes) -> bytes:
-        """Takes the whole lines, returns the rest."""
-        *lines, rest = data.split(b"\n")
-        for line in lines:
-            note = json.loads(line)
-            note["_line"] = line
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_to += len(whole)
+        for note in map(json.loads, whole.splitlines()):
             self.notes.append(note)
             if note["what"] == "fault":
                 self.hitter.told(note)
-        return rest
 
     def _who_is_left(self) -> str:
         return "; ".join(f"{it.role} {it.pid} {it.state}" for it in processes.of_job(self.mark))

@@ -49,5 +49,5 @@ def _files(memories: Sequence[Path]) -> list[str]:
 
 
 def _is_session(name: str) -> bool:
-    """Folders of an MPI's own bookkeeping, which it removes when it can: no memory."""
-    return name.startswith(("ompi", "prte", "pmix", "tmp", "ringcomm-chaos"))
+    """Folders of an MPI's or torch's own bookkeeping, where /dev/shm is TMPDIR too: no memory."""
+    return name.startswith(("ompi", "prte", "pmix", "tmp", "torchinductor"))

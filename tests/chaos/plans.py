@@ -78,7 +78,7 @@ def _fault(drawn: random.Random, plan: Plan, phase: str, step: int) -> Fault:
     kind = drawn.choice(kinds)
     if phase == "launch" and kind in ("raise", "exit", "stop", "kill_two", "kill_but_one"):
         kind = "kill"
-    if kind == "raise" and phase not in RAISES or kind == "exit" and phase not in LEAVES:
+    if (kind == "raise" and phase not in RAISES) or (kind == "exit" and phase not in LEAVES):
         phase = drawn.choice(LEAVES)
         step = max(0, step)
     if kind == "refuse":

@@ -51,9 +51,7 @@ def of_job(mark: str) -> list[Process]:
                 if (process := _look(int(name), mark)) is not None:
                     found.append(process)
     zygotes = {process.pid for process in found if process.role == "zygote"}
-    return [
-        Process(it.pid, it.parent, "trainer", it.state, it.line) if it.parent in zygotes else it for it in found
-    ]
+    return [Process(it.pid, it.parent, "trainer", it.state, it.line) if it.parent in zygotes else it for it in found]
 
 
 def _look(pid: int, mark: str) -> Process | None:

@@ -11,6 +11,8 @@ import random
 import resource
 import sys
 import time
+from importlib import import_module
+from typing import Any
 
 import phases
 
@@ -19,19 +21,17 @@ phases.at("import")
 
 import numpy as np  # noqa: E402
 
+import ringcomm.elastic  # noqa: E402
+from ringcomm import RingcommError  # noqa: E402
+
 EPOCHS, SAMPLES, BATCH, WIDTH, NAP = (float(word) for word in os.environ["CHAOS_SHAPE"].split(","))
 USES_TORCH = os.environ.get("CHAOS_TORCH") == "1"
 BALLAST = 8 << 20  # bytes, of a commit that is refused
 
-if USES_TORCH:
-    import torch
-
-    import ringcomm.torch as hvd
-    from ringcomm import RingcommError
-else:
-    import ringcomm as hvd
-    import ringcomm.elastic
-    from ringcomm import RingcommError
+torch: Any = None
+hvd: Any = ringcomm
+if USES_TORCH:  # not seen by who reads a program's imports: most jobs are faster without
+    torch, hvd = import_module("torch"), import_module("ringcomm.torch")
 
 phases.at("init")
 hvd.init()
@@ -86,7 +86,11 @@ class Plain:
     def __init__(self):
         self.sampler = Dealer(int(SAMPLES))
         self.state = ringcomm.elastic.ObjectState(
-            weights=np.zeros(int(WIDTH)), momentum=np.zeros(int(WIDTH)), dealt=self.sampler.state_dict(), step=0, more=b""
+            weights=np.zeros(int(WIDTH)),
+            momentum=np.zeros(int(WIDTH)),
+            dealt=self.sampler.state_dict(),
+            step=0,
+            more=b"",
         )
 
     def begin(self):

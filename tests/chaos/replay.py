@@ -142,7 +142,9 @@ def check_refusals(notes: list[Note]) -> None:
     for generation in {note["gen"] for note in refusals}:
         mine = [note for note in refusals if note["gen"] == generation]
         if {note["error"] for note in mine} != {"RingcommError"} or len({note["text"] for note in mine}) != 1:
-            raise Wrong(f"a commit without memory gave {[(note['rank'], note['error'], note['text']) for note in mine]}")
+            raise Wrong(
+                f"a commit without memory gave {[(note['rank'], note['error'], note['text']) for note in mine]}"
+            )
         if len(mine) != mine[0]["size"]:
             raise Wrong(f"a commit without memory was refused on {len(mine)} of {mine[0]['size']} ranks")
         if "could not be kept" not in mine[0]["text"]:

@@ -32,8 +32,10 @@ def main() -> int:
     folder = Path(options.keep or tempfile.mkdtemp(prefix="ringcomm-chaos-"))
     outcomes = []
     try:
-        for seed in range(options.seed, options.seed + options.jobs):
+        for seed in [seed + more for seed in options.seed for more in range(options.jobs)]:
             outcomes.append(run_one(seed, options.hosts, folder))
+            if not options.keep and not outcomes[-1].wrong:
+                shutil.rmtree(folder / str(seed), ignore_errors=True)
     finally:
         report(outcomes)
         wrong = [one for one in outcomes if one.wrong]
@@ -44,8 +46,8 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=20)
+    parser.add_argument("--seed", type=int, nargs="+", default=[1])
+    parser.add_argument("--jobs", type=int, default=1, help="of this seed and those that follow")
     parser.add_argument("--hosts", type=int, default=0, help="network namespaces, a rank on each; 0: this machine")
     parser.add_argument("--keep", help="a folder for the files of all jobs; else those of jobs that failed are kept")
     return parser.parse_args()
@@ -53,7 +55,7 @@ def parse() -> argparse.Namespace:
 
 def in_private(hosts: int) -> None:
     """Goes on in this process with a /dev/shm and mounts of its own: what is in there is these jobs'."""
-    words = f"mount -t tmpfs tmpfs /dev/shm && {PRIVATE}=1 exec \"$@\""
+    words = f'mount -t tmpfs tmpfs /dev/shm && {PRIVATE}=1 exec "$@"'
     if hosts or shutil.which("unshare") is None:
         return
     os.execvp("unshare", ["unshare", "--mount", "sh", "-c", words, "sh", sys.executable, *sys.argv])
@@ -77,8 +79,6 @@ def run_one(seed: int, hosts: int, folder: Path) -> Outcome:
         f"{len(outcome.history)} memberships{where}",
         flush=True,
     )
-    if not outcome.wrong:
-        shutil.rmtree(place, ignore_errors=True)
     return outcome
 
 
@@ -90,7 +90,8 @@ def report(outcomes: list[Outcome]) -> None:
         for kind, times in one.recoveries.items():
             kinds.setdefault(kind, []).extend(times)
     for kind, times in sorted(kinds.items()):
-        print(f"  {kind:16} {len(times):4} to the next commit: median {statistics.median(times):5.2f} s, max {max(times):5.2f} s")
+        median, most = statistics.median(times), max(times)
+        print(f"  {kind:16} {len(times):4} to the next commit: median {median:5.2f} s, max {most:5.2f} s")
 
 
 if __name__ == "__main__":

@@ -271,6 +271,7 @@ class Agent:
 
     # ---- the end -----------------------------------------------------------------------------------------------------
     def _end_all(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this is the answer to it
         self._kill(_ALL)
         self._trainers.clear(_ALL)
         self._zygotes.end()
@@ -307,6 +308,6 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if given.get("local"):
-        die_with_parent()
+        die_with_parent(signal.SIGTERM)  # there are things to be ended, and removed
     Agent(given).run()
     return 0

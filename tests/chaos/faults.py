@@ -101,22 +101,28 @@ class Hitter:
             return False
         return processes.kill(random.Random(fault["draw"]).choice(sorted(found, key=lambda it: it.pid)).pid)
 
-    def _ranks_with(self, note: dict[str, Any]) -> list[int]:
-        """Of the note's generation, its own rank first."""
-        others = {other["pid"] for other in self._job.notes if other["gen"] == note["gen"]} - {note["pid"]}
-        return [note["pid"], *sorted(others)]
+    def _ranks_with(self, note: dict[str, Any]) -> list[tuple[int, int]]:
+        """Process ids of the note's generation, each with its namespace; the note's own rank first."""
+        mine = note["pid"], note["space"]
+        others = {(other["pid"], other["space"]) for other in self._job.notes if other["gen"] == note["gen"]} - {mine}
+        return [mine, *sorted(others)]
+
+    def _signal(self, ranks: list[tuple[int, int]], number: int = signal.SIGKILL) -> bool:
+        """Whether any of them was there."""
+        pids = [processes.seen_here(self._job.mark, *rank) for rank in ranks]
+        return sum(processes.kill(pid, number) for pid in pids if pid) > 0
 
     def _kill(self, note: dict[str, Any]) -> bool:
-        return processes.kill(note["pid"])
+        return self._signal(self._ranks_with(note)[:1])
 
     def _kill_two(self, note: dict[str, Any]) -> bool:
-        return sum(processes.kill(pid) for pid in self._ranks_with(note)[:2]) > 0
+        return self._signal(self._ranks_with(note)[:2])
 
     def _kill_but_one(self, note: dict[str, Any]) -> bool:
-        return sum(processes.kill(pid) for pid in self._ranks_with(note)[:-1]) > 0
+        return self._signal(self._ranks_with(note)[:-1])
 
     def _stop(self, note: dict[str, Any]) -> bool:
-        return processes.kill(note["pid"], signal.SIGSTOP)
+        return self._signal(self._ranks_with(note)[:1], signal.SIGSTOP)
 
     def _discover(self, kind: str, fault: dict[str, Any]) -> bool:
         folder = self._job.folder

@@ -21,7 +21,7 @@ from plans import Plan
 from replay import Wrong
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 90.0  # seconds: a job of some seconds that takes so long hangs
+LIMIT = 180.0  # seconds: a job of some seconds that takes so long hangs, on a busy machine too
 _LOOK = 0.004
 
 
@@ -166,6 +166,8 @@ class Job:
             raise Wrong(f"left behind: {left}")
         memory_lost = self.lab is None and "agent" in self.hitter.done
         replay.check_refusals(self.notes)
+        if "refuse" in self.hitter.done and not any(note["what"] == "refused" for note in self.notes):
+            raise Wrong("a commit without memory was tried, and nothing came of it")
         if "driver" in self.hitter.done:
             replay.history_of(self.notes, memory_lost)
         else:

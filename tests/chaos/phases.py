@@ -16,6 +16,7 @@ FOLDER = os.environ["CHAOS_FOLDER"]
 GENERATION = int(os.environ.get("RINGCOMM_ELASTIC_GENERATION", 0))
 _PLAN: list[dict[str, Any]] = json.loads(os.environ.get("CHAOS_PLAN", "[]"))
 _log = os.open(os.path.join(FOLDER, "log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+_SPACE = os.stat("/proc/self/ns/pid").st_ino  # process ids repeat between hosts
 here: dict[str, Any] = {"gen": GENERATION, "rank": -1, "size": 0, "step": -1}
 
 
@@ -24,7 +25,7 @@ class Planned(Exception):
 
 
 def note(what: str, **more: Any) -> None:
-    line = {"t": time.time(), "what": what, "pid": os.getpid(), **here, **more}
+    line = {"t": time.time(), "what": what, "pid": os.getpid(), "space": _SPACE, **here, **more}
     os.write(_log, json.dumps(line).encode() + b"\n")
 
 

@@ -65,7 +65,18 @@ def _look(pid: int, mark: str) -> Process | None:
     return Process(pid, int(parent), role_of(words), state, " ".join(words)) if state != "Z" else None
 
 
+def seen_here(mark: str, pid: int, space: int) -> int:
+    """The id here of a process of the job, by that in its own namespace; 0 if it is no more."""
+    for process in of_job(mark):
+        with contextlib.suppress(OSError), open(f"/proc/{process.pid}/status") as file:
+            ids = next(line.split() for line in file if line.startswith("NSpid:"))
+            if int(ids[-1]) == pid and os.stat(f"/proc/{process.pid}/ns/pid").st_ino == space:
+                return process.pid
+    return 0
+
+
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Whether there was such a process."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -161,6 +161,8 @@ def commit():
 
 def commit_too_much(fault):
     """No more than a part of it fits, on the ranks that write."""
+    if hvd.rank() == 0:
+        phases.note("fault", number=fault["number"], kind="refuse")
     training.state.more = bytes(BALLAST)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if fault["rank"] is None or hvd.rank() == fault["rank"]:

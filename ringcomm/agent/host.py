@@ -198,7 +198,8 @@ class Agent:
             if not any(one.generation <= generation for one in self._trainers.living()):
                 self._ending.discard(generation)
                 self._trainers.clear(generation)
-                self._say({"clear": generation, "sealed": self._keeper.words[keeper.SEALED]})
+                held = self._keeper.held()[-1:]  # the newest
+                self._say({"clear": generation, "sealed": self._keeper.words[keeper.SEALED], "held": held})
 
     def _help(self, message: Message) -> None:
         """A launcher's helper, as ssh would start it."""

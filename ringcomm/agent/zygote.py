@@ -198,7 +198,11 @@ def _become(how: Message, fds: list[int], interpreter: int) -> None:
         mpi: Any = sys.modules["mpi4py.MPI"]
         mpi.Init_thread(mpi.THREAD_MULTIPLE if mpi4py_threads() else mpi.THREAD_SINGLE)
     _hide_this_file()
-    _run(how["command"][interpreter:])
+    try:
+        _run(how["command"][interpreter:])
+    except BaseException as error:
+        _end_alone(error)
+        raise
 
 
 def mpi4py_threads() -> bool:
@@ -221,6 +225,24 @@ def _run(program: list[str]) -> None:
     with open(path, "rb") as file:
         code = compile(file.read(), program[0], "exec")
     exec(code, main_module.__dict__)
+
+
+def _end_alone(error: BaseException) -> None:
+    """Where ringcomm does not run yet, but MPI does, whose end would wait for the other ranks, who wait in init()."""
+    ringcomm_process: Any = sys.modules.get("ringcomm.process")
+    runs = ringcomm_process is not None and ringcomm_process.rank_process is not None
+    well = isinstance(error, SystemExit) and error.code in (None, 0)
+    if runs or well or "mpi4py.MPI" not in sys.modules:
+        return
+    status = error.code if isinstance(error, SystemExit) else 1
+    if not isinstance(error, SystemExit):
+        sys.excepthook(type(error), error, error.__traceback__)
+    elif not isinstance(status, int):
+        print(status, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status if isinstance(status, int) else 1)
 
 
 def _hide_this_file() -> None:

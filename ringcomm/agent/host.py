@@ -74,6 +74,10 @@ class Agent:
         finally:
             self._end_all()
 
+    def leave(self, *_signal: Any) -> None:
+        """Soon. No exception: it would be lost where a signal happens to be handled in a destructor."""
+        self._done = True
+
     def _watch_children(self) -> None:
         wakeup, alarm = os.pipe()
         for end in (wakeup, alarm):
@@ -272,7 +276,6 @@ class Agent:
 
     # ---- the end -----------------------------------------------------------------------------------------------------
     def _end_all(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this is the answer to it
         self._kill(_ALL)
         self._trainers.clear(_ALL)
         self._zygotes.end()
@@ -307,8 +310,9 @@ def main() -> int:
     given = json.loads(sys.stdin.readline())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    agent = Agent(given)
+    signal.signal(signal.SIGTERM, agent.leave)
     if given.get("local"):
         die_with_parent(signal.SIGTERM)  # there are things to be ended, and removed
-    Agent(given).run()
+    agent.run()
     return 0

@@ -69,7 +69,8 @@ def draw(seed: int, hosts: int = 0) -> Plan:
     return plan
 
 
-def _fault(drawn: random.Random, plan: Plan, phase: str, step: int) -> Fault:
+def _what(drawn: random.Random, plan: Plan, phase: str, step: int) -> tuple[str, str, int]:
+    """The kind of a fault; and where, which may be elsewhere for some."""
     kinds = list(HOSTS if plan.hosts else HERE + PROCESSES)
     if plan.discovery:
         kinds += DISCOVERY
@@ -83,6 +84,11 @@ def _fault(drawn: random.Random, plan: Plan, phase: str, step: int) -> Fault:
         step = max(0, step)
     if kind == "refuse":
         phase, step = "commit", max(0, step)
+    return kind, phase, step
+
+
+def _fault(drawn: random.Random, plan: Plan, phase: str, step: int) -> Fault:
+    kind, phase, step = _what(drawn, plan, phase, step)
     late = drawn.random() < 0.5
     delay = drawn.uniform(0, 0.3 if phase == "launch" else 0.01) if late else 0.0
     if phase == "launch" and step < 0:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -29,6 +30,7 @@ def main() -> int:
     options = parse()
     if os.geteuid() == 0 and PRIVATE not in os.environ:
         in_private(options.hosts)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with the job that runs
     folder = Path(options.keep or tempfile.mkdtemp(prefix="ringcomm-chaos-"))
     outcomes = []
     try:

@@ -92,6 +92,23 @@ def test_the_oldest_failure_is_forgiven_first() -> None:
     assert membership.choose(3.0) == [slots[1], slots[2]]
 
 
+def test_a_host_with_the_newest_commit_takes_part_though_it_failed() -> None:
+    """Two hosts failed before it was made, and hold an older one."""
+    membership = Membership(1)
+    membership.found([Host(name, 1) for name in "abc"])
+    for name in "abc":
+        membership.reached(name)
+        membership.holds(name, (1, 6))
+        membership.failed(Slot(name, 0), float(ord(name)))
+    assert membership.choose(200.0) == [Slot("a", 0)]
+    membership.holds("c", (3, 13))
+    assert membership.choose(200.0) == [Slot("a", 0), Slot("c", 0)]
+    membership.maximum = 1
+    assert membership.choose(200.0) == [Slot("c", 0)]
+    membership.lost("c")
+    assert membership.choose(200.0) == [Slot("a", 0)]
+
+
 # ---- memory of commits -----------------------------------------------------------------------------------------------
 @given(st.lists(st.tuples(st.binary(max_size=50), st.lists(st.integers(0, 9000), max_size=6)), min_size=1, max_size=5))
 @settings(max_examples=30, deadline=None)

@@ -74,6 +74,10 @@ class Agent:
         finally:
             self._end_all()
 
+    def leave(self, *_signal: Any) -> None:
+        """Soon. No exception: it would be lost where a signal happens to be handled in a destructor."""
+        self._done = True
+
     def _watch_children(self) -> None:
         wakeup, alarm = os.pipe()
         for end in (wakeup, alarm):
@@ -198,7 +202,8 @@ class Agent:
             if not any(one.generation <= generation for one in self._trainers.living()):
                 self._ending.discard(generation)
                 self._trainers.clear(generation)
-                self._say({"clear": generation, "sealed": self._keeper.words[keeper.SEALED]})
+                held = self._keeper.held()[-1:]  # the newest
+                self._say({"clear": generation, "sealed": self._keeper.words[keeper.SEALED], "held": held})
 
     def _help(self, message: Message) -> None:
         """A launcher's helper, as ssh would start it."""
@@ -305,8 +310,9 @@ def main() -> int:
     given = json.loads(sys.stdin.readline())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    agent = Agent(given)
+    signal.signal(signal.SIGTERM, agent.leave)
     if given.get("local"):
-        die_with_parent()
-    Agent(given).run()
+        die_with_parent(signal.SIGTERM)  # there are things to be ended, and removed
+    agent.run()
     return 0

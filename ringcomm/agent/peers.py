@@ -20,9 +20,14 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LIBC = ctypes.CDLL(None)
 
 
-def die_with_parent() -> None:
-    """When the thread that started this process ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """By this signal, when the thread that started this process ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+
+
+def outlive_parent() -> None:
+    """Takes `die_with_parent` back."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def adopt_orphans() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ringcomm.agent.peers import Message, Peer, die_with_parent
 from ringcomm.agent.said import ORDER, OWN, STOPPED, STUB
+from ringcomm.agent.segments import remove, segments_of
 from ringcomm.agent.zygotes import Zygotes
 
 _STOPPED_LOOKS = 2  # in a row, of the timer
@@ -36,7 +36,7 @@ class Trainer:
         if self.status is None:
             self.cause = cause if self.cause == OWN else self.cause
             if self.pid:
-                self.segments |= _segments_of(self.pid)
+                self.segments |= segments_of(self.pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
 
@@ -140,7 +140,7 @@ class Trainers:
         for one in self.living():
             if one.pid == group:
                 one.said = said
-                one.segments |= _segments_of(one.pid)
+                one.segments |= segments_of(one.pid)
                 return one
         return None
 
@@ -174,9 +174,7 @@ class Trainers:
         self._all = [one for one in self._all if one.generation > generation]
         for one in mine:
             one.stub.tell({"ended": one.status, "go": True})
-        for name in set().union(*(one.segments for one in mine)):
-            with contextlib.suppress(OSError):
-                os.unlink(name)
+        remove(set().union(*(one.segments for one in mine)))
 
 
 def _is_stopped(pid: int) -> bool:
@@ -185,12 +183,3 @@ def _is_stopped(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] == "T"
     except OSError:
         return False
-
-
-def _segments_of(pid: int) -> set[str]:
-    """Files of an MPI's shared memory that a process has mapped: who is killed removes none."""
-    try:
-        with open(f"/proc/{pid}/maps") as file:
-            return set(re.findall(r"(/dev/shm/(?:mpich_shm_|sm_segment|vader_segment|psm)\S*)$", file.read(), re.M))
-    except OSError:
-        return set()

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from ringcomm.agent.peers import Message, Peer, die_with_parent
+from ringcomm.agent.peers import Message, Peer, die_with_parent, outlive_parent
+from ringcomm.agent.segments import remove, segments_of
 
 # Their imports, or what they do with them, do not go through a fork.
 _LEFT_ALONE = ("tensorflow", "jax", "jaxlib", "keras", "horovod", "cupy")
@@ -122,6 +123,8 @@ def is_installed(name: str) -> bool:
 # ---- forking ---------------------------------------------------------------------------------------------------------
 def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
     """Forks until the agent goes; in a child, what it is to run."""
+    outlive_parent()  # to end its trainers with their traces, also if the agent was killed
+    children = set[int]()
     wakeup, alarm = os.pipe()
     for end in (wakeup, alarm):
         os.set_blocking(end, False)
@@ -132,12 +135,13 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
         if wakeup in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wakeup, 1 << 10)
-            _reap(peer)
+            _reap(peer, children)
         if peer.fileno() not in ready:
             continue
         try:
             message, fds = peer.receive()
         except EOFError:
+            _end(children)
             return None
         pid = os.fork()
         if not pid:
@@ -151,10 +155,21 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
             return message["start"], fds
         for fd in fds:
             os.close(fd)
+        children.add(pid)
         peer.tell({"forked": pid, "rank": message["rank"], "generation": message["generation"]})
 
 
-def _reap(peer: Peer) -> None:
+def _end(children: set[int]) -> None:
+    segments = set().union(*(segments_of(pid) for pid in children))
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+    for pid in children:
+        os.waitpid(pid, 0)
+    remove(segments)
+
+
+def _reap(peer: Peer, children: set[int]) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -162,6 +177,7 @@ def _reap(peer: Peer) -> None:
             return
         if not pid:
             return
+        children.discard(pid)
         peer.tell({"ended": pid, "status": os.waitstatus_to_exitcode(status)})
 
 
@@ -182,7 +198,11 @@ def _become(how: Message, fds: list[int], interpreter: int) -> None:
         mpi: Any = sys.modules["mpi4py.MPI"]
         mpi.Init_thread(mpi.THREAD_MULTIPLE if mpi4py_threads() else mpi.THREAD_SINGLE)
     _hide_this_file()
-    _run(how["command"][interpreter:])
+    try:
+        _run(how["command"][interpreter:])
+    except BaseException as error:
+        _end_alone(error)
+        raise
 
 
 def mpi4py_threads() -> bool:
@@ -205,6 +225,24 @@ def _run(program: list[str]) -> None:
     with open(path, "rb") as file:
         code = compile(file.read(), program[0], "exec")
     exec(code, main_module.__dict__)
+
+
+def _end_alone(error: BaseException) -> None:
+    """Where ringcomm does not run yet, but MPI does, whose end would wait for the other ranks, who wait in init()."""
+    ringcomm_process: Any = sys.modules.get("ringcomm.process")
+    runs = ringcomm_process is not None and ringcomm_process.rank_process is not None
+    well = isinstance(error, SystemExit) and error.code in (None, 0)
+    if runs or well or "mpi4py.MPI" not in sys.modules:
+        return
+    status = error.code if isinstance(error, SystemExit) else 1
+    if not isinstance(error, SystemExit):
+        sys.excepthook(type(error), error, error.__traceback__)
+    elif not isinstance(status, int):
+        print(status, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status if isinstance(status, int) else 1)
 
 
 def _hide_this_file() -> None:

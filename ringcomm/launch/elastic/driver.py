@@ -202,6 +202,8 @@ class Driver:
 
     def _on_clear(self, host: str, message: dict[str, Any]) -> None:
         self._limits.committed(message["sealed"])
+        if newest := message["held"]:
+            self._mark(host, lambda name: self._membership.holds(name, tuple(newest[0])))
         if self._ending is not None:
             self._ending.discard(host)
 

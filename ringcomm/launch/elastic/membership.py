@@ -39,6 +39,7 @@ class Membership:
     _hosts: dict[str, int] = field(default_factory=dict)  # found, in the order in which they came
     _reached: set[str] = field(default_factory=set)
     _failures: dict[Slot, Failures] = field(default_factory=dict)
+    _held: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def found(self, hosts: Sequence[Host]) -> None:
         """What there is now. Those that stay keep their places, so that ranks do."""
@@ -55,6 +56,11 @@ class Membership:
 
     def lost(self, host: str) -> None:
         self._reached.discard(host)
+        self._held.pop(host, None)
+
+    def holds(self, host: str, commit: tuple[int, ...]) -> None:
+        """The newest commit that it keeps: the generation that wrote it, and its number."""
+        self._held[host] = commit
 
     def failed(self, slot: Slot, now: float) -> None:
         """Its rank ended by a fault of its own."""
@@ -77,8 +83,19 @@ class Membership:
         for slot in sorted(set(slots) - good, key=lambda slot: self._failures[slot].since):
             if len(good) < self.minimum:
                 good.add(slot)
-        chosen = [slot for slot in slots if slot in good][: self.maximum]
+        chosen = self._with_newest(slots, [slot for slot in slots if slot in good][: self.maximum])
         return chosen if len(chosen) >= self.minimum else []
+
+    def _with_newest(self, slots: list[Slot], chosen: list[Slot]) -> list[Slot]:
+        """One of a host that keeps the newest commit is among them, be it one that has failed: else it would be lost
+        to those whose hosts were out when it was made."""
+        newest = max((self._held[slot.host] for slot in slots if slot.host in self._held), default=None)
+        keepers = [slot for slot in slots if newest is not None and self._held.get(slot.host) == newest]
+        if not chosen or not keepers or set(chosen) & set(keepers):
+            return chosen
+        best = min(keepers, key=lambda slot: self._failures[slot].since if slot in self._failures else 0.0)
+        kept = chosen[: self.maximum - 1] if self.maximum is not None and len(chosen) == self.maximum else chosen
+        return [slot for slot in slots if slot == best or slot in kept]
 
     def waits_for(self, now: float) -> float | None:
         """When a slot comes back of itself, if one does."""

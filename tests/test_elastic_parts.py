@@ -109,6 +109,24 @@ def test_a_host_with_the_newest_commit_takes_part_though_it_failed() -> None:
     assert membership.choose(200.0) == [Slot("a", 0)]
 
 
+def test_hosts_that_are_all_replaced_hand_the_commit_on() -> None:
+    """By one slot, until a new host keeps it too."""
+    membership = Membership(2, 3)
+    membership.found([Host("a", 2), Host("b", 2)])
+    for host in "abcd":
+        membership.reached(host)
+    membership.holds("a", (1, 7))
+    membership.holds("b", (1, 7))
+    membership.found([Host("c", 2), Host("d", 2)])
+    assert membership.choose(0.0) == [Slot("a", 0), Slot("c", 0), Slot("c", 1)]
+    membership.found([Host("c", 1)])
+    assert membership.choose(0.0) == []
+    membership.found([Host("c", 2), Host("d", 2)])
+    for host in "acd":
+        membership.holds(host, (2, 9))
+    assert membership.choose(0.0) == [Slot("c", 0), Slot("c", 1), Slot("d", 0)]
+
+
 # ---- memory of commits -----------------------------------------------------------------------------------------------
 @given(st.lists(st.tuples(st.binary(max_size=50), st.lists(st.integers(0, 9000), max_size=6)), min_size=1, max_size=5))
 @settings(max_examples=30, deadline=None)

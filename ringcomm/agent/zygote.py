@@ -25,7 +25,8 @@ from typing import Any
 from ringcomm.agent.peers import Message, Peer, die_with_parent, outlive_parent
 from ringcomm.agent.segments import remove, segments_of
 
-# Their imports, or what they do with them, do not go through a fork.
+_WITH_BLAS = ("scipy", "sklearn", "skimage", "statsmodels")  # SciPy has an OpenBLAS of its own
+# What they are depends on variables that a program may set before it imports them.
 _LEFT_ALONE = ("tensorflow", "jax", "jaxlib", "keras", "horovod", "cupy")
 
 
@@ -48,15 +49,18 @@ def main() -> None:
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
 def _load(program: list[str], modules: list[str]) -> int:
-    """Imports what can be foreseen. How many threads that started; not counted are those of NumPy's OpenBLAS, which
-    knows of forks."""
+    """Imports what can be foreseen. How many threads that started; not counted are those of NumPy's and SciPy's
+    OpenBLAS, which knows of forks."""
+    names = list(_imports_of(program))
     _import("numpy")
+    if any(name.partition(".")[0] in _WITH_BLAS for name in names):
+        _import("scipy.linalg")
     before = len(os.listdir("/proc/self/task"))
     with contextlib.suppress(ImportError, RuntimeError):
         from ringcomm.mpi_library import load_only
 
         load_only()
-    for name in [*_imports_of(program), *modules]:
+    for name in [*names, *modules]:
         if name.partition(".")[0] not in _LEFT_ALONE:
             _import(name)
     _make_optimizer()

@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import socket
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,17 +49,30 @@ def read_hostfile(path: str | Path) -> list[Host]:
 
 
 def discover(
-    script: str, slots: int | None = None, limit: float | None = None, may_be_none: bool = False
+    script: str,
+    slots: int | None = None,
+    limit: float | None = None,
+    may_be_none: bool = False,
+    started: Callable[[subprocess.Popen[str]], None] | None = None,
 ) -> list[Host]:
     """What a script for Horovod's --host-discovery-script prints: 'a:2' or 'a' a line. It is run once.
 
-    Raises ValueError if the script fails, or names no host and may not; TimeoutExpired after `limit` seconds.
+    `started` is called with its process. Raises ValueError if it fails, or names no host and may not; TimeoutExpired
+    after `limit` seconds.
     """
-    said = subprocess.run(shlex.split(script), stdout=subprocess.PIPE, text=True, timeout=limit)
-    if said.returncode:
-        raise ValueError(f"the host discovery script ended with exit status {said.returncode}: {script}")
+    process = subprocess.Popen(shlex.split(script), stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with process:
+        if started is not None:
+            started(process)
+        try:
+            said, _ = process.communicate(timeout=limit)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise ValueError(f"the host discovery script ended with exit status {process.returncode}: {script}")
     found = []
-    for line in said.stdout.split():
+    for line in said.split():
         host = _parse_host(line)
         found.append(host._replace(slots=slots) if slots and host.name == line else host)
     if not found and not may_be_none:

@@ -25,6 +25,7 @@ from ringcomm.agent.peers import Message, Peer, die_with_parent, listen
 
 _START = os.path.join(os.path.dirname(os.path.abspath(agent.__file__)), "start.py")
 _AGAIN = 5.0  # seconds between two attempts to start an agent, at least
+_SOON = 0.3  # before the first, after it was there
 _HANGS = 30.0  # seconds after which such an attempt is given up
 _LOCAL_LIMIT = 10.0  # seconds of silence, at least, that mean anything on this host: only how busy it is
 
@@ -114,6 +115,7 @@ class Agents:
             if known.control is not control:
                 return
             known.control = known.address = None
+            known.tried = time.monotonic() - _AGAIN + _SOON
         control.hang_up()
         self._give_up_shell(known)
         self._events.put(("silent", known.host, why))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
+import signal
 import subprocess
 import threading
 from typing import Any
@@ -20,18 +23,21 @@ class Discovery:
         self._script, self._slots, self._events = script, slots, events
         self._stop = threading.Event()
         self._last: list[Host] = []
+        self._process: subprocess.Popen[str] | None = None
+        self._thread: threading.Thread | None = None
 
     def first(self) -> list[Host]:
         """The first answer, waited for. Raises ValueError if there is none."""
         self._last = discover(self._script, self._slots, _LIMIT)
-        threading.Thread(target=self._ask, daemon=True).start()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
         return self._last
 
     def _ask(self) -> None:
         failed = False
         while not self._stop.wait(_EVERY):
             try:
-                hosts = discover(self._script, self._slots, _LIMIT, may_be_none=True)
+                hosts = discover(self._script, self._slots, _LIMIT, may_be_none=True, started=self._started)
             except (ValueError, OSError, subprocess.SubprocessError) as error:
                 if not failed:
                     self._events.put(("discovery_failed", str(error)))
@@ -42,5 +48,14 @@ class Discovery:
                 self._last = hosts
                 self._events.put(("hosts", hosts))
 
+    def _started(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
     def stop(self) -> None:
+        """Waits for the thread, which a script that hangs does not hold up."""
         self._stop.set()
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._thread is not None:
+            self._thread.join(_EVERY)

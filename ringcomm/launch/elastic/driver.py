@@ -165,7 +165,7 @@ class Driver:
             say(f"ringrun: host {host}: {why}")
 
     def _mark(self, agent: str, act: Callable[[str], None]) -> None:
-        for host in self._membership.hosts:
+        for host in self._membership.known:
             if self._alias(host) == agent:
                 act(host)
 

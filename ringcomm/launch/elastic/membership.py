@@ -37,6 +37,7 @@ class Membership:
     cooldown: tuple[float, float] | None = None
     jitter: Callable[[], float] = random.random
     _hosts: dict[str, int] = field(default_factory=dict)  # found, in the order in which they came
+    _leaving: list[str] = field(default_factory=list)  # found before, and not any more
     _reached: set[str] = field(default_factory=set)
     _failures: dict[Slot, Failures] = field(default_factory=dict)
     _held: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -45,11 +46,17 @@ class Membership:
         """What there is now. Those that stay keep their places, so that ranks do."""
         slots = {host.name: host.slots for host in hosts}
         kept = {name: slots[name] for name in self._hosts if name in slots}
+        self._leaving = [name for name in self.known if name not in slots]
         self._hosts = kept | slots
 
     @property
     def hosts(self) -> list[str]:
         return list(self._hosts)
+
+    @property
+    def known(self) -> list[str]:
+        """Those too that are not found any more."""
+        return [*self._hosts, *self._leaving]
 
     def reached(self, host: str) -> None:
         self._reached.add(host)
@@ -78,6 +85,9 @@ class Membership:
     def choose(self, now: float) -> list[Slot]:
         """For the next generation, hosts in order; empty while there are fewer than `minimum`."""
         slots = [Slot(name, i) for name, count in self._hosts.items() if name in self._reached for i in range(count)]
+        if len(slots) < self.minimum:
+            return []
+        slots = [*self._heirs(slots), *slots]
         good = {slot for slot in slots if slot not in self._failures or now >= self._failures[slot].until}
         # Better one that has failed than no training: the one whose failure lies back longest.
         for slot in sorted(set(slots) - good, key=lambda slot: self._failures[slot].since):
@@ -85,6 +95,14 @@ class Membership:
                 good.add(slot)
         chosen = self._with_newest(slots, [slot for slot in slots if slot in good][: self.maximum])
         return chosen if len(chosen) >= self.minimum else []
+
+    def _heirs(self, slots: list[Slot]) -> list[Slot]:
+        """Where none of these keeps the newest commit, but a host that is leaving does: a slot there, to hand it on."""
+        commits = {name: self._held[name] for name in self.known if name in self._reached and name in self._held}
+        newest = max(commits.values(), default=None)
+        if any(commits.get(slot.host) == newest for slot in slots):
+            return []
+        return [Slot(name, 0) for name in self._leaving if name in commits and commits[name] == newest][:1]
 
     def _with_newest(self, slots: list[Slot], chosen: list[Slot]) -> list[Slot]:
         """One of a host that keeps the newest commit is among them, be it one that has failed: else it would be lost

@@ -121,14 +121,16 @@ class Job:
 
     def __init__(self, words: list[str], enter: Any = lambda line: line, environment: dict[str, str] | None = None):
         self._words, self._enter, self._environment = words, enter, environment
+        self.first_step = 0.0  # seconds from the command to it
 
     def __enter__(self) -> Path:
         self._scope = tempfile.TemporaryDirectory(prefix="ringcomm-elastic-")
         self.folder = Path(self._scope.name)
         words = [sys.executable, "-m", "ringcomm.launch", *self._words]
+        since = time.time()
         line = self._enter([*words, sys.executable, os.path.abspath(__file__), "train", str(self.folder)])
         self._process = subprocess.Popen(line, env=self._environment, stdout=subprocess.DEVNULL)
-        wait_for_step(self.folder, 0, limit=120)
+        self.first_step = wait_for_step(self.folder, 0, limit=120) - since
         time.sleep(3)  # what is loaded in the background is loaded
         return self.folder
 
@@ -138,12 +140,14 @@ class Job:
         self._scope.cleanup()
 
 
-def kill_one(words: list[str]) -> float:
-    with Job(["-np", "3", "--min-np", "2", *words]) as folder:
+def kill_one(words: list[str]) -> tuple[float, float]:
+    """Seconds from the command to the first step, and from the death to the next."""
+    job = Job(["-np", "3", "--min-np", "2", *words])
+    with job as folder:
         pid = int((folder / "pid.1.1").read_text())
         since = time.time()
         os.kill(pid, signal.SIGKILL)
-        return wait_for_step(folder, since, size=2) - since
+        return job.first_step, wait_for_step(folder, since, size=2) - since
 
 
 def host_lost(how: str, hosts: int) -> dict[str, float]:
@@ -203,8 +207,10 @@ def main() -> None:
     options = parser.parse_args()
     result: dict[str, Any] = {"machine": machine()}
     for name, words in (("kill", []), ("kill_cold", ["--cold-start"])):
-        result[name] = [kill_one(words) for _ in range(options.times)]
-        print(f"{name}: median {statistics.median(result[name]):.2f} s of {sorted(result[name])}", flush=True)
+        starts, result[name] = zip(*(kill_one(words) for _ in range(options.times)), strict=True)
+        result[f"start_before_{name}"] = starts
+        for what in (name, f"start_before_{name}"):
+            print(f"{what}: median {statistics.median(result[what]):.2f} s of {sorted(result[what])}", flush=True)
     result["commits"] = [commit_speed(ranks) for ranks in (1, 2)]
     print(json.dumps(result["commits"], indent=1), flush=True)
     for how in ("cut", "crash") if options.hosts else ():

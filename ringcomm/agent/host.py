@@ -13,7 +13,6 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from typing import Any
 from ringcomm.agent import keeper, snapshots
 from ringcomm.agent.beats import Beats
 from ringcomm.agent.control import Control
+from ringcomm.agent.helpers import Helpers, descendants
 from ringcomm.agent.peers import Message, Peer, adopt_orphans, die_with_parent, listen
 from ringcomm.agent.trainers import Trainer, Trainers
 from ringcomm.agent.zygotes import Zygotes
@@ -45,7 +45,7 @@ class Agent:
         self._trainers = self._zygotes.events = Trainers(self._ended, self._zygotes)
         self._fds = keeper.make()
         self._keeper = keeper.Keeper(self._fds)
-        self._helpers: dict[int, subprocess.Popen[bytes]] = {}  # an MPI's, by the driver's number
+        self._helpers = Helpers(given["verbose"])
         self._ending: set[int] = set()  # generations whose last word is owed to the driver
         self._membership: Message = {"generation": 0, "keeps": True}  # the last that the driver told of
         self._control: Control | None = None
@@ -90,17 +90,12 @@ class Agent:
         with contextlib.suppress(BlockingIOError):
             os.read(wakeup, 1 << 10)
         self._trainers.reap_cold()
-        for number, helper in list(self._helpers.items()):
-            if (status := helper.poll()) is not None:
-                del self._helpers[number]
-                self._say({"helper_ended": number, "status": status if status >= 0 else 128 - status})
+        for message in self._helpers.reap():
+            self._say(message)
         with contextlib.suppress(ChildProcessError):  # orphans that we have adopted
-            mine = {*self._zygotes.pids, *(one.pid for one in self._trainers.living()), *self._helper_pids()}
+            mine = {*self._zygotes.pids, *(one.pid for one in self._trainers.living()), *self._helpers.pids}
             while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in mine:
                 os.waitpid(found.si_pid, 0)
-
-    def _helper_pids(self) -> list[int]:
-        return [helper.pid for helper in self._helpers.values()]
 
     # ---- the driver --------------------------------------------------------------------------------------------------
     def _connect(self) -> bool:
@@ -193,9 +188,7 @@ class Agent:
 
     def _kill(self, generation: int) -> None:
         self._trainers.kill(generation)
-        for helper in self._helpers.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(helper.pid, signal.SIGKILL)
+        self._helpers.kill()
 
     def _clear_if_over(self) -> None:
         for generation in sorted(self._ending):
@@ -207,14 +200,7 @@ class Agent:
 
     def _help(self, message: Message) -> None:
         """A launcher's helper, as ssh would start it."""
-        self._helpers[message["help"]] = subprocess.Popen(
-            ["/bin/sh", "-c", message["command"]],
-            cwd=message["cwd"] if os.path.isdir(message["cwd"]) else "/",
-            stdin=subprocess.DEVNULL,
-            stdout=None if self._given["verbose"] else subprocess.DEVNULL,
-            stderr=None if self._given["verbose"] else subprocess.DEVNULL,
-            preexec_fn=_helper_in_child,
-        )
+        self._helpers.start(message)
 
     def _snapshot(self, message: Message) -> None:
         """Writes the newest commit that all ranks hold, in the background."""
@@ -279,30 +265,9 @@ class Agent:
         self._kill(_ALL)
         self._trainers.clear(_ALL)
         self._zygotes.end()
-        for pid in _descendants(os.getpid()):
+        for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def _helper_in_child() -> None:
-    die_with_parent()
-    os.setsid()
-
-
-def _descendants(pid: int) -> list[int]:
-    parents = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat") as file:
-                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
-    found: list[int] = []
-    left = [pid]
-    while left:
-        parent = left.pop()
-        children = [child for child, its in parents.items() if its == parent]
-        found += children
-        left += children
-    return found
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,7 +14,7 @@ from ringcomm.elastic.member import member
 from ringcomm.objects import broadcast_object
 
 
-class State:
+class State(ABC):
     """Base of states. One of your own has `save`, `restore` and `sync`, as in Horovod; what of its attributes can be
     pickled is kept in an elastic job, and `restore` called after they have come back.
 
@@ -56,19 +57,19 @@ class State:
             raise HostsUpdatedInterrupt(False)
 
     # ---- for subclasses ----------------------------------------------------------------------------------------------
+    @abstractmethod
     def save(self) -> None:
         """Notes the state as it is."""
-        raise NotImplementedError(f"{type(self).__name__} must have save()")
 
+    @abstractmethod
     def restore(self) -> None:
         """Brings it back as it was last saved."""
-        raise NotImplementedError(f"{type(self).__name__} must have restore()")
 
+    @abstractmethod
     def sync(self) -> None:
         """Gives all ranks the state of rank 0."""
-        raise NotImplementedError(f"{type(self).__name__} must have sync()")
 
-    def reset(self) -> None:
+    def reset(self) -> None:  # noqa: B027  most have nothing to do
         """Called when the ranks have changed, before the callbacks."""
 
     def on_reset(self) -> None:

@@ -7,7 +7,10 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-START_TIMEOUT, ELASTIC_TIMEOUT = 120, 600  # seconds
+from ringcomm.launch import elastic_options
+from ringcomm.launch.numbers import not_negative, positive
+
+START_TIMEOUT = 120  # seconds
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 
@@ -16,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """All options; the rest of the command line is the program."""
     _add_job(parser)
     _add_hosts(parser.add_argument_group("hosts"))
-    _add_elastic(parser.add_argument_group("elastic jobs, whose ranks come and go (docs/elastic.md)"))
+    elastic_options.add_arguments(parser.add_argument_group("elastic jobs, whose ranks come and go (docs/elastic.md)"))
     _add_output(parser.add_argument_group("output"))
     _add_mpi(parser.add_argument_group("MPI"))
     _add_engine(parser.add_argument_group("engine (each sets an environment variable of the ranks)"))
@@ -32,7 +35,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         "-n",
         "--num-proc",
         dest="num_proc",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="number of ranks; default: the hosts' slots, or Slurm's number of tasks",
     )
@@ -60,7 +63,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only print the command line that would start the ranks")
     parser.add_argument(
         "--start-timeout",
-        type=_positive,
+        type=positive,
         metavar="SECONDS",
         default=os.environ.get("HOROVOD_START_TIMEOUT") or START_TIMEOUT,
         help=f"give up if not all ranks have started by then (default {START_TIMEOUT}, or HOROVOD_START_TIMEOUT)",
@@ -80,10 +83,10 @@ def _add_hosts(group: argparse._ArgumentGroup) -> None:
         help="prints a host a line, 'name:2'; in an elastic job it is run every second",
     )
     group.add_argument(
-        "--slots-per-host", "--slots", type=_positive, metavar="N", help="for hosts that the script names alone"
+        "--slots-per-host", "--slots", type=positive, metavar="N", help="for hosts that the script names alone"
     )
     group.add_argument("--ssh-command", metavar="COMMAND", help="what to call in place of ssh, for elastic jobs")
-    group.add_argument("-p", "--ssh-port", type=_positive, metavar="PORT")
+    group.add_argument("-p", "--ssh-port", type=positive, metavar="PORT")
     group.add_argument("-i", "--ssh-identity-file", metavar="FILE")
     group.add_argument(
         "--network-interfaces",
@@ -94,80 +97,6 @@ def _add_hosts(group: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="NAME,...",
         help="network interfaces that ranks may use",
-    )
-
-
-def _add_elastic(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--min-np",
-        "--min-num-proc",
-        dest="min_np",
-        type=_positive,
-        metavar="N",
-        help="go on while there are so many slots",
-    )
-    group.add_argument(
-        "--max-np",
-        "--max-num-proc",
-        dest="max_np",
-        type=_positive,
-        metavar="N",
-        help="use so many slots at most; default: all",
-    )
-    group.add_argument(
-        "--restarts",
-        type=_not_negative,
-        metavar="N",
-        help="start the program again, so often at most, when a rank fails; all ranks as before",
-    )
-    group.add_argument(
-        "--reset-limit", type=_not_negative, metavar="N", help="give up after so many changes of the ranks"
-    )
-    group.add_argument(
-        "--elastic-timeout",
-        type=_positive,
-        metavar="SECONDS",
-        default=os.environ.get("HOROVOD_ELASTIC_TIMEOUT") or ELASTIC_TIMEOUT,
-        help=f"give up if there are fewer than --min-np slots for so long (default {ELASTIC_TIMEOUT}, or "
-        "HOROVOD_ELASTIC_TIMEOUT)",
-    )
-    group.add_argument(
-        "--blacklist-cooldown-range",
-        type=float,
-        nargs=2,
-        metavar=("LEAST", "MOST"),
-        help="seconds after which a slot whose rank failed is used again, from the first time to later ones",
-    )
-    group.add_argument(
-        "--heartbeat-seconds",
-        type=_seconds,
-        metavar="SECONDS",
-        default=2.5,
-        help="a host that is silent for so long is lost (default 2.5)",
-    )
-    group.add_argument(
-        "--commit-copies", type=_positive, metavar="N", help="hosts that keep commits in their memory; default: all"
-    )
-    group.add_argument(
-        "--snapshots",
-        metavar="DIR",
-        help="also write commits to DIR/ringcomm-commit, in the background and when the job is interrupted; a job that "
-        "finds one there goes on from it",
-    )
-    group.add_argument(
-        "--snapshot-seconds", type=_seconds, metavar="SECONDS", default=60.0, help="between two of these (default 60)"
-    )
-    group.add_argument(
-        "--leave-seconds",
-        type=_seconds,
-        metavar="SECONDS",
-        default=30.0,
-        help="in which ranks must commit after SIGTERM or SIGUSR1 (default 30)",
-    )
-    group.add_argument(
-        "--cold-start",
-        action="store_true",
-        help="start each rank as a new process, not from one that has imported what the program needs",
     )
 
 
@@ -217,14 +146,14 @@ def _add_mpi(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_engine(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--fusion-threshold-mb", type=_not_negative, metavar="MB", help="largest fused buffer; 0: none")
-    group.add_argument("--cache-capacity", type=_not_negative, metavar="N", help="names remembered by agreement")
+    group.add_argument("--fusion-threshold-mb", type=not_negative, metavar="MB", help="largest fused buffer; 0: none")
+    group.add_argument("--cache-capacity", type=not_negative, metavar="N", help="names remembered by agreement")
     group.add_argument("--timeline-filename", metavar="FILE", help="write a Chrome trace; {rank} in it: one per rank")
     group.add_argument("--timeline-mark-cycles", action=argparse.BooleanOptionalAction, help="mark rounds of agreement")
     group.add_argument("--no-stall-check", action="store_true", default=None, help="never warn of stalled operations")
     group.add_argument("--stall-check", dest="no_stall_check", action="store_false", help=argparse.SUPPRESS)
-    group.add_argument("--stall-check-warning-time-seconds", type=_not_negative, metavar="SECONDS")
-    group.add_argument("--stall-check-shutdown-time-seconds", type=_not_negative, metavar="SECONDS")
+    group.add_argument("--stall-check-warning-time-seconds", type=not_negative, metavar="SECONDS")
+    group.add_argument("--stall-check-shutdown-time-seconds", type=not_negative, metavar="SECONDS")
     group.add_argument("--thread-affinity", metavar="CORES", help="cores of the worker thread, one per local rank")
     group.add_argument("--log-level", type=str.upper, choices=LEVELS)
 
@@ -279,27 +208,6 @@ def _add_accepted(parser: argparse.ArgumentParser) -> None:
             group.add_argument(*flags, action="store_true", default=None, help=argparse.SUPPRESS)
         else:
             group.add_argument(*flags, type=_TYPES[one.kind], help=argparse.SUPPRESS)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"{number} is not more than 0")
-    return number
-
-
-def _not_negative(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} is less than 0")
-    return number
 
 
 class _Parser(argparse.ArgumentParser):

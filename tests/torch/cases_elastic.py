@@ -11,6 +11,7 @@ from training import batch, equal_nets, loss_of, model
 import ringcomm.common.elastic as common
 import ringcomm.torch as hvd
 from ringcomm.common.exceptions import HostsUpdatedInterrupt
+from ringcomm.elastic.commits import Private
 from ringcomm.errors import HorovodInternalError, RingcommError
 from ringcomm.torch.elastic import state as states
 
@@ -124,15 +125,8 @@ def case_errors_are_not_hidden():
     raises(HorovodInternalError, lambda: train(hvd.elastic.TorchState(batch=0)), "as it was")
     state = common.ObjectState(batch=0)
     raises(ValueError, lambda: state.put_back({"other": 1}), "batch", "other")
-    raises(RingcommError, common_state_without_save().restore_nothing, "nothing has been saved")
-
-
-def common_state_without_save():
-    class Bare(common.State):
-        def restore_nothing(self):
-            self._store.read()
-
-    return Bare()
+    raises(TypeError, common.State, "save", "restore", "sync")
+    raises(RingcommError, Private().read, "nothing has been saved")
 
 
 def case_a_state_of_ones_own():

@@ -14,13 +14,13 @@ from typing import Any
 
 from ringcomm.agent.said import CONSEQUENCE, ENTERED, FINISHED, LEFT, RESET
 from ringcomm.launch.elastic.agents import Agents
-from ringcomm.launch.elastic.generation import End, Generation
+from ringcomm.launch.elastic.generation import Generation
 from ringcomm.launch.elastic.limits import Limits
 from ringcomm.launch.elastic.membership import Membership, Slot
+from ringcomm.launch.elastic.shims import Shims
 from ringcomm.launch.hosts import Host
 from ringcomm.launch.job import Job, Line
 from ringcomm.launch.launched import say
-from ringcomm.launch.rank import describe
 
 _EARLY_END = 0.5  # seconds in which it must be known why a launcher ended, or why ranks miss others
 _LEFT = 128 + signal.SIGTERM  # the status of a job that was interrupted, and can go on
@@ -50,7 +50,7 @@ class Driver:
         self._ending: set[str] | None = None  # agents whose word is awaited that the generation is over
         self._number = 0
         self._status: int | None = None  # of the whole job, once known
-        self._began = self._waiting_since = time.monotonic()
+        self._waiting_since = time.monotonic()
         self._why = ""  # there is a next generation
         self._first_words: list[str] = []  # of the first fault in a row of generations without a commit
         self._signal = 0
@@ -58,8 +58,7 @@ class Driver:
         self._updated = False
         self._end_by: float | None = None  # if it is not known by then whose fault it was, that something ended,
         self._cause = ""  # then this is the reason
-        self._shims: dict[int, Any] = {}
-        self._helpers = 0
+        self._shims = Shims(agents)
         self._snapshot_at = time.monotonic()
         self._snapshot_owed = False
 
@@ -217,13 +216,10 @@ class Driver:
             self._end_by, self._cause = time.monotonic() + _EARLY_END, otherwise
 
     def _on_shim(self, host: str, message: dict[str, Any]) -> None:
-        number = self._helpers = self._helpers + 1
-        self._shims[number] = message["peer"]
-        self._agents.tell(host, {"help": number, "command": message["command"], "cwd": message["cwd"]})
+        self._shims.ask(host, message)
 
     def _on_helper_ended(self, _host: str, message: dict[str, Any]) -> None:
-        if (shim := self._shims.get(message["helper_ended"])) is not None:
-            shim.tell({"status": message["status"]})
+        self._shims.answer(message)
 
     def _on_snapshot(self, _host: str, message: dict[str, Any]) -> None:
         self._snapshot_owed = False
@@ -253,9 +249,7 @@ class Driver:
         """No process of the generation is left."""
         generation, self._generation, self._ending = self._generation, None, None
         assert generation is not None
-        for shim in self._shims.values():
-            shim.close()
-        self._shims.clear()
+        self._shims.close()
         generation.release()
         if fault := generation.first_fault:
             slot = generation.place[fault.rank]
@@ -294,7 +288,7 @@ class Driver:
         stop = self._limits.after_generation(by_fault=not generation.all_well, plain=plain)
         if fault is not None and not self._first_words:
             generation.drain()
-            self._first_words = _last_words(generation, fault)
+            self._first_words = generation.last_words(fault)
         if self._limits.progress:
             self._first_words = []
         if stop:
@@ -308,15 +302,3 @@ class Driver:
         if why:
             say(f"ringrun: {why}")
         self._status = status
-
-
-def _last_words(generation: Generation, fault: End) -> list[str]:
-    assert generation.launched
-    report = generation.launched.report
-    words = report.last_words(fault.rank)
-    slot = generation.place[fault.rank]
-    ended = describe(fault.status)
-    return [
-        *words,
-        f"ringrun: rank {fault.rank} of {len(generation.place)} on {slot.host} failed first, with {ended}",
-    ]

@@ -97,6 +97,13 @@ class Generation:
         faults = [end for end in self.ends.values() if end.own_fault]
         return min(faults, key=lambda end: end.status >= 0, default=None)
 
+    def last_words(self, fault: End) -> list[str]:
+        """Of a rank that ended by its own fault: its traceback, or its last lines, and how it ended."""
+        assert self.launched
+        slot, how = self.place[fault.rank], describe(fault.status)
+        end = f"ringrun: rank {fault.rank} of {len(self.place)} on {slot.host} failed first, with {how}"
+        return [*self.launched.report.last_words(fault.rank), end]
+
     def release(self) -> None:
         """The launcher, whose ranks are all gone, is ended in the background."""
         assert self.launched

@@ -113,8 +113,8 @@ class EagerChanges(Eager):
         self.exchange()
         super().stepped()
 
-    def _resynchronise(self) -> None:
-        super()._resynchronise()
+    def _mixed(self) -> None:
+        super()._mixed()
         self._replica.read(0, self._last)
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -92,8 +92,8 @@ class GroupAverage(QuorumMethod):
         self.distance = self._replica.distance(0, mixed)
         self._replica.write(0, mixed)
 
-    def _resynchronise(self) -> None:
-        super()._resynchronise()
+    def _mixed(self) -> None:
+        super()._mixed()
         self._offer()
 
     def finish(self) -> None:

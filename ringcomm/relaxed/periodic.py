@@ -106,11 +106,21 @@ class Periodic:
         while self._landing and (until is None or self._landing[0][0] <= until):
             self._land()
 
-    def exchange_now(self) -> None:
-        """Exchanges all fragments between all ranks. Collective."""
+    def exchange(self) -> None:
+        """Exchanges all fragments between all ranks, whatever they exchange for."""
         self.flush()
         for _ in self.replica.sizes:
             self._top.exchange()
+        self.every.restart()
+
+    def exchange_now(self) -> None:
+        """Exchanges all fragments between all ranks, which come to this together. Collective. Should others exchange of
+        themselves meanwhile, this rank does so too, and comes again."""
+        self.flush()
+        met = False
+        while not met:
+            seen = [self._top.exchange(Kind.MEET) for _ in self.replica.sizes]
+            met = all(one.is_meeting for one in seen)
         self.every.restart()
 
     # ---- the model ---------------------------------------------------------------------------------------------------

@@ -136,13 +136,18 @@ class QuorumMethod:
             one.step_aside(ending)
 
     def _resynchronise(self) -> None:
-        """All ranks come to this after the same rounds."""
-        self._means.exchange_now()
-        self.distance = self._means.distance
+        """All ranks come to this after as many rounds."""
+        self._means.exchange()
+        self._mixed()
 
     def exchange_now(self) -> None:
         self._aside()
-        self._resynchronise()
+        self._means.exchange_now()
+        self._mixed()
+
+    def _mixed(self) -> None:
+        """The replica holds the mean of all."""
+        self.distance = self._means.distance
 
     def global_weights(self) -> AbstractContextManager[None]:
         self._aside()

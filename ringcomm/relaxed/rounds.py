@@ -35,6 +35,7 @@ class Kind(IntEnum):
     SERVE = 0  # it has finished: whatever the others want
     PEEK = 1  # to see the mean, and go on from where it was
     EXCHANGE = 2
+    MEET = 3  # the same, at a point to which all come
 
 
 class Row(NamedTuple):
@@ -58,7 +59,12 @@ class Outcome(NamedTuple):
     @property
     def is_exchange(self) -> bool:
         """Whether ranks go on from it: not if all only wanted to look."""
-        return any(row.kind == Kind.EXCHANGE for row in self.rows)
+        return any(row.kind >= Kind.EXCHANGE for row in self.rows)
+
+    @property
+    def is_meeting(self) -> bool:
+        """Whether nobody exchanged of itself, and is still to come."""
+        return all(row.kind in (Kind.MEET, Kind.SERVE) for row in self.rows)
 
 
 class _Round(NamedTuple):

@@ -141,30 +141,6 @@ def holder(shards):
     return next(number for number, _, part in shards if part.stop > part.start)
 
 
-def case_replay_of_asynchronous_easgd():
-    """Likewise, from the order in which ranks came to the centre. The rate is a power of two: products are exact."""
-    weights = parameters(torch.float32)
-    optimizer = hvd.EASGD(torch.optim.SGD(weights, lr=0.125), every=3, mode="async")
-    centre = optimizer._method._centre
-    centre.log = []
-    draw = random.Random(hvd.rank())
-    with optimizer:
-        for step in range(25):
-            time.sleep(draw.random() * 0.001)
-            take(optimizer, weights, step)
-    mine = [(version, hvd.rank()) for shard, _, version in centre.log if shard == holder(centre)]
-    log = [one for rows in hvd.allgather_object(mine) for one in rows]
-    assert len(log) == 9 * hvd.size()
-    start = start_weights().astype(np.float32)
-    again = reference.easgd_replayed(start, in_float32, hvd.size(), 25, 3, 0.125, log)
-    assert np.array_equal(again, flat_of(weights).astype(np.float32))
-
-
-def in_float32(rank, step, x):
-    """As `take` has it."""
-    return gradient(rank, step, x.astype(np.float64)).astype(np.float32)
-
-
 def case_staleness_scales():
     p = nn.Parameter(torch.zeros(8))
     optimizer = hvd.ParameterServer(torch.optim.SGD([p], lr=1.0), scale="inverse")

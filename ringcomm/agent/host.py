@@ -248,6 +248,7 @@ class Agent:
         elif "signal" in message:
             self._trainers.signal(peer, message["signal"])
         elif "trainer" in message:
+            self._trainers.met(peer.group)
             with contextlib.suppress(OSError):
                 peer.send({"host": self._given["host"], "membership": self._membership}, self._fds)
         elif "modules" in message:

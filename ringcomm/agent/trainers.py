@@ -135,14 +135,22 @@ class Trainers:
         one.stub.tell({"ended": status, "go": status == 0})
         self._ended(one)
 
+    def of_group(self, group: int) -> Trainer | None:
+        """Of processes: a trainer and those that it has started."""
+        return next((one for one in self.living() if one.pid == group), None)
+
+    def met(self, group: int) -> None:
+        """A trainer waits for an answer; its MPI runs by then."""
+        if (one := self.of_group(group)) is not None:
+            one.segments |= segments_of(one.pid)
+
     def said(self, group: int, said: str) -> Trainer | None:
-        """By a trainer, or a process that it has started; its MPI runs by then."""
-        for one in self.living():
-            if one.pid == group:
-                one.said = said
-                one.segments |= segments_of(one.pid)
-                return one
-        return None
+        """By a trainer, who does not wait."""
+        one = self.of_group(group)
+        if one is not None:
+            one.said = said
+            one.segments |= segments_of(one.pid)
+        return one
 
     def stub_gone(self, stub: Peer) -> None:
         for one in self._all:

@@ -7,7 +7,7 @@ import numpy as np
 import relaxed_reference as reference
 import torch
 from cases_relaxed import flat_of, gradient, parameters, raises, same_bits, start_weights, take, train
-from cases_store import in_float32
+from cases_shared_weights import in_float32
 from torch import nn
 
 import ringcomm

@@ -9,6 +9,7 @@ import sys
 import traceback
 
 import ringcomm.torch as hvd
+from ringcomm import runtime
 
 
 def run_cases(module_names: str, wanted: str = "") -> None:
@@ -22,8 +23,11 @@ def run_cases(module_names: str, wanted: str = "") -> None:
         if name.startswith("case_") and wanted in name
     ]
     for name, case in cases:
+        before = list(runtime.session().sets)
         try:
             case()
+            for one in [one for one in runtime.session().sets if one not in before]:
+                hvd.remove_process_set(one)  # the next case may want one of the same ranks
         except BaseException:
             print(f"rank {hvd.rank()}: {name} failed\n{traceback.format_exc()}", file=sys.stderr, flush=True)
             os._exit(1)

@@ -259,7 +259,7 @@ class Driver:
         if self._signal:
             generation.drain()
             self._left()
-        elif generation.all_well and not generation.all_said(RESET):
+        elif generation.all_well and not generation.any_said(RESET):
             generation.drain()
             self._finish(0)
         else:

@@ -88,8 +88,9 @@ class Generation:
     def all_well(self) -> bool:
         return len(self.ends) == len(self.place) and all(end.good for end in self.ends.values())
 
-    def all_said(self, what: str) -> bool:
-        return len(self.ends) == len(self.place) and any(end.said == what for end in self.ends.values())
+    def any_said(self, what: str) -> bool:
+        """As its last word."""
+        return any(end.said == what for end in self.ends.values())
 
     @property
     def first_fault(self) -> End | None:

@@ -114,8 +114,3 @@ class Membership:
         best = min(keepers, key=lambda slot: self._failures[slot].since if slot in self._failures else 0.0)
         kept = chosen[: self.maximum - 1] if self.maximum is not None and len(chosen) == self.maximum else chosen
         return [slot for slot in slots if slot == best or slot in kept]
-
-    def waits_for(self, now: float) -> float | None:
-        """When a slot comes back of itself, if one does."""
-        times = [it.until for it in self._failures.values() if now < it.until < float("inf")]
-        return min(times, default=None)

@@ -77,7 +77,8 @@ def case_easgd_without_rounds():
 
 
 def case_replay_of_asynchronous_easgd():
-    """Weights are computed anew, bit for bit, from the order in which ranks came to the centre. The rate is a power of two: products are exact."""
+    """Weights are computed anew, bit for bit, from the order in which ranks came to the centre. The rate is a power of
+    two: products are exact."""
     weights = parameters(torch.float32)
     optimizer = hvd.EASGD(torch.optim.SGD(weights, lr=0.125), every=3, mode="async")
     centre = optimizer._method._centre

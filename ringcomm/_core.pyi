@@ -434,8 +434,7 @@ class OwnAlgorithms:
 class Request:
     """What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
 
-    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call). Raises
-    ValueError for memory that is not the host's: the core has tasks for no other so far.
+    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
     """
 
     finish: Any
@@ -465,13 +464,33 @@ class Request:
         feedback: Feedback | None = None,
         name: str = "",
         shape: Any = None,  # what ranks compare: .hash and .text (arrays.Signature)
-        memory: str = "host",  # where the buffers are, and a device's events (csrc/base/call.hpp)
-        ready: int = 0,
-        done: int = 0,
+        device: int = -1,  # the GPU in whose memory the buffers are; -1: they are in the host's
+        stream: int | None = None,  # the driver's, that works on them now; None: none does
         even: bool = False,  # an alltoall whose blocks have one size on all ranks, and every rank knows it
     ) -> None: ...
     @property
     def collective(self) -> int: ...
+    def renew(self, device: int, stream: int) -> None:
+        """For another call on the same arrays of the GPU, behind what the stream holds now."""
+    def join(self, stream: int) -> None:
+        """What comes next on the stream comes behind the result of a call on a GPU, once that has ended."""
+
+def open_devices(library: str) -> int:
+    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none."""
+
+def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wait: bool) -> None:
+    """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
+
+def device_of(address: int) -> int: ...  # the GPU in whose memory it is; -1: none
+def device_capturing(device: int, stream: int) -> bool: ...  # into a CUDA graph
+
+class DeviceMemory:
+    """Memory of a GPU, freed with this."""
+
+    address: int
+    nbytes: int
+    device: int
+    def __init__(self, device: int, nbytes: int) -> None: ...
 
 class Channel:
     """One ordered stream of collective calls (csrc/call/channel.hpp)."""

@@ -1,8 +1,5 @@
 # What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
 cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
-    cdef enum class MemoryKind "ringcomm::MemoryKind":
-        host
-        device
     cdef cppclass CGuess "ringcomm::Guess":
         cbool right
     cdef cppclass CCall "ringcomm::Call":
@@ -23,14 +20,13 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         string shape_text
         cbool even
         CGuess* guess
-        MemoryKind memory
-        void* ready
-        void* done
     cdef cppclass CNamed "ringcomm::Named":
         CCall call
         size_t row, rows
         vector[size_t] splits
-    void require_host_memory(const CCall&) except +translate
+
+cdef extern from "border/device.hpp" nogil:
+    void c_lie_at "ringcomm_border::lie_at"(CCall&, shared_ptr[CDevicePlace])
 
 
 cdef class Request:
@@ -38,11 +34,11 @@ cdef class Request:
     cdef public object finish
     cdef public bint nameless
     cdef object feedback
+    cdef shared_ptr[CDevicePlace] place
 
     def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
                  uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
-                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, str memory="host", uintptr_t ready=0,
-                 uintptr_t done=0, bint even=False, Feedback feedback=None):
+                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, int device=-1, stream=None, bint even=False, Feedback feedback=None):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
         call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
@@ -59,14 +55,22 @@ cdef class Request:
             call.feedback = feedback.it.get()
         if shape is not None:
             call.shape, call.shape_text = shape.hash, shape.text.encode()
-        if memory != "host":
-            call.memory = MemoryKind.device
-        call.ready, call.done = <void*>ready, <void*>done
-        require_host_memory(call[0])
+        if device >= 0:
+            self.place = c_device_place(device, 0 if stream is None else stream, stream is not None, output == 0)
+            c_lie_at(call[0], self.place)
         self.it.row, self.it.rows = row, rows
         if splits is not None:
             self.it.splits = splits
         self.finish = finish
+
+    def renew(self, int device, uintptr_t stream):
+        """For another call on the same arrays, behind what the stream holds now."""
+        self.place = c_device_place(device, stream, True, self.it.call.output == NULL)
+        c_lie_at(self.it.call, self.place)
+
+    def join(self, uintptr_t stream):
+        """What comes next on the device's stream comes behind the result, once the call has ended."""
+        c_join_place(self.place.get()[0], stream)
 
     @property
     def collective(self): return <int>self.it.call.collective

@@ -1,9 +1,9 @@
 """Arrays as the core sees them: an address, a count and a dtype; and results as their callers want them.
 
 What can be given: NumPy arrays (bfloat16 and the other dtypes of ml_dtypes included), whatever speaks the buffer
-protocol, DLPack (on the CPU) or ``__array_interface__``, and for input only also lists and scalars; and the arrays of
-every family that has a :class:`Kind`: torch tensors on the CPU (ringcomm/torch/kind.py). Results are of the kind that
-was given, else NumPy arrays.
+protocol, DLPack or ``__array_interface__``, and for input only also lists and scalars; arrays of GPUs
+(ringcomm/device); and those of every family that has a :class:`Kind`: torch tensors (ringcomm/torch/kind.py). Results
+are of the kind that was given, else NumPy arrays.
 
 Two classes of dtypes: those of ``_core.DTYPES`` can be reduced (structured ones of a value and an index by MINLOC and
 MAXLOC); any other of fixed size (datetime, structured) can only be moved, and travels as its bytes.
@@ -17,27 +17,21 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ringcomm import _core
 from ringcomm.errors import UnsupportedError
 
+if TYPE_CHECKING:
+    from ringcomm.device.place import Place
+
 _core.know_heads(np.empty(3, np.float32), np.empty)
 BYTES = _core.DTYPES.index("uint8")
 MOVES_ONLY = -1
 
 Shape = tuple[int, ...]
-
-
-class Event(Protocol):
-    """Work of a device, in the order of one of its streams."""
-
-    handle: int  # for the core's tasks: what the device's library calls it
-
-    def happened(self) -> bool:
-        """Whether it is over. Never waits."""
 
 
 class Kind(Protocol):
@@ -90,11 +84,8 @@ class Buffer(NamedTuple):
     label: str  # the dtype's name
     given: Any = None  # the caller's array, to be returned when it has been written
     copied: bool = False  # `array` is a contiguous copy of `given`, to be written back
-    # Where the memory is, and for memory of a device: what writes the array now, and what will have read or written it.
-    # They go down to the core's Call, which refuses what is not the host's so far: a kind of device arrays copies.
-    memory: str = "host"
-    ready: Event | None = None
-    done: Event | None = None
+    place: Place | None = None  # of an array that is not in the host's memory
+    keeps: Any = None  # what else must live as long
 
     @property
     def reducible(self) -> bool:
@@ -104,6 +95,12 @@ class Buffer(NamedTuple):
         """A new array of this kind and dtype."""
         shape = self.shape if shape is None else shape
         return self.kind.describe(self.kind.empty(self.array, shape))
+
+    def on_host(self) -> Buffer:
+        """This one, for what works on the host's memory alone: UnsupportedError for an array of a GPU."""
+        if self.place is not None:
+            raise UnsupportedError(f"the array lies on {self.place.name}, and this works on CPU arrays: pass a copy")
+        return self
 
     def write_back(self) -> Any:
         """To be called when the data is there; returns the caller's array."""
@@ -195,6 +192,8 @@ class NumPyKind:
 
     @staticmethod
     def source(x: Any) -> Buffer:
+        if _elsewhere(x):
+            return _device_kind().source(x)
         array = x if isinstance(x, np.ndarray) else _foreign(x)
         dtype_index(array.dtype)  # refuses before anything is copied
         return _of_numpy(array if array.flags.c_contiguous else array.copy(order="C"))
@@ -203,6 +202,8 @@ class NumPyKind:
     def target(x: Any) -> Buffer:
         if not isinstance(x, np.ndarray) and isinstance(x, list | tuple | int | float | complex | bool | bytes | str):
             raise TypeError(f"a {type(x).__name__} cannot be written in place; pass an array")
+        if _elsewhere(x):
+            return _device_kind().target(x)
         array = x if isinstance(x, np.ndarray) else _foreign(x)
         if not array.flags.writeable:
             raise ValueError("the array to write is read-only")
@@ -232,12 +233,22 @@ def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = Fal
     )
 
 
+def _elsewhere(x: Any) -> bool:
+    """Whether it is an array of a device."""
+    return not isinstance(x, np.ndarray) and (
+        hasattr(x, "__cuda_array_interface__")
+        or (hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] not in (1, 3))  # the CPU's, pinned or not
+    )
+
+
+def _device_kind() -> type[Kind]:
+    from ringcomm.device.kind import DeviceKind
+
+    return DeviceKind
+
+
 def _foreign(x: Any) -> np.ndarray[Any, Any]:
     """Anything else as a NumPy array, sharing memory where its protocol allows."""
-    if hasattr(x, "__cuda_array_interface__") or (
-        hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] not in (1, 3)
-    ):
-        raise UnsupportedError(f"{type(x).__name__} lies in device memory; copy it to the host first")
     if isinstance(x, bytes | bytearray):
         return np.frombuffer(x, np.uint8)
     if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):

@@ -15,6 +15,7 @@ import numpy as np
 from ringcomm import _core, arrays
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
+from ringcomm.device.place import Place
 from ringcomm.errors import UnsupportedError
 from ringcomm.ops import FLOATING, Adasum, Average, Op, UserOp, core_op, wire_code
 from ringcomm.rows import parts, require_rows, row_of, rows_of_parts, signed, splits_of, with_rows
@@ -49,13 +50,25 @@ def request(
     if target is not None:
         fields["output"] = target.address
         finish = Written(source, target) if finish is None else finish
-    for buffer in (source, target):
-        if buffer is not None and buffer.memory != "host":
-            fields["memory"] = buffer.memory
-            fields |= {when: event.handle for when in ("ready", "done") if (event := getattr(buffer, when)) is not None}
     fields.setdefault("count", source.count)
     sign = arrays.signature_of(source) if sign is None else sign
-    return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
+    place = _place_of(_core.COLLECTIVES[collective], source, target)
+    if place is None:
+        return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
+    fields |= {"device": place.device, "stream": place.stream}
+    made = Request(collective, source.dtype, input=source.address, shape=sign, **fields)
+    made.finish = place.joined(made, finish)
+    return made
+
+
+def _place_of(collective: str, source: Buffer, target: Buffer | None) -> Place | None:
+    """ValueError for two arrays in different memories."""
+    if target is None or source.place is None is target.place:
+        return source.place
+    names = [one.place.name if one.place is not None else "the host" for one in (source, target)]
+    if names[0] != names[1]:
+        raise ValueError(f"{collective}: the array lies on {names[0]} and its output on {names[1]}; give both in one memory")
+    return source.place
 
 
 def _reduction(collective: int, source: Buffer, op: Any, wire: Any, fields: dict[str, Any]) -> dict[str, Any]:

@@ -72,6 +72,13 @@ class Config:
         "ranks of one host share memory: auto, off, or on (an error if it cannot be had)",
         "RINGCOMM_SHARED_MEMORY",
     )
+    cuda_library: str = _option(
+        "libcuda.so.1",
+        str,
+        "CUDA's driver, loaded when the first array of a GPU comes",
+        "RINGCOMM_CUDA_LIBRARY",
+        own=True,
+    )
     fusion_bytes: int = _option(
         64 << 20,
         parse_size,

@@ -49,12 +49,13 @@ class Folding:
         calls.require_root(what, root, size)
         self.here = rank == root if what == "reduce" else rank > 0 if what == "exscan" else True
         if what == "reducescatter":
-            self.source = arrays.source(x)
+            self.source = arrays.source(x).on_host()
             rows = rows_of_parts(what, self.source, rows, size)
             unit = math.prod(self.source.shape[1:])
             self.target = arrays.result(out, self.source, (rows[rank], *self.source.shape[1:]))
         else:
             self.source, self.target = arrays.pair(x, out) if self.here else arrays.pair(x, x, writes=False)
+            self.source.on_host()
             rows, unit = parts(math.prod(self.source.shape), size), 1
         self.counts = [n * unit for n in rows]  # of each rank's part, in elements
         self.mine = as_numpy(self.source)

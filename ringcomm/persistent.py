@@ -10,6 +10,7 @@ from ringcomm import arrays
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls, Submitted, renamed
 from ringcomm.counted import CountedCalls
+from ringcomm.device.place import Joined
 from ringcomm.handles import Handle
 
 P = ParamSpec("P")
@@ -31,6 +32,8 @@ class Persistent:
         """
         if self._handle is not None:
             raise ValueError("this call is under way: wait() for it before it is started again")
+        if isinstance(self._request.finish, Joined):
+            self._request.finish.begin()
         self._handle = self._submit(self._request)
         return self
 

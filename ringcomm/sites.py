@@ -117,7 +117,7 @@ def make(what: Description) -> _core.Site:
 
 def run(site: _core.Site, given: Sequence[Any]) -> list[Any]:
     """Now, on NumPy arrays: where a framework calls Python. Results are 64-byte aligned, as TensorFlow's must be."""
-    buffers = [arrays.source(one) for one in given]
+    buffers = [arrays.source(one).on_host() for one in given]
     results = []
     for one in site.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
         memory = np.asarray(arrays.CoreMemory(one.address, one.nbytes, one)) if one.nbytes else np.empty(0, np.uint8)

@@ -3,11 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/cuts.hpp"
-#include "base/error.hpp"
+#include "base/place.hpp"
 #include "base/scale.hpp"
 #include "base/types.hpp"
 #include "base/wire.hpp"
@@ -21,8 +22,6 @@ struct Fragment {
   void* output = nullptr;  // the same: in place
   std::size_t count = 0;   // elements
 };
-
-enum class MemoryKind : std::uint8_t { host, device };  // where buffers are
 
 struct Call;
 
@@ -63,18 +62,9 @@ struct Call {
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
-  // For tasks of a device, which will stand beside the host's. Events are of whoever made the buffers, null on hosts.
-  MemoryKind memory = MemoryKind::host;
-  void* ready = nullptr;  // happens when the input may be read and the output written
-  void* done = nullptr;   // to happen when both have been
+  std::shared_ptr<Place> place;    // of all buffers; null: the host's memory
+  bool on_device = false;          // of the array on every rank, wherever a stand-in's buffers lie
+  bool stand_ins = false;          // of ranks that have joined: the others' inputs are scaled first
 };
-
-// What there are tasks for so far.
-inline void require_host_memory(const Call& call) {
-  if (call.memory == MemoryKind::host && call.ready == nullptr && call.done == nullptr) return;
-  throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) +
-                                      (call.name.empty() ? "" : " '" + call.name + "'") +
-                                      ": the array lies in device memory; copy it to the host first");
-}
 
 }  // namespace ringcomm

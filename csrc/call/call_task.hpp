@@ -19,7 +19,7 @@ class CallTask final : public Task {
   Progress advance() override;
   void abandon() noexcept override;
   void nap(std::chrono::nanoseconds longest) override;
-  std::string_view label() const { return label_.name; }
+  std::string_view label() const override { return label_.name; }
 
  private:
   enum class Phase { begin, compare, move, end };

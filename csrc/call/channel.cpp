@@ -53,6 +53,7 @@ bool Channel::sends(const Call& call) {
 std::unique_ptr<Task> Channel::start(Call&& call) {
   if (context_.broken) throw *context_.broken;
   if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");
+  if (const auto place = std::exchange(call.place, nullptr)) return place->start(*this, std::move(call));
   if (call.root < 0 || call.root >= size()) {
     throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": root " + std::to_string(call.root) +
                                         " is not a rank of this communicator of " + std::to_string(size()));
@@ -71,7 +72,7 @@ void Channel::run(Call call, bool (*interrupted)()) {
   const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
   const auto task = start(std::move(call));
   try {
-    run_call(static_cast<CallTask&>(*task), context_, interrupted);
+    run_call(*task, context_, interrupted);
     if (begun != 0) count_time(begun);
   } catch (const Error& error) {
     task->abandon();

@@ -29,6 +29,11 @@ class Channel {
   std::unique_ptr<Task> start(Call&& call);
   void run(Call call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
 
+  // What a Place keeps from call to call; it goes first.
+  std::shared_ptr<void>& guest() { return guest_; }
+  const std::shared_ptr<Node>& node() const { return context_.node; }
+  bool on_one_host() const { return context_.on_one_host(); }
+
   // For who runs tasks of start().
   StallClock stall_clock(const char* kind) const { return {context_, kind}; }
 
@@ -51,6 +56,7 @@ class Channel {
   Resolver resolver_;
   std::unique_ptr<Comparison> comparison_;  // null: calls are not compared, and no pass over memory begins with it
   bool left_ = false;
+  std::shared_ptr<void> guest_;
 };
 
 }  // namespace ringcomm

@@ -36,6 +36,7 @@ Descriptor describe(const Call& call, int me) {
   if (call.collective == Collective::allgather) mine.count = call.counts[static_cast<std::size_t>(me)];
   if (call.collective == Collective::alltoall) mine.count = even_row(call);
   mine.shape = call.shape;
+  mine.on_device = call.on_device;
   if (call.guess) mine.guess = call.guess->numbers;
   mine.pre = ScaleBits(call.pre);
   mine.post = ScaleBits(call.post);

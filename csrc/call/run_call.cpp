@@ -32,7 +32,7 @@ Backoff backoff_for(const CallContext& context) {
 
 }  // namespace
 
-void run_call(CallTask& task, CallContext& context, bool (*interrupted)()) {
+void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
   Backoff backoff = backoff_for(context);
   std::optional<ShortSleeps> short_sleeps;
   StallClock stall(context, "an ordered call");

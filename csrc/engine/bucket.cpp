@@ -105,14 +105,22 @@ Call call_of(const Agreed& part, const Channel& channel, FusionBuffer& buffer, b
   Pending& pending = *part.pending;
   Call call = pending.request.call;
   call.agreed = true;
+  call.stand_ins = joined;
   if (tells_rows(call.collective) || call.collective == Collective::reducescatter)
     fill_rows(call, pending, part.sizes, channel);
   if (pending.stand_in) {
     bring_identity(call, buffer, static_cast<std::size_t>(channel.rank()));
-  } else if (joined && computes(call.collective) && !call.pre.identity()) {
+  } else if (joined && !call.place && computes(call.collective) && !call.pre.identity()) {
     scale_first(call, buffer);
   }
   return call;
+}
+
+std::shared_ptr<Place> place_of(const std::vector<Agreed>& parts) {
+  std::vector<std::shared_ptr<Place>> places;
+  places.reserve(parts.size());
+  for (const Agreed& part : parts) places.push_back(part.pending->request.call.place);
+  return places[0]->together(places);
 }
 
 // The bucket as one call; where its data lies is not in it yet.
@@ -120,6 +128,7 @@ Call fused_call(const std::vector<Agreed>& parts) {
   Call fused = parts[0].pending->request.call;
   fused.input = fused.output = nullptr;
   fused.count = 0;
+  if (fused.place) fused.place = place_of(parts);
   fused.parts.reserve(parts.size());
   for (const Agreed& part : parts) {
     fused.parts.push_back(part.pending->request.call.count);
@@ -238,10 +247,12 @@ std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, Fusi
                                   std::vector<Agreed> parts, bool joined) {
   if (parts.size() == 1) return channel.start(call_of(parts[0], channel, buffer, joined));
   Call fused = fused_call(parts);
+  fused.stand_ins = joined;
   if (parts[0].pending->stand_in) {
     bring_identity(fused, buffer, static_cast<std::size_t>(channel.rank()));
     return channel.start(std::move(fused));
   }
+  if (fused.place) return std::make_unique<ScatteredTask>(context, channel, std::move(parts), std::move(fused));
   const kernels::Scale pre = joined ? std::exchange(fused.pre, {}) : kernels::Scale{};
   if (pre.identity() && channel.takes_fragments(fused))
     return std::make_unique<ScatteredTask>(context, channel, std::move(parts), std::move(fused));

@@ -13,7 +13,7 @@ namespace {
 
 // Tensors of one bucket are.
 bool alike(const Descriptor& a, const Descriptor& b) {
-  return a.dtype == b.dtype && a.op == b.op && a.wire == b.wire && a.pre == b.pre && a.post == b.post &&
+  return a.dtype == b.dtype && a.op == b.op && a.wire == b.wire && a.on_device == b.on_device && a.pre == b.pre && a.post == b.post &&
          std::memcmp(a.algorithm, b.algorithm, sizeof a.algorithm) == 0;
 }
 
@@ -23,6 +23,7 @@ std::array<char, sizeof(Descriptor)> kind_of(const Descriptor& d) {
   kind.dtype = d.dtype;
   kind.op = d.op;
   kind.wire = d.wire;
+  kind.on_device = d.on_device;
   kind.pre = d.pre;
   kind.post = d.post;
   std::copy(std::begin(d.algorithm), std::end(d.algorithm), kind.algorithm);

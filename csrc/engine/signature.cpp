@@ -1,6 +1,7 @@
 #include "engine/signature.hpp"
 
 #include "base/fields.hpp"
+#include "device/stand_in.hpp"
 
 namespace ringcomm {
 
@@ -34,6 +35,7 @@ Descriptor signature_of(const Named& request) {
     d.post = ScaleBits(call.post);
   }
   d.wire = call.wire.code();
+  d.on_device = call.on_device;
   if (has_root(call.collective)) d.root = call.root;
   d.count = agreed_count(request);
   d.row = request.row;
@@ -71,6 +73,8 @@ PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
   call.wire = Wire::of(signature.wire);
   call.name = name;
   call.count = signature.count;
+  call.on_device = signature.on_device != 0;
+  if (call.on_device) call.place = stand_in_place();
   if (call.collective == Collective::reducescatter && request.row > 0) request.rows = signature.count / request.row;
   return pending;
 }

@@ -141,6 +141,9 @@ std::vector<Field> fields_of(Collective collective) {
                       [](const auto& a, const auto& b) { return a.root == b.root; },
                       [](const auto& d) { return std::to_string(d.root); }});
   }
+  fields.push_back({"the memory", "Give CPU arrays on every rank, or GPU arrays on every rank.",
+                    [](const auto& a, const auto& b) { return a.on_device == b.on_device; },
+                    [](const auto& d) { return std::string(d.on_device ? "a GPU's" : "the CPU's"); }});
   fields.push_back({"the wire format", "Ask for the same compression on every rank.",
                     [](const auto& a, const auto& b) { return a.wire == b.wire; }, wire_name});
   fields.push_back(algorithm_field());

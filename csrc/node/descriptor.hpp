@@ -34,7 +34,8 @@ struct Descriptor {
   ScaleBits pre, post;
   char algorithm[40] = {};   // whole: ranks that have joined make their call from it
   char name[40] = {};        // cut; for messages and compared when given
-  char shape_text[24] = {};  // "(3, 4)", cut; for messages
+  std::uint8_t on_device = 0;  // Call::on_device
+  char shape_text[23] = {};    // "(3, 4)", cut; for messages
 };
 static_assert(sizeof(Descriptor) <= 184);
 

@@ -47,7 +47,7 @@ class QuorumReduction:
         self._name, self._set = name, process_set
         self._array = shared.empty(process_set.node, count, dtype)
         self.nbytes = self._array.nbytes
-        buffer = arrays.target(self._array)
+        buffer = arrays.target(self._array).on_host()
         request = calls.allreduce(buffer, buffer, op)
         request.name = f"allreduce.{name}"
         least = least_of(quorum, process_set.size())

@@ -17,7 +17,7 @@ from ringcomm import collectives, named
 from ringcomm.handles import Handle, InPlaceHandle
 from ringcomm.ops import Average, Sum, core_op
 from ringcomm.process_sets import global_process_set
-from ringcomm.torch.tensors import require_arithmetic, require_cpu
+from ringcomm.torch.tensors import require_arithmetic, require_dense
 
 Tensor = torch.Tensor
 
@@ -50,7 +50,7 @@ class Operations(collectives.Operations[Tensor]):
 
 def check(tensor: Any, op: Any) -> None:
     if op is None:
-        require_cpu(tensor)
+        require_dense(tensor)
     else:
         require_arithmetic(tensor, op)
 

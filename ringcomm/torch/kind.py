@@ -9,7 +9,11 @@ import torch
 
 from ringcomm import _core, arrays
 from ringcomm.arrays import Buffer, CoreMemory, Shape
+from ringcomm.device import devices
+from ringcomm.device.place import Place
 from ringcomm.errors import UnsupportedError
+
+DEVICES = {"cuda"}  # whose memory CUDA's driver knows
 
 _dtypes: dict[torch.dtype, tuple[int, int, str]] = {}
 
@@ -28,17 +32,33 @@ def _dtype(dtype: torch.dtype) -> tuple[int, int, str]:
 def _buffer(tensor: torch.Tensor, given: Any = None, copied: bool = False) -> Buffer:
     index, width, name = _dtype(tensor.dtype)
     count = tensor.numel()
+    place = None if tensor.is_cpu else place_of(tensor.device)
+    shape = tuple(tensor.shape)
     return Buffer(
-        tensor.data_ptr(), count * width, index, width, tuple(tensor.shape), tensor, TorchKind, name, given, copied
+        tensor.data_ptr(), count * width, index, width, shape, tensor, TorchKind, name, given, copied, place
     )
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.device.type != "cpu":
-        raise UnsupportedError(f"the tensor lies on {tensor.device}; ringcomm moves CPU memory: pass tensor.cpu()")
+    if not tensor.is_cpu and tensor.device.type not in DEVICES:
+        raise UnsupportedError(
+            f"the tensor lies on {tensor.device}; ringcomm moves the memory of CPUs and CUDA: pass tensor.cpu()"
+        )
     if tensor.is_sparse or tensor.is_quantized:
         raise UnsupportedError("sparse and quantized tensors cannot be sent; pass a dense one")
     return tensor.detach()
+
+
+def place_of(device: torch.device) -> Place:
+    """Of what is on the device, in the order of torch's stream there."""
+    module = torch.get_device_module(device)
+    devices.count()
+    index = module.current_device() if device.index is None else device.index
+
+    def now() -> int:
+        return int(module.current_stream(index).cuda_stream)
+
+    return Place(index, now(), now)
 
 
 class TorchKind:
@@ -71,12 +91,15 @@ class TorchKind:
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
-        return torch.empty(shape, dtype=like.dtype)
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
 
     @staticmethod
     def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
-        if nbytes == 0:
-            return TorchKind.empty(like, shape)
+        if nbytes == 0 or not like.is_cpu:
+            made = TorchKind.empty(like, shape)
+            if nbytes > 0:
+                place_of(made.device).write(made.data_ptr(), address, nbytes)
+            return made
         return torch.from_numpy(np.asarray(CoreMemory(address, nbytes, owner))).view(like.dtype).reshape(shape)
 
     @staticmethod

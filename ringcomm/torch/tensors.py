@@ -10,6 +10,7 @@ import torch
 
 from ringcomm import _core, runtime, shared
 from ringcomm.ops import Adasum
+from ringcomm.torch.kind import DEVICES
 
 # Dtypes with arithmetic. Collectives that only move data take any other dtype too, as its bytes (ringcomm/arrays.py).
 DTYPES: dict[torch.dtype, int] = {
@@ -17,22 +18,23 @@ DTYPES: dict[torch.dtype, int] = {
 }
 
 
-def require_cpu(tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor outside host memory or not dense, TypeError for what is no tensor."""
+def require_dense(tensor: torch.Tensor) -> None:
+    """Raises ValueError for a tensor in memory that ringcomm cannot move, or not dense, TypeError for what is no
+    tensor."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu and tensor.device.type not in DEVICES:
         raise ValueError(
-            f"tensor is on {tensor.device}: this version of ringcomm.torch takes CPU tensors only. "
-            "Pass tensor.cpu() and copy the result back, or keep the model on the CPU."
+            f"tensor is on {tensor.device}: ringcomm.torch takes tensors of CPUs and of CUDA. "
+            "Pass tensor.cpu() and copy the result back."
         )
     if tensor.layout != torch.strided:
         raise ValueError(f"tensor has layout {tensor.layout}: use sparse_allreduce_async, or tensor.to_dense()")
 
 
 def require_arithmetic(tensor: torch.Tensor, op: Any = None) -> None:
-    """As `require_cpu`, and ValueError for a dtype that cannot be reduced."""
-    require_cpu(tensor)
+    """As `require_dense`, and ValueError for a dtype that cannot be reduced."""
+    require_dense(tensor)
     if op == Adasum and tensor.dtype in DTYPES and not tensor.dtype.is_floating_point:
         raise ValueError(f"Tensor type {tensor.type()} is not supported: there is no Adasum of {tensor.dtype}")
     if tensor.dtype not in DTYPES:

@@ -1,0 +1,67 @@
+#include "device/copies.hpp"
+
+#include <cstring>
+
+#include "base/error.hpp"
+
+namespace ringcomm {
+namespace {
+
+class HostCopies final : public Copies {
+ public:
+  void in(void* host, const void* buffer, std::size_t nbytes) override { std::memcpy(host, buffer, nbytes); }
+  void out(void* buffer, const void* host, std::size_t nbytes) override { std::memcpy(buffer, host, nbytes); }
+  Mark mark_in() override { return nullptr; }
+  Mark mark_out() override { return nullptr; }
+  void finish() override {}
+  void give_up() noexcept override {}
+  Device* device() const override { return nullptr; }
+};
+
+class DeviceCopies final : public Copies {
+ public:
+  explicit DeviceCopies(std::shared_ptr<DevicePlace> place) : place_(std::move(place)), device_(place_->device()) {
+    place_->hold(device_.from_device());
+    place_->hold(device_.to_device());
+  }
+  void in(void* host, const void* buffer, std::size_t nbytes) override {
+    copy(host, buffer, nbytes, device_.from_device());
+  }
+  void out(void* buffer, const void* host, std::size_t nbytes) override {
+    copy(buffer, host, nbytes, device_.to_device());
+  }
+  Mark mark_in() override { return mark(device_.from_device()); }
+  Mark mark_out() override { return mark(device_.to_device()); }
+  void finish() override { place_->finish(mark_out()); }
+  void give_up() noexcept override {
+    try {
+      mark_in()->wait();
+      mark_out()->wait();
+    } catch (const Error&) {  // the driver is lost, and touches nothing any more
+    }
+  }
+  Device* device() const override { return &device_; }
+
+ private:
+  void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) {
+    const Device::Current current(device_);
+    device_.driver().check(device_.driver().copy(device_address(to), device_address(from), nbytes, stream),
+                           "copy between the device and the host");
+  }
+  Mark mark(CuStream stream) {
+    const Device::Current current(device_);
+    return std::make_shared<const Event>(device_.record(stream));
+  }
+
+  const std::shared_ptr<DevicePlace> place_;
+  Device& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Copies> device_copies(std::shared_ptr<DevicePlace> place) {
+  return std::make_unique<DeviceCopies>(std::move(place));
+}
+std::unique_ptr<Copies> host_copies() { return std::make_unique<HostCopies>(); }
+
+}  // namespace ringcomm

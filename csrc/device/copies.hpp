@@ -1,0 +1,29 @@
+// How bytes get from a call's buffers into memory that the host's calls work on, and back.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "device/place.hpp"
+
+namespace ringcomm {
+
+using Mark = std::shared_ptr<const Event>;  // null: it has been passed
+
+class Copies {
+ public:
+  virtual ~Copies() = default;
+  virtual void in(void* host, const void* buffer, std::size_t nbytes) = 0;
+  virtual void out(void* buffer, const void* host, std::size_t nbytes) = 0;
+  virtual Mark mark_in() = 0;  // behind all that in() has begun
+  virtual Mark mark_out() = 0;
+  virtual void finish() = 0;               // nothing comes any more: the result is there behind what has been begun
+  virtual void give_up() noexcept = 0;     // nothing touches the buffers any more
+  virtual Device* device() const = 0;      // null: the buffers are in the host's memory
+};
+
+// On two streams of the device, so that both directions of its link are busy.
+std::unique_ptr<Copies> device_copies(std::shared_ptr<DevicePlace> place);
+std::unique_ptr<Copies> host_copies();
+
+}  // namespace ringcomm

@@ -1,0 +1,82 @@
+// One GPU as this process uses it: its primary context, which the frameworks of the process share, and what is made in
+// it once: streams for copies, events.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/driver.hpp"
+
+namespace ringcomm {
+
+class Device;
+
+// A point in the order of a stream. Empty: it has been passed.
+class Event {
+ public:
+  Event() = default;
+  Event(Event&& other) noexcept : device_(other.device_), it_(std::exchange(other.it_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(it_, other.it_);
+    return *this;
+  }
+  ~Event();  // its device has it for another
+  bool happened() const;
+  void wait() const noexcept;        // here
+  void hold(CuStream stream) const;  // what comes next on the stream waits
+
+ private:
+  friend class Device;
+  Event(Device& device, CuEvent it) : device_(&device), it_(it) {}
+  Device* device_ = nullptr;
+  CuEvent it_ = nullptr;
+};
+
+class Device {
+ public:
+  // The process's, made when first asked for, and never ended: frameworks free what they have at exit. Throws
+  // Error(invalid) for an ordinal of none.
+  static Device& get(int ordinal);
+  // Once, before any is asked for; again: nothing happens. How many there are. Throws as Driver::load.
+  static int open(const std::string& library);
+
+  const Driver& driver() const { return *driver_; }
+  int ordinal() const { return ordinal_; }
+  CuStream from_device() const { return from_device_; }
+  CuStream to_device() const { return to_device_; }
+  Event record(CuStream stream);
+  // False: refused (a limit on locked memory); copies are slower then, and right.
+  bool pin(void* data, std::size_t nbytes);
+  void unpin(void* data) noexcept;
+
+  // Its context is the thread's while this lives.
+  class Current {
+   public:
+    explicit Current(const Device& device);
+    ~Current();
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+
+   private:
+    const Driver& driver_;
+  };
+
+ private:
+  friend class Event;
+  Device(std::shared_ptr<const Driver> driver, int ordinal);
+  void give_back(CuEvent event) noexcept;
+
+  const std::shared_ptr<const Driver> driver_;
+  const int ordinal_;
+  CuContext context_ = nullptr;
+  CuStream from_device_ = nullptr, to_device_ = nullptr;
+  std::mutex mutex_;
+  std::vector<CuEvent> events_;  // free ones
+};
+
+}  // namespace ringcomm

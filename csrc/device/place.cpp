@@ -1,0 +1,39 @@
+#include "device/place.hpp"
+
+#include "call/channel.hpp"
+#include "device/staged_task.hpp"
+
+namespace ringcomm {
+
+DevicePlace::DevicePlace(Device& device, CuStream stream, bool ordered, bool host_output)
+    : device_(device), host_output_(host_output) {
+  const Device::Current current(device_);
+  if (ordered) ready_ = device_.record(stream);
+}
+
+std::unique_ptr<Task> DevicePlace::start(Channel& channel, Call call) {
+  return make_staged(channel, std::move(call), device_copies(shared_from_this()), host_output_);
+}
+
+std::shared_ptr<Place> DevicePlace::together(std::span<const std::shared_ptr<Place>> places) const {
+  auto all = std::make_shared<DevicePlace>(device_, nullptr, false, false);
+  for (const auto& place : places) all->others_.push_back(std::static_pointer_cast<DevicePlace>(place));
+  return all;
+}
+
+void DevicePlace::hold(CuStream stream) const {
+  ready_.hold(stream);
+  for (const auto& other : others_) other->hold(stream);
+}
+
+void DevicePlace::finish(std::shared_ptr<const Event> done) {
+  for (const auto& other : others_) other->finish(done);
+  done_ = std::move(done);
+}
+
+void DevicePlace::join(CuStream stream) const {
+  if (!done_) return;
+  done_->hold(stream);
+}
+
+}  // namespace ringcomm

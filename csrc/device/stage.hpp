@@ -1,0 +1,42 @@
+// Memory of the host that lies between a device and the host's calls: in the host's arena if ranks share one, so that
+// nothing is copied there once more, and pinned, so that the device copies by itself.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/device.hpp"
+#include "node/node.hpp"
+
+namespace ringcomm {
+
+class Stage {
+ public:
+  explicit Stage(std::shared_ptr<Node> node) : node_(std::move(node)) {}
+  ~Stage() { release(); }
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+  struct Slot {
+    std::byte* data = nullptr;
+    std::shared_ptr<const Event> left;  // its last copy to the device; null: none is under way
+    bool free() const { return !left || left->happened(); }
+  };
+  // So many slots of so many bytes at least. Waits for copies under way if it has to make other ones. `device`: null
+  // for a rank that has none.
+  std::vector<Slot>& slots(std::size_t count, std::size_t nbytes, Device* device);
+
+ private:
+  void release() noexcept;
+  std::byte* take(std::size_t nbytes);
+
+  std::shared_ptr<Node> node_;
+  std::uint64_t offset_ = kPrivate;
+  std::shared_ptr<std::byte[]> heap_;
+  std::byte* data_ = nullptr;
+  std::size_t nbytes_ = 0, slot_bytes_ = 0;
+  Device* pinned_by_ = nullptr;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace ringcomm

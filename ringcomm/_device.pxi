@@ -1,0 +1,47 @@
+# GPUs: opened when the first array of one comes.
+cdef extern from "border/device.hpp" nogil:
+    cdef cppclass CDevicePlace "ringcomm::DevicePlace":
+        pass
+    shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, uintptr_t, cbool, cbool) except +translate
+    void c_join_place "ringcomm_border::join"(const CDevicePlace&, uintptr_t) except +translate
+    int c_open_devices "ringcomm_border::open_devices"(const string&) except +translate
+    void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate
+    uintptr_t c_device_allocate "ringcomm_border::device_allocate"(int, size_t) except +translate
+    void c_device_free "ringcomm_border::device_free"(int, uintptr_t) except +translate
+    int c_device_of "ringcomm_border::device_of"(uintptr_t) except +translate
+    cbool c_capturing "ringcomm_border::capturing"(int, uintptr_t) except +translate
+
+
+def open_devices(str library not None):
+    cdef string path = library.encode()
+    cdef int count
+    with nogil:
+        count = c_open_devices(path)
+    return count
+
+
+def device_copy(int device, uintptr_t to, uintptr_t source, size_t nbytes, uintptr_t stream, bint wait):
+    with nogil:
+        c_device_copy(device, to, source, nbytes, stream, wait)
+
+
+def device_of(uintptr_t address): return c_device_of(address)
+
+
+def device_capturing(int device, uintptr_t stream): return bool(c_capturing(device, stream))
+
+
+cdef class DeviceMemory:
+    """Freed with this."""
+    cdef readonly uintptr_t address
+    cdef readonly size_t nbytes
+    cdef readonly int device
+
+    def __init__(self, int device, size_t nbytes):
+        self.device, self.nbytes = device, nbytes
+        with nogil:
+            self.address = c_device_allocate(device, max(nbytes, 1))
+
+    def __dealloc__(self):
+        if self.address != 0 and not in_child:
+            c_device_free(self.device, self.address)

@@ -1,0 +1,55 @@
+// Devices (_device.pxi), in types that Cython passes.
+#pragma once
+
+#include "base/call.hpp"
+#include "device/place.hpp"
+
+namespace ringcomm_border {
+using namespace ringcomm;
+inline CuStream stream_of(std::uintptr_t handle) { return reinterpret_cast<CuStream>(handle); }
+inline std::shared_ptr<DevicePlace> device_place(int device, std::uintptr_t stream, bool ordered, bool host_output) {
+  return std::make_shared<DevicePlace>(Device::get(device), stream_of(stream), ordered, host_output);
+}
+inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
+  call.place = std::move(place);
+  call.on_device = true;
+}
+inline void join(const DevicePlace& place, std::uintptr_t stream) { place.join(stream_of(stream)); }
+inline int open_devices(const std::string& library) { return Device::open(library); }
+// Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
+inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,
+                        bool wait) {
+  Device& it = Device::get(device);
+  const Device::Current current(it);
+  if (nbytes > 0)
+    it.driver().check(it.driver().copy(to, from, nbytes, stream_of(stream)), "copy between the device and the host");
+  if (wait) it.driver().check(it.driver().stream_synchronize(stream_of(stream)), "wait for a stream");
+}
+inline std::uintptr_t device_allocate(int device, std::size_t nbytes) {
+  Device& it = Device::get(device);
+  const Device::Current current(it);
+  CuPointer made = 0;
+  it.driver().check(it.driver().memory_allocate(&made, nbytes), "allocate memory");
+  return made;
+}
+inline void device_free(int device, std::uintptr_t data) {
+  Device& it = Device::get(device);
+  const Device::Current current(it);
+  it.driver().memory_free(data);
+}
+// Which device's memory an address is in; -1: no device's.
+inline int device_of(std::uintptr_t data) {
+  constexpr int kMemoryType = 2, kOrdinal = 9, kDeviceMemory = 2;  // CUpointer_attribute, CUmemorytype
+  const Driver& driver = Device::get(0).driver();
+  unsigned type = 0;
+  int ordinal = -1;
+  if (driver.pointer_attribute(&type, kMemoryType, data) != 0 || type != kDeviceMemory) return -1;
+  return driver.pointer_attribute(&ordinal, kOrdinal, data) == 0 ? ordinal : -1;
+}
+inline bool capturing(int device, std::uintptr_t stream) {
+  Device& it = Device::get(device);
+  const Device::Current current(it);
+  int state = 0;
+  return it.driver().stream_capturing(stream_of(stream), &state) == 0 && state != 0;
+}
+}  // namespace ringcomm_border

@@ -1,0 +1,55 @@
+"""The GPUs of this process, by CUDA's driver, which is looked for when the first array of one comes."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from ringcomm import _core, config
+from ringcomm.errors import UnsupportedError
+
+LEGACY, PER_THREAD = 1, 2  # CUDA's names of default streams
+
+
+@functools.cache
+def count() -> int:
+    """How many there are. UnsupportedError if there is no driver."""
+    try:
+        return _core.open_devices(config.from_environment().cuda_library)
+    except ValueError as error:
+        raise UnsupportedError(f"arrays of GPUs need NVIDIA's driver: {error}") from None
+
+
+def of_this_rank() -> int:
+    """By local rank, as launchers give them: the GPU that arrays made here lie on."""
+    rank = next((int(os.environ[name]) for name in _LOCAL_RANK if name in os.environ), 0)
+    return rank % max(1, count())
+
+
+_LOCAL_RANK = (
+    "RINGCOMM_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "LOCAL_RANK",
+    "SLURM_LOCALID",
+    "PALS_LOCAL_RANKID",
+)
+
+
+def of_name(device: str | int) -> int:
+    """The ordinal of "cuda" (this rank's), "cuda:1" or 1. ValueError for what is none."""
+    if isinstance(device, int):
+        return device
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cuda", "gpu") or not (number == "" or number.isdecimal()):
+        raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", ...; not {device!r}')
+    return int(number) if number else of_this_rank()
+
+
+def holds(address: int) -> int:
+    """The ordinal of the GPU in whose memory an address lies; UnsupportedError if it is none's."""
+    count()
+    found = _core.device_of(address)
+    if found < 0:
+        raise UnsupportedError("the array says that it lies on a GPU, and CUDA's driver knows of no memory there")
+    return found

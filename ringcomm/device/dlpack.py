@@ -1,0 +1,78 @@
+"""Arrays of GPUs that say by DLPack alone where they lie (the array API standard's ``__dlpack__``; DLPack 0.8)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringcomm.device import devices
+from ringcomm.errors import UnsupportedError
+
+CUDA, MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
+_KINDS = {0: "i", 1: "u", 2: "f", 5: "c"}
+_BFLOAT, _BOOL = 4, 6
+
+
+class View(NamedTuple):
+    """What lies where."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    contiguous: bool
+    read_only: bool
+    stream: int | None  # that works on it now; None: nothing does
+    owner: object  # keeps the memory
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def on_device(x: Any) -> bool:
+    return hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] in (CUDA, MANAGED)
+
+
+def view(x: Any) -> View:
+    """The producer is asked to have it ready for the default stream. The capsule is never consumed, and frees what it
+    holds when nobody has this any more."""
+    capsule = x.__dlpack__(stream=devices.LEGACY)
+    tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
+    shape = tuple(tensor.shape[: tensor.ndim])
+    contiguous, expected = True, 1
+    for i in reversed(range(tensor.ndim)):
+        contiguous &= not tensor.strides or shape[i] == 1 or tensor.strides[i] == expected or 0 in shape
+        expected *= shape[i]
+    address = (tensor.data or 0) + tensor.byte_offset
+    return View(address, shape, _dtype(tensor), contiguous, False, devices.LEGACY, capsule)
+
+
+def _dtype(tensor: _Tensor) -> np.dtype[Any]:
+    if tensor.lanes == 1 and tensor.code == _BOOL and tensor.bits == 8:
+        return np.dtype(bool)
+    if tensor.lanes == 1 and tensor.code == _BFLOAT and tensor.bits == 16:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise UnsupportedError("bfloat16 outside of torch needs ml_dtypes: pip install ml_dtypes") from None
+        return np.dtype(ml_dtypes.bfloat16)
+    kind = _KINDS.get(tensor.code)
+    if tensor.lanes != 1 or kind is None or tensor.bits % 8:
+        raise UnsupportedError(f"DLPack dtype {tensor.code} of {tensor.bits} bits x {tensor.lanes} cannot be sent")
+    return np.dtype(f"{kind}{tensor.bits // 8}")

@@ -1,0 +1,116 @@
+"""Arrays of GPUs as the core sees them: CuPy's, and whatever has ``__cuda_array_interface__`` (version 3 of Numba's
+specification) or DLPack. Torch's tensors have a kind of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ringcomm import _core, arrays
+from ringcomm.arrays import Buffer, Shape
+from ringcomm.device import array, devices, dlpack
+from ringcomm.device.place import Place
+from ringcomm.errors import UnsupportedError
+
+
+class DeviceKind:
+    @staticmethod
+    def source(x: Any) -> Buffer:
+        return _buffer(_view(x), x)
+
+    @staticmethod
+    def target(x: Any) -> Buffer:
+        view = _view(x)
+        if view.read_only:
+            raise ValueError("the array to write is read-only")
+        return _buffer(view, x)
+
+    @staticmethod
+    def describe(made: Any) -> Buffer:
+        return _buffer(_view(made), made)
+
+    @staticmethod
+    def of_numpy(values: np.ndarray[Any, Any]) -> Any:
+        return values
+
+    @staticmethod
+    def like(x: Any) -> None:
+        return None
+
+    @staticmethod
+    def empty(like: Any, shape: Shape) -> Any:
+        view = _view(like)
+        return array.empty(shape, view.dtype, devices.holds(view.address) if view.address else devices.of_this_rank())
+
+    @staticmethod
+    def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
+        made = DeviceKind.empty(like, shape)
+        if nbytes > 0:
+            buffer = DeviceKind.describe(made)
+            assert buffer.place is not None
+            buffer.place.write(buffer.address, address, nbytes)
+        return made
+
+    @staticmethod
+    def assign(target: Any, source: Any) -> None:
+        raise UnsupportedError("an array of a GPU to be written must be C-contiguous")
+
+
+def _view(x: Any) -> dlpack.View:
+    interface = getattr(x, "__cuda_array_interface__", None)
+    if interface is None:
+        return dlpack.view(x)
+    if interface.get("mask") is not None:
+        raise UnsupportedError("masked arrays cannot be sent")
+    dtype = np.dtype(interface["typestr"])
+    address, read_only = interface["data"]
+    return dlpack.View(
+        address,
+        tuple(interface["shape"]),
+        dtype,
+        _contiguous(tuple(interface["shape"]), interface.get("strides"), dtype.itemsize),
+        bool(read_only),
+        interface.get("stream"),
+        x,
+    )
+
+
+def _contiguous(shape: Shape, strides: Any, item: int) -> bool:
+    """Whether elements lie one behind the other; a dimension of one element may have any stride."""
+    expected = item
+    for length, stride in zip(reversed(shape), reversed(strides or ()), strict=False):
+        if length != 1 and stride != expected and math.prod(shape) > 0:
+            return False
+        expected *= length
+    return True
+
+
+def _buffer(view: dlpack.View, given: Any) -> Buffer:
+    if not view.contiguous:
+        raise UnsupportedError(
+            f"the {type(given).__name__} on a GPU is not C-contiguous: pass a contiguous copy (cupy.ascontiguousarray)"
+        )
+    count = math.prod(view.shape)
+    index = arrays.dtype_index(view.dtype)
+    device = devices.holds(view.address) if count > 0 else devices.of_this_rank()
+    place = Place(device, view.stream, lambda: _stream_of(given))
+    if index == arrays.MOVES_ONLY:
+        width = view.dtype.itemsize
+        shown = Buffer(view.address, count * width, arrays.BYTES, width, view.shape, given, DeviceKind, str(view.dtype))
+    else:
+        shown = Buffer(view.address, count, index, 1, view.shape, given, DeviceKind, _core.DTYPES[index])
+    return shown._replace(given=given, place=place, keeps=view.owner)
+
+
+def _stream_of(x: Any) -> int:
+    """That the array's library works on now."""
+    interface = getattr(x, "__cuda_array_interface__", None)
+    stream = None if interface is None else interface.get("stream")
+    return devices.LEGACY if stream is None else int(stream)
+
+
+def on_device(x: Any) -> bool:
+    """Whether it is an array of a GPU."""
+    return hasattr(x, "__cuda_array_interface__") or dlpack.on_device(x)

@@ -24,6 +24,7 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
         CNetwork network
         vector[int] hosts
         string algorithm
+        string device_path
         vector[CRule] rules
         shared_ptr[const COwnAlgorithms] own
         shared_ptr[CAccount] account
@@ -39,7 +40,7 @@ cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
 
 SLOTS = c_slots()
 ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds "
-                           "algorithm own account", defaults=(0, 0, "", None, None))
+                           "algorithm own account device_path", defaults=(0, 0, "", None, None, "auto"))
 Rule = namedtuple("Rule", "collective from_bytes to_bytes from_ranks to_ranks algorithm segment")
 
 
@@ -61,6 +62,7 @@ cdef CChannelConfig channel_config(it) except *:
     config.network = network_of(it.network)
     config.hosts = it.hosts
     config.algorithm = it.algorithm.encode()
+    config.device_path = it.device_path.encode()
     if it.own is not None:
         config.own = <shared_ptr[const COwnAlgorithms]>(<OwnAlgorithms?>it.own).it
     if it.account is not None:

@@ -419,6 +419,7 @@ class ChannelConfig(NamedTuple):
     algorithm: str = ""  # of all-reduces that name none; "": chosen
     own: OwnAlgorithms | None = None
     account: Account | None = None  # with nobody else in it at the same time; None: one of its own
+    device_path: str = "auto"  # of calls on GPUs: or "staging", "ipc", "nccl"
 
 class Account:
     """What has been moved (csrc/base/account.hpp)."""
@@ -475,8 +476,10 @@ class Request:
     def join(self, stream: int) -> None:
         """What comes next on the stream comes behind the result of a call on a GPU, once that has ended."""
 
-def open_devices(library: str) -> int:
-    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none."""
+def open_devices(library: str, nccl: str) -> int:
+    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
+
+def give_kernels(module: str, image: bytes) -> None: ...  # PTX, before any array of a GPU is used
 
 def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wait: bool) -> None:
     """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""

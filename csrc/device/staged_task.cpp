@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "call/channel.hpp"
-#include "device/stage.hpp"
+#include "device/side.hpp"
 #include "device/stand_in.hpp"
 #include "kernels/kernels.hpp"
 #include "memory/scattered.hpp"
@@ -19,17 +19,9 @@ constexpr std::size_t kNetworkSegment = 32 << 20;  // and where that is a pipeli
 constexpr std::size_t kSlots = 3;
 constexpr auto kCopyNap = 20us;
 
-// What is kept on a channel from call to call.
-Stage& stage_of(Channel& channel) {
-  if (!channel.guest()) channel.guest() = std::make_shared<Stage>(channel.node());
-  return *static_cast<Stage*>(channel.guest().get());
-}
-
-bool blocks(Collective collective) { return has_blocks(collective) || collective == Collective::reducescatter; }
-
 // What encoders keep is kept for the whole array, and Adasum's scalar products are of the whole.
 bool in_one_piece(const Call& call) {
-  return blocks(call.collective) || call.op == Op::adasum || (call.wire && !rounds(call.wire)) || call.feedback;
+  return has_blocks(call.collective) || call.op == Op::adasum || (call.wire && !rounds(call.wire)) || call.feedback;
 }
 
 class StagedTask final : public Task {
@@ -54,7 +46,7 @@ class StagedTask final : public Task {
   Progress advance() override {
     bool moved = false;
     if (!slots_) {
-      slots_ = &stage_of(channel_).slots(std::min(kSlots, segments_), slot_bytes(), copies_->device());
+      slots_ = &DeviceSide::of(channel_).stage.slots(std::min(kSlots, segments_), slot_bytes(), copies_->device());
       moved = true;
     }
     for (;;) {
@@ -85,10 +77,6 @@ class StagedTask final : public Task {
   std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
 
  private:
-  struct Segment {
-    Mark arrived;
-  };
-
   bool reads() const { return call_.collective != Collective::broadcast || channel_.rank() == call_.root; }
   bool writes() const {
     if (call_.collective == Collective::reduce) return channel_.rank() == call_.root;
@@ -97,20 +85,20 @@ class StagedTask final : public Task {
   }
   std::size_t mine() const { return call_.counts[static_cast<std::size_t>(channel_.rank())]; }
   std::size_t in_elements() const {
-    if (!blocks(call_.collective)) return call_.count;
+    if (!has_blocks(call_.collective)) return call_.count;
     return call_.collective == Collective::allgather ? mine() : total(call_.counts);
   }
   std::size_t out_elements() const {
-    if (!blocks(call_.collective)) return call_.count;
+    if (!has_blocks(call_.collective)) return call_.count;
     if (call_.collective == Collective::reducescatter) return mine();
     return total(call_.collective == Collective::alltoall ? call_.receive_counts : call_.counts);
   }
 
   std::size_t bytes(std::size_t count) const { return count * size_of(call_.dtype); }
   // Blocks need memory for what goes in and for what comes out; other arrays are worked on in place.
-  std::size_t out_at() const { return blocks(call_.collective) ? round_up(bytes(in_count_), kLine) : 0; }
+  std::size_t out_at() const { return has_blocks(call_.collective) ? round_up(bytes(in_count_), kLine) : 0; }
   std::size_t slot_bytes() const {
-    return blocks(call_.collective) ? out_at() + bytes(out_count_) : bytes(std::min(each_, call_.count));
+    return has_blocks(call_.collective) ? out_at() + bytes(out_count_) : bytes(std::min(each_, call_.count));
   }
   Stage::Slot& slot(std::size_t segment) { return (*slots_)[segment % kSlots]; }
   Part part(std::size_t segment, std::size_t count) const {
@@ -156,7 +144,7 @@ class StagedTask final : public Task {
     call.fragments.clear();
     call.input = data;
     call.output = host_output_ ? call_.output : data + out_at();
-    if (!blocks(call_.collective)) call.count = now.count;
+    if (!has_blocks(call_.collective)) call.count = now.count;
     if (done_ > 0) call.agreed = true, call.parts.clear();
     if (call_.stand_ins && computes(call_.collective)) {
       const kernels::Scale pre = std::exchange(call.pre, {});

@@ -55,7 +55,7 @@ def request(
     place = _place_of(_core.COLLECTIVES[collective], source, target)
     if place is None:
         return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
-    fields |= {"device": place.device, "stream": place.stream}
+    fields |= place.fields()
     made = Request(collective, source.dtype, input=source.address, shape=sign, **fields)
     made.finish = place.joined(made, finish)
     return made

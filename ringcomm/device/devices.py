@@ -28,7 +28,9 @@ def count() -> int:
 
 
 def of_this_rank() -> int:
-    """By local rank, as launchers give them: the GPU that arrays made here lie on."""
+    """The GPU that arrays made here lie on: the one used before, else by local rank, as launchers give them."""
+    if _mine is not None:
+        return _mine
     rank = next((int(os.environ[name]) for name in _LOCAL_RANK if name in os.environ), 0)
     return rank % max(1, count())
 
@@ -41,6 +43,22 @@ _LOCAL_RANK = (
     "SLURM_LOCALID",
     "PALS_LOCAL_RANKID",
 )
+
+
+_mine: int | None = None  # that this process's arrays lie on
+
+
+def require_one(device: int) -> None:
+    """ValueError unless it is the one that the first call's arrays lay on: what ranks have agreed on for their GPUs
+    holds for these. By way of the host, a rank may use several."""
+    global _mine
+    if _mine is None:
+        _mine = device
+    if device != _mine and config.from_environment().gpu_path != "staging":
+        raise ValueError(
+            f"the array lies on GPU {device}, and this rank has used GPU {_mine} before: give each rank one GPU (its "
+            "local rank's), or set RINGCOMM_GPU_PATH=staging"
+        )
 
 
 def of_name(device: str | int) -> int:

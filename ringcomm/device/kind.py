@@ -94,7 +94,7 @@ def _buffer(view: dlpack.View, given: Any) -> Buffer:
         )
     count = math.prod(view.shape)
     index = arrays.dtype_index(view.dtype)
-    device = devices.holds(view.address) if count > 0 else devices.of_this_rank()
+    device = devices.holds(view.address) if view.address else devices.of_this_rank()
     place = Place(device, view.stream, lambda: _stream_of(given))
     if index == arrays.MOVES_ONLY:
         width = view.dtype.itemsize

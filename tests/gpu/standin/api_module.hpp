@@ -1,0 +1,7 @@
+#pragma once
+
+namespace standin {
+
+long live_modules();
+
+}  // namespace standin

@@ -1,0 +1,77 @@
+// What every call goes through first: counting, faults, errors that stick, calls to be ignored, and the drawn numbers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda_abi.h"
+
+namespace standin {
+
+enum class Need {
+  nothing,
+  initialised,
+  context,
+  release,  // as context, but what is given back is so even after the device is lost, so that leaks can be counted
+};
+
+class Settings {
+ public:
+  static Settings& get();  // never destroyed: threads may outlive main
+
+  void read_environment();
+  std::optional<CUresult> enter(const char* function, const void* caller, Need need);
+  void faults(const char* list);
+  void ignore(const char* list);
+  bool takes_fault(const std::string& kind);  // counts
+  long calls(const std::string& name);
+  long places(const std::string& name);
+  void reset_calls();
+
+  std::uint64_t draw(std::uint64_t stream, std::uint64_t sequence) const;  // the same under the same seed
+  CUresult stuck() const { return stuck_.load(); }
+  void stick(CUresult error);  // the first one stays
+  long quiet_ns() const;       // since the last call
+
+  std::atomic<bool> initialised{false};
+  std::atomic<std::uint64_t> seed{0};
+  std::atomic<long> delay_us{0};
+  std::atomic<long> pageable_waits{0};
+  int devices = 1;
+  std::size_t memory = 0;
+  std::string host, kernels;
+
+ private:
+  struct Fault {
+    long at = 0, count = 0;  // at 0: always
+  };
+  bool ignored(const std::string& name, const void* caller);
+  bool takes_fault_locked(const std::string& kind);
+
+  std::mutex mutex_;
+  std::map<std::string, long> calls_, ignorable_;
+  std::map<std::string, std::vector<const void*>> places_;
+  std::map<std::string, Fault> faults_;
+  std::set<std::string> ignore_;
+  std::atomic<CUresult> stuck_{CUDA_SUCCESS};
+  std::atomic<long> last_call_ns_{0};
+};
+
+long now_ns();
+extern thread_local bool in_host_function;
+
+[[noreturn]] void violation(const std::string& text);
+
+}  // namespace standin
+
+// The first line of every function of the API.
+#define STANDIN_ENTER(need)                                                                               \
+  if (const auto done =                                                                                   \
+          ::standin::Settings::get().enter(__func__, __builtin_return_address(0), ::standin::Need::need)) \
+  return *done

@@ -51,7 +51,10 @@ STANDIN_API void standin_capture(void* stream, int on) {
   if (found != nullptr) found->capturing = on != 0;
 }
 
-STANDIN_API void standin_settle() { Scheduler::get().drain(nullptr); }
+STANDIN_API void standin_settle() {
+  const Inside inside;
+  Scheduler::get().drain(nullptr);
+}
 
 STANDIN_API int standin_enqueue(void* stream, void (*run)(void*), void* data) {
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;

@@ -78,7 +78,6 @@ void Settings::read_environment() {
 
 std::optional<CUresult> Settings::enter(const char* function, const void* caller, Need need) {
   const std::string name = plain(function);
-  if (delay_us.load() > 0) quiet.called();
   const std::lock_guard lock(mutex_);
   if (!aside) {
     ++calls_[name];

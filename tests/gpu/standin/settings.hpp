@@ -68,12 +68,20 @@ class Settings {
 long now_ns();
 extern thread_local bool in_host_function;
 
+struct Inside {
+  Inside() { Settings::get().quiet.inside(true); }
+  ~Inside() { Settings::get().quiet.inside(false); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
 [[noreturn]] void violation(const std::string& text);
 
 }  // namespace standin
 
 // The first line of every function of the API.
 #define STANDIN_ENTER(need)                                                                               \
+  const ::standin::Inside inside_call;                                                                    \
   if (const auto done =                                                                                   \
           ::standin::Settings::get().enter(__func__, __builtin_return_address(0), ::standin::Need::need)) \
   return *done

@@ -42,7 +42,8 @@ class DeviceKind:
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
         view = _view(like)
-        return array.empty(shape, view.dtype, devices.holds(view.address) if view.address else devices.of_this_rank())
+        device = devices.holds(view.address) if view.address else devices.of_this_rank()
+        return array.empty(shape, view.dtype, device, _stream_of(like))
 
     @staticmethod
     def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
@@ -64,7 +65,7 @@ def _view(x: Any) -> dlpack.View:
         return dlpack.view(x)
     if interface.get("mask") is not None:
         raise UnsupportedError("masked arrays cannot be sent")
-    dtype = np.dtype(interface["typestr"])
+    dtype = _dtype(interface, x)
     address, read_only = interface["data"]
     return dlpack.View(
         address,
@@ -75,6 +76,18 @@ def _view(x: Any) -> dlpack.View:
         interface.get("stream"),
         x,
     )
+
+
+def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
+    """What NumPy itself has no letter for (bfloat16, pairs) is only bytes in the interface, and its array tells more."""
+    dtype = np.dtype(interface["typestr"])
+    if dtype.kind != "V":
+        return dtype
+    try:
+        told: np.dtype[Any] = np.dtype(getattr(x, "dtype", None) or interface["descr"])
+    except (KeyError, TypeError):
+        return dtype
+    return told if told.itemsize == dtype.itemsize else dtype
 
 
 def _contiguous(shape: Shape, strides: Any, item: int) -> bool:

@@ -1,0 +1,237 @@
+"""Every aten operation of the stand-in's torch device: what the CPU does, on the same memory, in the order of the current stream.
+
+An operation is queued: the shapes of its results come from torch's meta device, the work runs on the stream's thread. So neither an
+operation that reads too early nor one that writes too late goes unseen. What draws random numbers, or has results whose shape
+depends on data, waits for the current stream instead; its results too are written in the stream's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._C import DispatchKey, DispatchKeySet
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch_memory import Memory, Queue
+
+aten = torch.ops.aten
+CPU = DispatchKeySet(DispatchKey.CPU)
+ON_HOST = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")  # they take indices of the CPU, as CUDA's do
+NOW = (torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+
+
+class Operations:
+    def __init__(self, name: str, memory: Memory, queue: Queue) -> None:
+        self._name, self._memory, self._queue = name, memory, queue
+        self._seeds: dict[int, torch.Tensor] = {}  # a tensor without elements on each device
+        self._libraries = [torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")]
+        self._libraries[0].fallback(self.run, "PrivateUse1")
+        for operation, function in self._own():
+            self._libraries[1].impl(operation, function, "PrivateUse1")
+
+    def _own(self) -> Iterator[tuple[str, Callable[..., Any]]]:
+        yield "empty.memory_format", self.empty
+        yield "empty_strided", self.empty_strided
+        yield "copy_", self.copy_
+        yield "resize_", self.resize_
+        yield "record_stream", lambda tensor, stream: self._memory.record(tensor.untyped_storage().data_ptr(), stream.stream_id)
+        yield "convolution_overrideable", lambda *args: self.run(aten.convolution.default, *args)
+        yield "convolution_backward_overrideable", self.convolution_backward
+        for name in ("as_strided", "view", "unfold", "view_as_real", "view_as_complex", "_reshape_alias"):
+            yield name, _as_cpu(getattr(aten, name).default)
+        for overload in ("source_Storage_storage_offset", "source_Storage", "source_Tensor"):
+            yield f"set_.{overload}", _as_cpu(getattr(aten.set_, overload))
+
+    # Making tensors
+
+    def empty_strided(
+        self, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+    ) -> torch.Tensor:
+        dtype = dtype or torch.get_default_dtype()
+        index = self._index(device)
+        last = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1 if 0 not in size else 0
+        storage = torch.UntypedStorage(last * dtype.itemsize, device=torch.device(self._name, index))
+        made = torch._C._acc.create_empty_tensor([0], dtype) if index == 0 else self._elsewhere(index, dtype)
+        return aten.set_.source_Storage_storage_offset.redispatch(CPU, made, storage, 0, size, stride)
+
+    def empty(
+        self, size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+    ) -> torch.Tensor:
+        like = torch.empty(size, dtype=dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
+        return self.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=device)
+
+    def _elsewhere(self, index: int, dtype: torch.dtype) -> torch.Tensor:
+        raise NotImplementedError(f"{self._name}:{index}")
+
+    def _index(self, device: Any) -> int:
+        index = None if device is None else torch.device(device).index
+        return self._queue.library.guard_current_device() if index is None else index
+
+    # What differs from an operation on the host
+
+    def copy_(self, to: torch.Tensor, given: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        if to.device.type != self._name:  # into pageable memory, so the host waits, whatever non_blocking says
+            self._queue.synchronize(given.device.index, self._stream(given.device.index))
+            return to.copy_(self._memory.host_view(given))
+        device = to.device.index
+        if given.device.type != self._name:
+            source = given.clone()  # pageable memory: read before the call returns
+        else:
+            source = self._memory.host_view(given)
+            if given.device != to.device:
+                self._queue.synchronize(given.device.index, self._stream(given.device.index))
+        target = self._memory.host_view(to)
+        self._queue.launch(device, self._stream(device), lambda: target.copy_(source))
+        return to
+
+    def resize_(self, tensor: torch.Tensor, size: Any, memory_format: Any = None) -> torch.Tensor:
+        like = torch.empty(size, dtype=tensor.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
+        needed = (tensor.storage_offset() + like.numel()) * tensor.itemsize
+        storage, offset = tensor.untyped_storage(), tensor.storage_offset()
+        if needed > storage.nbytes():
+            made, offset = self.empty_strided(like.size(), like.stride(), dtype=tensor.dtype, device=tensor.device), 0
+            kept = min(tensor.numel(), made.numel())
+            self.copy_(made.as_strided((kept,), (1,)), tensor.as_strided((kept,), (1,)))
+            storage = made.untyped_storage()
+        set_ = aten.set_.source_Storage_storage_offset
+        return set_.redispatch(CPU, tensor, storage, offset, like.size(), like.stride())
+
+    def convolution_backward(
+        self, gradient: Any, given: Any, weight: Any, stride: Any, padding: Any, dilation: Any, transposed: Any, *rest: Any
+    ) -> Any:
+        _, groups, mask = rest
+        biases = [weight.size(1) * groups if transposed else weight.size(0)] if mask[2] else None
+        how = (biases, stride, padding, dilation, transposed, *rest)
+        return self.run(aten.convolution_backward.default, gradient, given, weight, *how)
+
+    # Everything else
+
+    def run(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
+        call = Call(operation, args, kwargs, self._name)
+        device = call.device if call.device is not None else self._index(kwargs.get("device"))
+        shapes: Any = None
+        now = any(tag in operation.tags for tag in NOW)
+        if not now:
+            try:
+                shapes = call.on_meta()
+            except Exception:  # no such kernel for meta: or the call is wrong, and then the CPU says so
+                now = bool(call.new_results)
+        if now:
+            return self._run_now(call, device)
+        call.resize_as_meta(self.resize_)
+        results = tree_map(lambda one: self._empty_as(one, device) if isinstance(one, torch.Tensor) else one, shapes)
+        self._queue_up(call, results, device)
+        return call.returned(results)
+
+    def _queue_up(self, call: Call, results: Any, device: int) -> None:
+        host_call = call.on_host(self._memory.host_view)
+        news = [(number, self._memory.host_view(one)) for number, one in call.new_of(results)]
+
+        def work() -> None:
+            made = call.flat(host_call())
+            for number, view in news:
+                view.copy_(made[number])
+
+        self._queue.launch(device, self._stream(device), work)
+
+    def _run_now(self, call: Call, device: int) -> Any:
+        self._queue.synchronize(device, self._stream(device))
+        host_call = call.on_host(lambda tensor: self._memory.host_view(tensor).clone(memory_format=torch.preserve_format))
+        made = host_call()
+        for tensor, changed in zip(call.written, call.host_written(), strict=True):
+            if tensor.size() != changed.size():
+                self.resize_(tensor, changed.size())
+            self.copy_(tensor, changed)
+        place = lambda one: self._on_device(one, device) if isinstance(one, torch.Tensor) else one  # noqa: E731
+        return call.returned(tree_map(place, made))
+
+    def _on_device(self, made: torch.Tensor, device: int) -> torch.Tensor:
+        return self.copy_(self._empty_as(made, device), made)
+
+    def _empty_as(self, like: torch.Tensor, device: int) -> torch.Tensor:
+        return self.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=torch.device(self._name, device))
+
+    def _stream(self, device: int) -> int:
+        return self._queue.library.guard_current_stream(device)
+
+
+class Call:
+    """One call of an aten operation: its arguments flat, which of them it writes, what it returns that is new."""
+
+    def __init__(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+        self.operation = operation
+        self._flat, self._spec = tree_flatten((args, kwargs))
+        self.device = next((one.device.index for one in self._tensors() if one.device.type == name), None)
+        self._name = name
+        schema = operation._schema
+        given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
+        writes = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        self._by_alias = {tuple(a.alias_info.before_set): given[a.name] for a in writes if a.name in given}
+        self.written = [one for value in self._by_alias.values() for one in tree_flatten(value)[0] if isinstance(one, torch.Tensor)]
+        self.new_results = [r for r in schema.returns if r.alias_info is None]
+        self._returns = schema.returns
+        self._host: list[Any] = []
+        self._meta: list[Any] = []
+        self._refuse_mixed()
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return [one for one in self._flat if isinstance(one, torch.Tensor)]
+
+    def _refuse_mixed(self) -> None:
+        allowed = self.operation._schema.name.split("::")[-1] in ON_HOST
+        for one in self._tensors():
+            if one.device.type != self._name and (one.dim() > 0 and not allowed or any(one is w for w in self.written)):
+                raise RuntimeError(f"{self.operation}: expected all tensors to be on {self._name}, found one on {one.device}")
+
+    def _with(self, change: Callable[[torch.Tensor], torch.Tensor], device: str) -> tuple[list[Any], Any]:
+        as_device = lambda one: torch.device(device) if isinstance(one, torch.device) else one  # noqa: E731
+        flat = [change(one) if isinstance(one, torch.Tensor) else as_device(one) for one in self._flat]
+        return flat, tree_unflatten(flat, self._spec)
+
+    def on_meta(self) -> Any:
+        like = lambda one: torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device="meta")  # noqa: E731
+        self._meta, (args, kwargs) = self._with(like, "meta")
+        return self.operation(*args, **kwargs)
+
+    def resize_as_meta(self, resize: Callable[[torch.Tensor, Any], Any]) -> None:
+        """An `out=` of another size takes the size of the result, as everywhere in torch."""
+        for mine, meta in zip(self._flat, self._meta, strict=False):
+            if isinstance(mine, torch.Tensor) and mine.size() != meta.size() and any(mine is one for one in self.written):
+                resize(mine, meta.size())
+
+    def on_host(self, view: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Any]:
+        change = lambda one: view(one) if one.device.type == self._name else one.clone()  # noqa: E731
+        self._host, (args, kwargs) = self._with(change, "cpu")
+        return lambda: self.operation(*args, **kwargs)
+
+    def host_written(self) -> list[torch.Tensor]:
+        number = {id(mine): host for mine, host in zip(self._flat, self._host, strict=True)}
+        return [number[id(one)] for one in self.written]
+
+    def flat(self, results: Any) -> list[Any]:
+        single = len(self._returns) == 1
+        return tree_flatten([results] if single else list(results or ()), is_leaf=lambda one: one is None)[0]
+
+    def new_of(self, results: Any) -> list[tuple[int, torch.Tensor]]:
+        """The results, among the flat ones, that are no argument."""
+        if not self.new_results:
+            return []
+        written = len(self._returns) - len(self.new_results)
+        flat = self.flat(results)
+        first = written if written and self._returns[0].alias_info is not None else 0
+        return [(n, one) for n, one in enumerate(flat) if n >= first and isinstance(one, torch.Tensor)]
+
+    def returned(self, results: Any) -> Any:
+        """The results, with the caller's own tensors where the operation returns its arguments."""
+        own = [self._by_alias.get(tuple(r.alias_info.before_set)) if r.alias_info else None for r in self._returns]
+        if not self._returns:
+            return None
+        if len(own) == 1:
+            return own[0] if own[0] is not None else results
+        return tuple(mine if mine is not None else one for mine, one in zip(own, results, strict=True))
+
+
+def _as_cpu(operation: Any) -> Callable[..., Any]:
+    """The CPU's kernel, which touches a tensor's sizes only."""
+    return lambda *args, **kwargs: operation.redispatch(CPU, *args, **kwargs)

@@ -1,6 +1,6 @@
 """A torch device on the stand-in for the CUDA driver, so that code for torch.cuda runs where torch is CPU-only.
 
-    torch_device.install(driver, guard)     # once a process; then device="standin", and torch.standin stands where torch.cuda does
+torch_device.install(path_of_libcuda)   # once a process; then device="standin", and torch.standin stands where torch.cuda does
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import hashlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import backend_registration
+import torch_autocast
 from torch_memory import Memory, Queue
 from torch_ops import Operations
 
 NAME = "standin"
-PRIVATE_USE = int(torch._C._autograd.DeviceType.PrivateUse1.value) if hasattr(torch._C._autograd.DeviceType.PrivateUse1, "value") else 20
+PRIVATE_USE = torch._C._autograd.DeviceType.PrivateUse1.value
 HERE = Path(__file__).parent
 _installed: Any = None
 
@@ -51,7 +52,9 @@ class Event(torch.Event):
     """As torch.cuda.Event."""
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
-        return super().__new__(cls, device=NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+        return super().__new__(
+            cls, device=NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+        )
 
     @property
     def cuda_event(self) -> int:
@@ -117,7 +120,7 @@ class Module:
         self.queue.synchronize(_index(device))
 
     def is_current_stream_capturing(self) -> bool:
-        return False
+        return bool(self._library.guard_is_capturing())
 
     def memory_allocated(self, device: Any = None) -> int:
         return self.memory.allocated(_index(device))
@@ -144,17 +147,6 @@ class Module:
         torch.set_rng_state(state)
 
 
-class _Hooks(torch._C._acc.PrivateUse1Hooks):
-    def is_available(self) -> bool:
-        return True
-
-    def is_built(self) -> bool:
-        return True
-
-    def has_primary_context(self, device: int) -> bool:
-        return True
-
-
 def _index(device: Any) -> int:
     if isinstance(device, int):
         return device
@@ -179,13 +171,16 @@ def install(driver: str) -> Module:
     module = Module(library, memory, queue)
     torch._register_device_module(NAME, module)
     torch.utils.generate_methods_for_privateuse1_backend()
-    hooks = _Hooks()
-    torch._C._acc.register_python_privateuseone_hook(hooks)
     queue.succeed(library.guard_start(str(driver).encode(), *calls))
-    operations = Operations(NAME, memory, queue)
+    operations = Operations(NAME, memory, queue), torch_autocast.register(NAME)
     atexit.register(_end, module)
-    _installed = module, calls, hooks, operations
+    _installed = module, calls, operations
     return module
+
+
+def environment() -> dict[str, str]:
+    """For a process of Python that imports what lies here."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
 
 
 def _end(module: Module) -> None:
@@ -204,7 +199,7 @@ def _built_guard() -> Path:
         with tempfile.TemporaryDirectory(dir=built.parent) as folder:
             made = Path(folder) / built.name
             flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-isystem", str(torch_home / "include")]
-            libraries = [f"-L{torch_home / 'lib'}", "-lc10", "-ldl"]
+            libraries = [f"-L{torch_home / 'lib'}", "-ltorch_cpu", "-lc10", "-ldl"]
             subprocess.run(["g++", *flags, str(source), "-o", str(made), *libraries], check=True)
             made.replace(built)
     return built

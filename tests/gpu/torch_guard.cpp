@@ -1,15 +1,17 @@
 // What torch asks of a device in C++ (c10::impl::DeviceGuardImplInterface), on a driver with CUDA's names: current device and stream of
 // each thread, streams and events. Autograd uses it: a node of backward runs on the stream of its forward, and gradients that cross
-// streams are waited for by events. Compiled in tests against c10's headers alone, loaded once; Python calls the functions at the end.
+// streams are waited for by events. Compiled in tests against a few of torch's headers; Python calls the functions at the end.
 // A stream's id is its driver handle, 0 the default stream. What waits gives the GIL away, for stream threads run Python.
 
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace {
@@ -132,6 +134,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     OnDevice here(index_of(of.device()));
     return try_call("cuStreamQuery", handle_of(of)) == 0;
   }
+  bool isStreamCapturing(const Stream& of) const override { return is_capturing(index_of(of.device()), handle_of(of)); }
+  static bool is_capturing(int device, Handle stream) {
+    OnDevice here(device);
+    int status = 0;
+    call("cuStreamIsCapturing", stream, &status);
+    return status != 0;
+  }
   void synchronizeStream(const Stream& of) const override {
     OnDevice here(index_of(of.device()));
     WithoutGil free;
@@ -182,9 +191,61 @@ struct Memory final : c10::Allocator {
     return {pointer, pointer, &release, Device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(current_device))};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void*, const void*, std::size_t) const override { TORCH_CHECK(false, "device memory is not the host's"); }
+  void copy_data(void*, const void*, std::size_t) const override {
+    TORCH_CHECK(false, "device memory is not the host's");
+  }
   static void release(void* pointer) {
     if (free_memory != nullptr) free_memory(reinterpret_cast<std::uint64_t>(pointer));
+  }
+};
+
+// Memory of the host that the driver knows, so that copies need not wait: Tensor.pin_memory().
+struct Pinned final : c10::Allocator {
+  c10::DataPtr allocate(std::size_t nbytes) override {
+    if (nbytes == 0) return {nullptr, nullptr, &release, DeviceType::CPU};
+    void* made = nullptr;
+    OnDevice here(current_device);
+    call("cuMemHostAlloc", &made, nbytes, 0U);
+    const std::lock_guard lock(mutex());
+    ranges()[made] = nbytes;
+    return {made, made, &release, DeviceType::CPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t nbytes) const override { default_copy_data(to, from, nbytes); }
+  static void release(void* pointer) {
+    if (pointer == nullptr || free_memory == nullptr) return;
+    {
+      const std::lock_guard lock(mutex());
+      ranges().erase(pointer);
+    }
+    OnDevice here(current_device);
+    try_call("cuMemFreeHost", pointer);
+  }
+  static bool has(const void* pointer) {
+    const std::lock_guard lock(mutex());
+    auto after = ranges().upper_bound(const_cast<void*>(pointer));
+    if (after == ranges().begin()) return false;
+    --after;
+    return static_cast<const char*>(pointer) < static_cast<char*>(after->first) + after->second;
+  }
+  static std::map<void*, std::size_t>& ranges() {
+    static auto* made = new std::map<void*, std::size_t>();
+    return *made;
+  }
+  static std::mutex& mutex() {
+    static auto* made = new std::mutex();
+    return *made;
+  }
+};
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return !contexts.empty(); }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  bool isPinnedPtr(const void* pointer) const override { return Pinned::has(pointer); }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    static auto* made = new Pinned();
+    return made;
   }
 };
 
@@ -222,6 +283,7 @@ int guard_start(const char* path, std::uint64_t (*allocate)(int, std::uint64_t),
       contexts.push_back(context);
     }
     c10::impl::registerDeviceGuard(DeviceType::PrivateUse1, new Guard());
+    at::RegisterPrivateUse1HooksInterface(new Hooks());
     c10::SetAllocator(DeviceType::PrivateUse1, new Memory());
     return 0;
   });
@@ -245,6 +307,12 @@ int guard_launch(int device, std::int64_t stream, void (*function)(void*), void*
   return guarded([&] {
     OnDevice here(device);
     return try_call("cuLaunchHostFunc", reinterpret_cast<Handle>(stream), function, argument);
+  });
+}
+
+int guard_is_capturing() {
+  return guarded([] {
+    return static_cast<int>(Guard::is_capturing(current_device, reinterpret_cast<Handle>(stream_of(current_device))));
   });
 }
 

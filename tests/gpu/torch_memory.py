@@ -39,15 +39,22 @@ class Queue:
         self._waiting: dict[int, Callable[[], None]] = {}
         self._numbers = itertools.count(1)
         self._errors: list[BaseException] = []
+        self._here = threading.local()
         self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._call)
 
     def _call(self, number: int) -> None:
-        function = self._waiting.pop(number)
+        self._here.stream = True
         try:
             with torch.no_grad():
-                function()
+                self._waiting.pop(number)()
         except BaseException as error:
             self._errors.append(error)
+        finally:
+            self._here.stream = False
+
+    def on_stream(self) -> bool:
+        """Whether a stream's function runs on this thread, which may not call the driver."""
+        return getattr(self._here, "stream", False)
 
     def launch(self, device: int, stream: int, function: Callable[[], None]) -> None:
         number = next(self._numbers)
@@ -73,8 +80,11 @@ class Memory:
         self._library, self._queue = library, queue
         self._lock = threading.RLock()  # a garbage collection may free while we allocate
         self._free: dict[tuple[int, int, int], list[Block]] = collections.defaultdict(list)
-        self._segments: dict[tuple[int, int], list[tuple[int, int]]] = collections.defaultdict(list)  # next address, end
+        self._segments: dict[tuple[int, int], list[tuple[int, int]]] = collections.defaultdict(
+            list
+        )  # next address, end
         self._late: list[tuple[list[int], Block]] = []  # freed, yet in use on other streams until these events
+        self._unmarked: list[Block] = []  # freed by a garbage collection on a stream's thread
         self.live: dict[int, Block] = {}
 
     def allocate(self, device: int, nbytes: int) -> int:
@@ -93,13 +103,9 @@ class Memory:
 
     def free(self, address: int) -> None:
         with self._lock:
-            block = self.live.pop(address)
-            events = [self._mark(block.device, stream) for stream in block.used_on - {block.stream}]
-            block.used_on.clear()
-            if events:
-                self._late.append((events, block))
-            else:
-                self._take_back(block)
+            self._unmarked.append(self.live.pop(address))
+            if not self._queue.on_stream():
+                self._take_back_unmarked()
 
     def record(self, address: int, stream: int) -> None:
         """`Tensor.record_stream`: the storage at this address is in use on a stream until what that has now is done."""
@@ -133,7 +139,18 @@ class Memory:
         self._queue.succeed(self._library.guard_mark(device, stream, ctypes.byref(event)))
         return event.value or 0
 
+    def _take_back_unmarked(self) -> None:
+        while self._unmarked:
+            block = self._unmarked.pop()
+            events = [self._mark(block.device, stream) for stream in block.used_on - {block.stream}]
+            block.used_on.clear()
+            if events:
+                self._late.append((events, block))
+            else:
+                self._take_back(block)
+
     def _take_back_late(self) -> None:
+        self._take_back_unmarked()
         late, self._late = self._late, []
         for events, block in late:
             events = [event for event in events if not self._library.guard_passed(event)]

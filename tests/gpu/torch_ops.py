@@ -8,8 +8,10 @@ depends on data, waits for the current stream instead; its results too are writt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import dlpack
 import torch
 from torch._C import DispatchKey, DispatchKeySet
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
@@ -17,14 +19,21 @@ from torch_memory import Memory, Queue
 
 aten = torch.ops.aten
 CPU = DispatchKeySet(DispatchKey.CPU)
-ON_HOST = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")  # they take indices of the CPU, as CUDA's do
+KERNELS = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+ON_HOST = (
+    "index",
+    "index_put",
+    "index_put_",
+    "_index_put_impl_",
+    "_unsafe_index",
+)  # they take indices of the CPU, as CUDA's do
 NOW = (torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
 
 class Operations:
     def __init__(self, name: str, memory: Memory, queue: Queue) -> None:
         self._name, self._memory, self._queue = name, memory, queue
-        self._seeds: dict[int, torch.Tensor] = {}  # a tensor without elements on each device
+        self._seeds: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         self._libraries = [torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")]
         self._libraries[0].fallback(self.run, "PrivateUse1")
         for operation, function in self._own():
@@ -35,7 +44,10 @@ class Operations:
         yield "empty_strided", self.empty_strided
         yield "copy_", self.copy_
         yield "resize_", self.resize_
-        yield "record_stream", lambda tensor, stream: self._memory.record(tensor.untyped_storage().data_ptr(), stream.stream_id)
+        yield (
+            "record_stream",
+            lambda tensor, stream: self._memory.record(tensor.untyped_storage().data_ptr(), stream.stream_id),
+        )
         yield "convolution_overrideable", lambda *args: self.run(aten.convolution.default, *args)
         yield "convolution_backward_overrideable", self.convolution_backward
         for name in ("as_strided", "view", "unfold", "view_as_real", "view_as_complex", "_reshape_alias"):
@@ -46,23 +58,44 @@ class Operations:
     # Making tensors
 
     def empty_strided(
-        self, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+        self,
+        size: Any,
+        stride: Any,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: Any = None,
     ) -> torch.Tensor:
         dtype = dtype or torch.get_default_dtype()
         index = self._index(device)
         last = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1 if 0 not in size else 0
-        storage = torch.UntypedStorage(last * dtype.itemsize, device=torch.device(self._name, index))
+        with torch.get_device_module(self._name).device(index):  # where the allocator allocates
+            storage = torch.UntypedStorage(last * dtype.itemsize, device=torch.device(self._name, index))
         made = torch._C._acc.create_empty_tensor([0], dtype) if index == 0 else self._elsewhere(index, dtype)
         return aten.set_.source_Storage_storage_offset.redispatch(CPU, made, storage, 0, size, stride)
 
     def empty(
-        self, size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+        self,
+        size: Any,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: Any = None,
+        memory_format: Any = None,
     ) -> torch.Tensor:
         like = torch.empty(size, dtype=dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
         return self.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=device)
 
     def _elsewhere(self, index: int, dtype: torch.dtype) -> torch.Tensor:
-        raise NotImplementedError(f"{self._name}:{index}")
+        """A tensor without elements on a device other than the first, which torch makes from DLPack alone."""
+        if (index, dtype) not in self._seeds:
+            made = torch.from_dlpack(
+                dlpack.capsule(0, (0,), (1,), str(dtype).removeprefix("torch."), dlpack.EXTENSION, index)
+            )
+            self._seeds[index, dtype] = made
+        return aten.as_strided.default.redispatch(CPU, self._seeds[index, dtype], [0], [1])
 
     def _index(self, device: Any) -> int:
         index = None if device is None else torch.device(device).index
@@ -71,22 +104,29 @@ class Operations:
     # What differs from an operation on the host
 
     def copy_(self, to: torch.Tensor, given: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        if to.device.type != self._name:  # into pageable memory, so the host waits, whatever non_blocking says
-            self._queue.synchronize(given.device.index, self._stream(given.device.index))
-            return to.copy_(self._memory.host_view(given))
-        device = to.device.index
-        if given.device.type != self._name:
-            source = given.clone()  # pageable memory: read before the call returns
-        else:
-            source = self._memory.host_view(given)
-            if given.device != to.device:
-                self._queue.synchronize(given.device.index, self._stream(given.device.index))
-        target = self._memory.host_view(to)
+        """As CUDA's: pageable memory is read before the call returns, and full when it returns; pinned memory need not be."""
+        mine, theirs = to.device.type == self._name, given.device.type == self._name
+        if theirs and to.device != given.device:
+            stream = self._stream(given.device.index)
+            if not mine and non_blocking and to.is_pinned():
+                return self._copy_later(to, self._memory.host_view(given), given.device.index, to)
+            self._queue.synchronize(given.device.index, stream)
+            if not mine:
+                return to.copy_(self._memory.host_view(given))
+        late = theirs or (non_blocking and given.is_pinned())
+        source = self._memory.host_view(given) if theirs else given if late else given.clone()
+        return self._copy_later(self._memory.host_view(to), source, to.device.index, to)
+
+    def _copy_later(
+        self, target: torch.Tensor, source: torch.Tensor, device: int, result: torch.Tensor
+    ) -> torch.Tensor:
         self._queue.launch(device, self._stream(device), lambda: target.copy_(source))
-        return to
+        return result
 
     def resize_(self, tensor: torch.Tensor, size: Any, memory_format: Any = None) -> torch.Tensor:
-        like = torch.empty(size, dtype=tensor.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
+        like = torch.empty(
+            size, dtype=tensor.dtype, device="meta", memory_format=memory_format or torch.contiguous_format
+        )
         needed = (tensor.storage_offset() + like.numel()) * tensor.itemsize
         storage, offset = tensor.untyped_storage(), tensor.storage_offset()
         if needed > storage.nbytes():
@@ -98,7 +138,15 @@ class Operations:
         return set_.redispatch(CPU, tensor, storage, offset, like.size(), like.stride())
 
     def convolution_backward(
-        self, gradient: Any, given: Any, weight: Any, stride: Any, padding: Any, dilation: Any, transposed: Any, *rest: Any
+        self,
+        gradient: Any,
+        given: Any,
+        weight: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        transposed: Any,
+        *rest: Any,
     ) -> Any:
         _, groups, mask = rest
         biases = [weight.size(1) * groups if transposed else weight.size(0)] if mask[2] else None
@@ -108,6 +156,9 @@ class Operations:
     # Everything else
 
     def run(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
+        name = operation.name()
+        if not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in KERNELS):
+            raise NotImplementedError(f"{name} has no kernel for the CPU, so none for {self._name}")
         call = Call(operation, args, kwargs, self._name)
         device = call.device if call.device is not None else self._index(kwargs.get("device"))
         shapes: Any = None
@@ -125,11 +176,11 @@ class Operations:
         return call.returned(results)
 
     def _queue_up(self, call: Call, results: Any, device: int) -> None:
-        host_call = call.on_host(self._memory.host_view)
+        host_call, flat = call.on_host(self._memory.host_view), call.flat
         news = [(number, self._memory.host_view(one)) for number, one in call.new_of(results)]
 
         def work() -> None:
-            made = call.flat(host_call())
+            made = flat(host_call())
             for number, view in news:
                 view.copy_(made[number])
 
@@ -137,7 +188,9 @@ class Operations:
 
     def _run_now(self, call: Call, device: int) -> Any:
         self._queue.synchronize(device, self._stream(device))
-        host_call = call.on_host(lambda tensor: self._memory.host_view(tensor).clone(memory_format=torch.preserve_format))
+        host_call = call.on_host(
+            lambda tensor: self._memory.host_view(tensor).clone(memory_format=torch.preserve_format)
+        )
         made = host_call()
         for tensor, changed in zip(call.written, call.host_written(), strict=True):
             if tensor.size() != changed.size():
@@ -168,9 +221,12 @@ class Call:
         given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
         writes = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         self._by_alias = {tuple(a.alias_info.before_set): given[a.name] for a in writes if a.name in given}
-        self.written = [one for value in self._by_alias.values() for one in tree_flatten(value)[0] if isinstance(one, torch.Tensor)]
+        self.written = [
+            one for value in self._by_alias.values() for one in tree_flatten(value)[0] if isinstance(one, torch.Tensor)
+        ]
         self.new_results = [r for r in schema.returns if r.alias_info is None]
         self._returns = schema.returns
+        self.flat = partial(_flat, len(schema.returns) == 1)
         self._host: list[Any] = []
         self._meta: list[Any] = []
         self._refuse_mixed()
@@ -182,7 +238,9 @@ class Call:
         allowed = self.operation._schema.name.split("::")[-1] in ON_HOST
         for one in self._tensors():
             if one.device.type != self._name and (one.dim() > 0 and not allowed or any(one is w for w in self.written)):
-                raise RuntimeError(f"{self.operation}: expected all tensors to be on {self._name}, found one on {one.device}")
+                raise RuntimeError(
+                    f"{self.operation}: expected all tensors to be on {self._name}, found one on {one.device}"
+                )
 
     def _with(self, change: Callable[[torch.Tensor], torch.Tensor], device: str) -> tuple[list[Any], Any]:
         as_device = lambda one: torch.device(device) if isinstance(one, torch.device) else one  # noqa: E731
@@ -197,21 +255,22 @@ class Call:
     def resize_as_meta(self, resize: Callable[[torch.Tensor, Any], Any]) -> None:
         """An `out=` of another size takes the size of the result, as everywhere in torch."""
         for mine, meta in zip(self._flat, self._meta, strict=False):
-            if isinstance(mine, torch.Tensor) and mine.size() != meta.size() and any(mine is one for one in self.written):
+            if (
+                isinstance(mine, torch.Tensor)
+                and mine.size() != meta.size()
+                and any(mine is one for one in self.written)
+            ):
                 resize(mine, meta.size())
 
     def on_host(self, view: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Any]:
         change = lambda one: view(one) if one.device.type == self._name else one.clone()  # noqa: E731
         self._host, (args, kwargs) = self._with(change, "cpu")
-        return lambda: self.operation(*args, **kwargs)
+        operation = self.operation  # not self: what is queued may not keep the caller's tensors alive
+        return lambda: operation(*args, **kwargs)
 
     def host_written(self) -> list[torch.Tensor]:
         number = {id(mine): host for mine, host in zip(self._flat, self._host, strict=True)}
         return [number[id(one)] for one in self.written]
-
-    def flat(self, results: Any) -> list[Any]:
-        single = len(self._returns) == 1
-        return tree_flatten([results] if single else list(results or ()), is_leaf=lambda one: one is None)[0]
 
     def new_of(self, results: Any) -> list[tuple[int, torch.Tensor]]:
         """The results, among the flat ones, that are no argument."""
@@ -230,6 +289,10 @@ class Call:
         if len(own) == 1:
             return own[0] if own[0] is not None else results
         return tuple(mine if mine is not None else one for mine, one in zip(own, results, strict=True))
+
+
+def _flat(single: bool, results: Any) -> list[Any]:
+    return tree_flatten([results] if single else list(results or ()), is_leaf=lambda one: one is None)[0]
 
 
 def _as_cpu(operation: Any) -> Callable[..., Any]:

@@ -35,6 +35,7 @@ STANDIN_API void standin_leaks(StandinLeaks* leaks) {
 
 STANDIN_API long standin_calls(const char* name) { return Settings::get().calls(name); }
 STANDIN_API long standin_pageable_waits() { return Settings::get().pageable_waits; }
+STANDIN_API void standin_aside(int on) { aside = on != 0; }
 STANDIN_API void standin_reset_calls() { Settings::get().reset_calls(); }
 STANDIN_API long standin_call_places(const char* name) { return Settings::get().places(name); }
 

@@ -15,6 +15,8 @@
 
 namespace standin {
 
+extern thread_local bool aside;  // this thread's calls are not ours but torch's or CuPy's own
+
 enum class Need {
   nothing,
   initialised,

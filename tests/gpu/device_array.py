@@ -5,7 +5,7 @@
         x = device_array.from_numpy(numpy_array)      # the copy is in the order of the current stream
         x[2:4].get()
 
-Freed memory is the next to be given out on its stream, as CuPy's pool does, and is filled with 0xFF in that stream's order.
+Freed memory is the next to be given out on its stream, as in CuPy's pool, and filled with 0xFF in that stream's order.
 """
 
 from __future__ import annotations
@@ -20,39 +20,12 @@ from typing import Any
 
 import dlpack
 import numpy as np
+from driver_calls import Driver
 
 
 class _Thread(threading.local):
     stream = 0
     device = 0
-
-
-class _Driver:
-    """Functions of libcuda, each called in the context of a device."""
-
-    def __init__(self, path: str) -> None:
-        self._library = ctypes.CDLL(path)
-        self._contexts: list[Any] = []
-        count = ctypes.c_int()
-        self._call("cuInit", 0)
-        self._call("cuDeviceGetCount", ctypes.byref(count))
-        for number in range(count.value):
-            context = ctypes.c_void_p()
-            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
-            self._contexts.append(context)
-        self._contexts = self._contexts or [None]
-
-    def __call__(self, name: str, *arguments: Any, device: int | None = None) -> None:
-        self._call("cuCtxSetCurrent", self._contexts[_here.device if device is None else device])
-        try:
-            self._call(name, *arguments)
-        finally:
-            self._call("cuCtxSetCurrent", self._contexts[_here.device])
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        wide = [ctypes.c_void_p(one) if isinstance(one, int) and one > 0xFFFFFFFF else one for one in arguments]
-        if error := getattr(self._library, name)(*wide):
-            raise RuntimeError(f"{name} failed with error {error}")
 
 
 _here = _Thread()
@@ -63,7 +36,7 @@ _free: dict[tuple[int, int, int], list[int]] = collections.defaultdict(list)  # 
 def use(path: str) -> None:
     """The driver of this process's arrays."""
     global _driver
-    _driver = _driver or _Driver(path)
+    _driver = _driver or Driver(path, lambda: _here.device)
 
 
 def current_stream() -> int:
@@ -135,7 +108,7 @@ class _Memory:
 
 
 class DeviceArray:
-    """Made by `empty` and `from_numpy`. `_view` is a NumPy array at the device's address: good for shapes, never to be read."""
+    """Made by `empty` and `from_numpy`. `_view` is a NumPy array at the device's address, never read."""
 
     def __init__(self, view: np.ndarray, memory: _Memory) -> None:
         self._view, self._memory = view, memory
@@ -174,9 +147,7 @@ class DeviceArray:
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CUDA, self.device
 
-    def __dlpack__(
-        self, *, stream: int | None = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
-    ) -> Any:
+    def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
         """The consumer's stream waits for ours: None and 1 are the default stream, -1 asks for no order."""
         theirs = 0 if stream in (None, 1) else stream
         if theirs not in (-1, _here.stream):

@@ -1,4 +1,4 @@
-"""torch.autocast for the stand-in's torch device: the rules of CUDA's for the operations that tests use, without a cache of casts."""
+"""torch.autocast for the stand-in's torch device: CUDA's rules for what tests use, without a cache of casts."""
 
 from __future__ import annotations
 

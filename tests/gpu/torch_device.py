@@ -1,6 +1,8 @@
 """A torch device on the stand-in for the CUDA driver, so that code for torch.cuda runs where torch is CPU-only.
 
-torch_device.install(path_of_libcuda)   # once a process; then device="standin", and torch.standin stands where torch.cuda does
+    torch_device.install(standin_path.libcuda())  # then device="standin", and torch.standin is as torch.cuda
+
+Tensors are torch's own, on its PrivateUse1 device; `data_ptr()` and a stream's `cuda_stream` are the driver's.
 """
 
 from __future__ import annotations
@@ -190,10 +192,11 @@ def _end(module: Module) -> None:
 
 
 def _built_guard() -> Path:
-    """The library of torch_guard.cpp, built when it or torch is another."""
-    source = HERE / "torch_guard.cpp"
+    """The library of torch_guard/, built when it or torch is another."""
+    source = HERE / "torch_guard" / "guard.cpp"
+    text = b"".join(path.read_bytes() for path in sorted(source.parent.iterdir()) if path.is_file())
     torch_home = Path(torch.__file__).parent
-    key = hashlib.sha256(source.read_bytes() + torch.__version__.encode() + str(torch_home).encode()).hexdigest()[:16]
+    key = hashlib.sha256(text + torch.__version__.encode() + str(torch_home).encode()).hexdigest()[:16]
     built = Path(tempfile.gettempdir()) / f"ringcomm-torch-guard-{key}.so"
     if not built.exists():
         with tempfile.TemporaryDirectory(dir=built.parent) as folder:
@@ -215,6 +218,4 @@ def _load(path: Path) -> Any:
     library.guard_allocate.argtypes = [integer, ctypes.c_uint64, pointer]
     library.guard_free.argtypes = [integer, ctypes.c_uint64]
     library.guard_host.argtypes, library.guard_host.restype = [ctypes.c_uint64], pointer
-    library.guard_mark.argtypes = [integer, wide, pointer]
-    library.guard_passed.argtypes = [pointer]
     return library

@@ -1,8 +1,9 @@
 """The memory of the stand-in's torch device: a caching allocator as harsh as torch.cuda's is in the worst case.
 
-What is freed goes back to the stream that it was allocated on and to nobody else, is the first to be given out again there, and is
-overwritten with 0xFF (a NaN in every float dtype) in that stream's order: whoever reads it late on another stream, without
-`record_stream`, reads NaNs. Small tensors share segments, so an address is rarely where an allocation of the driver begins.
+What is freed goes back to the stream that it was allocated on and to nobody else, is the first to be given out again
+there, and is overwritten with 0xFF (a NaN in every float dtype) in that stream's order: whoever reads it late on
+another stream, without `record_stream`, reads NaNs. Small tensors share segments, so that an address is rarely where
+an allocation of the driver begins.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,10 +82,8 @@ class Memory:
         self._library, self._queue = library, queue
         self._lock = threading.RLock()  # a garbage collection may free while we allocate
         self._free: dict[tuple[int, int, int], list[Block]] = collections.defaultdict(list)
-        self._segments: dict[tuple[int, int], list[tuple[int, int]]] = collections.defaultdict(
-            list
-        )  # next address, end
-        self._late: list[tuple[list[int], Block]] = []  # freed, yet in use on other streams until these events
+        self._segments: dict[tuple[int, int], tuple[int, int]] = {}  # the next address and the end
+        self._late: list[tuple[set[int], Block]] = []  # freed, yet in use on these other streams
         self._unmarked: list[Block] = []  # freed by a garbage collection on a stream's thread
         self.live: dict[int, Block] = {}
 
@@ -134,28 +134,23 @@ class Memory:
                 while blocks:
                     self._queue.succeed(self._library.guard_free(device, blocks.pop().address))
 
-    def _mark(self, device: int, stream: int) -> int:
-        event = ctypes.c_void_p()
-        self._queue.succeed(self._library.guard_mark(device, stream, ctypes.byref(event)))
-        return event.value or 0
-
     def _take_back_unmarked(self) -> None:
         while self._unmarked:
             block = self._unmarked.pop()
-            events = [self._mark(block.device, stream) for stream in block.used_on - {block.stream}]
-            block.used_on.clear()
-            if events:
-                self._late.append((events, block))
-            else:
+            others, block.used_on = block.used_on - {block.stream}, set()
+            if not others:
                 self._take_back(block)
+                continue
+            self._late.append((others, block))
+            for stream in list(others):  # no events: who polls them hurries the stand-in's streams on
+                self._queue.launch(block.device, stream, partial(others.discard, stream))
 
     def _take_back_late(self) -> None:
         self._take_back_unmarked()
         late, self._late = self._late, []
-        for events, block in late:
-            events = [event for event in events if not self._library.guard_passed(event)]
-            if events:
-                self._late.append((events, block))
+        for others, block in late:
+            if others:
+                self._late.append((others, block))
             else:
                 self._take_back(block)
 
@@ -168,12 +163,11 @@ class Memory:
         if width >= SMALL:
             address = self._driver_memory(device, width)
         else:
-            segments = self._segments[device, stream]
-            if not segments or segments[-1][0] + width > segments[-1][1]:
-                start = self._driver_memory(device, SEGMENT)
-                segments.append((start, start + SEGMENT))
-            address, end = segments.pop()
-            segments.append((address + width, end))
+            address, end = self._segments.get((device, stream), (0, 0))
+            if address + width > end:
+                address = self._driver_memory(device, SEGMENT)
+                end = address + SEGMENT
+            self._segments[device, stream] = address + width, end
         block = Block(device, stream, address, width, self._library.guard_host(address))
         _spoil(block)
         return block

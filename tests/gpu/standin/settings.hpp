@@ -39,7 +39,8 @@ class Settings {
 
   std::uint64_t draw(std::uint64_t stream, std::uint64_t sequence) const;  // the same under the same seed
   CUresult stuck() const { return stuck_.load(); }
-  void stick(CUresult error);  // the first one stays
+  void stick(CUresult error);    // the first one stays
+  static std::string kernels();  // asked for when it is needed: tests of one process come in any order
 
   std::atomic<bool> initialised{false};
   std::atomic<std::uint64_t> seed{0};
@@ -48,7 +49,7 @@ class Settings {
   Quiet quiet;
   int devices = 1;
   std::size_t memory = 0;
-  std::string host, kernels;
+  std::string host;
 
  private:
   struct Fault {

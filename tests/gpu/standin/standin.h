@@ -8,7 +8,7 @@
 //   STANDIN_DELAY_US=N   longest time that an operation nobody waits for is held back (0: streams run at full speed)
 //   STANDIN_FAULT=LIST   as for standin_fault
 //   STANDIN_IGNORE=LIST  as for standin_ignore
-//   STANDIN_KERNELS=PATH library with the C++ form of the kernels
+//   STANDIN_KERNELS=PATH library with the C++ form of the kernels; read when a kernel is asked for
 #pragma once
 
 #include <cstddef>

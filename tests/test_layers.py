@@ -24,6 +24,7 @@ CORE_LAYERS = [
     "p2p",
     "messages",
     "memory",
+    "device",
     "levels",
     "call",
     "engine",

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import sys
-from pathlib import Path
 
+import host_kernels as gpu
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcomm import _core
-
-sys.path.insert(0, str(Path(__file__).resolve().parent / "kernels"))
-import host_kernels as gpu
 
 DTYPES, OPS, SIZES = _core.DTYPES, _core.OPS, _core.ITEM_SIZES
 FLOATS = range(4)
@@ -30,6 +26,11 @@ factors = st.sampled_from([1.0, 1.0, 0.5, 1 / 3, 3.0, -2.5, 0.1, 1e-3, 1e30, flo
 divisors = st.sampled_from([1, 1, 2, 3, 4, 7, 9, 127, 200, 40000, 2**31, 2**32 + 1, 2**40])
 grids = st.tuples(st.integers(1, 5), st.sampled_from([1, 32, 64, 256]))
 seeds = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library_is_built() -> None:
+    gpu.library()
 
 
 class Array:
@@ -58,7 +59,16 @@ def edges(unit: np.dtype, floating: int | None) -> np.ndarray:
         infinity = (top - 1) >> mantissa << mantissa
         quiet = infinity | 1 << (mantissa - 1)
         one = infinity >> 1 & ~((1 << mantissa) - 1)
-        positive = [one, one + 1, infinity - 1, infinity, infinity | 1, quiet, quiet | 3 << (mantissa - 3), 1 << mantissa]
+        positive = [
+            one,
+            one + 1,
+            infinity - 1,
+            infinity,
+            infinity | 1,
+            quiet,
+            quiet | 3 << (mantissa - 3),
+            1 << mantissa,
+        ]
         values += [*positive, *(top | value for value in positive)]
     return np.array(values, np.uint64).astype(unit)
 
@@ -238,7 +248,9 @@ def test_casts_beside_ties(dtype, to):
     wide = Array(dtype, 1 << 16, 0)
     _core.kernel_cast(dtype, wide.address, min(to, 1), halves.address, 1 << 16)
     exact, tie = wide.bytes.view(bits), bits(1 << (lost - 1))
-    near = np.concatenate([exact + bits(step) for step in (0, 1, tie, tie + bits(1), tie - bits(1))] + [exact - bits(1)])
+    near = np.concatenate(
+        [exact + bits(step) for step in (0, 1, tie, tie + bits(1), tie - bits(1))] + [exact - bits(1)]
+    )
     source = Array(dtype, near.size, 0)
     source.bytes[:] = near.view(np.uint8)
     cast_and_compare(source, dtype, to)

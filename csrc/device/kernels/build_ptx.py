@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parents[2] / "ringcomm" / "device"
-MODULES = ("floats", "integers", "composites")
+MODULES = ("float16", "bfloat16", "float32", "float64", "integers", "composites", "fill")  # of entries.inl
 # No fused multiply-adds, and none of the fast arithmetic that is off by default: the bits of the CPU's kernels.
 OPTIONS = ("--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true")
 CHECKED = ("sm_70", "sm_80", "sm_90", "sm_100")
@@ -42,10 +42,11 @@ DEVICE_SOURCES = (
 
 
 def source_hash() -> str:
-    """Of all that the PTX is made from."""
+    """Of all that the PTX is made from; comments and how lines are broken change nothing in it."""
     digest = hashlib.sha256(" ".join(OPTIONS).encode())
     for name in DEVICE_SOURCES:
-        digest.update(name.encode() + b"\0" + (HERE / name).read_bytes() + b"\0")
+        code = re.sub(r"//[^\n]*", "", (HERE / name).read_text())
+        digest.update(f"\0{name}\0{''.join(code.split())}".encode())
     return digest.hexdigest()
 
 
@@ -81,7 +82,7 @@ class Compiler:
 
     def ptx(self, module: str) -> str:
         source = (HERE / "cuda_form.cu").read_bytes()
-        options = [*OPTIONS, f"--include-path={HERE}", f"--define-macro=RC_{module.upper()}"]
+        options = [*OPTIONS, f"--include-path={HERE.parents[1]}", f"--define-macro=RC_MODULE_{module.upper()}"]
         program = ctypes.c_void_p()
         self.nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"cuda_form.cu", 0, None, None)
         words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -91,8 +92,8 @@ class Compiler:
             raise SystemExit(log)
         print(log, end="")
         # Comments and empty lines tell a driver nothing.
-        lines = [line for line in self._text(program, "PTX").splitlines() if line and not line.startswith("//")]
-        return "\n".join([heading(), *lines, ""])
+        lines = (line.strip() for line in self._text(program, "PTX").splitlines())
+        return "\n".join([heading(), *(line for line in lines if line and not line.startswith("//")), ""])
 
 
 def check(ptx: str, ptxas: str) -> None:
@@ -131,7 +132,8 @@ def main() -> None:
     for module in MODULES:
         text = read(module)
         stale = "" if text.startswith(heading()) else ", OLDER THAN THE SOURCES"
-        print(f"{module}: {text.count('.entry')} kernels, {len(text)} bytes, {path_of(module).stat().st_size} compressed{stale}")
+        size = f"{len(text)} bytes, {path_of(module).stat().st_size} compressed"
+        print(f"{module}: {text.count('.entry')} kernels, {size}{stale}")
         if options.check:
             check(text, options.check)
 

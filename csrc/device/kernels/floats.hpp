@@ -1,9 +1,9 @@
 // Floating formats: halves to and from float32, float64 to float32, NaNs. The bits are those of the CPU's kernels
-// (kernels/body/halves.inl, cast.inl), which are also those of F16C: rounding is to nearest, ties to even, numbers below
-// the least normal one are kept, and a NaN comes out quiet with its sign and the payload bits that fit.
+// (kernels/body/halves.inl, cast.inl), which are also those of F16C: rounding is to nearest, ties to even, numbers
+// below the least normal one are kept, and a NaN comes out quiet with its sign and the payload bits that fit.
 #pragma once
 
-#include "portable.hpp"
+#include "device/kernels/portable.hpp"
 
 namespace ringcomm::gpu {
 
@@ -28,68 +28,86 @@ RC_DEVICE F canonical(F value) {
   return value == value ? value : bits_as<F>(FloatBits<F>::kNan);
 }
 
-// A device's own conversions give one NaN for all.
+// A device's own conversions give one NaN for all. Both results are there before one is chosen: no branches.
 RC_DEVICE float nan_to_float(double nan) {
   const u64 bits = bits_as<u64>(nan);
   return bits_as<float>(static_cast<u32>(bits >> 32 & 0x80000000u) | 0x7FC00000u |
                         static_cast<u32>(bits >> 29 & 0x3FFFFFu));
 }
-RC_DEVICE float to_float(double value) { return value == value ? static_cast<float>(value) : nan_to_float(value); }
+RC_DEVICE float to_float(double value) {
+  const float number = static_cast<float>(value), nan = nan_to_float(value);
+  return value == value ? number : nan;
+}
 RC_DEVICE double to_double(float value) {
-  if (value == value) return static_cast<double>(value);
   const u64 bits = bits_as<u32>(value);
-  return bits_as<double>((bits & 0x80000000u) << 32 | 0x7FF8000000000000u | (bits & 0x3FFFFFu) << 29);
+  const double number = static_cast<double>(value);
+  const double nan = bits_as<double>((bits & 0x80000000u) << 32 | 0x7FF8000000000000u | (bits & 0x3FFFFFu) << 29);
+  return value == value ? number : nan;
 }
 
 // float64 to float32 on the way to a half: cut off, then the last bit set if anything was lost (cast.inl).
 RC_DEVICE float round_to_odd(double value) {
-  if (!(value == value)) return nan_to_float(value);
-  const float nearest = static_cast<float>(value);
+  const float nearest = static_cast<float>(value), nan = nan_to_float(value);
   const u64 was = bits_as<u64>(value) << 1, is = bits_as<u64>(static_cast<double>(nearest)) << 1;  // without sign
   const u32 bits = bits_as<u32>(nearest);
-  return bits_as<float>((is > was ? bits - 1 : bits) | (is != was ? 1u : 0u));
+  const float odd = bits_as<float>((is > was ? bits - 1 : bits) | (is != was ? 1u : 0u));
+  return value == value ? odd : nan;
 }
 
+// A half's conversions. *_number: of numbers only, and of a NaN to some NaN.
 struct Float16 {
-  static constexpr i16 kInfinity = 0x7C00;
-  static RC_DEVICE float widen(u16 half) {
-    const u32 magnitude = half & 0x7FFFu, sign = (half & 0x8000u) << 16;
-    if (magnitude > 0x7C00) return bits_as<float>(sign | 0x7FC00000u | magnitude << 13);
+  static constexpr i16 kInfinity = 0x7C00, kNan = 0x7E00;
+  static RC_DEVICE float widen_number(u16 half) {
 #if defined(__CUDACC__)
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(half));
     return wide;
 #else
+    const u32 magnitude = half & 0x7FFFu, sign = (half & 0x8000u) << 16;
     u32 bits = (magnitude << 13) + (112u << 23);  // exponent bias 15 becomes 127
     if (magnitude < 0x0400) bits = bits_as<u32>(static_cast<float>(magnitude) * 0x1p-24f);
-    if (magnitude == 0x7C00) bits = 0x7F800000u;
+    if (magnitude >= 0x7C00) bits = magnitude << 13 | 0x7F800000u;
     return bits_as<float>(bits | sign);
 #endif
   }
-  static RC_DEVICE u16 narrow(float wide) {
-    const u32 bits = bits_as<u32>(wide), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 16 & 0x8000u;
-    if (magnitude > 0x7F800000u) return static_cast<u16>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
+  static RC_DEVICE u16 narrow_number(float wide) {
 #if defined(__CUDACC__)
     u16 half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(wide));
     return half;
 #else
+    const u32 bits = bits_as<u32>(wide), magnitude = bits & 0x7FFFFFFFu;
     u32 half = (magnitude + 0xFFFu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13;
     // Below 2^-14 the unit in the last place of 0.5 + x is float16's smallest step: the addition rounds.
     if (magnitude < 0x38800000u) half = bits_as<u32>(bits_as<float>(magnitude) + 0.5f) - 0x3F000000u;
     if (magnitude >= 0x477FF000u) half = 0x7C00u;  // 65520 and above
-    return static_cast<u16>(half | sign);
+    return static_cast<u16>(half | (bits >> 16 & 0x8000u));
 #endif
+  }
+  static RC_DEVICE float widen(u16 half) {
+    const float number = widen_number(half);
+    const u32 quiet = (half & 0x8000u) << 16 | 0x7FC00000u | (half & 0x7FFFu) << 13;
+    return (half & 0x7FFFu) > 0x7C00u ? bits_as<float>(quiet) : number;
+  }
+  static RC_DEVICE u16 narrow(float wide) {
+    const u32 bits = bits_as<u32>(wide);
+    const u16 number = narrow_number(wide),
+              quiet = static_cast<u16>((bits >> 16 & 0x8000u) | 0x7E00u | (bits >> 13 & 0x3FFu));
+    return wide == wide ? number : quiet;
   }
 };
 
 struct BFloat16 {
-  static constexpr i16 kInfinity = 0x7F80;
-  static RC_DEVICE float widen(u16 half) { return bits_as<float>(static_cast<u32>(half) << 16); }
-  static RC_DEVICE u16 narrow(float wide) {
+  static constexpr i16 kInfinity = 0x7F80, kNan = 0x7FC0;
+  static RC_DEVICE float widen_number(u16 half) { return bits_as<float>(static_cast<u32>(half) << 16); }
+  static RC_DEVICE u16 narrow_number(float wide) {
     const u32 bits = bits_as<u32>(wide);
-    const u32 rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
-    return static_cast<u16>(wide == wide ? rounded >> 16 : (bits >> 16 | 0x40u));
+    return static_cast<u16>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+  }
+  static RC_DEVICE float widen(u16 half) { return widen_number(half); }
+  static RC_DEVICE u16 narrow(float wide) {
+    const u16 number = narrow_number(wide), quiet = static_cast<u16>(bits_as<u32>(wide) >> 16 | 0x40u);
+    return wide == wide ? number : quiet;
   }
 };
 

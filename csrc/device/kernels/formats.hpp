@@ -4,7 +4,7 @@
 //   kWide       whether scaled elements are worth taking by 16 bytes
 #pragma once
 
-#include "scalers.hpp"
+#include "device/kernels/scalers.hpp"
 
 namespace ringcomm::gpu {
 

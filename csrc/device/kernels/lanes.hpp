@@ -1,11 +1,11 @@
-// A lane says how elements of one dtype become an accumulator and back, and what the operations do to accumulators: those
-// of kernels/body/lanes.inl and pairs.cpp, one element at a time. An element is kUnits units in memory.
+// A lane says how elements of one dtype become an accumulator and back, and what the operations do to accumulators:
+// those of kernels/body/lanes.inl and pairs.cpp, one element at a time. An element is kUnits units in memory.
 //   kScales      whether it has factors to be scaled by
 //   kArithmetic  whether a sum, a product or scaling may yield a NaN, which then is made the one
 //   kWide        whether scaled elements are worth taking by 16 bytes; integers are not: no gradients, and much code
 #pragma once
 
-#include "scalers.hpp"
+#include "device/kernels/scalers.hpp"
 
 namespace ringcomm::gpu {
 
@@ -40,8 +40,12 @@ struct FloatLane : PlainLane<typename FloatBits<F>::Unsigned, F> {
 template <class Half>
 struct HalfLane : FloatLane<float> {
   using Unit = u16;
-  static RC_DEVICE float widen(const u16* raw) { return Half::widen(*raw); }
-  static RC_DEVICE void narrow(u16* raw, float value) { *raw = Half::narrow(value); }
+  static RC_DEVICE float widen(const u16* raw) { return Half::widen_number(*raw); }
+  static RC_DEVICE float settle(float value) { return value; }  // by narrow
+  static RC_DEVICE void narrow(u16* raw, float value) {
+    const u16 number = Half::narrow_number(value);
+    *raw = value == value ? number : static_cast<u16>(Half::kNan);
+  }
 };
 
 // min and max of halves without scaling: nothing needs float32.

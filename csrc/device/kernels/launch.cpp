@@ -30,7 +30,7 @@ DType without_sign(DType dtype) {
              : dtype;
 }
 std::string_view module_of(DType dtype) {
-  return info(dtype).floating ? "floats" : dtype <= DType::boolean ? "integers" : "composites";
+  return info(dtype).floating ? info(dtype).name : dtype <= DType::boolean ? "integers" : "composites";
 }
 
 Op boolean_op(Op op) {  // all that there are of booleans are logical

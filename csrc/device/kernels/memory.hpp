@@ -1,13 +1,13 @@
 // Loads and stores of device memory: 16 bytes at once, or an element's unit.
 #pragma once
 
-#include "portable.hpp"
+#include "device/kernels/portable.hpp"
 
 namespace ringcomm::gpu {
 
 #if defined(__CUDACC__)
-// As assembly, so that they are known to be of global memory, and volatile, so that they keep their order: a thread loads
-// all it needs before its first store, for what it stores to may be what it loaded from.
+// As assembly, so that they are known to be of global memory, and volatile, so that they keep their order: a thread
+// loads all it needs before its first store, for what it stores to may be what it loaded from.
 RC_DEVICE u64 address(const void* pointer) { return __cvta_generic_to_global(pointer); }
 
 RC_DEVICE void load_pack(void* to, u64 from) {
@@ -34,9 +34,15 @@ RC_DEVICE void load_unit(u64& to, u64 from) { asm volatile("ld.global.u64 %0, [%
 RC_DEVICE void store_unit(u64 to, u8 value) {
   asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "r"(static_cast<u32>(value)) : "memory");
 }
-RC_DEVICE void store_unit(u64 to, u16 value) { asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(value) : "memory"); }
-RC_DEVICE void store_unit(u64 to, u32 value) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory"); }
-RC_DEVICE void store_unit(u64 to, u64 value) { asm volatile("st.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory"); }
+RC_DEVICE void store_unit(u64 to, u16 value) {
+  asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(value) : "memory");
+}
+RC_DEVICE void store_unit(u64 to, u32 value) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+RC_DEVICE void store_unit(u64 to, u64 value) {
+  asm volatile("st.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
 #else
 RC_DEVICE u64 address(const void* pointer) { return reinterpret_cast<u64>(pointer); }
 
@@ -71,7 +77,7 @@ RC_DEVICE void load(Unit* to, u64 from) {
   if constexpr (packed) {
     static_assert(units * sizeof(Unit) % kPackBytes == 0);
     RC_UNROLL for (unsigned at = 0; at < units; at += kPackBytes / sizeof(Unit))
-      load_pack(to + at, from + at * sizeof(Unit));
+        load_pack(to + at, from + at * sizeof(Unit));
   } else {
     RC_UNROLL for (unsigned at = 0; at < units; ++at) load_unit(to[at], from + at * sizeof(Unit));
   }
@@ -81,13 +87,14 @@ template <bool packed, unsigned units, class Unit>
 RC_DEVICE void store(u64 to, const Unit* from) {
   if constexpr (packed) {
     RC_UNROLL for (unsigned at = 0; at < units; at += kPackBytes / sizeof(Unit))
-      store_pack(to + at * sizeof(Unit), from + at);
+        store_pack(to + at * sizeof(Unit), from + at);
   } else {
     RC_UNROLL for (unsigned at = 0; at < units; ++at) store_unit(to + at * sizeof(Unit), from[at]);
   }
 }
 
-// How a range of elements is cut where packs are wanted: single elements up to an aligned place, packs, single elements.
+// How a range of elements is cut where packs are wanted: single elements up to an aligned place, packs, single
+// elements.
 struct Cut {
   u64 head, packs;  // elements; packs of them
 

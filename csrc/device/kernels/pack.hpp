@@ -1,10 +1,10 @@
-// Many tensors in one launch, each copied with a cast and a scale: gradients into a bucket and, with the roles changed,
-// back. Scaling is done in the wider of the two formats, in float32 at least: the bits are those of a cast to it, a scale
-// in it, and a cast from it. One tensor into itself is what scales an array.
+// Many tensors in one launch, each copied with a cast and a scale: gradients into a bucket and, with the roles
+// changed, back. Scaling is done in the wider of the two formats, in float32 at least: the bits are those of a cast
+// to it, a scale in it, and a cast from it. One tensor into itself is what scales an array.
 #pragma once
 
-#include "formats.hpp"
-#include "memory.hpp"
+#include "device/kernels/formats.hpp"
+#include "device/kernels/memory.hpp"
 
 namespace ringcomm::gpu {
 
@@ -29,8 +29,8 @@ class Packing {
   using Source = typename From::Unit;
   using Target = typename To::Unit;
   static constexpr u32 kFrom = sizeof(Source), kTo = sizeof(Target), kNarrow = kFrom < kTo ? kFrom : kTo;
-  static constexpr u32 kPack = kPackBytes / kNarrow;                           // elements
-  static constexpr u32 kAtOnce = kPack * kFrom < 64 ? 64 / (kPack * kFrom) : 1;  // packs asked for together
+  static constexpr u32 kPack = kPackBytes / kNarrow;                             // elements
+  static constexpr u32 kAtOnce = kPack * kFrom < 32 ? 32 / (kPack * kFrom) : 1;  // packs asked for together
 
  public:
   RC_DEVICE explicit Packing(const PackParameters& parameters) : p_(parameters), convert_(parameters.scaling) {}
@@ -53,11 +53,11 @@ class Packing {
     const Cut cut = this->cut(chunk);
     u64 pack = place.thread;
     RC_LOOP for (; pack + (kAtOnce - 1) * place.threads < cut.packs; pack += kAtOnce * place.threads)
-      step<kAtOnce, kPack, true>(chunk, cut.head + pack * kPack, place.threads * kPack);
+        step<kAtOnce, kPack, true>(chunk, cut.head + pack * kPack, place.threads * kPack);
     RC_LOOP for (; pack < cut.packs; pack += place.threads) step<1, kPack, true>(chunk, cut.head + pack * kPack, 0);
     const u64 inside = cut.packs * kPack, rest = chunk.count - inside;
     RC_LOOP for (u64 at = place.thread; at < rest; at += place.threads)
-      step<1, 1, false>(chunk, at < cut.head ? at : at + inside, 0);
+        step<1, 1, false>(chunk, at < cut.head ? at : at + inside, 0);
   }
 
   // `some` times `elements` of them, `stride` apart.
@@ -65,7 +65,7 @@ class Packing {
   RC_DEVICE void step(const Chunk& chunk, u64 element, u64 stride) const {
     Source from[some][elements];
     RC_UNROLL for (u32 k = 0; k < some; ++k)
-      load<packed, elements>(from[k], chunk.source + (element + k * stride) * kFrom);
+        load<packed, elements>(from[k], chunk.source + (element + k * stride) * kFrom);
     RC_UNROLL for (u32 k = 0; k < some; ++k) {
       Target to[elements];
       RC_UNROLL for (u32 e = 0; e < elements; ++e) to[e] = convert_(from[k][e]);

@@ -7,10 +7,10 @@ namespace ringcomm::gpu {
 // x -> x * factor / divisor as kernels.hpp says, made by scaling_of (launch.hpp) for one dtype: what is rounded once
 // and what twice is decided on the host.
 enum ScaleMode : unsigned {
-  kUnscaled,     // bits stay as they are
-  kMultiplies,   // floating: by factor alone, a number of the dtype
-  kDivides,      // floating: by factor, then by divisor
-  kAsIntegers,   // integers: by factor unless it is 1, cut off and held to the range, then by divisor
+  kUnscaled,    // bits stay as they are
+  kMultiplies,  // floating: by factor alone, a number of the dtype
+  kDivides,     // floating: by factor, then by divisor
+  kAsIntegers,  // integers: by factor unless it is 1, cut off and held to the range, then by divisor
 };
 struct Scaling {
   double factor;
@@ -35,8 +35,9 @@ struct ReduceParameters {
 inline constexpr unsigned kMostTensors = 128;
 
 // destinations[t][i] = cast(scale(sources[t][i])) for i < counts[t], for every t. Tensors are cut into chunks of
-// `chunk` elements, the last of each shorter; those of tensor t are first_chunk[t] up to first_chunk[t + 1], and a block
-// takes one chunk after another (plan_pack, launch.hpp). A tensor's destination may be its source if dtypes are equal.
+// `chunk` elements, the last of each shorter; those of tensor t are first_chunk[t] up to first_chunk[t + 1], and a
+// block takes one chunk after another (plan_pack, launch.hpp). A tensor's destination may be its source if dtypes are
+// equal.
 struct PackParameters {
   const void* sources[kMostTensors];
   void* destinations[kMostTensors];

@@ -2,18 +2,24 @@
 // registers and takes the sources in their order, which is the ranks'.
 #pragma once
 
-#include "lanes.hpp"
-#include "memory.hpp"
+#include "device/kernels/lanes.hpp"
+#include "device/kernels/memory.hpp"
 
 namespace ringcomm::gpu {
 
-template <class Lane, Kind kind, bool scaled>
+// Which factors there may be. A result's alone is what an average takes: as quick as none.
+enum class Factors { none, after, both };
+
+template <class Lane, Kind kind, Factors factors>
 class Reduction {
   using Unit = typename Lane::Unit;
   using Wide = typename Lane::Wide;
   static constexpr unsigned kSize = Lane::kUnits * sizeof(Unit);  // of an element
   static constexpr unsigned kPack = kPackBytes / kSize;           // elements
-  static constexpr bool kSettles = Lane::kArithmetic && (scaled || kind == Kind::sum || kind == Kind::product);
+  static constexpr bool kSettles =
+      Lane::kArithmetic && (factors == Factors::both || kind == Kind::sum || kind == Kind::product);
+  // Several sources asked for together only where that is common: each number of them is as much code again.
+  static constexpr bool kTogether = factors == Factors::after;
 
  public:
   RC_DEVICE explicit Reduction(const ReduceParameters& parameters)
@@ -21,15 +27,17 @@ class Reduction {
 
   RC_DEVICE void run(Place place) const {
     const Cut cut = this->cut();
-    RC_LOOP for (u64 pack = place.index(); pack < cut.packs; pack += place.total()) step<kPack, true>(cut.head + pack * kPack);
+    RC_LOOP for (u64 pack = place.index(); pack < cut.packs; pack += place.total())
+        step<kPack, true>(cut.head + pack * kPack);
     const u64 inside = cut.packs * kPack, rest = p_.count - inside;
-    RC_LOOP for (u64 at = place.index(); at < rest; at += place.total()) step<1, false>(at < cut.head ? at : at + inside);
+    RC_LOOP for (u64 at = place.index(); at < rest; at += place.total())
+        step<1, false>(at < cut.head ? at : at + inside);
   }
 
  private:
   // Packs, if there is a place where all sources and destinations are aligned.
   RC_DEVICE Cut cut() const {
-    if (scaled && !Lane::kWide) return Cut::nowhere(p_.count);
+    if (factors != Factors::none && !Lane::kWide) return Cut::nowhere(p_.count);
     const u64 offset = p_.first * kSize, start = address(p_.sources[0]);
     u64 differs = 0;
     RC_LOOP for (unsigned s = 1; s < p_.source_count; ++s) differs |= address(p_.sources[s]) ^ start;
@@ -42,8 +50,7 @@ class Reduction {
   RC_DEVICE void take(Wide* sum, unsigned s, u64 offset) const {
     constexpr unsigned kUnits = elements * Lane::kUnits;
     Unit raw[some][kUnits];
-    RC_UNROLL for (unsigned k = 0; k < some; ++k)
-      load<packed, kUnits>(raw[k], address(p_.sources[s + k]) + offset);
+    RC_UNROLL for (unsigned k = 0; k < some; ++k) load<packed, kUnits>(raw[k], address(p_.sources[s + k]) + offset);
     RC_UNROLL for (unsigned k = 0; k < some; ++k) {
       const bool first = k == 0 && s == 0;
       RC_UNROLL for (unsigned e = 0; e < elements; ++e) {
@@ -60,23 +67,25 @@ class Reduction {
     const unsigned sources = p_.source_count;
     Wide sum[elements] = {};
     unsigned s = 0;
-    if (kind == Kind::first || sources % 2 != 0) take<1, elements, packed>(sum, 0, offset), s = 1;
-    if constexpr (kind != Kind::first) {
+    if constexpr (kTogether && packed) {
+      if (sources % 2 != 0) take<1, elements, packed>(sum, 0, offset), s = 1;
       if (sources / 2 % 2 != 0) take<2, elements, packed>(sum, s, offset), s += 2;
       RC_LOOP for (; s < sources; s += 4) take<4, elements, packed>(sum, s, offset);
+    } else {
+      RC_LOOP for (; s < sources; ++s) take<1, elements, packed>(sum, s, offset);
     }
     Unit raw[kUnits];
     RC_UNROLL for (unsigned e = 0; e < elements; ++e) Lane::narrow(raw + e * Lane::kUnits, finish(sum[e]));
     RC_LOOP for (unsigned d = 0; d < p_.destination_count; ++d)
-      store<packed, kUnits>(address(p_.destinations[d]) + offset, raw);
+        store<packed, kUnits>(address(p_.destinations[d]) + offset, raw);
   }
 
   RC_DEVICE Wide pre(Wide value) const {
-    if constexpr (scaled) return pre_(value);
+    if constexpr (factors == Factors::both) return pre_(value);
     return value;
   }
   RC_DEVICE Wide finish(Wide sum) const {
-    if constexpr (scaled) sum = post_(sum);
+    if constexpr (factors != Factors::none) sum = post_(sum);
     if constexpr (kSettles) sum = Lane::settle(sum);
     return sum;
   }
@@ -88,12 +97,13 @@ class Reduction {
 // `Plain`: the lane without scaling. A single source that is not scaled keeps its bits.
 template <class Plain, class Scaled, Kind kind>
 RC_DEVICE void reduce(const ReduceParameters& parameters, Place place) {
-  const bool scaled = parameters.pre.mode != kUnscaled || parameters.post.mode != kUnscaled;
-  if (Plain::kKeepsOne && !scaled && parameters.source_count == 1)
-    return Reduction<BytesLane<Plain>, Kind::first, false>(parameters).run(place);
+  const bool before = parameters.pre.mode != kUnscaled, after = parameters.post.mode != kUnscaled;
+  if (Plain::kKeepsOne && !before && !after && parameters.source_count == 1)
+    return Reduction<BytesLane<Plain>, Kind::first, Factors::none>(parameters).run(place);
+  constexpr bool kSums = Plain::kArithmetic && (kind == Kind::sum || kind == Kind::product);
   if constexpr (Scaled::kScales)
-    if (scaled) return Reduction<Scaled, kind, true>(parameters).run(place);
-  Reduction<Plain, kind, false>(parameters).run(place);
+    if (before || (after && !kSums)) return Reduction<Scaled, kind, Factors::both>(parameters).run(place);
+  Reduction<Plain, kind, kSums ? Factors::after : Factors::none>(parameters).run(place);
 }
 
 }  // namespace ringcomm::gpu

@@ -1,8 +1,8 @@
 // x -> x * factor / divisor: what kernels/body/lanes.inl does with vectors.
 #pragma once
 
-#include "floats.hpp"
-#include "parameters.hpp"
+#include "device/kernels/floats.hpp"
+#include "device/kernels/parameters.hpp"
 
 namespace ringcomm::gpu {
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,10 @@ def build(library: Path = LIBRARY, compiler: str = "c++") -> Path:
     made_from = [*SOURCES, *KERNELS.iterdir(), Path(__file__)]
     if not library.exists() or library.stat().st_mtime < max(path.stat().st_mtime for path in made_from):
         library.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, *FLAGS, f"-I{ROOT / 'csrc'}", *map(str, SOURCES), "-o", str(library)], check=True)
+        unfinished = library.with_suffix(f".{os.getpid()}")  # nobody loads half a library
+        words = [compiler, *FLAGS, f"-I{ROOT / 'csrc'}", *map(str, SOURCES), "-o", str(unfinished)]
+        subprocess.run(words, check=True)
+        unfinished.replace(library)
     return library
 
 

@@ -42,16 +42,20 @@ void run_grid(void** arguments, unsigned blocks, unsigned threads, Body body) {
 
 extern "C" void standin_set_translate(Translate to) { translate = to; }
 
-#define RC_KERNEL(name, Parameters, body)                                                                    \
-  extern "C" void name##_host(void** arguments, unsigned grid_x, unsigned block_x) {                         \
-    if (block_x > kMostThreads) __builtin_trap();                                                            \
+#define RC_KERNEL(name, Parameters, body)                                                                       \
+  extern "C" void name##_host(void** arguments, unsigned grid_x, unsigned block_x) {                            \
+    if (block_x > kMostThreads) __builtin_trap();                                                               \
     run_grid<Parameters>(arguments, grid_x, block_x, [](const Parameters& p, Place place) { body(p, place); }); \
-  }                                                                                                          \
-  extern "C" std::size_t name##_parameter_sizes(std::size_t* out) {                                          \
-    if (out != nullptr) *out = sizeof(Parameters);                                                           \
-    return 1;                                                                                                \
+  }                                                                                                             \
+  extern "C" std::size_t name##_parameter_sizes(std::size_t* out) {                                             \
+    if (out != nullptr) *out = sizeof(Parameters);                                                              \
+    return 1;                                                                                                   \
   }
-#define RC_FLOATS
-#define RC_INTEGERS
-#define RC_COMPOSITES
+#define RC_MODULE_FLOAT16
+#define RC_MODULE_BFLOAT16
+#define RC_MODULE_FLOAT32
+#define RC_MODULE_FLOAT64
+#define RC_MODULE_INTEGERS
+#define RC_MODULE_COMPOSITES
+#define RC_MODULE_FILL
 #include "device/kernels/entries.inl"

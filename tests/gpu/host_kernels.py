@@ -73,7 +73,7 @@ def load_module(path: Path) -> Any:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    return ctypes.CDLL(str(load_module(HERE / "build.py").build()))
+    return ctypes.CDLL(str(load_module(HERE / "kernels" / "build.py").build()))
 
 
 def entry(which: str, *numbers: int) -> tuple[str, str, int]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "kernels"))
 POINTERS, TENSORS = 64, 128
 
 
@@ -72,8 +74,10 @@ def load_module(path: Path) -> Any:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
-    return ctypes.CDLL(str(load_module(HERE / "kernels" / "build.py").build()))
+def library(form: str = "c++") -> ctypes.CDLL:
+    """Of the sources as C++, or of the package's PTX ("ptx")."""
+    build = load_module(HERE / "kernels" / "build.py")
+    return ctypes.CDLL(str(build.build_from_ptx() if form == "ptx" else build.build()))
 
 
 def entry(which: str, *numbers: int) -> tuple[str, str, int]:
@@ -89,9 +93,9 @@ def scaling_of(dtype: int, factor: float, divisor: int) -> Scaling:
     return result
 
 
-def launch(name: str, parameters: ctypes.Structure, blocks: int, threads: int) -> None:
+def launch(name: str, parameters: ctypes.Structure, blocks: int, threads: int, form: str = "c++") -> None:
     sizes = ctypes.c_size_t()
-    assert getattr(library(), f"{name}_parameter_sizes")(ctypes.byref(sizes)) == 1
+    assert getattr(library(form), f"{name}_parameter_sizes")(ctypes.byref(sizes)) == 1
     assert sizes.value == ctypes.sizeof(parameters)
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
-    getattr(library(), f"{name}_host")(arguments, blocks, threads)
+    getattr(library(form), f"{name}_host")(arguments, blocks, threads)

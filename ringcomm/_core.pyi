@@ -480,7 +480,6 @@ def open_devices(library: str, nccl: str) -> int:
     """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
 
 def give_kernels(module: str, image: bytes) -> None: ...  # PTX, before any array of a GPU is used
-
 def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wait: bool) -> None:
     """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
 
@@ -609,6 +608,7 @@ class Engine:
                 tuple[int, bool, int, int],
                 Sequence[tuple[int, int]],
                 tuple[int, bool, Sequence[tuple[int, int, int]]],
+                bool,
             ]
         ],
         op: int,
@@ -621,7 +621,7 @@ class Engine:
     ) -> Plan:
         """buckets: dtype; the elements of each stretch, reduced in place where Plan.place says; what they travel as:
         wire, whether what is left out is owed, wire of the first steps, and how many these are; and which elements
-        are no gradient's, but zeros (first and number)."""
+        are no gradient's, but zeros (first and number); rank and matrices of two factors; whether it is on a GPU."""
     def leave(self) -> None: ...
     def pending(self) -> list[str]: ...
 

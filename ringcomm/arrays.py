@@ -242,9 +242,8 @@ def _elsewhere(x: Any) -> bool:
 
 
 def _device_kind() -> type[Kind]:
-    from ringcomm.device.kind import DeviceKind
-
-    return DeviceKind
+    kind: type[Kind] = importlib.import_module("ringcomm.device.kind").DeviceKind
+    return kind
 
 
 def _foreign(x: Any) -> np.ndarray[Any, Any]:

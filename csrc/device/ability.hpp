@@ -8,10 +8,10 @@
 namespace ringcomm {
 
 struct Ability {
-  char uuid[16] = {};         // of its device
-  std::int64_t process = 0;   // processes map each other's memory, not their own
-  std::int32_t nccl = 0;      // NCCL's version; 0: there is none
-  std::uint8_t kernels = 0;   // there are ours
+  char uuid[16] = {};        // of its device
+  std::int64_t process = 0;  // processes map each other's memory, not their own
+  std::int32_t nccl = 0;     // NCCL's version; 0: there is none
+  std::uint8_t kernels = 0;  // there are ours
   std::uint8_t unused[3] = {};
 };
 

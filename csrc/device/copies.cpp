@@ -47,9 +47,7 @@ class DeviceCopies final : public Copies {
   void hold_once(CuStream stream) {
     if (!std::exchange(held_, true)) place_->hold(stream);
   }
-  Mark mark(CuStream stream) {
-    return std::make_shared<const Event>(device_.record(stream));
-  }
+  Mark mark(CuStream stream) { return std::make_shared<const Event>(device_.record(stream)); }
 
   const std::shared_ptr<DevicePlace> place_;
   Device& device_;

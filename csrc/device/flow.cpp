@@ -41,8 +41,6 @@ void Flow::unpack(const Call& call, const std::vector<Fragment>& fragments) {
                 stream);
 }
 
-void Flow::finish(DevicePlace& place) {
-  place.finish(std::make_shared<const Event>(device.record(stream)));
-}
+void Flow::finish(DevicePlace& place) { place.finish(std::make_shared<const Event>(device.record(stream))); }
 
 }  // namespace ringcomm

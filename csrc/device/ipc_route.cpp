@@ -222,7 +222,9 @@ class IpcTask final : public Task {
   std::size_t in_bytes() const {
     if (call_.collective == Collective::broadcast && channel_.rank() != call_.root) return 0;
     const bool own = call_.collective == Collective::allgather;
-    const std::size_t count = !has_blocks(call_.collective) ? call_.count : own ? call_.counts[me_] : total(call_.counts);
+    const std::size_t count = !has_blocks(call_.collective) ? call_.count
+                              : own                         ? call_.counts[me_]
+                                                            : total(call_.counts);
     return count * size_of(call_.dtype);
   }
   // What others write to.

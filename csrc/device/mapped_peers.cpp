@@ -42,7 +42,8 @@ Lying MappedPeers::lying(const void* data, std::size_t nbytes) {
   return made;
 }
 
-Whereabouts MappedPeers::tell(const void* input, std::size_t input_bytes, const void* output, std::size_t output_bytes) {
+Whereabouts MappedPeers::tell(const void* input, std::size_t input_bytes, const void* output,
+                              std::size_t output_bytes) {
   Whereabouts mine;
   try {
     const Device::Current current(device_);

@@ -18,19 +18,16 @@ struct NcclId {
 using NcclHandle = struct ncclComm*;
 
 // As documented in NCCL's user guide.
-#define RINGCOMM_NCCL_FUNCTIONS(one)                                                              \
-  one(version, "ncclGetVersion", (int*))                                                          \
-  one(unique_id, "ncclGetUniqueId", (NcclId*))                                                    \
-  one(initialise, "ncclCommInitRank", (NcclHandle*, int, NcclId, int))                            \
-  one(async_error, "ncclCommGetAsyncError", (NcclHandle, int*))                                   \
-  one(abort, "ncclCommAbort", (NcclHandle))                                                       \
-  one(group_start, "ncclGroupStart", ())                                                          \
-  one(group_end, "ncclGroupEnd", ())                                                              \
-  one(allreduce, "ncclAllReduce", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream))         \
-  one(reduce, "ncclReduce", (const void*, void*, std::size_t, int, int, int, NcclHandle, CuStream))          \
-  one(broadcast, "ncclBroadcast", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream))         \
-  one(send, "ncclSend", (const void*, std::size_t, int, int, NcclHandle, CuStream))                          \
-  one(receive, "ncclRecv", (void*, std::size_t, int, int, NcclHandle, CuStream))
+#define RINGCOMM_NCCL_FUNCTIONS(one)                                                                                   \
+  one(version, "ncclGetVersion", (int*)) one(unique_id, "ncclGetUniqueId", (NcclId*))                                  \
+      one(initialise, "ncclCommInitRank", (NcclHandle*, int, NcclId, int))                                             \
+          one(async_error, "ncclCommGetAsyncError", (NcclHandle, int*)) one(abort, "ncclCommAbort", (NcclHandle)) one( \
+              group_start, "ncclGroupStart", ()) one(group_end, "ncclGroupEnd", ())                                    \
+              one(allreduce, "ncclAllReduce", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream)) one(  \
+                  reduce, "ncclReduce", (const void*, void*, std::size_t, int, int, int, NcclHandle, CuStream))        \
+                  one(broadcast, "ncclBroadcast", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream))   \
+                      one(send, "ncclSend", (const void*, std::size_t, int, int, NcclHandle, CuStream))                \
+                          one(receive, "ncclRecv", (void*, std::size_t, int, int, NcclHandle, CuStream))
 
 struct Nccl {
   static const Nccl* load(const std::string& library);  // once; null: there is none
@@ -58,7 +55,8 @@ class NcclComm {
     std::atomic<int> failed{0};
     std::atomic<bool> ending{false};
   };
-  static void live(const Nccl& nccl, Device& device, NcclId id, int size, int rank, const std::shared_ptr<State>& state);
+  static void live(const Nccl& nccl, Device& device, NcclId id, int size, int rank,
+                   const std::shared_ptr<State>& state);
 
   const Nccl& nccl_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();

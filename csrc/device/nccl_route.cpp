@@ -67,8 +67,8 @@ class NcclTask final : public Task {
       if (progress != Progress::done) return progress;
       task_.reset();
       if (std::exchange(introducing_, false)) {
-        linked_.comm = std::make_unique<NcclComm>(linked_.nccl, linked_.flow.device, id_, channel_.size(),
-                                                  channel_.rank());
+        linked_.comm =
+            std::make_unique<NcclComm>(linked_.nccl, linked_.flow.device, id_, channel_.size(), channel_.rank());
       }
       return Progress::moved;
     }

@@ -16,7 +16,9 @@ inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
 }
 inline void join(const DevicePlace& place, std::uintptr_t stream) { place.join(stream_of(stream)); }
 inline int open_devices(const std::string& library, const std::string& nccl) { return Device::open(library, nccl); }
-inline void give_kernels(const std::string& module, std::string image) { Device::give_kernels(module, std::move(image)); }
+inline void give_kernels(const std::string& module, std::string image) {
+  Device::give_kernels(module, std::move(image));
+}
 // Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
 inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,
                         bool wait) {
@@ -26,12 +28,8 @@ inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std:
     it.driver().check(it.driver().copy(to, from, nbytes, stream_of(stream)), "copy between the device and the host");
   if (wait) it.driver().check(it.driver().stream_synchronize(stream_of(stream)), "wait for a stream");
 }
-inline std::uintptr_t device_allocate(int device, std::size_t nbytes) {
-  return Device::get(device).allocate(nbytes);
-}
-inline void device_free(int device, std::uintptr_t data) {
-  Device::get(device).free(data);
-}
+inline std::uintptr_t device_allocate(int device, std::size_t nbytes) { return Device::get(device).allocate(nbytes); }
+inline void device_free(int device, std::uintptr_t data) { Device::get(device).free(data); }
 // Which device's memory an address is in; -1: no device's.
 inline int device_of(std::uintptr_t data) {
   constexpr int kMemoryType = 2, kOrdinal = 9, kDeviceMemory = 2;  // CUpointer_attribute, CUmemorytype

@@ -79,7 +79,7 @@ def _view(x: Any) -> dlpack.View:
 
 
 def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
-    """What NumPy itself has no letter for (bfloat16, pairs) is only bytes in the interface, and its array tells more."""
+    """What NumPy has no letter for (bfloat16, pairs) is only bytes in the interface, and its array tells more."""
     dtype = np.dtype(interface["typestr"])
     if dtype.kind != "V":
         return dtype

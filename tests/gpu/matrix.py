@@ -18,6 +18,7 @@ from typing import Any
 import device_array as da
 import ml_dtypes
 import numpy as np
+
 import ringcomm
 from ringcomm import _core
 
@@ -39,8 +40,6 @@ def values(rng: np.random.Generator, count: int, dtype: np.dtype, small: bool) -
     else:
         made[:] = drawn.astype(dtype)
     return made
-
-
 
 
 class Calls:
@@ -85,7 +84,11 @@ class Calls:
         if self.dtype.names or self.op not in ("sum", "average", "min", "max", "product"):
             return None
         handles = ringcomm.grouped_allreduce_async([move(x) for x in given], op=ringcomm.ops.as_op(self.op))
-        return [ringcomm.synchronize(handle) for handle in handles] if isinstance(handles, list) else ringcomm.synchronize(handles)
+        return (
+            [ringcomm.synchronize(handle) for handle in handles]
+            if isinstance(handles, list)
+            else ringcomm.synchronize(handles)
+        )
 
 
 def names_of_ops(dtype: np.dtype) -> list[str]:

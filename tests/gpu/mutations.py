@@ -17,6 +17,7 @@ from typing import Any
 
 import device_array as da
 import numpy as np
+
 import ringcomm
 
 SEEDS = 60

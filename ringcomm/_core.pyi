@@ -484,6 +484,12 @@ def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wai
 def device_of(address: int) -> int: ...  # the GPU in whose memory it is; -1: none
 def device_capturing(device: int, stream: int) -> bool: ...  # into a CUDA graph
 
+class DevicePoint:
+    """What a stream of a GPU holds when this is made."""
+    def __init__(self, device: int, stream: int) -> None: ...
+    def hold(self, stream: int) -> None:
+        """What comes next on the stream comes behind that."""
+
 class DeviceMemory:
     """Memory of a GPU, freed with this."""
 

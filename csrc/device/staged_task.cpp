@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "call/channel.hpp"
+#include "device/copy_trace.hpp"
 #include "device/stage.hpp"
 #include "device/stand_in.hpp"
 #include "kernels/kernels.hpp"
@@ -37,7 +38,7 @@ class StagedTask final : public Task {
   StagedTask(Channel& channel, Call call, std::unique_ptr<Copies> copies, bool host_output)
       : channel_(channel), call_(std::move(call)), whole_{call_.input, call_.output, call_.count},
         array_(whole_, call_.fragments, size_of(call_.dtype)), copies_(std::move(copies)), host_output_(host_output),
-        reads_(reads()), writes_(!host_output && writes()) {
+        reads_(reads()), writes_(!host_output && writes()), trace_(label(), channel.rank(), call_.agreed ? 1 : 0) {
     const std::size_t item = size_of(call_.dtype);
     if (in_one_piece(call_)) {
       in_count_ = in_elements(), out_count_ = out_elements();
@@ -52,6 +53,8 @@ class StagedTask final : public Task {
   ~StagedTask() override { abandon(); }
 
   Progress advance() override {
+    const bool arrived = trace_.look();
+    if (done_ == segments_ && slots_) return arrived ? end() : Progress::blocked;
     bool moved = false;
     if (!slots_) {
       slots_ = &stage_of(channel_).slots(std::min(kSlots, segments_), slot_bytes(), copies_->device());
@@ -63,9 +66,8 @@ class StagedTask final : public Task {
       if (done_ == segments_) break;
       if (!step) return moved ? Progress::moved : Progress::blocked;
     }
-    copies_->finish();
-    ended_ = true;
-    return Progress::done;
+    // Events of copies are recorded by who waits for these; otherwise nobody does.
+    return trace_.look() ? end() : Progress::blocked;
   }
 
   void abandon() noexcept override {
@@ -88,6 +90,12 @@ class StagedTask final : public Task {
   struct Segment {
     Mark arrived;
   };
+
+  Progress end() {
+    copies_->finish();
+    ended_ = true;
+    return Progress::done;
+  }
 
   bool reads() const { return call_.collective != Collective::broadcast || channel_.rank() == call_.root; }
   bool writes() const {
@@ -126,6 +134,7 @@ class StagedTask final : public Task {
         if (piece.count > 0) copies_->in(data + bytes(before), piece.input, bytes(piece.count));
       });
       arrived_[fetched_ % kSlots] = copies_->mark_in();
+      trace_.in(arrived_[fetched_ % kSlots], bytes(part(fetched_, in_count_).count));
     }
     ++fetched_;
     return true;
@@ -172,6 +181,7 @@ class StagedTask final : public Task {
       if (piece.count > 0) copies_->out(piece.output, data + bytes(before), bytes(piece.count));
     });
     slot(done_).left = copies_->mark_out();
+    trace_.out(slot(done_).left, bytes(part(done_, out_count_).count));
   }
 
   Channel& channel_;
@@ -185,6 +195,7 @@ class StagedTask final : public Task {
   Mark arrived_[kSlots];
   std::size_t fetched_ = 0, done_ = 0;  // segments
   std::unique_ptr<Task> task_;          // on segment done_
+  CopyTrace trace_;
   bool ended_ = false;
 };
 

@@ -15,6 +15,7 @@ inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
   call.on_device = true;
 }
 inline void join(const DevicePlace& place, std::uintptr_t stream) { place.join(stream_of(stream)); }
+inline void hold_behind(const DevicePlace& place, std::uintptr_t stream) { place.hold(stream_of(stream)); }
 inline int open_devices(const std::string& library) { return Device::open(library); }
 // Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
 inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,

@@ -36,14 +36,22 @@ _LOCAL_RANK = (
 )
 
 
-def of_name(device: str | int) -> int:
-    """The ordinal of "cuda" (this rank's), "cuda:1" or 1. ValueError for what is none."""
+def of_name(device: str | int, local_rank: int | None = None) -> int:
+    """The ordinal of "cuda" (that of a local rank; None: this process's as its launcher says), "cuda:1" or 1.
+
+    Raises ValueError for what is none, UnsupportedError if there is no driver."""
     if isinstance(device, int):
-        return device
-    kind, _, number = str(device).partition(":")
-    if kind not in ("cuda", "gpu") or not (number == "" or number.isdecimal()):
-        raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", ...; not {device!r}')
-    return int(number) if number else of_this_rank()
+        ordinal = device
+    else:
+        kind, _, number = str(device).partition(":")
+        if kind not in ("cuda", "gpu") or not (number == "" or number.isdecimal()):
+            raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", ...; not {device!r}')
+        if number == "":
+            return of_this_rank() if local_rank is None else local_rank % max(1, count())
+        ordinal = int(number)
+    if not 0 <= ordinal < count():
+        raise ValueError(f"there is no GPU {ordinal} here: CUDA's driver shows {count()}")
+    return ordinal
 
 
 def holds(address: int) -> int:

@@ -474,6 +474,8 @@ class Request:
         """For another call on the same arrays of the GPU, behind what the stream holds now."""
     def join(self, stream: int) -> None:
         """What comes next on the stream comes behind the result of a call on a GPU, once that has ended."""
+    def wait_for_device(self) -> None:
+        """Until the result of a call on a GPU is there, once that has ended."""
 
 def open_devices(library: str) -> int:
     """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none."""

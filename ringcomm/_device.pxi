@@ -4,6 +4,7 @@ cdef extern from "border/device.hpp" nogil:
         pass
     shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, uintptr_t, cbool, cbool) except +translate
     void c_hold_behind "ringcomm_border::hold_behind"(const CDevicePlace&, uintptr_t) except +translate
+    void c_wait_for_place "ringcomm_border::wait_for"(const CDevicePlace&) except +translate
     void c_join_place "ringcomm_border::join"(const CDevicePlace&, uintptr_t) except +translate
     int c_open_devices "ringcomm_border::open_devices"(const string&) except +translate
     void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate

@@ -96,10 +96,13 @@ class Buffer(NamedTuple):
         shape = self.shape if shape is None else shape
         return self.kind.describe(self.kind.empty(self.array, shape))
 
-    def on_host(self) -> Buffer:
+    def on_host(self, what: str = "this", why: str = "it works on CPU arrays") -> Buffer:
         """This one, for what works on the host's memory alone: UnsupportedError for an array of a GPU."""
         if self.place is not None:
-            raise UnsupportedError(f"the array lies on {self.place.name}, and this works on CPU arrays: pass a copy")
+            raise UnsupportedError(
+                f"{what}: the array lies on {self.place.name}, and {why}. Pass a copy in the host's memory "
+                "(x.get(), tensor.cpu()) and copy the result back"
+            )
         return self
 
     def write_back(self) -> Any:
@@ -279,6 +282,25 @@ def kind_of(x: Any) -> type[Kind]:
         known = next((kind for matches, kind in _kinds if matches(type(x))), NumPyKind)
         _kind_of[type(x)] = known
     return known
+
+
+def host_copy(x: Any) -> Any:
+    """A NumPy array of what an array of a GPU holds (torch's as a tensor); anything else as it is."""
+    if isinstance(x, np.ndarray) or not _elsewhere(x):
+        return x
+    if hasattr(x, "cpu"):
+        return x.detach().cpu()
+    from ringcomm.device.kind import to_host
+
+    return to_host(x)
+
+
+def refuse_elsewhere(x: Any, what: str) -> None:
+    """UnsupportedError for an array of a GPU."""
+    if not isinstance(x, np.ndarray) and _elsewhere(x):
+        raise UnsupportedError(
+            f"{what} takes arrays in the host's memory, and this {type(x).__name__} lies on a GPU: give a NumPy array"
+        )
 
 
 # ---- entry points ----------------------------------------------------------------------------------------------------

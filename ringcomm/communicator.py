@@ -147,9 +147,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         """Whether data goes through memory that the ranks share; ``shared_memory_reason`` says why not."""
         return self._node is not None
 
-    def empty(
-        self, shape: int | tuple[int, ...], dtype: Any = "float32", device: str | int | None = None
-    ) -> Any:
+    def empty(self, shape: int | tuple[int, ...], dtype: Any = "float32", device: str | int | None = None) -> Any:
         """An uninitialised array in memory that the ranks of this host share: an all-reduce in place of such arrays
         copies nothing. Not collective; ordinary memory where none can be shared (``shared_memory_reason``). Or, with
         ``device``, one in a GPU's memory.

@@ -71,9 +71,7 @@ class Group:
         self._comm._require_usable()
         return self._comm._messages.isend(x, self.ranks[dest], self._tag(tag), self.name)
 
-    def irecv(
-        self, out: object, source: int | None, tag: int
-    ) -> _core.MessageRequest | DeviceMessageRequest:
+    def irecv(self, out: object, source: int | None, tag: int) -> _core.MessageRequest | DeviceMessageRequest:
         """A message from a rank of the group, or from any (None): :meth:`ringcomm.Communicator.irecv`."""
         self._comm._require_usable()
         sender = _core.ANY_SOURCE if source is None else self.ranks[source]

@@ -165,9 +165,7 @@ class PointToPointCalls:
         self._require_usable()
         return self._messages.isend(x, dest, tag)
 
-    def irecv(
-        self, out: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG
-    ) -> MessageRequest | DeviceMessageRequest:
+    def irecv(self, out: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> MessageRequest | DeviceMessageRequest:
         """:meth:`recv` in the background: ``request.wait()`` gives the status. ``request.cancel()`` takes it back
         unless a message has matched it. Into an array of a GPU the message is copied by ``wait()``, or by the
         ``test()`` that gives True."""

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-
 from ringcomm import binding, horovod_options, process, timeline
 from ringcomm import config as configuration
 from ringcomm.communicator import Communicator

@@ -14,6 +14,7 @@ inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
   call.place = std::move(place);
   call.on_device = true;
 }
+inline void wait_for(const DevicePlace& place) { place.wait(); }
 inline void join(const DevicePlace& place, std::uintptr_t stream) { place.join(stream_of(stream)); }
 inline void hold_behind(const DevicePlace& place, std::uintptr_t stream) { place.hold(stream_of(stream)); }
 inline int open_devices(const std::string& library) { return Device::open(library); }

@@ -44,6 +44,7 @@ def gather() -> dict[str, Any]:
         "mpi": mpi_facts(),
         "frameworks": {name: framework_version(name) for name in FRAMEWORKS},
         "gpus": gpu_names(),
+        "gpu_paths": gpu_paths(),
         "wire_formats": [*_core.wire_formats(), "powersgd"],
     }
     facts["ranks"] = rank_facts(facts["mpi"])
@@ -68,6 +69,26 @@ def gpu_names() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.strip() for line in said.stdout.splitlines() if line.strip()] if said.returncode == 0 else []
+
+
+def gpu_paths() -> dict[str, Any]:
+    """How many GPUs the driver shows here, and by which paths their arrays travel ("": it can; else why not)."""
+    from ringcomm.device import devices, paths
+
+    number, why = devices.found()
+    return {
+        "gpus": number,
+        "why": why,
+        "chosen": paths.chosen(),
+        "paths": {one.name: one.why_not for one in paths.listed()},
+    }
+
+
+def gpu_buffers(known: dict[str, Any]) -> tuple[bool, str]:
+    if not known["gpus"]:
+        return False, known["why"]
+    others = "; ".join(f"not {name}: {why}" for name, why in known["paths"].items() if why)
+    return True, f"{known['gpus']} here, by {known['chosen']}" + (f" ({others})" if others else "")
 
 
 def mpi_facts() -> dict[str, Any]:
@@ -137,10 +158,7 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
         installed, bound = facts["frameworks"][name] is not None, exists(module)
         why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"
         table[module] = (installed and bound, why)
-    table["GPU buffers"] = (
-        False,
-        "no NVIDIA driver on this host" if not facts["gpus"] else "this version moves CPU buffers only",
-    )
+    table["GPU buffers"] = gpu_buffers(facts["gpu_paths"])
     return {name: {"on": on, "why": why} for name, (on, why) in table.items()}
 
 
@@ -181,7 +199,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
     rows.append(("ranks are bound", facts["binding"]))
     rows += [(name, version or "absent") for name, version in facts["frameworks"].items()]
     rows.append(("wire formats", ", ".join(facts["wire_formats"])))
-    rows.append(("GPUs", "; ".join(facts["gpus"]) or "none"))
+    rows.append(("GPUs", "; ".join(facts["gpus"]) or f"{facts['gpu_paths']['gpus'] or 'none'}"))
     width = max(len(name) for name, _ in rows)
     text = [f"{name:<{width}}  {value}" for name, value in rows]
     text.append("enabled")

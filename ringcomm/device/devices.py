@@ -20,6 +20,15 @@ def count() -> int:
         raise UnsupportedError(f"arrays of GPUs need NVIDIA's driver: {error}") from None
 
 
+def found() -> tuple[int, str]:
+    """How many there are, and why there are none ("" if there are)."""
+    try:
+        number = count()
+    except UnsupportedError as error:
+        return 0, str(error)
+    return number, "" if number else "NVIDIA's driver shows no GPU"
+
+
 def of_this_rank() -> int:
     """By local rank, as launchers give them: the GPU that arrays made here lie on."""
     rank = next((int(os.environ[name]) for name in _LOCAL_RANK if name in os.environ), 0)

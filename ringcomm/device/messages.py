@@ -30,7 +30,7 @@ def on_host(buffer: Buffer) -> np.ndarray[Any, Any]:
     return host
 
 
-class OnDevice(Exception):  # noqa: N818 - no error: it tells a call to go the long way, and no user sees it
+class OnDevice(Exception):
     """An array to receive into lies on a device; `landing` is where its message may land."""
 
     def __init__(self, buffer: Buffer) -> None:

@@ -419,6 +419,7 @@ class ChannelConfig(NamedTuple):
     algorithm: str = ""  # of all-reduces that name none; "": chosen
     own: OwnAlgorithms | None = None
     account: Account | None = None  # with nobody else in it at the same time; None: one of its own
+    device_path: str = "auto"  # of calls on GPUs: or "staging", "ipc", "nccl"
 
 class Account:
     """What has been moved (csrc/base/account.hpp)."""
@@ -477,9 +478,10 @@ class Request:
     def wait_for_device(self) -> None:
         """Until the result of a call on a GPU is there, once that has ended."""
 
-def open_devices(library: str) -> int:
-    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none."""
+def open_devices(library: str, nccl: str) -> int:
+    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
 
+def give_kernels(module: str, image: bytes) -> None: ...  # PTX, before any array of a GPU is used
 def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wait: bool) -> None:
     """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
 
@@ -514,6 +516,9 @@ class Channel:
         config: ChannelConfig,
         worker: Worker | None = None,  # whose sources get turns while a call waits, where it has no thread
     ) -> None: ...
+    def device_ways(self) -> dict[str, str]:
+        """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
+        ranks have agreed, in the first such call."""
     def choose(self, request: Request) -> str: ...  # by its collective, dtype, op and count
     def plain(
         self,
@@ -726,7 +731,10 @@ class Plan:
     def takes_stretches(self, bucket: int) -> bool: ...
     def place(self, bucket: int, stretch: int, address: int) -> None: ...
     def ready(self, bucket: int) -> None: ...
-    def finish(self, present: bytes) -> Operation: ...  # counts: per item, how many ranks had it
+    def ready_at(self, bucket: int, device: int, stream: int) -> None: ...  # one on a GPU, behind what the stream holds
+    # Of the result, counts: per item, how many ranks had it. device: of buckets on one that are not ready.
+    def finish(self, present: bytes, device: int = -1, stream: int = 0) -> Operation: ...
+    def join(self, stream: int) -> None: ...  # what comes next on the GPU's stream comes behind the step's results
     def bucket_done(self, bucket: int) -> bool: ...
     def feedback(self) -> Feedback | None: ...  # of its buckets; ValueError while a step is under way
     def close(self) -> None: ...

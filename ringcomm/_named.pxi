@@ -4,8 +4,10 @@ cdef extern from "border/named.hpp":
     void c_check "ringcomm_border::check"(const COperation&) except +translate
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
-                                                     size_t, cbool, vector[vector[size_t]])
+                                                     size_t, cbool, vector[vector[size_t]], cbool)
     void c_place "ringcomm_border::place"(CPlan&, size_t, size_t, uintptr_t) except +translate
+    void c_ready_at "ringcomm_border::ready_at"(CPlan&, size_t, shared_ptr[CDevicePlace]) except +translate
+    shared_ptr[COperation] c_finish_at "ringcomm_border::finish_at"(CPlan&, vector[uint8_t], shared_ptr[CDevicePlace]) except +translate
     shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
                                                                shared_ptr[CNode], int, string) except +translate nogil
@@ -198,9 +200,9 @@ cdef class Engine:
         cdef string c_name = name.encode(), c_algorithm = algorithm.encode()
         cdef shared_ptr[CNode] on_host = node_of(node)
         cdef Plan made = Plan.__new__(Plan)
-        for dtype, stretches, (wire, feedback, first, first_steps), gaps, (rank, warm_start, matrices) in buckets:
+        for dtype, stretches, (wire, feedback, first, first_steps), gaps, (rank, warm_start, matrices), on_device in buckets:
             all_buckets.push_back(c_bucket(dtype, stretches, wire, feedback, first, first_steps, gaps, rank, warm_start,
-                                           matrices))
+                                           matrices, on_device))
         made.worker = self.worker
         with nogil:
             made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, items, on_host, slot,
@@ -218,6 +220,8 @@ cdef class Engine:
 cdef class Plan:
     cdef shared_ptr[CPlan] it
     cdef shared_ptr[CWorker] worker
+    cdef map[size_t, shared_ptr[CDevicePlace]] places  # of buckets in this step
+    cdef shared_ptr[CDevicePlace] rest
 
     def begin(self):
         self.it.get().begin()
@@ -231,9 +235,25 @@ cdef class Plan:
     def ready(self, size_t bucket):
         self.it.get().ready(bucket)
 
-    def finish(self, bytes present not None):
+    def ready_at(self, size_t bucket, int device, uintptr_t stream):
+        cdef shared_ptr[CDevicePlace] place = c_device_place(device, stream, True, False)
+        self.places[bucket] = place
+        c_ready_at(self.it.get()[0], bucket, place)
+
+    def finish(self, bytes present not None, int device=-1, uintptr_t stream=0):
         cdef vector[uint8_t] items = present
-        return Operation.wrap(self.it.get().finish(items), self.worker)
+        if device < 0:
+            return Operation.wrap(self.it.get().finish(items), self.worker)
+        self.rest = c_device_place(device, stream, True, False)
+        return Operation.wrap(c_finish_at(self.it.get()[0], items, self.rest), self.worker)
+
+    def join(self, uintptr_t stream):
+        for bucket in self.places:
+            c_join_place(bucket.second.get()[0], stream)
+        self.places.clear()
+        if self.rest:
+            c_join_place(self.rest.get()[0], stream)
+        self.rest.reset()
 
     def feedback(self):
         cdef Feedback found = Feedback.__new__(Feedback)

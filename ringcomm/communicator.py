@@ -35,11 +35,12 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time
     (the second gets a RuntimeError); the non-blocking ``i...`` forms are an order of their own.
 
-    Arrays are NumPy arrays, anything with the buffer protocol, DLPack or ``__array_interface__``, or torch tensors on
-    the CPU; results are torch tensors for torch tensors, else NumPy arrays. Strided arrays are copied. Reductions work
-    on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128 and pairs of a
-    value and an index, each with its ops (:class:`ringcomm.Op`); the other collectives move any dtype. Reductions give
-    equal bits on all ranks.
+    Arrays are NumPy arrays, anything with the buffer protocol, DLPack or ``__array_interface__``, torch tensors, or
+    arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md); results are torch tensors for torch tensors,
+    on a GPU CuPy's arrays or :class:`ringcomm.DeviceArray`, else NumPy arrays. Strided arrays of the host are copied.
+    Reductions work on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128
+    and pairs of a value and an index, each with its ops (:class:`ringcomm.Op`); the other collectives move any dtype.
+    Reductions give equal bits on all ranks.
 
     Args:
         comm: an mpi4py intracommunicator, duplicated privately; None: ``MPI.COMM_WORLD``.

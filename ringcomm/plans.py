@@ -158,6 +158,7 @@ class BucketShape(NamedTuple):
     wire: BucketWire = BucketWire()
     gaps: Sequence[tuple[int, int]] = ()  # first element and number of those that are no gradient's: zeros
     low_rank: LowRank = LowRank()
+    on_device: bool = False  # on every rank; Plan.ready_at says on which, and behind what
 
 
 class StepPlan:

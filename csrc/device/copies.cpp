@@ -25,10 +25,10 @@ class DeviceCopies final : public Copies {
     place_->hold(device_.to_device());
   }
   void in(void* host, const void* buffer, std::size_t nbytes) override {
-    copy(host, buffer, nbytes, device_.from_device());
+    device_.copy(host, buffer, nbytes, device_.from_device());
   }
   void out(void* buffer, const void* host, std::size_t nbytes) override {
-    copy(buffer, host, nbytes, device_.to_device());
+    device_.copy(buffer, host, nbytes, device_.to_device());
   }
   Mark mark_in() override { return mark(device_.from_device()); }
   Mark mark_out() override { return mark(device_.to_device()); }
@@ -43,13 +43,7 @@ class DeviceCopies final : public Copies {
   Device* device() const override { return &device_; }
 
  private:
-  void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) {
-    const Device::Current current(device_);
-    device_.driver().check(device_.driver().copy(device_address(to), device_address(from), nbytes, stream),
-                           "copy between the device and the host");
-  }
   Mark mark(CuStream stream) {
-    const Device::Current current(device_);
     return std::make_shared<const Event>(device_.record(stream));
   }
 

@@ -49,6 +49,7 @@ inline constexpr unsigned kCuPortable = 1;                          // of regist
   one(host_unregister, "cuMemHostUnregister", (void*))                                                       \
   one(pointer_attribute, "cuPointerGetAttribute", (void*, int, CuPointer))                                   \
   one(stream_create, "cuStreamCreate", (CuStream*, unsigned))                                                \
+  one(stream_destroy, "cuStreamDestroy_v2", (CuStream))                                                      \
   one(stream_synchronize, "cuStreamSynchronize", (CuStream))                                                 \
   one(stream_wait, "cuStreamWaitEvent", (CuStream, CuEvent, unsigned))                                       \
   one(stream_capturing, "cuStreamIsCapturing", (CuStream, int*))                                             \

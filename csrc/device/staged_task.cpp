@@ -5,7 +5,7 @@
 
 #include "call/channel.hpp"
 #include "device/copy_trace.hpp"
-#include "device/stage.hpp"
+#include "device/side.hpp"
 #include "device/stand_in.hpp"
 #include "kernels/kernels.hpp"
 #include "memory/scattered.hpp"
@@ -20,17 +20,9 @@ constexpr std::size_t kNetworkSegment = 32 << 20;  // and where that is a pipeli
 constexpr std::size_t kSlots = 3;
 constexpr auto kCopyNap = 20us;
 
-// What is kept on a channel from call to call.
-Stage& stage_of(Channel& channel) {
-  if (!channel.guest()) channel.guest() = std::make_shared<Stage>(channel.node());
-  return *static_cast<Stage*>(channel.guest().get());
-}
-
-bool blocks(Collective collective) { return has_blocks(collective) || collective == Collective::reducescatter; }
-
 // What encoders keep is kept for the whole array, and Adasum's scalar products are of the whole.
 bool in_one_piece(const Call& call) {
-  return blocks(call.collective) || call.op == Op::adasum || (call.wire && !rounds(call.wire)) || call.feedback;
+  return has_blocks(call.collective) || call.op == Op::adasum || (call.wire && !rounds(call.wire)) || call.feedback;
 }
 
 class StagedTask final : public Task {
@@ -57,7 +49,7 @@ class StagedTask final : public Task {
     if (done_ == segments_ && slots_) return arrived ? end() : Progress::blocked;
     bool moved = false;
     if (!slots_) {
-      slots_ = &stage_of(channel_).slots(std::min(kSlots, segments_), slot_bytes(), copies_->device());
+      slots_ = &DeviceSide::of(channel_).stage.slots(std::min(kSlots, segments_), slot_bytes(), copies_->device());
       moved = true;
     }
     for (;;) {
@@ -87,10 +79,6 @@ class StagedTask final : public Task {
   std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
 
  private:
-  struct Segment {
-    Mark arrived;
-  };
-
   Progress end() {
     copies_->finish();
     ended_ = true;
@@ -105,20 +93,20 @@ class StagedTask final : public Task {
   }
   std::size_t mine() const { return call_.counts[static_cast<std::size_t>(channel_.rank())]; }
   std::size_t in_elements() const {
-    if (!blocks(call_.collective)) return call_.count;
+    if (!has_blocks(call_.collective)) return call_.count;
     return call_.collective == Collective::allgather ? mine() : total(call_.counts);
   }
   std::size_t out_elements() const {
-    if (!blocks(call_.collective)) return call_.count;
+    if (!has_blocks(call_.collective)) return call_.count;
     if (call_.collective == Collective::reducescatter) return mine();
     return total(call_.collective == Collective::alltoall ? call_.receive_counts : call_.counts);
   }
 
   std::size_t bytes(std::size_t count) const { return count * size_of(call_.dtype); }
   // Blocks need memory for what goes in and for what comes out; other arrays are worked on in place.
-  std::size_t out_at() const { return blocks(call_.collective) ? round_up(bytes(in_count_), kLine) : 0; }
+  std::size_t out_at() const { return has_blocks(call_.collective) ? round_up(bytes(in_count_), kLine) : 0; }
   std::size_t slot_bytes() const {
-    return blocks(call_.collective) ? out_at() + bytes(out_count_) : bytes(std::min(each_, call_.count));
+    return has_blocks(call_.collective) ? out_at() + bytes(out_count_) : bytes(std::min(each_, call_.count));
   }
   Stage::Slot& slot(std::size_t segment) { return (*slots_)[segment % kSlots]; }
   Part part(std::size_t segment, std::size_t count) const {
@@ -165,7 +153,7 @@ class StagedTask final : public Task {
     call.fragments.clear();
     call.input = data;
     call.output = host_output_ ? call_.output : data + out_at();
-    if (!blocks(call_.collective)) call.count = now.count;
+    if (!has_blocks(call_.collective)) call.count = now.count;
     if (done_ > 0) call.agreed = true, call.parts.clear();
     if (call_.stand_ins && computes(call_.collective)) {
       const kernels::Scale pre = std::exchange(call.pre, {});

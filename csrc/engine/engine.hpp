@@ -107,10 +107,12 @@ class Plan {
   // Where a stretch lies, from the step begun last, or else the next one, on; before its bucket is ready. In the arena
   // of the plan's node, and long enough for whole cache lines: then it is not copied.
   void place(std::size_t bucket, std::size_t stretch, void* data);
-  void ready(std::size_t bucket);  // filled: runs after all before it in the plan. Begins the step if need be
+  // Filled: runs after all before it in the plan. Begins the step if need be. `place`: of a bucket on a device.
+  void ready(std::size_t bucket, std::shared_ptr<Place> place = nullptr);
   // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had
   // it. Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
-  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
+  // `rest`: the place of those that are on a device.
+  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present, const std::shared_ptr<Place>& rest = nullptr);
   bool bucket_done(std::size_t bucket) const;  // in the step begun last
   // What encoders have held back (codecs/feedback.hpp); null if nothing is. Throws Error(invalid) while a step is under
   // way.

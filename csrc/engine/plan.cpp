@@ -46,16 +46,16 @@ bool Plan::takes_stretches(std::size_t bucket) const { return run_->takes_stretc
 
 void Plan::place(std::size_t bucket, std::size_t stretch, void* data) { run_->place(bucket, stretch, data); }
 
-void Plan::ready(std::size_t bucket) {
+void Plan::ready(std::size_t bucket, std::shared_ptr<Place> place) {
   if (!run_->begun()) begin();
-  run_->ready(bucket);
+  run_->ready(bucket, std::move(place));
   engine_->worker->wake();
   engine_->worker->help();  // without a thread of its own the worker lives on turns like this one
 }
 
-std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {
+std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present, const std::shared_ptr<Place>& rest) {
   if (!run_->begun()) begin();
-  const auto step = run_->finish(std::move(present));
+  const auto step = run_->finish(std::move(present), rest);
   engine_->worker->wake();
   return step;
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/fields.hpp"
+#include "device/stand_in.hpp"
 #include "engine/bucket.hpp"
 #include "engine/signature.hpp"
 #include "memory/scattered.hpp"
@@ -24,7 +25,7 @@ Descriptor PlanRun::make_signature() const {
   std::size_t count = 0;
   for (const PlanBucket& bucket : shape_.buckets) {
     buckets.add(static_cast<std::uint64_t>(bucket.dtype)).add(bucket.count).add(bucket.wire.usual.code());
-    buckets.add(bucket.wire.first.code()).add(bucket.wire.first_steps);
+    buckets.add(bucket.on_device).add(bucket.wire.first.code()).add(bucket.wire.first_steps);
     for (const std::size_t stretch : bucket.stretches) buckets.add(stretch);
     buckets.add(bucket.low_rank.rank).add(bucket.low_rank.warm_start);
     for (const auto& [first, rows, columns] : bucket.low_rank.matrices) buckets.add(first).add(rows).add(columns);
@@ -104,18 +105,23 @@ void PlanRun::place(std::size_t bucket, std::size_t stretch, void* data) {
   memory_.at(bucket).places.at(stretch) = data;
 }
 
-void PlanRun::ready(std::size_t bucket) {
+void PlanRun::ready(std::size_t bucket, std::shared_ptr<Place> place) {
   if (bucket >= ready_.size()) {
     throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(ready_.size()) +
                                         " buckets, not a bucket " + std::to_string(bucket));
   }
+  memory_[bucket].where = std::move(place);
   ready_[bucket].store(1, std::memory_order_release);
 }
 
-std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present) {
+std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present, const std::shared_ptr<Place>& rest) {
   if (present.size() != shape_.items) {
     throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(shape_.items) + " items, but " +
                                         std::to_string(present.size()) + " flags were given");
+  }
+  for (std::size_t bucket = 0; rest && bucket < ready_.size(); ++bucket) {
+    if (shape_.buckets[bucket].on_device && !ready_[bucket].load(std::memory_order_relaxed))
+      memory_[bucket].where = rest;
   }
   present_ = std::move(present);
   begun_ = false;
@@ -203,6 +209,7 @@ Call PlanRun::plain_call(const PlanBucket& bucket) const {
   call.post = shape_.post;
   call.wire = in_first_steps(bucket) ? bucket.wire.first : bucket.wire.usual;
   call.agreed = true;
+  call.on_device = bucket.on_device;
   return call;
 }
 
@@ -213,14 +220,20 @@ Call PlanRun::bucket_call() {
   if (bucket.wire.feedback) call.feedback = feedback_.get();
   call.tensor = next_;
   call.name = shape_.name + "/" + std::to_string(next_);
+  call.stand_ins = agreed_.front().joined;
   if (stands_in()) {
     identity_ = aligned_bytes(bucket.count * size_of(bucket.dtype));
     kernels::fill_identity(bucket.dtype, shape_.op, identity_.get(), bucket.count);
     call.input = call.output = identity_.get();
     call.pre = {};
+    if (bucket.on_device) call.place = stand_in_place();
     return call;
   }
   lay_out(call, bucket, memory_[next_]);
+  if (bucket.on_device) {
+    call.place = memory_[next_].where;
+    return call;
+  }
   const Fragment whole{call.input, call.output, call.count};
   const Scattered array(whole, call.fragments, size_of(call.dtype));
   for (const Part gap : bucket.gaps) {

@@ -43,8 +43,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool stepping() const { return begun_ || (step_ && !step_->done()); }
   bool takes_stretches(std::size_t bucket) const { return memory_.at(bucket).apart; }
   void place(std::size_t bucket, std::size_t stretch, void* data);
-  void ready(std::size_t bucket);
-  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
+  void ready(std::size_t bucket, std::shared_ptr<Place> place);
+  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present, const std::shared_ptr<Place>& rest);
   bool bucket_done(std::size_t bucket) const { return bucket < done_.load(std::memory_order_acquire); }
   void fail_step(std::exception_ptr error);  // it could not be submitted
   void require_rest() const;                 // throws Error(invalid) while a step is under way
@@ -74,6 +74,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   struct BucketMemory {
     bool apart = false;         // each stretch where it says; else all of them behind the first
     std::vector<void*> places;  // of stretches
+    std::shared_ptr<Place> where{};  // of this step; null: the host's memory
   };
   std::vector<BucketMemory> make_memory();
   Call plain_call(const PlanBucket& bucket) const;  // but for where its data lies

@@ -47,6 +47,7 @@ struct PlanBucket {
   // spoils the scale of what lies beside it.
   std::vector<Part> gaps{};
   LowRank low_rank{};
+  bool on_device = false;  // its memory, on every rank: ready() says where and behind what. Neither gaps nor low rank
 };
 
 }  // namespace ringcomm

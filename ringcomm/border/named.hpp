@@ -2,6 +2,7 @@
 #pragma once
 
 #include "border/errors.hpp"
+#include "device/place.hpp"
 #include "engine/engine.hpp"
 #include "engine/queue.hpp"
 #include "engine/worker.hpp"
@@ -16,7 +17,7 @@ inline std::uintptr_t output_of(const Operation& operation) {
 inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches, std::uint64_t wire, bool feedback,
                          std::uint64_t first, std::uint64_t first_steps,
                          const std::vector<std::pair<std::size_t, std::size_t>>& gaps, std::size_t rank,
-                         bool warm_start, const std::vector<std::vector<std::size_t>>& matrices) {
+                         bool warm_start, const std::vector<std::vector<std::size_t>>& matrices, bool on_device) {
   const std::size_t count = total(stretches);
   PlanBucket made{static_cast<DType>(dtype),
                   count,
@@ -26,6 +27,7 @@ inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches, std::uin
   for (const auto& [start, elements] : gaps) made.gaps.push_back({start, elements});
   made.low_rank = {rank, warm_start, {}};
   for (const auto& matrix : matrices) made.low_rank.matrices.push_back({matrix.at(0), matrix.at(1), matrix.at(2)});
+  made.on_device = on_device;
   return made;
 }
 inline void place(Plan& plan, std::size_t bucket, std::size_t stretch, std::uintptr_t data) {
@@ -36,6 +38,14 @@ inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name
                                        int slot, std::string algorithm) {
   return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1}, items,
                           std::move(node), slot, std::move(algorithm));
+}
+// Of a bucket on a device, and of all others in the step.
+inline void ready_at(Plan& plan, std::size_t bucket, std::shared_ptr<DevicePlace> place) {
+  plan.ready(bucket, std::move(place));
+}
+inline std::shared_ptr<Operation> finish_at(Plan& plan, std::vector<std::uint8_t> present,
+                                            std::shared_ptr<DevicePlace> rest) {
+  return plan.finish(std::move(present), std::move(rest));
 }
 // As long as the plan is there.
 inline std::shared_ptr<Feedback> feedback_of(const std::shared_ptr<Plan>& plan) { return {plan, plan->feedback()}; }

@@ -29,6 +29,7 @@ from ringcomm.cli.bench_report import Row
 from ringcomm.cli.measured import interval, take_turns
 from ringcomm.cli.sizes import parse_names, parse_sizes
 from ringcomm.cli.wires import parse_wire, wire_names
+from ringcomm.device import paths
 from ringcomm.events import Listener
 from ringcomm.installed import lacks
 from ringcomm.mpi_library import load
@@ -162,8 +163,9 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
     sizes = [0] if options.collective == "barrier" else options.sizes or parse_sizes(DEFAULT_SIZES)
     names = algorithm_names(options, comm)
     first = world.rank == 0
+    gpu_path = "" if options.device == "cpu" else paths.chosen(paths.listed(comm))
     if first:
-        print("\n".join(bench_report.header(options, world.size)), flush=True)
+        print("\n".join(bench_report.header(options, world.size, gpu_path)), flush=True)
     rows: list[Row] = []
     contestants = len(names) + len(options.wire) + (options.against == "mpi")
     with progress(sum(repetitions(size, options.repeat) for size in sizes) * contestants, first) as tick:

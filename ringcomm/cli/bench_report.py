@@ -12,7 +12,6 @@ from typing import Any
 from ringcomm.cli import measured
 from ringcomm.cli.bench_cases import REDUCING, SHARED_ARRAYS
 from ringcomm.cli.sizes import human_size
-from ringcomm.device import paths
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
 UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
@@ -47,11 +46,12 @@ def _line(cells: Sequence[str]) -> str:
     ).rstrip()
 
 
-def header(options: argparse.Namespace, ranks: int) -> list[str]:
+def header(options: argparse.Namespace, ranks: int, gpu_path: str = "") -> list[str]:
+    """`gpu_path`: how arrays of GPUs travel, where calls take it."""
     op = f" {options.op}" if options.collective in REDUCING else ""
     place = " in place" if options.in_place and options.collective == "allreduce" else ""
     if options.device != "cpu":
-        place += f" on {options.device}, by {paths.chosen()}"
+        place += f" on {options.device}, by {gpu_path}"
     rules = "medians of the slowest rank's times; inputs rewritten before each call"
     return [
         f"# {options.collective}{op}{place}, {ranks} ranks; {rules}",
@@ -121,7 +121,6 @@ def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> 
         "ranks": ranks,
         "date": measured.now(),
         "options": asked,
-        "gpu_path": "" if options.device == "cpu" else paths.chosen(),
         "machine": measured.machine(),
         "units": {"time": "s", "algbw": "B/s", "busbw": "B/s", "size": "B"},
         "rows": [asdict(row) for row in rows],

@@ -44,11 +44,10 @@ def gather() -> dict[str, Any]:
         "mpi": mpi_facts(),
         "frameworks": {name: framework_version(name) for name in FRAMEWORKS},
         "gpus": gpu_names(),
-        "gpu_paths": gpu_paths(),
         "wire_formats": [*_core.wire_formats(), "powersgd"],
     }
     facts["ranks"] = rank_facts(facts["mpi"])
-    facts["rank"] = facts["ranks"].pop("rank")
+    facts["rank"], facts["gpu_paths"] = facts["ranks"].pop("rank"), facts["ranks"].pop("gpu_paths")
     facts["binding"] = binding.state
     facts["enabled"] = enabled(facts) if facts["rank"] == 0 else {}  # only it prints
     return facts
@@ -71,22 +70,19 @@ def gpu_names() -> list[str]:
     return [line.strip() for line in said.stdout.splitlines() if line.strip()] if said.returncode == 0 else []
 
 
-def gpu_paths() -> dict[str, Any]:
-    """How many GPUs the driver shows here, and by which paths their arrays travel ("": it can; else why not)."""
+def gpu_facts(comm: Any = None) -> dict[str, Any]:
+    """How many GPUs the driver shows here, and by which paths their arrays travel ("": by this; else why not).
+    Collective if there is a communicator."""
     from ringcomm.device import devices, paths
 
+    known = paths.listed(comm)
     number, why = devices.found()
-    return {
-        "gpus": number,
-        "why": why,
-        "chosen": paths.chosen(),
-        "paths": {one.name: one.why_not for one in paths.listed()},
-    }
+    return {"gpus": number, "why": why, "chosen": paths.chosen(known), "paths": dict(known)}
 
 
 def gpu_buffers(known: dict[str, Any]) -> tuple[bool, str]:
-    if not known["gpus"]:
-        return False, known["why"]
+    if not known["chosen"]:
+        return False, known["why"] or known["paths"]["staging"]
     others = "; ".join(f"not {name}: {why}" for name, why in known["paths"].items() if why)
     return True, f"{known['gpus']} here, by {known['chosen']}" + (f" ({others})" if others else "")
 
@@ -117,7 +113,8 @@ def mpi_facts() -> dict[str, Any]:
 def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
     """Who is here: ranks per host, and whether the ranks of a host share memory. Collective."""
     if not mpi["available"]:
-        return {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
+        alone = {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
+        return alone | {"gpu_paths": gpu_facts()}
     from mpi4py import MPI
 
     import ringcomm
@@ -128,6 +125,7 @@ def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
     comm = ringcomm.Communicator(world)
     try:
         facts |= {"shared_memory": comm.shared_memory, "why": comm.shared_memory_reason}
+        facts["gpu_paths"] = gpu_facts(comm)
     finally:
         comm.close()
     return facts

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import zlib
+from pathlib import Path
 
 from ringcomm import _core, config
 from ringcomm.errors import UnsupportedError
@@ -14,10 +16,15 @@ LEGACY, PER_THREAD = 1, 2  # CUDA's names of default streams
 @functools.cache
 def count() -> int:
     """How many there are. UnsupportedError if there is no driver."""
+    options = config.from_environment()
     try:
-        return _core.open_devices(config.from_environment().cuda_library)
+        found = _core.open_devices(options.cuda_library, options.nccl_library)
     except ValueError as error:
         raise UnsupportedError(f"arrays of GPUs need NVIDIA's driver: {error}") from None
+    for module in Path(__file__).parent.glob("kernels_*.ptx.z"):
+        name = module.name.removeprefix("kernels_").removesuffix(".ptx.z")
+        _core.give_kernels(name, zlib.decompress(module.read_bytes()))
+    return found
 
 
 def found() -> tuple[int, str]:

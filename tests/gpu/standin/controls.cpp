@@ -61,6 +61,7 @@ STANDIN_API int standin_enqueue(void* stream, void (*run)(void*), void* data) {
 }
 
 STANDIN_API int standin_stopping() { return Scheduler::get().stopping() ? 1 : 0; }
+STANDIN_API int standin_stuck() { return Settings::get().stuck(); }
 STANDIN_API int standin_takes_fault(const char* kind) { return Settings::get().takes_fault(kind) ? 1 : 0; }
 
 STANDIN_API void* standin_reach(const void* address, std::size_t nbytes, const char* who) {

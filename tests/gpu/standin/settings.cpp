@@ -77,7 +77,7 @@ void Settings::read_environment() {
 
 std::optional<CUresult> Settings::enter(const char* function, const void* caller, Need need) {
   const std::string name = plain(function);
-  last_call_ns_ = now_ns();
+  if (delay_us.load() > 0) quiet.called();
   const std::lock_guard lock(mutex_);
   ++calls_[name];
   ++calls_[""];
@@ -162,7 +162,5 @@ void Settings::stick(CUresult error) {
   CUresult none = CUDA_SUCCESS;
   stuck_.compare_exchange_strong(none, error);
 }
-
-long Settings::quiet_ns() const { return now_ns() - last_call_ns_.load(); }
 
 }  // namespace standin

@@ -55,6 +55,7 @@ void standin_settle();                       // all streams of this process run 
 // For libnccl.so.2.
 int standin_enqueue(void* stream, void (*run)(void*), void* data);  // run(data) in the stream's order; may wait
 int standin_stopping();                                             // the process ends: whoever waits lets go
+int standin_stuck();                                                // the error that stuck, or 0
 int standin_takes_fault(const char* kind);
 void* standin_reach(const void* address, std::size_t nbytes, const char* who);  // aborts outside of live memory
 int standin_device_uuid(char* bytes);                                           // of the current context's device

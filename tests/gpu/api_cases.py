@@ -74,14 +74,19 @@ def copies_are_events_of_the_timeline(here: Here) -> None:
 
     x, out = late(np.ones(3 << 20, np.float32)), late(np.zeros(3 << 20, np.float32))
     with Listener() as listener:
-        here.comm.allreduce(x, out=out, name="traced")
-    events = [event for event in listener.take() if event.name == "traced"]
+        here.comm.allreduce(x, out=out, algorithm="ring", name="traced")  # by way of the host, whatever else there is
+        here.comm.allreduce(x, out=out, name="free")
+    taken = listener.take()
+    events = [event for event in taken if event.name == "traced"]
     for category in ("from device", "to device"):
         copies = sorted((event for event in events if event.category == category), key=lambda event: event.begin_ns)
         assert len(copies) > (here.size > 1) and sum(event.bytes for event in copies) == 12 << 20, (category, copies)
         assert all(before.end_ns <= after.begin_ns for before, after in itertools.pairwise(copies))
         assert len({event.lane for event in copies}) == 1
     assert any(event.category == "run" for event in events)
+    ran = {event.detail for event in taken if event.category == "run" and event.name == "free"}
+    copied = any(event.category == "from device" for event in taken if event.name == "free")
+    assert len(ran) == 1 and copied == ran.isdisjoint({"nccl", "ipc"}), ran
     check(out, np.full(3 << 20, here.size, np.float32))
 
 

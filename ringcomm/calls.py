@@ -56,7 +56,7 @@ def request(
     if place is None:
         return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
     place.refuse_capture(_core.COLLECTIVES[collective])
-    fields |= {"device": place.device, "stream": place.stream}
+    fields |= place.fields()
     made = Request(collective, source.dtype, input=source.address, shape=sign, **fields)
     made.finish = place.joined(made, finish, None if target is None else target.place)
     return made

@@ -1,6 +1,7 @@
 #include "device/copies.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -20,14 +21,13 @@ class HostCopies final : public Copies {
 
 class DeviceCopies final : public Copies {
  public:
-  explicit DeviceCopies(std::shared_ptr<DevicePlace> place) : place_(std::move(place)), device_(place_->device()) {
-    place_->hold(device_.from_device());
-    place_->hold(device_.to_device());
-  }
+  explicit DeviceCopies(std::shared_ptr<DevicePlace> place) : place_(std::move(place)), device_(place_->device()) {}
   void in(void* host, const void* buffer, std::size_t nbytes) override {
+    hold_once(device_.from_device());
     device_.copy(host, buffer, nbytes, device_.from_device());
   }
   void out(void* buffer, const void* host, std::size_t nbytes) override {
+    hold_once(device_.to_device());
     device_.copy(buffer, host, nbytes, device_.to_device());
   }
   Mark mark_in() override { return mark(device_.from_device()); }
@@ -43,12 +43,17 @@ class DeviceCopies final : public Copies {
   Device* device() const override { return &device_; }
 
  private:
+  // What has come from the buffers shows that they are ready.
+  void hold_once(CuStream stream) {
+    if (!std::exchange(held_, true)) place_->hold(stream);
+  }
   Mark mark(CuStream stream) {
     return std::make_shared<const Event>(device_.record(stream));
   }
 
   const std::shared_ptr<DevicePlace> place_;
   Device& device_;
+  bool held_ = false;
 };
 
 }  // namespace

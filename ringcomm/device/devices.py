@@ -36,10 +36,13 @@ def found() -> tuple[int, str]:
     return number, "" if number else "NVIDIA's driver shows no GPU"
 
 
-def of_this_rank() -> int:
-    """By local rank, as launchers give them: the GPU that arrays made here lie on."""
-    rank = next((int(os.environ[name]) for name in _LOCAL_RANK if name in os.environ), 0)
-    return rank % max(1, count())
+def of_this_rank(local_rank: int | None = None) -> int:
+    """The GPU that arrays made here lie on: the one used before, else by local rank (None: as launchers give it)."""
+    if _mine is not None:
+        return _mine
+    if local_rank is None:
+        local_rank = next((int(os.environ[name]) for name in _LOCAL_RANK if name in os.environ), 0)
+    return local_rank % max(1, count())
 
 
 _LOCAL_RANK = (
@@ -52,8 +55,24 @@ _LOCAL_RANK = (
 )
 
 
+_mine: int | None = None  # that this process's arrays lie on
+
+
+def require_one(device: int) -> None:
+    """ValueError unless it is the one that the first call's arrays lay on: what ranks have agreed on for their GPUs
+    holds for these. By way of the host, a rank may use several."""
+    global _mine
+    if _mine is None:
+        _mine = device
+    if device != _mine and config.from_environment().gpu_path != "staging":
+        raise ValueError(
+            f"the array lies on GPU {device}, and this rank has used GPU {_mine} before: give each rank one GPU (its "
+            "local rank's), or set RINGCOMM_GPU_PATH=staging"
+        )
+
+
 def of_name(device: str | int, local_rank: int | None = None) -> int:
-    """The ordinal of "cuda" (that of a local rank; None: this process's as its launcher says), "cuda:1" or 1.
+    """The ordinal of "cuda" (this rank's: :func:`of_this_rank`), "cuda:1" or 1.
 
     Raises ValueError for what is none, UnsupportedError if there is no driver."""
     if isinstance(device, int):
@@ -63,7 +82,7 @@ def of_name(device: str | int, local_rank: int | None = None) -> int:
         if kind not in ("cuda", "gpu") or not (number == "" or number.isdecimal()):
             raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", ...; not {device!r}')
         if number == "":
-            return of_this_rank() if local_rank is None else local_rank % max(1, count())
+            return of_this_rank(local_rank)
         ordinal = int(number)
     if not 0 <= ordinal < count():
         raise ValueError(f"there is no GPU {ordinal} here: CUDA's driver shows {count()}")

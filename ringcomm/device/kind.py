@@ -47,7 +47,7 @@ class DeviceKind:
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
         view = _view(like)
-        return array.empty(shape, view.dtype, _device_of(view, like))
+        return array.empty(shape, view.dtype, _device_of(view, like), _stream_of(like))
 
     @staticmethod
     def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
@@ -69,7 +69,7 @@ def _view(x: Any) -> dlpack.View:
         return dlpack.view(x)
     if interface.get("mask") is not None:
         raise UnsupportedError("masked arrays cannot be sent")
-    dtype = _dtype(interface["typestr"], x)
+    dtype = _dtype(interface, x)
     address, read_only = interface["data"]
     return dlpack.View(
         address,
@@ -82,11 +82,16 @@ def _view(x: Any) -> dlpack.View:
     )
 
 
-def _dtype(text: str, x: Any) -> np.dtype[Any]:
-    """Its text knows neither bfloat16 nor fields, which are there as bytes."""
-    dtype, own = np.dtype(text), getattr(x, "dtype", None)
-    named = dtype.kind == "V" and isinstance(own, np.dtype) and own.itemsize == dtype.itemsize
-    return own if named else dtype
+def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
+    """What NumPy itself has no letter for (bfloat16, pairs) is only bytes in the interface, and its array tells more."""
+    dtype = np.dtype(interface["typestr"])
+    if dtype.kind != "V":
+        return dtype
+    try:
+        told: np.dtype[Any] = np.dtype(getattr(x, "dtype", None) or interface["descr"])
+    except (KeyError, TypeError):
+        return dtype
+    return told if told.itemsize == dtype.itemsize else dtype
 
 
 def _contiguous(shape: Shape, strides: Any, item: int) -> bool:

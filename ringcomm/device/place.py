@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ringcomm import _core
+from ringcomm.device import devices
 from ringcomm.errors import UnsupportedError
 
 
@@ -18,6 +19,11 @@ class Place(NamedTuple):
     @property
     def name(self) -> str:
         return f"GPU {self.device}"
+
+    def fields(self) -> dict[str, Any]:
+        """Of a request for arrays here. ValueError for a GPU that is not this rank's."""
+        devices.require_one(self.device)
+        return {"device": self.device, "stream": self.stream}
 
     def joined(self, request: _core.Request, finish: Callable[..., Any] | None, output: Place | None = None) -> Joined:
         """What finishes a request for arrays here. `output`: where the result lies, if another stream may use it."""

@@ -86,7 +86,7 @@ def copies_are_events_of_the_timeline(here: Here) -> None:
     assert any(event.category == "run" for event in events)
     ran = {event.detail for event in taken if event.category == "run" and event.name == "free"}
     copied = any(event.category == "from device" for event in taken if event.name == "free")
-    assert len(ran) == 1 and copied == ran.isdisjoint({"nccl", "ipc"}), ran
+    assert ran and copied == ran.isdisjoint({"nccl", "ipc"}), ran
     check(out, np.full(3 << 20, here.size, np.float32))
 
 

@@ -49,7 +49,7 @@ const void* translate(const void* address) {
 
 void* kernels() {
   static void* const library = [] {
-    void* const opened = ::dlopen(Settings::get().kernels.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const opened = ::dlopen(Settings::kernels().c_str(), RTLD_NOW | RTLD_LOCAL);
     if (opened == nullptr) {
       std::fprintf(stderr, "stand-in: STANDIN_KERNELS: %s\n", ::dlerror());
       return opened;

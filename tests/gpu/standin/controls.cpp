@@ -35,6 +35,7 @@ STANDIN_API void standin_leaks(StandinLeaks* leaks) {
 
 STANDIN_API long standin_calls(const char* name) { return Settings::get().calls(name); }
 STANDIN_API long standin_pageable_waits() { return Settings::get().pageable_waits; }
+STANDIN_API void standin_aside(int on) { aside = on != 0; }
 STANDIN_API void standin_reset_calls() { Settings::get().reset_calls(); }
 STANDIN_API long standin_call_places(const char* name) { return Settings::get().places(name); }
 
@@ -50,7 +51,10 @@ STANDIN_API void standin_capture(void* stream, int on) {
   if (found != nullptr) found->capturing = on != 0;
 }
 
-STANDIN_API void standin_settle() { Scheduler::get().drain(nullptr); }
+STANDIN_API void standin_settle() {
+  const Inside inside;
+  Scheduler::get().drain(nullptr);
+}
 
 STANDIN_API int standin_enqueue(void* stream, void (*run)(void*), void* data) {
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;

@@ -46,6 +46,7 @@ std::string plain(std::string name) {  // without the version that cuda.h hides 
 }  // namespace
 
 thread_local bool in_host_function = false;
+thread_local bool aside = false;
 
 long now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -70,19 +71,19 @@ void Settings::read_environment() {
   devices = static_cast<int>(number_of("STANDIN_DEVICES", 1));
   memory = static_cast<std::size_t>(number_of("STANDIN_MEMORY", 8192)) << 20;
   host = text_of("STANDIN_HOST");
-  kernels = text_of("STANDIN_KERNELS");
   if (*text_of("STANDIN_FAULT") != 0) faults(text_of("STANDIN_FAULT"));
   if (*text_of("STANDIN_IGNORE") != 0) ignore(text_of("STANDIN_IGNORE"));
 }
 
 std::optional<CUresult> Settings::enter(const char* function, const void* caller, Need need) {
   const std::string name = plain(function);
-  if (delay_us.load() > 0) quiet.called();
   const std::lock_guard lock(mutex_);
-  ++calls_[name];
-  ++calls_[""];
-  auto& places = places_[name];
-  if (std::find(places.begin(), places.end(), caller) == places.end()) places.push_back(caller);
+  if (!aside) {
+    ++calls_[name];
+    ++calls_[""];
+    auto& places = places_[name];
+    if (std::find(places.begin(), places.end(), caller) == places.end()) places.push_back(caller);
+  }
   if (in_host_function) {
     std::fprintf(stderr, "stand-in: %s was called in a host function\n", function);
     return CUDA_ERROR_NOT_PERMITTED;
@@ -100,13 +101,15 @@ std::optional<CUresult> Settings::enter(const char* function, const void* caller
 }
 
 bool Settings::ignored(const std::string& name, const void* caller) {
-  if (ignore_.empty()) return false;
+  if (ignore_.empty() || aside) return false;
   const long count = ++ignorable_[name];
   const auto& places = places_[name];
   const long place = std::find(places.begin(), places.end(), caller) - places.begin() + 1;
   return ignore_.contains(name + ":*") || ignore_.contains(name + ":" + std::to_string(count)) ||
          ignore_.contains(name + "@" + std::to_string(place));
 }
+
+std::string Settings::kernels() { return text_of("STANDIN_KERNELS"); }
 
 void Settings::faults(const char* list) {
   const std::lock_guard lock(mutex_);
@@ -132,7 +135,7 @@ bool Settings::takes_fault(const std::string& kind) {
 
 bool Settings::takes_fault_locked(const std::string& kind) {
   const auto found = faults_.find(kind);
-  if (found == faults_.end()) return false;
+  if (found == faults_.end() || aside) return false;
   ++found->second.count;
   return found->second.at == 0 || found->second.count == found->second.at;
 }

@@ -8,7 +8,7 @@
 //   STANDIN_DELAY_US=N   longest time that an operation nobody waits for is held back (0: streams run at full speed)
 //   STANDIN_FAULT=LIST   as for standin_fault
 //   STANDIN_IGNORE=LIST  as for standin_ignore
-//   STANDIN_KERNELS=PATH library with the C++ form of the kernels
+//   STANDIN_KERNELS=PATH library with the C++ form of the kernels; read when a kernel is asked for
 #pragma once
 
 #include <cstddef>
@@ -44,6 +44,7 @@ long standin_calls(const char* name);  // how often a function was called; "": a
 // Copies that made their caller wait because of pageable memory: cuMemcpyAsync is not asynchronous there.
 long standin_pageable_waits();
 void standin_reset_calls();
+void standin_aside(int on);  // what this thread calls now is neither counted, nor ignored, nor made to fail by a fault
 long standin_call_places(const char* name);  // places in the code that called it so far
 
 // Where this process may read and write a device address itself, null if nothing lives there. No order is implied.

@@ -50,7 +50,7 @@ struct Operation {
   std::uint64_t value = 0;
   std::uint64_t sequence = 0, drawn = 0;
   bool fast = false;
-  long queued_ns = 0;
+  long queued_cpu_ns = 0;
 };
 
 struct Stream {
@@ -84,6 +84,7 @@ class Scheduler {
   void serve(std::shared_ptr<Stream> stream);
   void run_front(std::unique_lock<std::mutex>& lock, Stream& stream);
   bool ready(const Stream& stream) const;
+  bool entitled(const Stream& stream) const;
   bool permitted(const Stream& stream) const;
   bool chosen(const Stream& stream) const;
   void demand(const Point& point);

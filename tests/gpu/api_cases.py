@@ -100,7 +100,7 @@ def bench(here: Here, folder: str) -> None:
             "--device",
             "cuda",
             "--sizes",
-            "4K",
+            "128K",
             "--repeat",
             "1",
             "--warmup",

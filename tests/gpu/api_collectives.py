@@ -5,7 +5,7 @@ from __future__ import annotations
 import device_array as da
 import ml_dtypes
 import numpy as np
-from api_arrays import KINDS, ByInterface, Described, Here, assign_late, case, check, late, ours
+from api_arrays import KINDS, ByInterface, Described, Here, assign_late, case, check, late, ours, raises
 
 import ringcomm
 
@@ -115,8 +115,11 @@ def arrays_without_elements(here: Here) -> None:
     for make in (late, ours):
         check(here.comm.allreduce(make(np.zeros((0, 3), np.float32))), np.zeros((0, 3)))
         check(here.comm.allgather(make(np.zeros((0, 3), np.float32))), np.zeros((0, 3)))
-    empty = here.comm.empty(0, device=1)
-    assert here.comm.allreduce(empty).device == 1
+    mine = here.comm.local_rank % 2
+    assert here.comm.allreduce(here.comm.empty(0, device="cuda")).device == mine
+    refused = "this rank has used GPU"
+    raises(ValueError, refused, lambda: here.comm.allreduce(here.comm.empty(0, device=1 - mine)))
+    raises(ValueError, refused, lambda: here.comm.allreduce(here.comm.empty(2, device=1 - mine)))
 
 
 @case

@@ -195,8 +195,8 @@ class NumPyKind:
 
     @staticmethod
     def source(x: Any) -> Buffer:
-        if _elsewhere(x):
-            return _device_kind().source(x)
+        if elsewhere(x):
+            return device_kind().source(x)
         array = x if isinstance(x, np.ndarray) else _foreign(x)
         dtype_index(array.dtype)  # refuses before anything is copied
         return _of_numpy(array if array.flags.c_contiguous else array.copy(order="C"))
@@ -205,8 +205,8 @@ class NumPyKind:
     def target(x: Any) -> Buffer:
         if not isinstance(x, np.ndarray) and isinstance(x, list | tuple | int | float | complex | bool | bytes | str):
             raise TypeError(f"a {type(x).__name__} cannot be written in place; pass an array")
-        if _elsewhere(x):
-            return _device_kind().target(x)
+        if elsewhere(x):
+            return device_kind().target(x)
         array = x if isinstance(x, np.ndarray) else _foreign(x)
         if not array.flags.writeable:
             raise ValueError("the array to write is read-only")
@@ -236,7 +236,7 @@ def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = Fal
     )
 
 
-def _elsewhere(x: Any) -> bool:
+def elsewhere(x: Any) -> bool:
     """Whether it is an array of a device."""
     return not isinstance(x, np.ndarray) and (
         hasattr(x, "__cuda_array_interface__")
@@ -244,10 +244,9 @@ def _elsewhere(x: Any) -> bool:
     )
 
 
-def _device_kind() -> type[Kind]:
-    from ringcomm.device.kind import DeviceKind
-
-    return DeviceKind
+def device_kind() -> Any:
+    """Imported when the first such array comes."""
+    return importlib.import_module("ringcomm.device.kind").DeviceKind
 
 
 def _foreign(x: Any) -> np.ndarray[Any, Any]:
@@ -282,25 +281,6 @@ def kind_of(x: Any) -> type[Kind]:
         known = next((kind for matches, kind in _kinds if matches(type(x))), NumPyKind)
         _kind_of[type(x)] = known
     return known
-
-
-def host_copy(x: Any) -> Any:
-    """A NumPy array of what an array of a GPU holds (torch's as a tensor); anything else as it is."""
-    if isinstance(x, np.ndarray) or not _elsewhere(x):
-        return x
-    if hasattr(x, "cpu"):
-        return x.detach().cpu()
-    from ringcomm.device.kind import to_host
-
-    return to_host(x)
-
-
-def refuse_elsewhere(x: Any, what: str) -> None:
-    """UnsupportedError for an array of a GPU."""
-    if not isinstance(x, np.ndarray) and _elsewhere(x):
-        raise UnsupportedError(
-            f"{what} takes arrays in the host's memory, and this {type(x).__name__} lies on a GPU: give a NumPy array"
-        )
 
 
 # ---- entry points ----------------------------------------------------------------------------------------------------

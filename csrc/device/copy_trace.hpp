@@ -1,5 +1,5 @@
-// Copies between a device and the host on the timeline. They are seen to have arrived when somebody looks, by the host's
-// clock; where several are under way in one direction, each begins there when the one before it has arrived.
+// Copies between a device and the host on the timeline. They are seen to have arrived when somebody looks, by the
+// host's clock; where several are under way in one direction, each begins there when the one before it has arrived.
 #pragma once
 
 #include <cstdint>

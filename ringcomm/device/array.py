@@ -22,9 +22,7 @@ class DeviceArray:
         stream: the driver's handle of the stream that it is used on; the default stream's unless told.
     """
 
-    def __init__(
-        self, shape: int | tuple[int, ...], dtype: Any, device: int, stream: int = devices.LEGACY
-    ) -> None:
+    def __init__(self, shape: int | tuple[int, ...], dtype: Any, device: int, stream: int = devices.LEGACY) -> None:
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.dtype = np.dtype(dtype)
         if self.dtype.hasobject:

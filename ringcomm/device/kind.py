@@ -59,6 +59,15 @@ class DeviceKind:
         return made
 
     @staticmethod
+    def to_host(x: Any) -> np.ndarray[Any, Any]:
+        """A copy in the host's memory, which waits for it."""
+        view = _view(x)
+        buffer, host = _buffer(view, x), np.empty(view.shape, view.dtype)
+        assert buffer.place is not None
+        buffer.place.read(buffer.address, host.ctypes.data, host.nbytes)
+        return host
+
+    @staticmethod
     def assign(target: Any, source: Any) -> None:
         raise UnsupportedError("an array of a GPU to be written must be C-contiguous")
 
@@ -83,7 +92,7 @@ def _view(x: Any) -> dlpack.View:
 
 
 def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
-    """What NumPy itself has no letter for (bfloat16, pairs) is only bytes in the interface, and its array tells more."""
+    """What NumPy itself has no letter for (bfloat16, pairs) is only bytes in the interface; its array tells more."""
     dtype = np.dtype(interface["typestr"])
     if dtype.kind != "V":
         return dtype
@@ -132,15 +141,6 @@ def _device_of(view: dlpack.View, x: Any) -> int:
 def _tells_stream(x: Any) -> bool:
     """DLPack's producers do not: they only make a consumer's stream wait."""
     return (getattr(x, "__cuda_array_interface__", None) or {}).get("stream") is not None
-
-
-def to_host(x: Any) -> np.ndarray[Any, Any]:
-    """A copy in the host's memory, which waits for it."""
-    view = _view(x)
-    buffer, host = _buffer(view, x), np.empty(view.shape, view.dtype)
-    assert buffer.place is not None
-    buffer.place.read(buffer.address, host.ctypes.data, host.nbytes)
-    return host
 
 
 def _stream_of(x: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm.arrays import host_copy
+from ringcomm.device.values import host_copy
 from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.relaxed.consistency import Async, Consistency

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcomm import arrays
+from ringcomm.device.values import refuse_elsewhere
 from ringcomm.process_sets import ProcessSet
 
 Flat = NDArray[Any]
@@ -116,7 +116,7 @@ class ArrayReplica(Replica["np.ndarray[Any, Any]"]):
 
     @staticmethod
     def count(item: np.ndarray[Any, Any]) -> int:
-        arrays.refuse_elsewhere(item, "this method")
+        refuse_elsewhere(item, "this method")
         return item.size * (2 if item.dtype.kind == "c" else 1)
 
     @staticmethod

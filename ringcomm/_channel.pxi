@@ -35,6 +35,9 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
         void watch(shared_ptr[const CProcesses], map[int, int]) except +translate
         void leave()
 
+cdef extern from "border/device.hpp" nogil:
+    vector[string] c_device_ways "ringcomm_border::device_ways"(CChannel&) except +translate
+
 cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
     void run_plain(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
 
@@ -181,6 +184,10 @@ cdef class Channel:
             site.make_results(<PyObject*>shape, <PyObject*>array.dtype)
             dimensions = array.shape
         site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
+
+    def device_ways(self):
+        cdef vector[string] ways = c_device_ways(self.it.get()[0])
+        return {ways[2 * i].decode(): ways[2 * i + 1].decode() for i in range(ways.size() // 2)}
 
     def watch(self, Processes processes not None, rank_of):
         self.it.get().watch(<shared_ptr[const CProcesses]>processes.it, rank_of)

@@ -475,6 +475,8 @@ class Request:
         """For another call on the same arrays of the GPU, behind what the stream holds now."""
     def join(self, stream: int) -> None:
         """What comes next on the stream comes behind the result of a call on a GPU, once that has ended."""
+    def wait_for_device(self) -> None:
+        """Until the result of a call on a GPU is there, once that has ended."""
 
 def open_devices(library: str, nccl: str) -> int:
     """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
@@ -485,6 +487,12 @@ def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wai
 
 def device_of(address: int) -> int: ...  # the GPU in whose memory it is; -1: none
 def device_capturing(device: int, stream: int) -> bool: ...  # into a CUDA graph
+
+class DevicePoint:
+    """What a stream of a GPU holds when this is made."""
+    def __init__(self, device: int, stream: int) -> None: ...
+    def hold(self, stream: int) -> None:
+        """What comes next on the stream comes behind that."""
 
 class DeviceMemory:
     """Memory of a GPU, freed with this."""
@@ -508,6 +516,9 @@ class Channel:
         config: ChannelConfig,
         worker: Worker | None = None,  # whose sources get turns while a call waits, where it has no thread
     ) -> None: ...
+    def device_ways(self) -> dict[str, str]:
+        """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
+        ranks have agreed, in the first such call."""
     def choose(self, request: Request) -> str: ...  # by its collective, dtype, op and count
     def plain(
         self,

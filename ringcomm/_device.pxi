@@ -3,6 +3,8 @@ cdef extern from "border/device.hpp" nogil:
     cdef cppclass CDevicePlace "ringcomm::DevicePlace":
         pass
     shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, uintptr_t, cbool, cbool) except +translate
+    void c_hold_behind "ringcomm_border::hold_behind"(const CDevicePlace&, uintptr_t) except +translate
+    void c_wait_for_place "ringcomm_border::wait_for"(const CDevicePlace&) except +translate
     void c_join_place "ringcomm_border::join"(const CDevicePlace&, uintptr_t) except +translate
     int c_open_devices "ringcomm_border::open_devices"(const string&, const string&) except +translate
     void c_give_kernels "ringcomm_border::give_kernels"(const string&, string)
@@ -33,6 +35,18 @@ def device_of(uintptr_t address): return c_device_of(address)
 
 
 def device_capturing(int device, uintptr_t stream): return bool(c_capturing(device, stream))
+
+
+cdef class DevicePoint:
+    """What a stream holds when this is made."""
+    cdef shared_ptr[CDevicePlace] it
+
+    def __init__(self, int device, uintptr_t stream):
+        self.it = c_device_place(device, stream, True, False)
+
+    def hold(self, uintptr_t stream):
+        """What comes next on the stream comes behind that."""
+        c_hold_behind(self.it.get()[0], stream)
 
 
 cdef class DeviceMemory:

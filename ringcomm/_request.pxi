@@ -72,6 +72,11 @@ cdef class Request:
         """What comes next on the device's stream comes behind the result, once the call has ended."""
         c_join_place(self.place.get()[0], stream)
 
+    def wait_for_device(self):
+        """Until the result is there, once the call has ended."""
+        with nogil:
+            c_wait_for_place(self.place.get()[0])
+
     @property
     def collective(self): return <int>self.it.call.collective
 

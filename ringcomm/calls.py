@@ -55,22 +55,23 @@ def request(
     place = _place_of(_core.COLLECTIVES[collective], source, target)
     if place is None:
         return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
+    place.refuse_capture(_core.COLLECTIVES[collective])
     fields |= place.fields()
     made = Request(collective, source.dtype, input=source.address, shape=sign, **fields)
-    made.finish = place.joined(made, finish)
+    made.finish = place.joined(made, finish, None if target is None else target.place)
     return made
 
 
 def _place_of(collective: str, source: Buffer, target: Buffer | None) -> Place | None:
     """ValueError for two arrays in different memories."""
-    if target is None or source.place is None is target.place:
+    if target is None or target is source or source.place is None is target.place:
         return source.place
-    names = [one.place.name if one.place is not None else "the host" for one in (source, target)]
-    if names[0] != names[1]:
+    if source.place is None or target.place is None or source.place.device != target.place.device:
+        names = [one.place.name if one.place is not None else "the host" for one in (source, target)]
         raise ValueError(
             f"{collective}: the array lies on {names[0]} and its output on {names[1]}; give both in one memory"
         )
-    return source.place
+    return source.place.with_output(target.place)
 
 
 def _reduction(collective: int, source: Buffer, op: Any, wire: Any, fields: dict[str, Any]) -> dict[str, Any]:

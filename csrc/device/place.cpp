@@ -30,6 +30,10 @@ void DevicePlace::finish(std::shared_ptr<const Event> done) {
   done_ = std::move(done);
 }
 
+void DevicePlace::wait() const {
+  if (done_) done_->wait();
+}
+
 void DevicePlace::join(CuStream stream) const {
   if (!done_) return;
   done_->hold(stream);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
+#include "base/trace.hpp"
 #include "call/channel.hpp"
 #include "device/copies.hpp"
 #include "device/ipc_route.hpp"
@@ -61,6 +63,27 @@ class FirstTask final : public Task {
   std::unique_ptr<Task> task_;
 };
 
+// A call on a route, from its start to when the host has begun all of it, on the timeline.
+class TracedTask final : public Task {
+ public:
+  TracedTask(std::unique_ptr<Task> task, std::string name, std::string_view route, int rank, int thread)
+      : task_(std::move(task)), name_(std::move(name)), route_(route), rank_(rank), thread_(thread) {}
+  Progress advance() override {
+    const Progress progress = task_->advance();
+    if (progress == Progress::done) trace().record("run", name_, route_, begun_ns_, now_ns(), 0, rank_, thread_);
+    return progress;
+  }
+  void abandon() noexcept override { task_->abandon(); }
+  void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
+  std::string_view label() const override { return task_->label(); }
+
+ private:
+  const std::unique_ptr<Task> task_;
+  const std::string name_, route_;
+  const int rank_, thread_;
+  const std::int64_t begun_ns_ = now_ns();
+};
+
 }  // namespace
 
 DeviceSide& DeviceSide::of(Channel& channel) {
@@ -81,7 +104,9 @@ void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Abili
   agreed_ = true;
   const std::string wanted = channel.device_path();
   const auto consider = [&](std::string_view name, const std::string& why_not, auto make) {
-    if (wanted != "auto" && wanted != name) return;
+    const bool asked = wanted == "auto" || wanted == name;
+    ways_.push_back({std::string(name), asked ? why_not : "RINGCOMM_GPU_PATH=" + wanted});
+    if (!asked) return;
     if (why_not.empty()) return routes_.push_back(make());
     if (wanted == name)
       throw Error(ErrorKind::invalid, "RINGCOMM_GPU_PATH=" + wanted + " cannot be: " + why_not + "; use auto");
@@ -103,7 +128,13 @@ std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_
   DeviceSide& side = DeviceSide::of(channel);
   if (everybody && !side.agreed()) return std::make_unique<FirstTask>(channel, std::move(call), std::move(place));
   Route* const route = everybody && !place->host_output() ? side.route_for(call) : nullptr;
-  if (route) return route->start(channel, std::move(call), std::move(place));
+  if (route) {
+    const std::string name = call.name.empty() ? std::string(name_of(call.collective)) : call.name;
+    const bool traced = trace().enabled(), agreed = call.agreed;
+    auto task = route->start(channel, std::move(call), std::move(place));
+    if (!traced) return task;
+    return std::make_unique<TracedTask>(std::move(task), name, route->name(), channel.rank(), agreed ? 1 : 0);
+  }
   const bool host_output = place->host_output();
   return make_staged(channel, std::move(call), device_copies(std::move(place)), host_output);
 }

@@ -35,11 +35,18 @@ class DeviceSide {
   void agree(Channel& channel, Device& device, const std::vector<Ability>& all);
   Route* route_for(const Call& call) const;  // null: by way of the host
 
+  // Once they have agreed: the ways beside that through the host, the best first, each with why ranks cannot go it.
+  struct Way {
+    std::string name, why_not;
+  };
+  const std::vector<Way>& ways() const { return ways_; }
+
   Stage stage;
 
  private:
   bool agreed_ = false;
   std::vector<std::unique_ptr<Route>> routes_;  // the best first
+  std::vector<Way> ways_;
 };
 
 Ability ability_of(Device& device);

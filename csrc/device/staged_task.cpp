@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "call/channel.hpp"
+#include "device/copy_trace.hpp"
 #include "device/side.hpp"
 #include "device/stand_in.hpp"
 #include "kernels/kernels.hpp"
@@ -29,7 +30,7 @@ class StagedTask final : public Task {
   StagedTask(Channel& channel, Call call, std::unique_ptr<Copies> copies, bool host_output)
       : channel_(channel), call_(std::move(call)), whole_{call_.input, call_.output, call_.count},
         array_(whole_, call_.fragments, size_of(call_.dtype)), copies_(std::move(copies)), host_output_(host_output),
-        reads_(reads()), writes_(!host_output && writes()) {
+        reads_(reads()), writes_(!host_output && writes()), trace_(label(), channel.rank(), call_.agreed ? 1 : 0) {
     const std::size_t item = size_of(call_.dtype);
     if (in_one_piece(call_)) {
       in_count_ = in_elements(), out_count_ = out_elements();
@@ -44,6 +45,8 @@ class StagedTask final : public Task {
   ~StagedTask() override { abandon(); }
 
   Progress advance() override {
+    const bool arrived = trace_.look();
+    if (done_ == segments_ && slots_) return arrived ? end() : Progress::blocked;
     bool moved = false;
     if (!slots_) {
       slots_ = &DeviceSide::of(channel_).stage.slots(std::min(kSlots, segments_), slot_bytes(), copies_->device());
@@ -55,9 +58,8 @@ class StagedTask final : public Task {
       if (done_ == segments_) break;
       if (!step) return moved ? Progress::moved : Progress::blocked;
     }
-    copies_->finish();
-    ended_ = true;
-    return Progress::done;
+    // Events of copies are recorded by who waits for these; otherwise nobody does.
+    return trace_.look() ? end() : Progress::blocked;
   }
 
   void abandon() noexcept override {
@@ -77,6 +79,12 @@ class StagedTask final : public Task {
   std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
 
  private:
+  Progress end() {
+    copies_->finish();
+    ended_ = true;
+    return Progress::done;
+  }
+
   bool reads() const { return call_.collective != Collective::broadcast || channel_.rank() == call_.root; }
   bool writes() const {
     if (call_.collective == Collective::reduce) return channel_.rank() == call_.root;
@@ -114,6 +122,7 @@ class StagedTask final : public Task {
         if (piece.count > 0) copies_->in(data + bytes(before), piece.input, bytes(piece.count));
       });
       arrived_[fetched_ % kSlots] = copies_->mark_in();
+      trace_.in(arrived_[fetched_ % kSlots], bytes(part(fetched_, in_count_).count));
     }
     ++fetched_;
     return true;
@@ -160,6 +169,7 @@ class StagedTask final : public Task {
       if (piece.count > 0) copies_->out(piece.output, data + bytes(before), bytes(piece.count));
     });
     slot(done_).left = copies_->mark_out();
+    trace_.out(slot(done_).left, bytes(part(done_, out_count_).count));
   }
 
   Channel& channel_;
@@ -173,6 +183,7 @@ class StagedTask final : public Task {
   Mark arrived_[kSlots];
   std::size_t fetched_ = 0, done_ = 0;  // segments
   std::unique_ptr<Task> task_;          // on segment done_
+  CopyTrace trace_;
   bool ended_ = false;
 };
 

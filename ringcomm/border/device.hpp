@@ -2,7 +2,9 @@
 #pragma once
 
 #include "base/call.hpp"
+#include "call/channel.hpp"
 #include "device/place.hpp"
+#include "device/side.hpp"
 
 namespace ringcomm_border {
 using namespace ringcomm;
@@ -14,7 +16,17 @@ inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
   call.place = std::move(place);
   call.on_device = true;
 }
+// Names of ways and why they are none, in turns; nothing before ranks have agreed.
+inline std::vector<std::string> device_ways(Channel& channel) {
+  std::vector<std::string> ways;
+  if (channel.guest()) {
+    for (const DeviceSide::Way& way : DeviceSide::of(channel).ways()) ways.insert(ways.end(), {way.name, way.why_not});
+  }
+  return ways;
+}
+inline void wait_for(const DevicePlace& place) { place.wait(); }
 inline void join(const DevicePlace& place, std::uintptr_t stream) { place.join(stream_of(stream)); }
+inline void hold_behind(const DevicePlace& place, std::uintptr_t stream) { place.hold(stream_of(stream)); }
 inline int open_devices(const std::string& library, const std::string& nccl) { return Device::open(library, nccl); }
 inline void give_kernels(const std::string& module, std::string image) {
   Device::give_kernels(module, std::move(image));

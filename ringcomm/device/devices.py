@@ -27,12 +27,22 @@ def count() -> int:
     return found
 
 
-def of_this_rank() -> int:
-    """The GPU that arrays made here lie on: the one used before, else by local rank, as launchers give them."""
+def found() -> tuple[int, str]:
+    """How many there are, and why there are none ("" if there are)."""
+    try:
+        number = count()
+    except UnsupportedError as error:
+        return 0, str(error)
+    return number, "" if number else "NVIDIA's driver shows no GPU"
+
+
+def of_this_rank(local_rank: int | None = None) -> int:
+    """The GPU that arrays made here lie on: the one used before, else by local rank (None: as launchers give it)."""
     if _mine is not None:
         return _mine
-    rank = next((int(os.environ[name]) for name in _LOCAL_RANK if name in os.environ), 0)
-    return rank % max(1, count())
+    if local_rank is None:
+        local_rank = next((int(os.environ[name]) for name in _LOCAL_RANK if name in os.environ), 0)
+    return local_rank % max(1, count())
 
 
 _LOCAL_RANK = (
@@ -61,14 +71,22 @@ def require_one(device: int) -> None:
         )
 
 
-def of_name(device: str | int) -> int:
-    """The ordinal of "cuda" (this rank's), "cuda:1" or 1. ValueError for what is none."""
+def of_name(device: str | int, local_rank: int | None = None) -> int:
+    """The ordinal of "cuda" (this rank's: :func:`of_this_rank`), "cuda:1" or 1.
+
+    Raises ValueError for what is none, UnsupportedError if there is no driver."""
     if isinstance(device, int):
-        return device
-    kind, _, number = str(device).partition(":")
-    if kind not in ("cuda", "gpu") or not (number == "" or number.isdecimal()):
-        raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", ...; not {device!r}')
-    return int(number) if number else of_this_rank()
+        ordinal = device
+    else:
+        kind, _, number = str(device).partition(":")
+        if kind not in ("cuda", "gpu") or not (number == "" or number.isdecimal()):
+            raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", ...; not {device!r}')
+        if number == "":
+            return of_this_rank(local_rank)
+        ordinal = int(number)
+    if not 0 <= ordinal < count():
+        raise ValueError(f"there is no GPU {ordinal} here: CUDA's driver shows {count()}")
+    return ordinal
 
 
 def holds(address: int) -> int:

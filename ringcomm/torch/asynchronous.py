@@ -1,9 +1,9 @@
-"""The named operations on CPU tensors, without autograd, and sparse ones. ``synchronize(handle)`` waits.
+"""The named operations on tensors, without autograd, and sparse ones. ``synchronize(handle)`` waits.
 
-Everywhere: tensors are in CPU memory; contiguous ones are not copied, others are. ``name`` identifies the operation
-on all ranks (None: numbered in the order of the calls); a name may be in flight once only (ValueError).
-``process_set`` limits the operation to its ranks. In-place forms write to the memory of the tensor and return it;
-autograd does not see that.
+Everywhere: tensors are in the memory of the CPU or of a CUDA GPU; contiguous ones are not copied, others are. ``name``
+identifies the operation on all ranks (None: numbered in the order of the calls); a name may be in flight once only
+(ValueError). ``process_set`` limits the operation to its ranks. In-place forms write to the memory of the tensor and
+return it; autograd does not see that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Tensor = torch.Tensor
 
 
 class Operations(collectives.Operations[Tensor]):
-    """Of CPU tensors; autograd does not see them."""
+    """Of tensors; autograd does not see them."""
 
     def alltoall_async(
         self,

@@ -62,7 +62,8 @@ struct Stream {
   std::deque<Operation> queue;
   std::uint64_t tail = 0, done = 0, demanded = 0;
   int polls = 0;
-  bool busy = false, closing = false, started = false, capturing = false;
+  bool busy = false, closing = false, started = false;
+  std::atomic<bool> capturing{false};
 };
 
 class Scheduler {

@@ -128,6 +128,13 @@ def test_a_context_must_be_current(driver):
     assert driver.code("cuStreamSynchronize", 12345) == 400
 
 
+def test_a_released_context_is_destroyed(driver):
+    driver.cuDevicePrimaryCtxRelease_v2(0)
+    assert driver.code("cuCtxSynchronize") == 709
+    driver.use(0)
+    driver.cuCtxSynchronize()
+
+
 def test_pointers_say_what_they_are(driver):
     device, host = driver.alloc(100), driver.pinned(100)
     kind = ctypes.c_uint(9)

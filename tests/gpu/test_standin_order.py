@@ -109,7 +109,7 @@ def test_the_stream_of_a_thread_is_a_blocking_one(driver):
 def test_polls_say_not_ready_and_then_ready(driver):
     answers = set()
     for seed in SEEDS:
-        with driver.seeded(seed, delay_us=10**6), Bench(driver) as bench:
+        with driver.seeded(seed), Bench(driver) as bench:
             bench.fill()
             bench.record()
             for name, what in (("cuEventQuery", bench.event), ("cuStreamQuery", bench.a)):

@@ -98,7 +98,7 @@ def test_peers_share_memory_and_events(driver):
                 print("freed", flush=True)
                 continue
             driver.library.standin_seed(ctypes.c_uint64(int(line)))
-            driver.library.standin_delay(ctypes.c_long(20000))
+            driver.library.standin_delay(ctypes.c_long(60_000_000))
             driver.poke(memory, b"o" * 100)
             driver.cuMemsetD8Async(memory, ord("n"), 100, stream)
             driver.cuEventRecord(event, stream)

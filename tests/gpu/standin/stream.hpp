@@ -29,7 +29,7 @@ struct Context;
 struct Stream;
 
 struct EventSlot {  // an interprocess event, in memory that its processes share
-  std::atomic<std::uint64_t> issued, completed, wanted, live;
+  std::atomic<std::uint64_t> issued, completed, wanted;
 };
 
 struct Point {  // everything of a stream up to here, or an interprocess event's record

@@ -29,7 +29,7 @@ struct Context;
 struct Stream;
 
 struct EventSlot {  // an interprocess event, in memory that its processes share
-  std::atomic<std::uint64_t> issued, completed, wanted, live;
+  std::atomic<std::uint64_t> issued, completed, wanted;
 };
 
 struct Point {  // everything of a stream up to here, or an interprocess event's record
@@ -62,7 +62,8 @@ struct Stream {
   std::deque<Operation> queue;
   std::uint64_t tail = 0, done = 0, demanded = 0;
   int polls = 0;
-  bool busy = false, closing = false, started = false, capturing = false;
+  bool busy = false, closing = false, started = false;
+  std::atomic<bool> capturing{false};
 };
 
 class Scheduler {

@@ -76,7 +76,7 @@ CUresult copy(const char* who, const void* to, const void* from, std::size_t siz
             }),
             &point);
   if (result != CUDA_SUCCESS || !wait) return result;
-  if (!synchronous && (target.side == Side::pageable || source.side == Side::pageable))
+  if (!aside && !synchronous && (target.side == Side::pageable || source.side == Side::pageable))
     ++Settings::get().pageable_waits;
   Scheduler::get().wait(point);
   return Settings::get().stuck();

@@ -1,4 +1,4 @@
-"""Builds the stand-in: `python build.py FOLDER`, or `build(folder)`; nothing is done where the sources have not changed."""
+"""Builds the stand-in: `python build.py FOLDER`, or `build(folder)`; nothing is done where no source has changed."""
 
 import fcntl
 import hashlib
@@ -8,43 +8,47 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FLAGS = ["-std=c++20", "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
+FLAGS = ["-std=c++20", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
 CUDA, NCCL = "libcuda.so.1", "libnccl.so.2"
 
 
-def _sources() -> list[Path]:
-    return sorted([*HERE.glob("*.cpp"), *HERE.glob("*.hpp"), *HERE.glob("*.h")])
-
-
-def _digest(flags: list[str]) -> str:
-    digest = hashlib.sha256(" ".join(flags).encode())
-    for path in _sources():
-        digest.update(path.name.encode() + path.read_bytes())
+def _digest(*texts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text if isinstance(text, bytes) else text.encode())
+        digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _compile(compiler: str, flags: list[str], files: list[Path], target: Path, *link: str) -> None:
-    fresh = target.with_name(target.name + ".new")
-    subprocess.run([compiler, *flags, f"-Wl,-soname,{target.name}", "-o", fresh, *files, *link, "-ldl"], check=True)
-    fresh.rename(target)  # whoever has the old one loaded keeps it
+def _object(source: Path, command: list[str], headers: str, folder: Path) -> Path:
+    """The object of a source, compiled unless it is there: its name holds all that it depends on."""
+    made = folder / f"{source.stem}.{_digest(' '.join(command), headers, source.read_bytes())[:16]}.o"
+    if not made.exists():
+        for old in folder.glob(f"{source.stem}.*.o"):
+            old.unlink()
+        subprocess.run([*command, "-c", source, "-o", made.with_suffix(".new")], check=True)
+        made.with_suffix(".new").rename(made)
+    return made
 
 
 def build(folder: str | os.PathLike[str], extra_flags: tuple[str, ...] = ()) -> Path:
     """Makes libcuda.so.1 and libnccl.so.2 in `folder`, which it returns. Processes may call it at the same time."""
-    target = Path(folder)
+    target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
-    compiler = os.environ.get("CXX", "g++")
-    flags = [*FLAGS, *extra_flags]
-    stamp, digest = target / "standin.sha256", _digest([compiler, *flags])
+    command = [os.environ.get("CXX", "g++"), *FLAGS, *extra_flags]
+    headers = _digest(*(path.read_bytes() for path in sorted(HERE.glob("*.h*"))))
     with open(target / "standin.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        objects = [_object(path, command, headers, target) for path in sorted(HERE.glob("*.cpp"))]
+        stamp, digest = target / "standin.stamp", _digest(*(path.name for path in objects))
         if stamp.exists() and stamp.read_text() == digest:
             return target
-        nccl = [path for path in HERE.glob("nccl*.cpp")]
-        cuda = [path for path in HERE.glob("*.cpp") if path not in nccl]
-        _compile(compiler, flags, cuda, target / CUDA)
-        if nccl:
-            _compile(compiler, flags, nccl, target / NCCL, f"-L{target}", f"-l:{CUDA}", "-Wl,-rpath,$ORIGIN")
+        nccl = [path for path in objects if path.name.startswith("nccl")]
+        for name, files in ((CUDA, [path for path in objects if path not in nccl]), (NCCL, nccl)):
+            link = ["-ldl"] if name == CUDA else [f"-L{target}", f"-l:{CUDA}", "-Wl,-rpath,$ORIGIN"]
+            fresh = target / f"{name}.new"
+            subprocess.run([*command, "-shared", f"-Wl,-soname,{name}", "-o", fresh, *files, *link], check=True)
+            fresh.rename(target / name)  # whoever has the old one loaded keeps it
         stamp.write_text(digest)
     return target
 

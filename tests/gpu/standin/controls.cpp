@@ -35,6 +35,7 @@ STANDIN_API void standin_leaks(StandinLeaks* leaks) {
 
 STANDIN_API long standin_calls(const char* name) { return Settings::get().calls(name); }
 STANDIN_API long standin_pageable_waits() { return Settings::get().pageable_waits; }
+STANDIN_API void standin_aside(int on) { aside = on != 0; }
 STANDIN_API void standin_reset_calls() { Settings::get().reset_calls(); }
 STANDIN_API long standin_call_places(const char* name) { return Settings::get().places(name); }
 
@@ -61,6 +62,7 @@ STANDIN_API int standin_enqueue(void* stream, void (*run)(void*), void* data) {
 }
 
 STANDIN_API int standin_stopping() { return Scheduler::get().stopping() ? 1 : 0; }
+STANDIN_API int standin_stuck() { return Settings::get().stuck(); }
 STANDIN_API int standin_takes_fault(const char* kind) { return Settings::get().takes_fault(kind) ? 1 : 0; }
 
 STANDIN_API void* standin_reach(const void* address, std::size_t nbytes, const char* who) {

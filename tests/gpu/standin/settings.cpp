@@ -46,6 +46,7 @@ std::string plain(std::string name) {  // without the version that cuda.h hides 
 }  // namespace
 
 thread_local bool in_host_function = false;
+thread_local bool aside = false;
 
 long now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -77,12 +78,14 @@ void Settings::read_environment() {
 
 std::optional<CUresult> Settings::enter(const char* function, const void* caller, Need need) {
   const std::string name = plain(function);
-  last_call_ns_ = now_ns();
+  if (delay_us.load() > 0) quiet.called();
   const std::lock_guard lock(mutex_);
-  ++calls_[name];
-  ++calls_[""];
-  auto& places = places_[name];
-  if (std::find(places.begin(), places.end(), caller) == places.end()) places.push_back(caller);
+  if (!aside) {
+    ++calls_[name];
+    ++calls_[""];
+    auto& places = places_[name];
+    if (std::find(places.begin(), places.end(), caller) == places.end()) places.push_back(caller);
+  }
   if (in_host_function) {
     std::fprintf(stderr, "stand-in: %s was called in a host function\n", function);
     return CUDA_ERROR_NOT_PERMITTED;
@@ -100,7 +103,7 @@ std::optional<CUresult> Settings::enter(const char* function, const void* caller
 }
 
 bool Settings::ignored(const std::string& name, const void* caller) {
-  if (ignore_.empty()) return false;
+  if (ignore_.empty() || aside) return false;
   const long count = ++ignorable_[name];
   const auto& places = places_[name];
   const long place = std::find(places.begin(), places.end(), caller) - places.begin() + 1;
@@ -132,7 +135,7 @@ bool Settings::takes_fault(const std::string& kind) {
 
 bool Settings::takes_fault_locked(const std::string& kind) {
   const auto found = faults_.find(kind);
-  if (found == faults_.end()) return false;
+  if (found == faults_.end() || aside) return false;
   ++found->second.count;
   return found->second.at == 0 || found->second.count == found->second.at;
 }
@@ -162,7 +165,5 @@ void Settings::stick(CUresult error) {
   CUresult none = CUDA_SUCCESS;
   stuck_.compare_exchange_strong(none, error);
 }
-
-long Settings::quiet_ns() const { return now_ns() - last_call_ns_.load(); }
 
 }  // namespace standin

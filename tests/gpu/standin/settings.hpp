@@ -11,8 +11,11 @@
 #include <vector>
 
 #include "cuda_abi.h"
+#include "quiet.hpp"
 
 namespace standin {
+
+extern thread_local bool aside;  // this thread's calls are not ours but torch's or CuPy's own
 
 enum class Need {
   nothing,
@@ -37,12 +40,12 @@ class Settings {
   std::uint64_t draw(std::uint64_t stream, std::uint64_t sequence) const;  // the same under the same seed
   CUresult stuck() const { return stuck_.load(); }
   void stick(CUresult error);  // the first one stays
-  long quiet_ns() const;       // since the last call
 
   std::atomic<bool> initialised{false};
   std::atomic<std::uint64_t> seed{0};
   std::atomic<long> delay_us{0};
   std::atomic<long> pageable_waits{0};
+  Quiet quiet;
   int devices = 1;
   std::size_t memory = 0;
   std::string host, kernels;
@@ -60,7 +63,6 @@ class Settings {
   std::map<std::string, Fault> faults_;
   std::set<std::string> ignore_;
   std::atomic<CUresult> stuck_{CUDA_SUCCESS};
-  std::atomic<long> last_call_ns_{0};
 };
 
 long now_ns();

@@ -44,6 +44,7 @@ long standin_calls(const char* name);  // how often a function was called; "": a
 // Copies that made their caller wait because of pageable memory: cuMemcpyAsync is not asynchronous there.
 long standin_pageable_waits();
 void standin_reset_calls();
+void standin_aside(int on);  // what this thread calls now is neither counted, nor ignored, nor made to fail by a fault
 long standin_call_places(const char* name);  // places in the code that called it so far
 
 // Where this process may read and write a device address itself, null if nothing lives there. No order is implied.
@@ -55,6 +56,7 @@ void standin_settle();                       // all streams of this process run 
 // For libnccl.so.2.
 int standin_enqueue(void* stream, void (*run)(void*), void* data);  // run(data) in the stream's order; may wait
 int standin_stopping();                                             // the process ends: whoever waits lets go
+int standin_stuck();                                                // the error that stuck, or 0
 int standin_takes_fault(const char* kind);
 void* standin_reach(const void* address, std::size_t nbytes, const char* who);  // aborts outside of live memory
 int standin_device_uuid(char* bytes);                                           // of the current context's device

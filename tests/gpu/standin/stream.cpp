@@ -11,8 +11,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr long kLongestHold =
-    8;  // delays, counted from the queueing call: also a process that calls all the time goes on
+constexpr long kLongestHoldNs = 50000000;                     // also a process that calls all the time goes on
 constexpr auto kLongestTurn = std::chrono::milliseconds(50);  // that a call waits for its fast operation
 
 bool delays() { return Settings::get().delay_us.load() > 0; }
@@ -100,12 +99,12 @@ bool Scheduler::ready(const Stream& stream) const {
 }
 
 bool Scheduler::permitted(const Stream& stream) const {
-  const Settings& settings = Settings::get();
+  Settings& settings = Settings::get();
   const Operation& front = stream.queue.front();
   const long delay_ns = settings.delay_us.load() * 1000;
   if (delay_ns == 0 || front.fast || stream.demanded >= front.sequence) return true;
   const long hold_ns = delay_ns / 2 + static_cast<long>(front.drawn % static_cast<std::uint64_t>(delay_ns / 2 + 1));
-  return settings.quiet_ns() >= hold_ns || now_ns() - front.queued_ns >= kLongestHold * delay_ns;
+  return settings.quiet.lasts(hold_ns) || now_ns() - front.queued_ns >= kLongestHoldNs + 8 * delay_ns;
 }
 
 bool Scheduler::chosen(const Stream& stream) const {
@@ -181,7 +180,7 @@ long Scheduler::nap_us(const Stream& stream) const {
   const bool for_peer =
       std::ranges::any_of(stream.queue.front().after, [](const Point& p) { return p.slot != nullptr; });
   if (for_peer) return 30;
-  return delays() ? std::clamp(Settings::get().delay_us.load() / 4, 20L, 1000L) : 100000;
+  return delays() ? std::clamp(Settings::get().delay_us.load() / 4, 100L, 1000L) : 100000;
 }
 
 void Scheduler::run_front(std::unique_lock<std::mutex>& lock, Stream& stream) {

@@ -1,0 +1,49 @@
+// A communicator: its operations run one after the other in the order of the calls, each in its stream's order.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nccl_abi.h"
+#include "nccl_room.hpp"
+
+namespace standin {
+
+struct Comm {
+  Comm(const ncclUniqueId& id, int rank, int size) : room(id, rank, size), rank(rank), size(size) {}
+
+  bool exchange(std::vector<Transfer> transfers);
+  bool keep_on();
+
+  Room room;
+  int rank, size;
+  std::atomic<bool> aborted{false};
+  std::atomic<ncclResult_t> error{ncclSuccess};
+  std::uint64_t issued = 0;
+  std::atomic<std::uint64_t> done{0};
+  std::vector<double> factors;  // of the operators made by ncclRedOpCreatePreMulSum; NaN: destroyed
+  int looked = 0;
+};
+
+using Work = std::function<void(Comm&)>;
+
+ncclResult_t enqueue(const std::shared_ptr<Comm>& comm, CUstream stream, Work work);
+ncclResult_t fail(ncclResult_t result, const std::string& text);  // ncclGetLastError says why
+const char* last_error();
+
+struct Reduction {
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  double factor;  // of ncclRedOpCreatePreMulSum, as at the time of the call
+};
+
+void reduce_all(Comm& comm, const void* send, void* receive, std::size_t count, Reduction how);
+void reduce_to(Comm& comm, int root, const void* send, void* receive, std::size_t count, Reduction how);
+void reduce_scatter(Comm& comm, const void* send, void* receive, std::size_t count, Reduction how);
+void gather_all(Comm& comm, const void* send, void* receive, std::size_t nbytes);
+void broadcast(Comm& comm, int root, const void* send, void* receive, std::size_t nbytes);
+
+}  // namespace standin

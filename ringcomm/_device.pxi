@@ -2,7 +2,8 @@
 cdef extern from "border/device.hpp" nogil:
     cdef cppclass CDevicePlace "ringcomm::DevicePlace":
         pass
-    shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, uintptr_t, cbool, cbool) except +translate
+    shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, vector[uintptr_t], cbool) except +translate
+    cbool c_landed "ringcomm_border::landed"(const shared_ptr[CDevicePlace]&) except +translate
     void c_join_place "ringcomm_border::join"(const CDevicePlace&, uintptr_t) except +translate
     int c_open_devices "ringcomm_border::open_devices"(const string&) except +translate
     void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate
@@ -29,6 +30,19 @@ def device_of(uintptr_t address): return c_device_of(address)
 
 
 def device_capturing(int device, uintptr_t stream): return bool(c_capturing(device, stream))
+
+
+cdef class DeviceOrder:
+    """Of one call's buffers on a device: behind what the streams hold when this is made."""
+    cdef shared_ptr[CDevicePlace] it
+
+    def __init__(self, int device, streams, bint host_output=False):
+        self.it = c_device_place(device, streams, host_output)
+
+    def join(self, uintptr_t stream):
+        c_join_place(self.it.get()[0], stream)
+
+    def over(self): return bool(c_landed(self.it))
 
 
 cdef class DeviceMemory:

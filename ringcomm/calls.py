@@ -55,10 +55,9 @@ def request(
     place = _place_of(_core.COLLECTIVES[collective], source, target)
     if place is None:
         return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
-    fields |= {"device": place.device, "stream": place.stream}
-    made = Request(collective, source.dtype, input=source.address, shape=sign, **fields)
-    made.finish = place.joined(made, finish)
-    return made
+    order = place.order(host_output=target is None)
+    finish = place.joined(order, finish)
+    return Request(collective, source.dtype, finish, input=source.address, shape=sign, order=order, **fields)
 
 
 def _place_of(collective: str, source: Buffer, target: Buffer | None) -> Place | None:

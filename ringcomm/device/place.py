@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ringcomm import _core
+from ringcomm.errors import UnsupportedError
 
 
 class Place(NamedTuple):
@@ -17,9 +18,22 @@ class Place(NamedTuple):
     def name(self) -> str:
         return f"GPU {self.device}"
 
-    def joined(self, request: _core.Request, finish: Callable[..., Any] | None) -> Joined:
+    def order(self, host_output: bool = False) -> _core.DeviceOrder:
+        """Of a call on arrays here, behind what is done to them now. UnsupportedError while a CUDA graph is captured."""
+        self.refuse_capture()
+        return _core.DeviceOrder(self.device, [] if self.stream is None else [self.stream], host_output)
+
+    def refuse_capture(self) -> None:
+        """UnsupportedError while what the stream is given goes into a CUDA graph."""
+        if self.stream is not None and _core.device_capturing(self.device, self.stream):
+            raise UnsupportedError(
+                "a CUDA graph is being captured from the current stream, and communication cannot become part of one: "
+                "capture the forward and backward pass of a model that is not distributed, and communicate outside"
+            )
+
+    def joined(self, order: _core.DeviceOrder, finish: Callable[..., Any] | None) -> Joined:
         """What finishes a request for arrays here."""
-        return Joined(request, self, finish)
+        return Joined(order, self, finish)
 
     def read(self, address: int, host: int, nbytes: int) -> None:
         """Copies to the host's memory what the array holds; waits for it."""
@@ -34,13 +48,18 @@ class Joined:
     """Finishes a request on a device: what comes next on the stream that is current then comes behind the result. The
     host does not wait for the device."""
 
-    def __init__(self, request: _core.Request, place: Place, finish: Callable[..., Any] | None) -> None:
-        self._request, self._place, self._finish = request, place, finish
+    def __init__(self, order: _core.DeviceOrder, place: Place, finish: Callable[..., Any] | None) -> None:
+        self._order, self._place, self._finish = order, place, finish
 
-    def begin(self) -> None:
+    def begin(self, request: _core.Request) -> None:
         """The request is to be run once more, behind what has been done to its arrays since."""
-        self._request.renew(self._place.device, self._place.now())
+        self._place = self._place._replace(stream=self._place.now())
+        self._order = self._place.order(request.host_output)
+        request.lie_at(self._order)
 
     def __call__(self, operation: Any = None) -> Any:
-        self._request.join(self._place.now())
+        now = self._place.now()
+        self._order.join(now)
+        if now != self._place.stream:  # on which the memory may be given to others as soon as the arrays are gone
+            _core.keep_until_done([self._order], self._finish)
         return None if self._finish is None else self._finish(operation)

@@ -13,7 +13,7 @@ def let_go():
         return
     cdef list looked_at = orphans[:]
     orphans.clear()  # others may come meanwhile
-    orphans.extend([orphan for orphan in looked_at if not all([operation.done() for operation in orphan[0]])])
+    orphans.extend([orphan for orphan in looked_at if not all([operation.over() for operation in orphan[0]])])
 
 
 cdef class InPlaceHandle:

@@ -465,18 +465,14 @@ class Request:
         feedback: Feedback | None = None,
         name: str = "",
         shape: Any = None,  # what ranks compare: .hash and .text (arrays.Signature)
-        device: int = -1,  # the GPU in whose memory the buffers are; -1: they are in the host's
-        stream: int | None = None,  # the driver's, that works on them now; None: none does
+        order: DeviceOrder | None = None,  # of buffers in a GPU's memory
         even: bool = False,  # an alltoall whose blocks have one size on all ranks, and every rank knows it
     ) -> None: ...
     @property
     def collective(self) -> int: ...
-    def renew(self, device: int, stream: int) -> None:
-        """For another call on the same arrays of the GPU, behind what the stream holds now."""
-    def join(self, stream: int) -> None:
-        """What comes next on the stream comes behind the result of a call on a GPU, once that has ended."""
-    def wait_for_device(self) -> None:
-        """Until the result of a call on a GPU is there, once that has ended."""
+    host_output: bool  # the core allocates the result
+    def lie_at(self, order: DeviceOrder) -> None:
+        """For another call on the same arrays of a GPU, in an order of its own."""
 
 def open_devices(library: str, nccl: str) -> int:
     """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
@@ -488,11 +484,16 @@ def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wai
 def device_of(address: int) -> int: ...  # the GPU in whose memory it is; -1: none
 def device_capturing(device: int, stream: int) -> bool: ...  # into a CUDA graph
 
-class DevicePoint:
-    """What a stream of a GPU holds when this is made."""
-    def __init__(self, device: int, stream: int) -> None: ...
+class DeviceOrder:
+    """Of one call's buffers on a GPU (csrc/device/place.hpp): behind what the streams (the driver's handles) hold when
+    this is made; behind nothing if there are none. host_output: the result lies in the host's memory."""
+    def __init__(self, device: int, streams: Sequence[int], host_output: bool = False) -> None: ...
+    def join(self, stream: int) -> None:
+        """What comes next on the stream comes behind the result, once the call has ended. The host does not wait."""
     def hold(self, stream: int) -> None:
-        """What comes next on the stream comes behind that."""
+        """What comes next on the stream comes behind what the order's streams held."""
+    def wait(self) -> None: ...  # once the call has ended: until its result is there
+    def over(self) -> bool: ...  # once the call has ended: whether its result is there, and the buffers may go
 
 class DeviceMemory:
     """Memory of a GPU, freed with this."""
@@ -553,6 +554,7 @@ class Channel:
 class Operation:
     name: str
     def done(self) -> bool: ...
+    def over(self) -> bool: ...  # done, and nothing is on its way to buffers on a GPU: they may go
     def wait(self, seconds: float = -1) -> bool: ...  # negative: for ever; Ctrl-C raises
     def check(self) -> None: ...  # raises what the operation met
     counts: list[int]
@@ -564,7 +566,7 @@ class Operation:
 class InPlaceHandle(Handle[Any]):  # registered as one by ringcomm.handles
     """A handle of one operation whose result is the array that it was given."""
 
-def keep_until_done(operations: list[Operation], buffers: object) -> None:
+def keep_until_done(operations: Sequence[Operation | DeviceOrder], buffers: object) -> None:
     """Of a handle that is dropped: what it holds, for as long as the core uses it."""
 
 def let_go() -> None:
@@ -732,10 +734,8 @@ class Plan:
     def takes_stretches(self, bucket: int) -> bool: ...
     def place(self, bucket: int, stretch: int, address: int) -> None: ...
     def ready(self, bucket: int) -> None: ...
-    def ready_at(self, bucket: int, device: int, stream: int) -> None: ...  # one on a GPU, behind what the stream holds
-    # Of the result, counts: per item, how many ranks had it. device: of buckets on one that are not ready.
-    def finish(self, present: bytes, device: int = -1, stream: int = 0) -> Operation: ...
-    def join(self, stream: int) -> None: ...  # what comes next on the GPU's stream comes behind the step's results
+    def ready_at(self, bucket: int, order: DeviceOrder) -> None: ...  # one on a GPU
+    def finish(self, present: bytes) -> Operation: ...  # of the result, counts: per item, how many ranks had it
     def bucket_done(self, bucket: int) -> bool: ...
     def feedback(self) -> Feedback | None: ...  # of its buckets; ValueError while a step is under way
     def close(self) -> None: ...

@@ -2,7 +2,8 @@
 cdef extern from "border/device.hpp" nogil:
     cdef cppclass CDevicePlace "ringcomm::DevicePlace":
         pass
-    shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, uintptr_t, cbool, cbool) except +translate
+    shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, vector[uintptr_t], cbool) except +translate
+    cbool c_landed "ringcomm_border::landed"(const shared_ptr[CDevicePlace]&) except +translate
     void c_hold_behind "ringcomm_border::hold_behind"(const CDevicePlace&, uintptr_t) except +translate
     void c_wait_for_place "ringcomm_border::wait_for"(const CDevicePlace&) except +translate
     void c_join_place "ringcomm_border::join"(const CDevicePlace&, uintptr_t) except +translate
@@ -37,16 +38,24 @@ def device_of(uintptr_t address): return c_device_of(address)
 def device_capturing(int device, uintptr_t stream): return bool(c_capturing(device, stream))
 
 
-cdef class DevicePoint:
-    """What a stream holds when this is made."""
+cdef class DeviceOrder:
+    """Of one call's buffers on a device: behind what the streams hold when this is made."""
     cdef shared_ptr[CDevicePlace] it
 
-    def __init__(self, int device, uintptr_t stream):
-        self.it = c_device_place(device, stream, True, False)
+    def __init__(self, int device, streams, bint host_output=False):
+        self.it = c_device_place(device, streams, host_output)
+
+    def join(self, uintptr_t stream):
+        c_join_place(self.it.get()[0], stream)
 
     def hold(self, uintptr_t stream):
-        """What comes next on the stream comes behind that."""
         c_hold_behind(self.it.get()[0], stream)
+
+    def wait(self):
+        with nogil:
+            c_wait_for_place(self.it.get()[0])
+
+    def over(self): return bool(c_landed(self.it))
 
 
 cdef class DeviceMemory:

@@ -7,7 +7,6 @@ cdef extern from "border/named.hpp":
                                                      size_t, cbool, vector[vector[size_t]], cbool)
     void c_place "ringcomm_border::place"(CPlan&, size_t, size_t, uintptr_t) except +translate
     void c_ready_at "ringcomm_border::ready_at"(CPlan&, size_t, shared_ptr[CDevicePlace]) except +translate
-    shared_ptr[COperation] c_finish_at "ringcomm_border::finish_at"(CPlan&, vector[uint8_t], shared_ptr[CDevicePlace]) except +translate
     shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
                                                                shared_ptr[CNode], int, string) except +translate nogil
@@ -95,6 +94,7 @@ cdef int raise_failure(const shared_ptr[COperation]& it) except -1:
 cdef class Operation:
     cdef shared_ptr[COperation] it
     cdef shared_ptr[CWorker] worker
+    cdef DeviceOrder order  # None: the buffers are in the host's memory
 
     @staticmethod
     cdef Operation wrap(shared_ptr[COperation] it, shared_ptr[CWorker] worker):
@@ -102,6 +102,10 @@ cdef class Operation:
         made.it = it
         made.worker = worker
         return made
+
+    cdef Operation of(self, Request request):
+        self.order = request.order
+        return self
 
     @property
     def name(self): return self.it.get().name.decode()
@@ -115,6 +119,9 @@ cdef class Operation:
         else:
             self.worker.get().hurry()
         return self.it.get().done()
+
+    def over(self):
+        return self.done() and (self.order is None or c_landed(self.order.it))
 
     cpdef bint wait(self, double seconds=-1) except -1:
         return wait_until_done(self.it, self.worker, seconds)
@@ -142,7 +149,7 @@ cdef class Queue:
         self.it = CCallQueue.make(worker.it, channel.it)
 
     def submit(self, Request request not None):
-        return Operation.wrap(self.it.get().submit(request.it.call), self.worker)
+        return Operation.wrap(self.it.get().submit(request.it.call), self.worker).of(request)
 
     def again(self, Request request not None, uintptr_t input, uintptr_t output, str name not None):
         """`request` for other buffers, under another name."""
@@ -180,7 +187,7 @@ cdef class Engine:
             self.it.get().remove_set(set_id)
 
     def submit(self, int set_id, Request request not None):
-        return Operation.wrap(self.it.get().submit(set_id, request.it), self.worker)
+        return Operation.wrap(self.it.get().submit(set_id, request.it), self.worker).of(request)
 
     def submit_group(self, int set_id, requests):
         cdef vector[CNamed] all_requests
@@ -188,7 +195,7 @@ cdef class Engine:
         for one in requests:
             all_requests.push_back((<Request?>one).it)
         out = self.it.get().submit_group(set_id, all_requests)
-        return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
+        return [Operation.wrap(out[i], self.worker).of(request) for i, request in enumerate(requests)]
 
     def join(self, set_ids):
         cdef vector[shared_ptr[COperation]] out = self.it.get().join(set_ids)
@@ -220,8 +227,6 @@ cdef class Engine:
 cdef class Plan:
     cdef shared_ptr[CPlan] it
     cdef shared_ptr[CWorker] worker
-    cdef map[size_t, shared_ptr[CDevicePlace]] places  # of buckets in this step
-    cdef shared_ptr[CDevicePlace] rest
 
     def begin(self):
         self.it.get().begin()
@@ -235,25 +240,12 @@ cdef class Plan:
     def ready(self, size_t bucket):
         self.it.get().ready(bucket)
 
-    def ready_at(self, size_t bucket, int device, uintptr_t stream):
-        cdef shared_ptr[CDevicePlace] place = c_device_place(device, stream, True, False)
-        self.places[bucket] = place
-        c_ready_at(self.it.get()[0], bucket, place)
+    def ready_at(self, size_t bucket, DeviceOrder order not None):
+        c_ready_at(self.it.get()[0], bucket, order.it)
 
-    def finish(self, bytes present not None, int device=-1, uintptr_t stream=0):
+    def finish(self, bytes present not None):
         cdef vector[uint8_t] items = present
-        if device < 0:
-            return Operation.wrap(self.it.get().finish(items), self.worker)
-        self.rest = c_device_place(device, stream, True, False)
-        return Operation.wrap(c_finish_at(self.it.get()[0], items, self.rest), self.worker)
-
-    def join(self, uintptr_t stream):
-        for bucket in self.places:
-            c_join_place(bucket.second.get()[0], stream)
-        self.places.clear()
-        if self.rest:
-            c_join_place(self.rest.get()[0], stream)
-        self.rest.reset()
+        return Operation.wrap(self.it.get().finish(items), self.worker)
 
     def feedback(self):
         cdef Feedback found = Feedback.__new__(Feedback)

@@ -34,11 +34,11 @@ cdef class Request:
     cdef public object finish
     cdef public bint nameless
     cdef object feedback
-    cdef shared_ptr[CDevicePlace] place
+    cdef DeviceOrder order
 
     def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
                  uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
-                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, int device=-1, stream=None, bint even=False, Feedback feedback=None):
+                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, DeviceOrder order=None, bint even=False, Feedback feedback=None):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
         call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
@@ -55,27 +55,19 @@ cdef class Request:
             call.feedback = feedback.it.get()
         if shape is not None:
             call.shape, call.shape_text = shape.hash, shape.text.encode()
-        if device >= 0:
-            self.place = c_device_place(device, 0 if stream is None else stream, stream is not None, output == 0)
-            c_lie_at(call[0], self.place)
+        if order is not None:
+            self.lie_at(order)
         self.it.row, self.it.rows = row, rows
         if splits is not None:
             self.it.splits = splits
         self.finish = finish
 
-    def renew(self, int device, uintptr_t stream):
-        """For another call on the same arrays, behind what the stream holds now."""
-        self.place = c_device_place(device, stream, True, self.it.call.output == NULL)
-        c_lie_at(self.it.call, self.place)
+    @property
+    def host_output(self): return self.it.call.output == NULL
 
-    def join(self, uintptr_t stream):
-        """What comes next on the device's stream comes behind the result, once the call has ended."""
-        c_join_place(self.place.get()[0], stream)
-
-    def wait_for_device(self):
-        """Until the result is there, once the call has ended."""
-        with nogil:
-            c_wait_for_place(self.place.get()[0])
+    cpdef lie_at(self, DeviceOrder order):
+        self.order = order
+        c_lie_at(self.it.call, order.it)
 
     @property
     def collective(self): return <int>self.it.call.collective

@@ -55,11 +55,10 @@ def request(
     place = _place_of(_core.COLLECTIVES[collective], source, target)
     if place is None:
         return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
-    place.refuse_capture(_core.COLLECTIVES[collective])
-    fields |= place.fields()
-    made = Request(collective, source.dtype, input=source.address, shape=sign, **fields)
-    made.finish = place.joined(made, finish, None if target is None else target.place)
-    return made
+    output = None if target is None else target.place
+    order = place.order(_core.COLLECTIVES[collective], output, host_output=target is None)
+    finish = place.joined(order, finish, output)
+    return Request(collective, source.dtype, finish, input=source.address, shape=sign, order=order, **fields)
 
 
 def _place_of(collective: str, source: Buffer, target: Buffer | None) -> Place | None:
@@ -71,7 +70,7 @@ def _place_of(collective: str, source: Buffer, target: Buffer | None) -> Place |
         raise ValueError(
             f"{collective}: the array lies on {names[0]} and its output on {names[1]}; give both in one memory"
         )
-    return source.place.with_output(target.place)
+    return source.place
 
 
 def _reduction(collective: int, source: Buffer, op: Any, wire: Any, fields: dict[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Handle(Generic[Result], metaclass=ABCMeta):
         finish = getattr(self, "_finish", None)
         if finish is None or process.in_child:
             return
-        if not all(operation.done() for operation in self._operations):
+        if not all(operation.over() for operation in self._operations):
             _core.keep_until_done(self._operations, finish)
 
 

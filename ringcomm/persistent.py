@@ -33,7 +33,7 @@ class Persistent:
         if self._handle is not None:
             raise ValueError("this call is under way: wait() for it before it is started again")
         if isinstance(self._request.finish, Joined):
-            self._request.finish.begin()
+            self._request.finish.begin(self._request)
         self._handle = self._submit(self._request)
         return self
 

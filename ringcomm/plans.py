@@ -186,6 +186,7 @@ class StepPlan:
         )
         self.begin = self._plan.begin
         self.ready = self._plan.ready
+        self.ready_at = self._plan.ready_at  # bucket, order: of one on a device
         self.takes_stretches = self._plan.takes_stretches  # of a bucket: whether they may lie anywhere
         self.feedback = self._plan.feedback  # what its encoders hold back, between steps
         self.place = self._plan.place  # bucket, stretch, address: before it is ready

@@ -111,8 +111,8 @@ class Plan {
   void ready(std::size_t bucket, std::shared_ptr<Place> place = nullptr);
   // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had
   // it. Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
-  // `rest`: the place of those that are on a device.
-  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present, const std::shared_ptr<Place>& rest = nullptr);
+  // Throws Error(invalid) if one on a device is not ready.
+  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
   bool bucket_done(std::size_t bucket) const;  // in the step begun last
   // What encoders have held back (codecs/feedback.hpp); null if nothing is. Throws Error(invalid) while a step is under
   // way.

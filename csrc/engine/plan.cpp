@@ -53,9 +53,9 @@ void Plan::ready(std::size_t bucket, std::shared_ptr<Place> place) {
   engine_->worker->help();  // without a thread of its own the worker lives on turns like this one
 }
 
-std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present, const std::shared_ptr<Place>& rest) {
+std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {
   if (!run_->begun()) begin();
-  const auto step = run_->finish(std::move(present), rest);
+  const auto step = run_->finish(std::move(present));
   engine_->worker->wake();
   return step;
 }

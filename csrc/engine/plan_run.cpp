@@ -114,14 +114,16 @@ void PlanRun::ready(std::size_t bucket, std::shared_ptr<Place> place) {
   ready_[bucket].store(1, std::memory_order_release);
 }
 
-std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present, const std::shared_ptr<Place>& rest) {
+std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present) {
   if (present.size() != shape_.items) {
     throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(shape_.items) + " items, but " +
                                         std::to_string(present.size()) + " flags were given");
   }
-  for (std::size_t bucket = 0; rest && bucket < ready_.size(); ++bucket) {
-    if (shape_.buckets[bucket].on_device && !ready_[bucket].load(std::memory_order_relaxed))
-      memory_[bucket].where = rest;
+  for (std::size_t bucket = 0; bucket < ready_.size(); ++bucket) {
+    if (shape_.buckets[bucket].on_device && !ready_[bucket].load(std::memory_order_relaxed)) {
+      throw Error(ErrorKind::invalid, "'" + shape_.name + "': bucket " + std::to_string(bucket) +
+                                          " is on a device, and nobody has said when it is ready");
+    }
   }
   present_ = std::move(present);
   begun_ = false;

@@ -44,7 +44,7 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool takes_stretches(std::size_t bucket) const { return memory_.at(bucket).apart; }
   void place(std::size_t bucket, std::size_t stretch, void* data);
   void ready(std::size_t bucket, std::shared_ptr<Place> place);
-  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present, const std::shared_ptr<Place>& rest);
+  std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
   bool bucket_done(std::size_t bucket) const { return bucket < done_.load(std::memory_order_acquire); }
   void fail_step(std::exception_ptr error);  // it could not be submitted
   void require_rest() const;                 // throws Error(invalid) while a step is under way

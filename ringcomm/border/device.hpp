@@ -9,8 +9,14 @@
 namespace ringcomm_border {
 using namespace ringcomm;
 inline CuStream stream_of(std::uintptr_t handle) { return reinterpret_cast<CuStream>(handle); }
-inline std::shared_ptr<DevicePlace> device_place(int device, std::uintptr_t stream, bool ordered, bool host_output) {
-  return std::make_shared<DevicePlace>(Device::get(device), stream_of(stream), ordered, host_output);
+// Behind what all the streams hold.
+inline std::shared_ptr<DevicePlace> device_place(int device, const std::vector<std::uintptr_t>& streams,
+                                                 bool host_output) {
+  std::vector<std::shared_ptr<Place>> places;
+  for (const std::uintptr_t stream : streams)
+    places.push_back(std::make_shared<DevicePlace>(Device::get(device), stream_of(stream), true, host_output));
+  if (places.empty()) return std::make_shared<DevicePlace>(Device::get(device), nullptr, false, host_output);
+  return std::static_pointer_cast<DevicePlace>(places.size() == 1 ? places[0] : places[0]->together(places));
 }
 inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
   call.place = std::move(place);
@@ -31,6 +37,7 @@ inline int open_devices(const std::string& library, const std::string& nccl) { r
 inline void give_kernels(const std::string& module, std::string image) {
   Device::give_kernels(module, std::move(image));
 }
+inline bool landed(const std::shared_ptr<DevicePlace>& place) { return !place || place->landed(); }
 // Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
 inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,
                         bool wait) {

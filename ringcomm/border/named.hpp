@@ -39,13 +39,9 @@ inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name
   return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1}, items,
                           std::move(node), slot, std::move(algorithm));
 }
-// Of a bucket on a device, and of all others in the step.
+// Of a bucket on a device.
 inline void ready_at(Plan& plan, std::size_t bucket, std::shared_ptr<DevicePlace> place) {
   plan.ready(bucket, std::move(place));
-}
-inline std::shared_ptr<Operation> finish_at(Plan& plan, std::vector<std::uint8_t> present,
-                                            std::shared_ptr<DevicePlace> rest) {
-  return plan.finish(std::move(present), std::move(rest));
 }
 // As long as the plan is there.
 inline std::shared_ptr<Feedback> feedback_of(const std::shared_ptr<Plan>& plan) { return {plan, plan->feedback()}; }

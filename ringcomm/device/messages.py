@@ -46,7 +46,7 @@ class Landing:
         self.host = np.empty(nbytes_of(buffer), np.uint8)
         self._buffer, self._place = buffer, buffer.place
         stream = self._place.now() if self._place.stream is None else self._place.stream
-        self._before = _core.DevicePoint(self._place.device, stream)
+        self._before = _core.DeviceOrder(self._place.device, [stream])
 
     def arrived(self, status: Status) -> Status:
         """Copies what came to the device. Of a receive that was cancelled, or from nobody, nothing came."""

@@ -20,32 +20,34 @@ class Place(NamedTuple):
     def name(self) -> str:
         return f"GPU {self.device}"
 
-    def fields(self) -> dict[str, Any]:
-        """Of a request for arrays here. ValueError for a GPU that is not this rank's."""
+    def order(self, what: str, output: Place | None = None, host_output: bool = False) -> _core.DeviceOrder:
+        """Of a call on arrays here, and its output, behind what is done to them now.
+
+        Raises ValueError for a GPU that is not this rank's; UnsupportedError while a CUDA graph is captured."""
         devices.require_one(self.device)
-        return {"device": self.device, "stream": self.stream}
+        places = [self] if output is None else [self, output]
+        for place in places:
+            place.refuse_capture(what)
+        streams = {place.stream for place in places if place.stream is not None}
+        return _core.DeviceOrder(self.device, sorted(streams), host_output)
 
-    def joined(self, request: _core.Request, finish: Callable[..., Any] | None, output: Place | None = None) -> Joined:
-        """What finishes a request for arrays here. `output`: where the result lies, if another stream may use it."""
-        return Joined(request, self, finish, output)
-
-    def refuse_capture(self, what: str) -> None:
-        """UnsupportedError while a CUDA graph is being made of what the stream gets: a replay would move nothing."""
+    def refuse_capture(self, what: str = "a step") -> None:
+        """UnsupportedError while what the stream is given goes into a CUDA graph: a replay would move nothing."""
         if self.stream is not None and _core.device_capturing(self.device, self.stream):
             raise UnsupportedError(
-                f"{what}: a CUDA graph is being captured from the stream of this array on {self.name}, and ringcomm's "
-                "copies cannot be part of one: call it outside of the capture"
+                f"{what}: a CUDA graph is being captured from the current stream of {self.name}, and communication "
+                "cannot become part of one: capture the forward and backward pass of a model that is not distributed, "
+                "and communicate outside"
             )
 
-    def with_output(self, output: Place) -> Place:
-        """Of a call that reads arrays here and writes others of the same GPU there: `self`, whose stream waits for
-        `output`'s, which may be another library's."""
-        if output.stream is None or output.stream == self.stream:
-            return self
-        if self.stream is None:
-            return output
-        _core.DevicePoint(output.device, output.stream).hold(self.stream)
-        return self
+    def joined(
+        self, order: _core.DeviceOrder, finish: Callable[..., Any] | None, output: Place | None = None
+    ) -> Joined:
+        """What finishes a request for arrays here. `output`: where the result lies, if another stream may use it."""
+        return Joined(order, self, finish, self if output is None else output)
+
+    def renewed(self) -> Place:
+        return self._replace(stream=self.now())
 
     def read(self, address: int, host: int, nbytes: int) -> None:
         """Copies to the host's memory what the array holds; waits for it."""
@@ -59,10 +61,10 @@ class Place(NamedTuple):
         """Copies what an array of a GPU holds, in the order of both streams; nobody waits."""
         here, there = self.now(), other.now() if other.stream is None else other.stream
         if there != here:
-            _core.DevicePoint(other.device, there).hold(here)
+            _core.DeviceOrder(other.device, [there]).hold(here)
         _core.device_copy(self.device, address, source, nbytes, here, False)
         if there != here:
-            _core.DevicePoint(self.device, here).hold(there)
+            _core.DeviceOrder(self.device, [here]).hold(there)
 
 
 class Joined:
@@ -70,27 +72,22 @@ class Joined:
     host does not wait for the device, but where nobody knows which stream the arrays are used on."""
 
     def __init__(
-        self,
-        request: _core.Request,
-        place: Place,
-        finish: Callable[..., Any] | None,
-        output: Place | None = None,
+        self, order: _core.DeviceOrder, place: Place, finish: Callable[..., Any] | None, output: Place
     ) -> None:
-        self._request, self._place, self._finish = request, place, finish
-        self._output = place if output is None else output
+        self._order, self._place, self._finish, self._output = order, place, finish, output
 
-    def begin(self) -> None:
+    def begin(self, request: _core.Request) -> None:
         """The request is to be run once more, behind what has been done to its arrays since."""
-        stream, other = self._place.now(), self._output.now()
-        if other != stream:
-            _core.DevicePoint(self._output.device, other).hold(stream)
-        self._request.renew(self._place.device, stream)
+        self._place, self._output = self._place.renewed(), self._output.renewed()
+        self._order = self._place.order("a prepared call", self._output, request.host_output)
+        request.lie_at(self._order)
 
     def __call__(self, operation: Any = None) -> Any:
-        stream, other = self._place.now(), self._output.now()
-        self._request.join(stream)
-        if other != stream:
-            self._request.join(other)
+        streams = {self._place.now(), self._output.now()}
+        for stream in streams:
+            self._order.join(stream)
         if self._place.waits or self._output.waits:
-            self._request.wait_for_device()
+            self._order.wait()
+        elif streams != {self._place.stream}:  # where memory may be given to others as soon as the arrays are gone
+            _core.keep_until_done([self._order], self._finish)
         return None if self._finish is None else self._finish(operation)

@@ -20,7 +20,7 @@ from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.compression import parts_of
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
-from ringcomm.torch.slot import NestedBackward, Slot
+from ringcomm.torch.slot import Slot
 from ringcomm.torch.wrapped import DistributedOptimizerBase, taking_the_step
 
 
@@ -29,11 +29,10 @@ class DeltaReducer(HookedParameters):
 
     def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.settings = settings
-        self._nested = NestedBackward()
         super().__init__(parameters)
 
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
-        if self._nested():  # parts of a gradient: none tells that it is the last
+        if self.in_nested_backward():  # parts of a gradient: none tells that it is the last
             return
         slot.count_pass(gradient)
         if slot.passes > self.settings.passes:
@@ -45,6 +44,7 @@ class DeltaReducer(HookedParameters):
 
         If that fails, parameters are where they were before.
         """
+        self.refuse_capture()
         self.hook_new()
         texts = [self.settings.text(), *(slot.watched().text for slot in self._slots)]
         require_equal(texts, f"{self.settings.name}.deltas", self.settings.process_set)

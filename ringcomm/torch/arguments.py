@@ -15,7 +15,7 @@ from ringcomm.ops import Average, Sum
 from ringcomm.plans import Limits
 from ringcomm.torch.compression import Parts, format_of, is_lossy, parts_of
 from ringcomm.torch.units import Units
-from ringcomm.wire_formats import OneBit, RandomK, Threshold, TopK, WireFormat
+from ringcomm.wire_formats import OneBit, PowerSGD, RandomK, Threshold, TopK, WireFormat
 
 
 @dataclass
@@ -86,6 +86,15 @@ def format_text(wire: WireFormat | torch.dtype | None) -> str:
 def check_compression(compression: Any, op: Any) -> None:
     if is_lossy(compression) and op not in (Average, Sum):
         raise ValueError(f"compression={compression}: only sums and averages can travel so, not {op}")
+
+
+def require_host(wire: Any, parameter: torch.Tensor) -> None:
+    """ValueError for a format that works on the host's memory alone, and a gradient that is made elsewhere."""
+    if isinstance(wire, PowerSGD) and not parameter.is_cpu:
+        raise ValueError(
+            f"compression={wire}: the factors of gradients on {parameter.device} are not made there. Take "
+            "hvd.Compression.int8, int4, onebit or topk for a model on a GPU, or keep the model on the CPU"
+        )
 
 
 def needs_one_bit_adam(compression: Any, names: list[tuple[str, torch.Tensor]]) -> bool:

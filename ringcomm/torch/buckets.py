@@ -14,8 +14,9 @@ from typing import Protocol
 
 import torch
 
-from ringcomm import _core, shared
-from ringcomm.plans import BucketShape, BucketWire, LowRank
+from ringcomm import _core
+from ringcomm.plans import BucketShape, BucketWire, LowRank, StepPlan
+from ringcomm.torch.bucket_memory import BucketMemory, allocate_flat
 from ringcomm.torch.tensors import DTYPES
 
 ALIGNMENT = 64  # bytes: a slice starts on a cache line of its own
@@ -28,14 +29,6 @@ class Memory(Protocol):
 
     def takes_stretches(self, bucket: int) -> bool: ...
     def place(self, bucket: int, stretch: int, address: int) -> None: ...
-
-
-def allocate_flat(count: int, dtype: torch.dtype, node: _core.Node | None = None) -> torch.Tensor:
-    """Memory of a bucket: ``count`` zeros, in this rank's arena if there is one."""
-    if count == 0:
-        return torch.zeros(0, dtype=dtype)
-    memory = shared.flat(node, count * dtype.itemsize)
-    return torch.from_numpy(memory).view(dtype).zero_()
 
 
 def dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
@@ -69,7 +62,7 @@ class Slice(ABC):
     def _view_of(self, flat: torch.Tensor, offset: int) -> torch.Tensor:
         # By storage and not by as_strided: no shared version counter, and not a "view" that autograd refuses to
         # detach in place.
-        view = torch.empty(0, dtype=flat.dtype)
+        view = torch.empty(0, dtype=flat.dtype, device=flat.device)
         return view.set_(flat.untyped_storage(), offset, self._shape, self._strides)
 
     @abstractmethod
@@ -209,20 +202,25 @@ class Bucket:
 
     items: list[int]
     dtype: torch.dtype
+    memory: BucketMemory
     stretches: list[int]  # elements
     where: list[tuple[int, int]]  # of each item: its stretch and offset there
     apart: set[int]  # stretches of one item each
     gaps: list[tuple[int, int]]  # elements between items: the first one, how many
     flats: list[torch.Tensor] = field(default_factory=list)
+    clears: Sequence[tuple[int, int]] = ()  # gaps that are to hold zeros, which is seen to here
+    holes: list[torch.Tensor] = field(default_factory=list)  # views of these
 
     @classmethod
-    def cut(cls, items: Sequence[int], parameters: Sequence[torch.Tensor], apart: bool) -> Bucket:
-        """`apart`: big items may be stretches of their own. The same on all ranks, for only shapes matter."""
+    def cut(cls, items: Sequence[int], parameters: Sequence[torch.Tensor], apart: bool, memory: BucketMemory) -> Bucket:
+        """`apart`: big items may be stretches of their own. The same on all ranks, for only shapes matter, and whether
+        it is on a device."""
+        apart = apart and not memory.on_device
         sizes = [padded(parameters[item]) for item in items]
         of_bytes = parameters[items[0]].element_size()
         biggest = sorted((size for size in sizes if apart and size * of_bytes >= BIG), reverse=True)
         least = biggest[min(len(biggest), MOST_APART) - 1] if biggest else sum(sizes) + 1
-        bucket = cls(list(items), parameters[items[0]].dtype, [], [], set(), [])
+        bucket = cls(list(items), parameters[items[0]].dtype, memory, [], [], set(), [])
         for item, size in zip(items, sizes, strict=True):
             alone = size >= least and len(bucket.apart) < MOST_APART
             if alone or not bucket.stretches or len(bucket.stretches) - 1 in bucket.apart:
@@ -239,7 +237,15 @@ class Bucket:
 
     def shape(self, wire: BucketWire, low_rank: LowRank) -> BucketShape:
         gaps = self.gaps if wire.compresses() else ()
-        return BucketShape(DTYPES[self.dtype], self.stretches, wire, gaps, low_rank)
+        if self.memory.on_device:  # where the core does not write zeros
+            self.clears, gaps = gaps, ()
+        return BucketShape(DTYPES[self.dtype], self.stretches, wire, gaps, low_rank, self.memory.on_device)
+
+    def ready(self, plan: StepPlan, number: int) -> None:
+        """All its gradients have come."""
+        if self.holes:
+            torch._foreach_zero_(self.holes)
+        self.memory.ready(plan, number)
 
     def matrices(self, parameters: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:
         """Of each item: its first element, and rows and columns as it lies."""
@@ -260,7 +266,7 @@ class Bucket:
     def lay_out(
         self, number: int, parameters: Sequence[torch.Tensor], memory: Memory, node: _core.Node | None
     ) -> dict[int, Slice]:
-        """Allocates what does not lie apart, in the arena of ``node``, and makes a slice for each item."""
+        """Allocates what does not lie apart, and makes a slice for each item; those apart in the arena of ``node``."""
         apart = self.apart if len(self.stretches) == 1 or memory.takes_stretches(number) else set()
         starts: dict[int, tuple[torch.Tensor, int]] = {}  # of stretches that do not lie apart
         if apart or not self.stretches:
@@ -268,9 +274,10 @@ class Bucket:
         else:
             together = [list(range(len(self.stretches)))]
         for stretches in together:
-            flat = allocate_flat(sum(self.stretches[stretch] for stretch in stretches), self.dtype, node)
+            flat = self.memory.allocate(sum(self.stretches[stretch] for stretch in stretches), self.dtype)
             self.flats.append(flat)
             memory.place(number, stretches[0], flat.data_ptr())
+            self.holes += [flat[first : first + count] for first, count in self.clears]
             offset = 0
             for stretch in stretches:
                 starts[stretch] = flat, offset

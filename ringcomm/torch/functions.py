@@ -72,6 +72,7 @@ class _TensorStandIn:
 
     def __init__(self, number: int, tensor: torch.Tensor) -> None:
         self.number, self.shape, self.dtype = number, tuple(tensor.shape), tensor.dtype
+        self.on_host = tensor.is_cpu
 
 
 def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -86,25 +87,46 @@ def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
-def _restore(described: Any, current: Any, tensors: list[torch.Tensor]) -> Any:
-    """The value described, with tensors of the current value where they fit; all are collected in order."""
+def _restore(described: Any, current: Any, tensors: list[torch.Tensor], device: torch.device) -> Any:
+    """The value described, with tensors of the current value where they fit; all are collected in order. `device`: of
+    those that are not to be in the host's memory."""
     if isinstance(described, _TensorStandIn):
         fits = (
             isinstance(current, torch.Tensor)
-            and current.dtype == described.dtype
+            and (current.dtype, current.is_cpu) == (described.dtype, described.on_host)
             and tuple(current.shape) == described.shape
             and not current.is_sparse
         )
-        tensors.append(current.detach() if fits else torch.empty(described.shape, dtype=described.dtype))
+        device = torch.device("cpu") if described.on_host else device
+        tensors.append(current.detach() if fits else torch.empty(described.shape, dtype=described.dtype, device=device))
         return current if fits else tensors[-1]
     if isinstance(described, dict):
         known = current if isinstance(current, dict) else {}
-        return {key: _restore(item, known.get(key), tensors) for key, item in described.items()}
+        return {key: _restore(item, known.get(key), tensors, device) for key, item in described.items()}
     if type(described) in (list, tuple):
         known_items = list(current) if isinstance(current, list | tuple) else []
         known_items += [None] * (len(described) - len(known_items))
-        return type(described)(_restore(item, now, tensors) for item, now in zip(described, known_items, strict=False))
+        return type(described)(
+            _restore(item, now, tensors, device) for item, now in zip(described, known_items, strict=False)
+        )
     return described
+
+
+def _restore_all(described: Any, current: Any, tensors: list[torch.Tensor], parameters: list[torch.Tensor]) -> Any:
+    """`_restore` of an optimizer's ``state_dict``: what is of a parameter lies where that does."""
+    device = next((p.device for p in parameters if not p.is_cpu), torch.device("cpu"))
+    known = current.get("state", {})
+
+    def home(key: Any) -> torch.device:
+        return parameters[key].device if isinstance(key, int) and key < len(parameters) else device
+
+    restored = {}
+    for name, item in described.items():  # in the order in which the root has listed its tensors
+        if name == "state":
+            restored[name] = {key: _restore(one, known.get(key), tensors, home(key)) for key, one in item.items()}
+        else:
+            restored[name] = _restore(item, current.get(name), tensors, device)
+    return restored
 
 
 def broadcast_optimizer_state(
@@ -136,7 +158,8 @@ def broadcast_optimizer_state(
     )
     theirs, their_sizes = described
     tensors: list[torch.Tensor] = []
-    restored = state if here else _restore(theirs, state if sizes == their_sizes else {}, tensors)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    restored = state if here else _restore_all(theirs, state if sizes == their_sizes else {}, tensors, parameters)
     for number, tensor in enumerate(mine if here else tensors):
         mpi_ops.broadcast_(tensor, root_rank, f"optimizer_state.{number}", process_set)
     if here:

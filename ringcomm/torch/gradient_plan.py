@@ -13,8 +13,9 @@ from ringcomm.ops import Average, Sum, wire_code
 from ringcomm.plan_agreement import Agreed
 from ringcomm.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan, assign, decided
 from ringcomm.torch import shared_gradients
-from ringcomm.torch.arguments import Settings
+from ringcomm.torch.arguments import Settings, require_host
 from ringcomm.torch.asynchronous import operations
+from ringcomm.torch.bucket_memory import memory_on
 from ringcomm.torch.buckets import Bucket, Slice
 from ringcomm.torch.compression import is_builtin
 from ringcomm.torch.held_back import HeldBack
@@ -83,16 +84,19 @@ class GradientPlan:
         assignment = assign(
             [item for item in order if self.slots[item] not in self._sparse],
             [p.numel() * p.element_size() for p in parameters],
-            [(p.dtype, wire) for p, wire in zip(parameters, self._formats, strict=True)],
+            [(p.dtype, wire, p.device) for p, wire in zip(parameters, self._formats, strict=True)],
             self._groups(),
             self._settings.limits,
         )
-        apart = shared_gradients.wanted(self._settings.process_set)
-        return [Bucket.cut(items, parameters, apart) for items in assignment]
+        apart, node = shared_gradients.wanted(self._settings.process_set), self._settings.process_set.node
+        return [
+            Bucket.cut(items, parameters, apart, memory_on(parameters[items[0]].device, node)) for items in assignment
+        ]
 
     def _shape(self, bucket: Bucket, steps: int) -> BucketShape:
         wire, low_rank = self._formats[bucket.items[0]], LowRank()
         if isinstance(wire, PowerSGD):
+            require_host(wire, self.slots[bucket.items[0]].parameter)
             matrices = bucket.matrices([slot.parameter for slot in self.slots])
             low_rank = LowRank(wire.rank, wire.warm_start, matrices)
         return bucket.shape(self._wire(wire, steps), low_rank)
@@ -152,6 +156,8 @@ class GradientPlan:
             change = self._settings.units.change()
             for one in self._before_travel:
                 one.begin(change)
+            for bucket in self._buckets:
+                bucket.memory.begin()
             self._plan.begin()
             self.begun = True
             self._left = [len(bucket.items) for bucket in self._buckets]
@@ -167,10 +173,12 @@ class GradientPlan:
         had = slot.store()
         for one in self._before_travel:
             one.apply(slot, had)
-        bucket = slot.slice.bucket
-        self._left[bucket] -= 1
-        if self._left[bucket] == 0:
-            self._plan.ready(bucket)
+        number = slot.slice.bucket
+        bucket = self._buckets[number]
+        bucket.memory.written()
+        self._left[number] -= 1
+        if self._left[number] == 0:
+            bucket.ready(self._plan, number)
         return had
 
     def run(self, skip: AbstractSet[Slot], mine: Flags) -> Flags:
@@ -188,6 +196,9 @@ class GradientPlan:
             elif slot.state >= HANDED_OVER or self.hand_over(slot):
                 present.here[item] = 1
                 present.sparse[item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
+        for number, bucket in enumerate(self._buckets):
+            if self._left[number] > 0:  # some are skipped
+                bucket.ready(self._plan, number)
         rests = {slot: slot.parameter.grad for slot in self.slots if slot.state == SPLIT and mine.kept}
         self.begun = False
         try:
@@ -195,6 +206,8 @@ class GradientPlan:
         except Exception:
             self._plan.keep(self._memory())
             raise
+        for bucket in self._buckets:
+            bucket.memory.join()
         self._take_back(ranks_with, flags)
         # All ranks collect the same, whatever became of the step, lest a name stay in flight.
         collected = self._by_name.finish(

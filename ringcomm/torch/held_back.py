@@ -56,7 +56,7 @@ class HeldBack:
         if had and owed is not None and slot not in self._paying:
             assert slot.slice is not None
             view = slot.slice.view
-            view.add_(owed.as_strided(view.shape, view.stride()).to(view.dtype), alpha=1 / self._pre)
+            view.add_(owed.as_strided(view.shape, view.stride()).to(view), alpha=1 / self._pre)
             self._paying[slot] = self._handed.pop(slot)
 
     def undo(self) -> None:
@@ -131,4 +131,6 @@ def restore(reducer: GradientReducer, state: Mapping[str, torch.Tensor]) -> None
         if name not in slots or owed.numel() != slots[name].parameter.numel():
             raise ValueError(f"compression state of '{name}': no compressed parameter of {owed.numel()} elements")
     first = reducer.settings.process_set.rank() == 0
-    reducer.restore({slots[name]: owed.clone().float().flatten() for name, owed in state.items()} if first else {})
+    reducer.restore(
+        {slots[name]: owed.clone().float().flatten().cpu() for name, owed in state.items()} if first else {}
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,7 +12,8 @@ import torch
 
 from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings
-from ringcomm.torch.slot import Slot
+from ringcomm.torch.kind import place_of
+from ringcomm.torch.slot import NestedBackward, Slot
 from ringcomm.torch.tensors import require_arithmetic
 
 TOO_OFTEN = (
@@ -28,6 +30,9 @@ class HookedParameters(ABC):
     def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._known = list(parameters)
         self._slots: list[Slot] = []  # of trainable parameters, hooked
+        self._devices: list[torch.device] = []  # theirs, but for the CPU; each has a thread that calls hooks
+        self._one_by_one = threading.RLock()  # hooks
+        self._nested = NestedBackward()
         self.hook_new()
 
     def add(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
@@ -48,6 +53,8 @@ class HookedParameters(ABC):
                         self._make_hook(slot, HookedParameters._after_gradient)
                     ),
                 ]
+                if not parameter.is_cpu and parameter.device not in self._devices:
+                    self._devices.append(parameter.device)
                 slot.room = shared_gradients.make_room(self.settings.process_set, parameter)
                 self._slots.append(slot)
 
@@ -58,7 +65,8 @@ class HookedParameters(ABC):
         def hook(_: torch.Tensor) -> None:
             owner = me()
             if owner is not None:
-                act(owner, slot)
+                with owner._one_by_one:
+                    act(owner, slot)
 
         return hook
 
@@ -72,6 +80,15 @@ class HookedParameters(ABC):
                 "combined with DistributedOptimizer"
             )
         self.on_gradient(slot, gradient)
+
+    def in_nested_backward(self) -> bool:
+        """In a hook: whether gradients may come in parts."""
+        return self._nested(bool(self._devices))
+
+    def refuse_capture(self) -> None:
+        """UnsupportedError while a CUDA graph is captured."""
+        for device in self._devices:
+            place_of(device).refuse_capture()
 
     def before_gradient(self, slot: Slot) -> None:  # noqa: B027
         """Autograd is about to make, or add to, the gradient."""

@@ -93,16 +93,18 @@ class TorchKind:
 
     @staticmethod
     def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
-        if nbytes == 0 or not like.is_cpu:
-            made = TorchKind.empty(like, shape)
-            if nbytes > 0:
-                place_of(made.device).write(made.data_ptr(), address, nbytes)
+        if nbytes == 0:
+            return TorchKind.empty(like, shape)
+        made = torch.from_numpy(np.asarray(CoreMemory(address, nbytes, owner))).view(like.dtype).reshape(shape)
+        if like.is_cpu:
             return made
-        return torch.from_numpy(np.asarray(CoreMemory(address, nbytes, owner))).view(like.dtype).reshape(shape)
+        return made.pin_memory().to(like.device, non_blocking=True)  # from other memory the host would wait
 
     @staticmethod
     def assign(target: Any, source: Any) -> None:
         target.detach().copy_(source)
+        if not source.is_cpu:  # it was made for the stream of the call's beginning
+            source.record_stream(torch.get_device_module(source.device).current_stream(source.device))
 
 
 arrays.register_kind(lambda cls: issubclass(cls, torch.Tensor), TorchKind)

@@ -18,8 +18,8 @@ from ringcomm.torch.slot import Slot
 
 def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
     """A sparse tensor of the parameter's shape without any entry."""
-    indices = torch.empty((sparse_dim, 0), dtype=torch.int64)
-    values = torch.empty((0, *parameter.shape[sparse_dim:]), dtype=parameter.dtype)
+    indices = torch.empty((sparse_dim, 0), dtype=torch.int64, device=parameter.device)
+    values = torch.empty((0, *parameter.shape[sparse_dim:]), dtype=parameter.dtype, device=parameter.device)
     return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
 
 

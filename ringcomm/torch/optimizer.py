@@ -13,8 +13,15 @@ from ringcomm.algorithms import require_known
 from ringcomm.plans import bucket_limits
 from ringcomm.torch import held_back, loss_scaling, mpi_ops
 from ringcomm.torch.adasum_optimizer import DeltaReducer, DistributedAdasumOptimizer
-from ringcomm.torch.arguments import Settings, check_compression, check_groups, names_of, needs_one_bit_adam
-from ringcomm.torch.compression import Compression, format_of, is_lossy, is_rule
+from ringcomm.torch.arguments import (
+    Settings,
+    check_compression,
+    check_groups,
+    names_of,
+    needs_one_bit_adam,
+    require_host,
+)
+from ringcomm.torch.compression import Compression, format_of, is_lossy
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
 from ringcomm.torch.relaxed.delayed import late_optimizer
@@ -209,7 +216,7 @@ def DistributedOptimizer(
 
     Raises:
         ValueError: for arguments that do not fit; for an optimizer that is distributed already; for parameters that
-            are not in CPU memory.
+            are neither in CPU memory nor on a CUDA device; for ``Compression.powersgd`` of parameters on a device.
 
     ``step()`` and ``synchronize()`` raise MismatchError on every rank if ranks wrap different parameters.
     ``backward()`` raises AssertionError if it is called more often than ``backward_passes_per_step`` without
@@ -244,8 +251,7 @@ def DistributedOptimizer(
     check_groups(groups)
     check_compression(compression, op)
     for name, parameter in names:
-        if is_rule(compression):
-            format_of(compression, name, parameter)  # refuses what is none
+        require_host(format_of(compression, name, parameter), parameter)  # the former refuses what is no format
     together = process_set.included() and process_set.size() > 1
     if together and process_set.rank() == 0 and isinstance(optimizer, ADAMS) and needs_one_bit_adam(compression, names):
         warnings.warn(

@@ -27,7 +27,7 @@ from ringcomm.torch.arguments import Settings, format_text
 from ringcomm.torch.gradient_plan import GradientPlan
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm.torch.named_gradients import reduce_by_name
-from ringcomm.torch.slot import HANDED_OVER, QUIET, SPLIT, NestedBackward, Slot
+from ringcomm.torch.slot import HANDED_OVER, QUIET, SPLIT, Slot
 
 WATCHED_STEPS = 2  # steps before hooks send anything
 
@@ -46,7 +46,6 @@ class GradientReducer(HookedParameters):
         self._generation = 0
         self._steps = 0
         self._send_early = True  # False: gradients have flowed here that were not for us
-        self._nested = NestedBackward()
         self._fired = 0
         self._changed = False  # gradients that were on their way
         super().__init__(parameters)
@@ -63,7 +62,7 @@ class GradientReducer(HookedParameters):
             return
         if slot.parameter.grad is None:  # cleared by the script: what is on its way was not for us
             self._take_back()
-        elif self._nested():
+        elif self.in_nested_backward():
             slot.split()
         else:
             raise AssertionError(TOO_OFTEN.format(name=slot.name))
@@ -71,10 +70,12 @@ class GradientReducer(HookedParameters):
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
         if slot.state >= HANDED_OVER:  # the rest of it
             return
+        if self._fired == 0:
+            self.refuse_capture()
         if slot.state == QUIET:
             slot.begin(self._fired)
             self._fired += 1
-        if self._nested():
+        if self.in_nested_backward():
             slot.in_parts = True
             return
         if not slot.count_pass(gradient):
@@ -134,6 +135,7 @@ class GradientReducer(HookedParameters):
         A parameter that had a gradient on some rank has one on all ranks now; one that had none anywhere keeps
         ``.grad``.
         """
+        self.refuse_capture()
         self.hook_new()
         wants_new_plan = self._plan is None or len(self._slots) > len(self._plan.slots)
         self._look_for_changes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,21 +17,27 @@ from ringcomm.torch.shared_gradients import Room
 _BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
 
 
-def inside_nested_backward() -> bool:
+def _backwards_on(frame: FrameType | None) -> int:
+    """Calls of backward on a stack, from this frame on down; two are as many as matter."""
+    seen = 0
+    while frame is not None and seen < 2:
+        seen += frame.f_code in _BACKWARD_CODE
+        frame = frame.f_back
+    return seen
+
+
+def inside_nested_backward(everywhere: bool = False) -> bool:
     """Whether a backward pass runs inside another one, as reentrant checkpointing does.
 
     Then a parameter's gradient may come in several parts, each of which calls the hook, and none says that it is the
     last. Autograd does not tell; but on the CPU both passes run on the caller's thread, so both are on its stack.
+    Hooks of a device's parameters run on a thread of that device, and so does what begins the inner pass, while the
+    outer one is on its caller's stack: `everywhere` looks on the stacks of all threads. (Two threads that each run a
+    pass of their own look like that too; then gradients travel late, and right.)
     """
-    seen = 0
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code in _BACKWARD_CODE:
-            seen += 1
-            if seen > 1:
-                return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    if not everywhere:
+        return _backwards_on(sys._getframe(1)) > 1
+    return sum(_backwards_on(frame) for frame in sys._current_frames().values()) > 1
 
 
 class NestedBackward:
@@ -40,12 +47,13 @@ class NestedBackward:
         self._pass_id = -1
         self._nested = False
 
-    def __call__(self) -> bool:
+    def __call__(self, everywhere: bool) -> bool:
+        """`everywhere`: hooks may run on other threads than the one that has called backward."""
         pass_id = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else -1
         if pass_id == -1:
-            return inside_nested_backward()
+            return inside_nested_backward(everywhere)
         if pass_id != self._pass_id:
-            self._pass_id, self._nested = pass_id, inside_nested_backward()
+            self._pass_id, self._nested = pass_id, inside_nested_backward(everywhere)
         return self._nested
 
 
@@ -137,6 +145,7 @@ class Slot:
         """For the ranks to agree on a plan."""
         p = self.parameter
         text = f"{self.name}: {p.dtype} {tuple(p.shape)} strides {dense_strides(p)}"
+        text += "" if p.is_cpu else f" on {p.device.type}"
         return Watched(text, self.fired, self.sparse_dim)
 
     def count_pass(self, gradient: torch.Tensor) -> bool:

@@ -92,9 +92,9 @@ def _shared_statistics(input: Tensor, process_set: Any) -> tuple[Tensor, Tensor,
     if mine:
         wide = input.to(torch.promote_types(input.dtype, torch.float32))
         variance, mean = torch.var_mean(wide, _over_batch(input), correction=0)
-        row = torch.cat([torch.tensor([mine], dtype=torch.float64), mean.double(), variance.double() * mine])
+        row = torch.cat([mean.new_full((1,), mine, dtype=torch.float64), mean.double(), variance.double() * mine])
     else:
-        row = torch.zeros(1 + 2 * channels, dtype=torch.float64)
+        row = torch.zeros(1 + 2 * channels, dtype=torch.float64, device=input.device)
     rows = operations.allgather_async(row[None], "sync_batch_norm.statistics", process_set).wait()
     counts, means, deviations = rows.split([1, channels, channels], 1)
     count = int(counts.sum())

@@ -39,6 +39,7 @@ class Queue:
     def __init__(self, library: Any) -> None:
         self.library = library
         self._waiting: dict[int, Callable[[], None]] = {}
+        self._over: list[int] = []  # what they hold is freed by the next launch, which may call the driver
         self._numbers = itertools.count(1)
         self._errors: list[BaseException] = []
         self._here = threading.local()
@@ -48,11 +49,12 @@ class Queue:
         self._here.stream = True
         try:
             with torch.no_grad():
-                self._waiting.pop(number)()
+                self._waiting[number]()
         except BaseException as error:
             self._errors.append(error)
         finally:
             self._here.stream = False
+            self._over.append(number)
 
     def on_stream(self) -> bool:
         """Whether a stream's function runs on this thread, which may not call the driver."""
@@ -61,6 +63,9 @@ class Queue:
     def launch(self, device: int, stream: int, function: Callable[[], None]) -> None:
         number = next(self._numbers)
         self._waiting[number] = function
+        over, self._over = self._over, []
+        for one in over:
+            del self._waiting[one]
         self.succeed(self.library.guard_launch(device, stream, self._run, number))
 
     def synchronize(self, device: int, stream: int | None = None) -> None:

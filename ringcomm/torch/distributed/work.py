@@ -29,6 +29,8 @@ class Pending(Protocol):
 
     def done(self) -> bool: ...
 
+    def over(self) -> bool: ...  # done, and its buffers may go
+
     def wait(self, seconds: float) -> bool: ...
 
     def check(self) -> Any: ...
@@ -49,6 +51,8 @@ class Message:
 
     def done(self) -> bool:
         return bool(self._request.test())
+
+    over = done
 
     def wait(self, seconds: float) -> bool:
         try:
@@ -217,7 +221,7 @@ class Work(dist.Work):
 
 def keep_buffers(operations: Sequence[Any], buffers: Any) -> None:
     """As long as an operation that nobody waits for may use them."""
-    if not process.in_child and not all(operation.done() for operation in operations):
+    if not process.in_child and not all(operation.over() for operation in operations):
         _core.keep_until_done(list(operations), buffers)
 
 

@@ -613,6 +613,7 @@ class Engine:
                 tuple[int, bool, int, int],
                 Sequence[tuple[int, int]],
                 tuple[int, bool, Sequence[tuple[int, int, int]]],
+                bool,
             ]
         ],
         op: int,

@@ -66,7 +66,9 @@ def _place_of(collective: str, source: Buffer, target: Buffer | None) -> Place |
         return source.place
     names = [one.place.name if one.place is not None else "the host" for one in (source, target)]
     if names[0] != names[1]:
-        raise ValueError(f"{collective}: the array lies on {names[0]} and its output on {names[1]}; give both in one memory")
+        raise ValueError(
+            f"{collective}: the array lies on {names[0]} and its output on {names[1]}; give both in one memory"
+        )
     return source.place
 
 

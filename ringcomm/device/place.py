@@ -19,7 +19,7 @@ class Place(NamedTuple):
         return f"GPU {self.device}"
 
     def order(self, host_output: bool = False) -> _core.DeviceOrder:
-        """Of a call on arrays here, behind what is done to them now. UnsupportedError while a CUDA graph is captured."""
+        """Of a call on arrays here, behind what is done to them now. Raises as `refuse_capture`."""
         self.refuse_capture()
         return _core.DeviceOrder(self.device, [] if self.stream is None else [self.stream], host_output)
 

@@ -24,6 +24,9 @@ class BucketMemory:
         """``count`` zeros."""
         return allocate_flat(count, dtype, self._node)
 
+    def read(self, gradient: torch.Tensor) -> None:
+        """It has been copied from, and may be dropped."""
+
     def begin(self) -> None:
         """A step."""
 
@@ -53,6 +56,9 @@ class DeviceMemory(BucketMemory):
         self._flats.append(torch.zeros(count, dtype=dtype, device=self._device))
         return self._flats[-1]
 
+    def read(self, gradient: torch.Tensor) -> None:
+        gradient.record_stream(self._stream())  # autograd may have made it on another
+
     def begin(self) -> None:
         place_of(self._device).refuse_capture()
         self._streams.clear()
@@ -72,7 +78,11 @@ class DeviceMemory(BucketMemory):
         self._order = None
         if now != self._made_on:
             for flat in self._flats:
-                flat.record_stream(torch.get_device_module(self._device).current_stream(self._device))
+                flat.record_stream(self._stream())
+
+    def _stream(self) -> Any:
+        """Torch's current one."""
+        return torch.get_device_module(self._device).current_stream(self._device)
 
 
 def allocate_flat(count: int, dtype: torch.dtype, node: _core.Node | None = None) -> torch.Tensor:

@@ -98,9 +98,7 @@ def _restore(described: Any, current: Any, tensors: list[torch.Tensor], device: 
             and not current.is_sparse
         )
         device = torch.device("cpu") if described.on_host else device
-        tensors.append(
-            current.detach() if fits else torch.empty(described.shape, dtype=described.dtype, device=device)
-        )
+        tensors.append(current.detach() if fits else torch.empty(described.shape, dtype=described.dtype, device=device))
         return current if fits else tensors[-1]
     if isinstance(described, dict):
         known = current if isinstance(current, dict) else {}

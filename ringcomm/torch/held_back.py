@@ -131,4 +131,6 @@ def restore(reducer: GradientReducer, state: Mapping[str, torch.Tensor]) -> None
         if name not in slots or owed.numel() != slots[name].parameter.numel():
             raise ValueError(f"compression state of '{name}': no compressed parameter of {owed.numel()} elements")
     first = reducer.settings.process_set.rank() == 0
-    reducer.restore({slots[name]: owed.clone().float().flatten().cpu() for name, owed in state.items()} if first else {})
+    reducer.restore(
+        {slots[name]: owed.clone().float().flatten().cpu() for name, owed in state.items()} if first else {}
+    )

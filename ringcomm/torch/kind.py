@@ -34,9 +34,7 @@ def _buffer(tensor: torch.Tensor, given: Any = None, copied: bool = False) -> Bu
     count = tensor.numel()
     place = None if tensor.is_cpu else place_of(tensor.device)
     shape = tuple(tensor.shape)
-    return Buffer(
-        tensor.data_ptr(), count * width, index, width, shape, tensor, TorchKind, name, given, copied, place
-    )
+    return Buffer(tensor.data_ptr(), count * width, index, width, shape, tensor, TorchKind, name, given, copied, place)
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

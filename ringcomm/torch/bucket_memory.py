@@ -3,13 +3,11 @@ tells a bucket on a device from one in the host's memory."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ringcomm import _core, shared
 from ringcomm.plans import StepPlan
-from ringcomm.torch.kind import place_of
+from ringcomm.torch.kind import place_of, used_here
 
 
 class BucketMemory:
@@ -57,7 +55,7 @@ class DeviceMemory(BucketMemory):
         return self._flats[-1]
 
     def read(self, gradient: torch.Tensor) -> None:
-        gradient.record_stream(self._stream())  # autograd may have made it on another
+        used_here(gradient)  # autograd may have made it on another stream
 
     def begin(self) -> None:
         place_of(self._device).refuse_capture()
@@ -78,11 +76,7 @@ class DeviceMemory(BucketMemory):
         self._order = None
         if now != self._made_on:
             for flat in self._flats:
-                flat.record_stream(self._stream())
-
-    def _stream(self) -> Any:
-        """Torch's current one."""
-        return torch.get_device_module(self._device).current_stream(self._device)
+                used_here(flat)
 
 
 def allocate_flat(count: int, dtype: torch.dtype, node: _core.Node | None = None) -> torch.Tensor:

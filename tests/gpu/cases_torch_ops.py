@@ -119,7 +119,7 @@ def _reduced_on_a_side_stream(count=5000):
     with cuda.stream(side):
         busy(side, 5)
         x.add_(hvd.rank() + 1)
-        handle = hvd.allreduce_async_(x, op=hvd.Sum, name="side")
+        handle = hvd.allreduce_async_(x, op=hvd.Sum, name="side", postscale_factor=2.0)
     with cuda.stream(other):
         busy(other, 5)
         result = hvd.synchronize(handle)
@@ -127,7 +127,7 @@ def _reduced_on_a_side_stream(count=5000):
 
 
 def _expected():
-    return float(sum(everywhere(lambda rank: rank + 1)))
+    return 2.0 * sum(everywhere(lambda rank: rank + 1))
 
 
 def case_order_of_streams():

@@ -115,11 +115,12 @@ def case_options():
 
 def case_formats_that_lose():
     """The ranks of a host send nothing, so they travel so `everywhere`."""
-    formats = hvd.Compression.int8(everywhere=True), hvd.Compression.onebit(everywhere=True, warmup_steps=1)
-    for wire in formats:
+    how, whole = {"everywhere": True, "min_elements": 0}, trained(DEVICE)
+    for wire in (hvd.Compression.int8(**how), hvd.Compression.onebit(warmup_steps=1, **how)):
         mine = trained(DEVICE, compression=wire)
         equal(mine, trained("cpu", compression=wire))
         assert torch.equal(hvd.broadcast(mine, 0), mine)
+        assert hvd.size() == 1 or not torch.equal(mine, whole)
 
 
 def case_what_needs_the_host_is_refused():

@@ -1,6 +1,8 @@
-"""The named operations on CPU tensors, without autograd, and sparse ones. ``synchronize(handle)`` waits.
+"""The named operations on tensors, without autograd, and sparse ones. ``synchronize(handle)`` waits.
 
-Everywhere: tensors are in CPU memory; contiguous ones are not copied, others are. ``name`` identifies the operation
+Everywhere: tensors are in CPU memory or on a CUDA device, also both in one group, and results lie where they do; then
+an operation comes behind what the current stream holds, and ``synchronize`` has the stream wait that is current when it
+is called, not the host for the device. Contiguous ones are not copied, others are. ``name`` identifies the operation
 on all ranks (None: numbered in the order of the calls); a name may be in flight once only (ValueError).
 ``process_set`` limits the operation to its ranks. In-place forms write to the memory of the tensor and return it;
 autograd does not see that.
@@ -23,7 +25,7 @@ Tensor = torch.Tensor
 
 
 class Operations(collectives.Operations[Tensor]):
-    """Of CPU tensors; autograd does not see them."""
+    """Of tensors; autograd does not see them."""
 
     def alltoall_async(
         self,

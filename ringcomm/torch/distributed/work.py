@@ -186,7 +186,7 @@ class Work(dist.Work):
         """A ``torch.futures.Future`` of the output tensors; it has the error if there is one."""
         with self._lock:
             if self._future is None:
-                devices = sorted({str(one.device) for one in self._outputs if not one.is_cpu})
+                devices: list[Any] = sorted({str(one.device) for one in self._outputs if not one.is_cpu})
                 done: Any = torch.futures.Future(devices=devices)  # whose streams come behind the outputs
                 self._future = done.then(lambda _: self.result())
                 watcher.watch(self, done)

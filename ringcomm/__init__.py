@@ -14,6 +14,8 @@ Framework bindings: ``import ringcomm.torch as hvd``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ringcomm import algorithms, errors, threads, updates
 from ringcomm._core import ANY_SOURCE, ANY_TAG, PROC_NULL, MessageRequest, Status
 from ringcomm.accounts import OperationStats, Stats, stats
@@ -113,6 +115,9 @@ from ringcomm.runtime import (
 from ringcomm.topology import Topology, register_topology
 from ringcomm.version import __version__
 
+if TYPE_CHECKING:
+    from ringcomm.device.array import DeviceArray
+
 __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
@@ -134,6 +139,7 @@ __all__ = [
     "Compression",
     "Config",
     "Consistency",
+    "DeviceArray",
     "EagerAverager",
     "ElasticAverager",
     "Feedback",
@@ -222,3 +228,12 @@ __all__ = [
     "threads",
     "updates",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What concerns GPUs is imported when it is first used."""
+    if name == "DeviceArray":
+        from ringcomm.device.array import DeviceArray
+
+        return DeviceArray
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,7 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
         CNetwork network
         vector[int] hosts
         string algorithm
+        string device_path
         vector[CRule] rules
         shared_ptr[const COwnAlgorithms] own
         shared_ptr[CAccount] account
@@ -34,12 +35,15 @@ cdef extern from "call/channel.hpp" namespace "ringcomm" nogil:
         void watch(shared_ptr[const CProcesses], map[int, int]) except +translate
         void leave()
 
+cdef extern from "border/device.hpp" nogil:
+    vector[string] c_device_ways "ringcomm_border::device_ways"(CChannel&) except +translate
+
 cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
     void run_plain(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
 
 SLOTS = c_slots()
 ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds "
-                           "algorithm own account", defaults=(0, 0, "", None, None))
+                           "algorithm own account device_path", defaults=(0, 0, "", None, None, "auto"))
 Rule = namedtuple("Rule", "collective from_bytes to_bytes from_ranks to_ranks algorithm segment")
 
 
@@ -61,6 +65,7 @@ cdef CChannelConfig channel_config(it) except *:
     config.network = network_of(it.network)
     config.hosts = it.hosts
     config.algorithm = it.algorithm.encode()
+    config.device_path = it.device_path.encode()
     if it.own is not None:
         config.own = <shared_ptr[const COwnAlgorithms]>(<OwnAlgorithms?>it.own).it
     if it.account is not None:
@@ -179,6 +184,10 @@ cdef class Channel:
             site.make_results(<PyObject*>shape, <PyObject*>array.dtype)
             dimensions = array.shape
         site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
+
+    def device_ways(self):
+        cdef vector[string] ways = c_device_ways(self.it.get()[0])
+        return {ways[2 * i].decode(): ways[2 * i + 1].decode() for i in range(ways.size() // 2)}
 
     def watch(self, Processes processes not None, rank_of):
         self.it.get().watch(<shared_ptr[const CProcesses]>processes.it, rank_of)

@@ -419,6 +419,7 @@ class ChannelConfig(NamedTuple):
     algorithm: str = ""  # of all-reduces that name none; "": chosen
     own: OwnAlgorithms | None = None
     account: Account | None = None  # with nobody else in it at the same time; None: one of its own
+    device_path: str = "auto"  # of calls on GPUs: or "staging", "ipc", "nccl"
 
 class Account:
     """What has been moved (csrc/base/account.hpp)."""
@@ -473,9 +474,10 @@ class Request:
     def lie_at(self, order: DeviceOrder) -> None:
         """For another call on the same arrays of a GPU, in an order of its own."""
 
-def open_devices(library: str) -> int:
-    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none."""
+def open_devices(library: str, nccl: str) -> int:
+    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
 
+def give_kernels(module: str, image: bytes) -> None: ...  # PTX, before any array of a GPU is used
 def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wait: bool) -> None:
     """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
 
@@ -488,6 +490,9 @@ class DeviceOrder:
     def __init__(self, device: int, streams: Sequence[int], host_output: bool = False) -> None: ...
     def join(self, stream: int) -> None:
         """What comes next on the stream comes behind the result, once the call has ended. The host does not wait."""
+    def hold(self, stream: int) -> None:
+        """What comes next on the stream comes behind what the order's streams held."""
+    def wait(self) -> None: ...  # once the call has ended: until its result is there
     def over(self) -> bool: ...  # once the call has ended: whether its result is there, and the buffers may go
 
 class DeviceMemory:
@@ -512,6 +517,9 @@ class Channel:
         config: ChannelConfig,
         worker: Worker | None = None,  # whose sources get turns while a call waits, where it has no thread
     ) -> None: ...
+    def device_ways(self) -> dict[str, str]:
+        """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
+        ranks have agreed, in the first such call."""
     def choose(self, request: Request) -> str: ...  # by its collective, dtype, op and count
     def plain(
         self,
@@ -626,7 +634,7 @@ class Engine:
     ) -> Plan:
         """buckets: dtype; the elements of each stretch, reduced in place where Plan.place says; what they travel as:
         wire, whether what is left out is owed, wire of the first steps, and how many these are; and which elements
-        are no gradient's, but zeros (first and number)."""
+        are no gradient's, but zeros (first and number); rank and matrices of two factors; whether it is on a GPU."""
     def leave(self) -> None: ...
     def pending(self) -> list[str]: ...
 

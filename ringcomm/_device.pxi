@@ -4,8 +4,11 @@ cdef extern from "border/device.hpp" nogil:
         pass
     shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, vector[uintptr_t], cbool) except +translate
     cbool c_landed "ringcomm_border::landed"(const shared_ptr[CDevicePlace]&) except +translate
+    void c_hold_behind "ringcomm_border::hold_behind"(const CDevicePlace&, uintptr_t) except +translate
+    void c_wait_for_place "ringcomm_border::wait_for"(const CDevicePlace&) except +translate
     void c_join_place "ringcomm_border::join"(const CDevicePlace&, uintptr_t) except +translate
-    int c_open_devices "ringcomm_border::open_devices"(const string&) except +translate
+    int c_open_devices "ringcomm_border::open_devices"(const string&, const string&) except +translate
+    void c_give_kernels "ringcomm_border::give_kernels"(const string&, string)
     void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate
     uintptr_t c_device_allocate "ringcomm_border::device_allocate"(int, size_t) except +translate
     void c_device_free "ringcomm_border::device_free"(int, uintptr_t) except +translate
@@ -13,12 +16,15 @@ cdef extern from "border/device.hpp" nogil:
     cbool c_capturing "ringcomm_border::capturing"(int, uintptr_t) except +translate
 
 
-def open_devices(str library not None):
-    cdef string path = library.encode()
+def open_devices(str library not None, str nccl not None):
+    cdef string path = library.encode(), nccl_path = nccl.encode()
     cdef int count
     with nogil:
-        count = c_open_devices(path)
+        count = c_open_devices(path, nccl_path)
     return count
+
+
+def give_kernels(str module not None, bytes image not None): c_give_kernels(module.encode(), image)
 
 
 def device_copy(int device, uintptr_t to, uintptr_t source, size_t nbytes, uintptr_t stream, bint wait):
@@ -41,6 +47,13 @@ cdef class DeviceOrder:
 
     def join(self, uintptr_t stream):
         c_join_place(self.it.get()[0], stream)
+
+    def hold(self, uintptr_t stream):
+        c_hold_behind(self.it.get()[0], stream)
+
+    def wait(self):
+        with nogil:
+            c_wait_for_place(self.it.get()[0])
 
     def over(self): return bool(c_landed(self.it))
 

@@ -210,7 +210,7 @@ cdef class Messages:
         cdef size_t nbytes, room
         cdef Remains remains
         cdef CEnvelope status
-        cdef object keeps = self.memory(x, False, &data, &nbytes), keeps_too = self.memory(out, True, &into, &room)
+        cdef object keeps_too = self.memory(out, True, &into, &room), keeps = self.memory(x, False, &data, &nbytes)
         try:
             with nogil:
                 status = c_send_receive(self.it.get()[0], dest, sendtag, data, nbytes, source, recvtag, into, room, interrupted, remains)

@@ -96,10 +96,13 @@ class Buffer(NamedTuple):
         shape = self.shape if shape is None else shape
         return self.kind.describe(self.kind.empty(self.array, shape))
 
-    def on_host(self) -> Buffer:
+    def on_host(self, what: str = "this", why: str = "it works on CPU arrays") -> Buffer:
         """This one, for what works on the host's memory alone: UnsupportedError for an array of a GPU."""
         if self.place is not None:
-            raise UnsupportedError(f"the array lies on {self.place.name}, and this works on CPU arrays: pass a copy")
+            raise UnsupportedError(
+                f"{what}: the array lies on {self.place.name}, and {why}. Pass a copy in the host's memory "
+                "(x.get(), tensor.cpu()) and copy the result back"
+            )
         return self
 
     def write_back(self) -> Any:
@@ -192,8 +195,8 @@ class NumPyKind:
 
     @staticmethod
     def source(x: Any) -> Buffer:
-        if _elsewhere(x):
-            return _device_kind().source(x)
+        if elsewhere(x):
+            return device_kind().source(x)
         array = x if isinstance(x, np.ndarray) else _foreign(x)
         dtype_index(array.dtype)  # refuses before anything is copied
         return _of_numpy(array if array.flags.c_contiguous else array.copy(order="C"))
@@ -202,8 +205,8 @@ class NumPyKind:
     def target(x: Any) -> Buffer:
         if not isinstance(x, np.ndarray) and isinstance(x, list | tuple | int | float | complex | bool | bytes | str):
             raise TypeError(f"a {type(x).__name__} cannot be written in place; pass an array")
-        if _elsewhere(x):
-            return _device_kind().target(x)
+        if elsewhere(x):
+            return device_kind().target(x)
         array = x if isinstance(x, np.ndarray) else _foreign(x)
         if not array.flags.writeable:
             raise ValueError("the array to write is read-only")
@@ -233,7 +236,7 @@ def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = Fal
     )
 
 
-def _elsewhere(x: Any) -> bool:
+def elsewhere(x: Any) -> bool:
     """Whether it is an array of a device."""
     return not isinstance(x, np.ndarray) and (
         hasattr(x, "__cuda_array_interface__")
@@ -241,10 +244,9 @@ def _elsewhere(x: Any) -> bool:
     )
 
 
-def _device_kind() -> type[Kind]:
-    from ringcomm.device.kind import DeviceKind
-
-    return DeviceKind
+def device_kind() -> Any:
+    """Imported when the first such array comes."""
+    return importlib.import_module("ringcomm.device.kind").DeviceKind
 
 
 def _foreign(x: Any) -> np.ndarray[Any, Any]:

@@ -55,17 +55,18 @@ def request(
     place = _place_of(_core.COLLECTIVES[collective], source, target)
     if place is None:
         return Request(collective, source.dtype, finish, input=source.address, shape=sign, **fields)
-    order = place.order(host_output=target is None)
-    finish = place.joined(order, finish)
+    output = None if target is None else target.place
+    order = place.order(_core.COLLECTIVES[collective], output, host_output=target is None)
+    finish = place.joined(order, finish, output)
     return Request(collective, source.dtype, finish, input=source.address, shape=sign, order=order, **fields)
 
 
 def _place_of(collective: str, source: Buffer, target: Buffer | None) -> Place | None:
     """ValueError for two arrays in different memories."""
-    if target is None or source.place is None is target.place:
+    if target is None or target is source or source.place is None is target.place:
         return source.place
-    names = [one.place.name if one.place is not None else "the host" for one in (source, target)]
-    if names[0] != names[1]:
+    if source.place is None or target.place is None or source.place.device != target.place.device:
+        names = [one.place.name if one.place is not None else "the host" for one in (source, target)]
         raise ValueError(
             f"{collective}: the array lies on {names[0]} and its output on {names[1]}; give both in one memory"
         )

@@ -35,11 +35,12 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time
     (the second gets a RuntimeError); the non-blocking ``i...`` forms are an order of their own.
 
-    Arrays are NumPy arrays, anything with the buffer protocol, DLPack or ``__array_interface__``, or torch tensors on
-    the CPU; results are torch tensors for torch tensors, else NumPy arrays. Strided arrays are copied. Reductions work
-    on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128 and pairs of a
-    value and an index, each with its ops (:class:`ringcomm.Op`); the other collectives move any dtype. Reductions give
-    equal bits on all ranks.
+    Arrays are NumPy arrays, anything with the buffer protocol, DLPack or ``__array_interface__``, torch tensors, or
+    arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md); results are torch tensors for torch tensors,
+    on a GPU CuPy's arrays or :class:`ringcomm.DeviceArray`, else NumPy arrays. Strided arrays of the host are copied.
+    Reductions work on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128
+    and pairs of a value and an index, each with its ops (:class:`ringcomm.Op`); the other collectives move any dtype.
+    Reductions give equal bits on all ranks.
 
     Args:
         comm: an mpi4py intracommunicator, duplicated privately; None: ``MPI.COMM_WORLD``.
@@ -147,17 +148,30 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         """Whether data goes through memory that the ranks share; ``shared_memory_reason`` says why not."""
         return self._node is not None
 
-    def empty(self, shape: int | tuple[int, ...], dtype: Any = "float32") -> np.ndarray[Any, Any]:
+    def empty(self, shape: int | tuple[int, ...], dtype: Any = "float32", device: str | int | None = None) -> Any:
         """An uninitialised array in memory that the ranks of this host share: an all-reduce in place of such arrays
-        copies nothing. Not collective; ordinary memory where none can be shared (``shared_memory_reason``).
+        copies nothing. Not collective; ordinary memory where none can be shared (``shared_memory_reason``). Or, with
+        ``device``, one in a GPU's memory.
 
         Args:
             shape: of the array, the same as for ``numpy.empty``.
             dtype: what NumPy takes for a dtype, without Python objects.
+            device: None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank; "cuda:1" or 1: that one.
 
-        A forked child has a copy of its own.
+        Returns:
+            A NumPy array; on a GPU CuPy's array if CuPy is installed, else a :class:`ringcomm.DeviceArray`.
+
+        Raises:
+            ringcomm.UnsupportedError: a GPU is asked for, and there is no driver.
+            ValueError: there is no such device.
+
+        A forked child has a copy of its own of shared memory.
         """
-        return shared.empty(self._node, shape, dtype)
+        if device is None or device == "cpu":
+            return shared.empty(self._node, shape, dtype)
+        from ringcomm.device import array, devices
+
+        return array.empty(shape, dtype, devices.of_name(device, self.local_rank))
 
     def shared_arrays(self) -> AbstractContextManager[None]:
         """Inside ``with comm.shared_arrays():`` the arrays of 64 KB and more that NumPy makes, whoever asks it to, lie

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ringcomm import _core, horovod_options, rules
-from ringcomm.option_values import parse_cores, parse_flag, parse_level, parse_switch, parse_trace
+from ringcomm.option_values import parse_cores, parse_flag, parse_gpu_path, parse_level, parse_switch, parse_trace
 from ringcomm.sizes import parse_size
 
 logger = logging.getLogger("ringcomm")
@@ -78,6 +78,16 @@ class Config:
         "CUDA's driver, loaded when the first array of a GPU comes",
         "RINGCOMM_CUDA_LIBRARY",
         own=True,
+    )
+    nccl_library: str = _option(
+        "libnccl.so.2", str, "NCCL, used where every rank has a GPU of its own", "RINGCOMM_NCCL_LIBRARY", own=True
+    )
+    gpu_path: str = _option(
+        "auto",
+        parse_gpu_path,
+        "how arrays of GPUs travel: auto, staging (through the host's memory), ipc (kernels that read all ranks' "
+        "memory) or nccl; an error where ranks cannot go it",
+        "RINGCOMM_GPU_PATH",
     )
     fusion_bytes: int = _option(
         64 << 20,
@@ -261,6 +271,7 @@ class Config:
             algorithm=self.algorithm,
             own=own,
             account=account,
+            device_path=self.gpu_path,
         )
 
     def engine(

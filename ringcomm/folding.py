@@ -48,15 +48,17 @@ class Folding:
         self.what, self.op, self.root, self.rank, self.size = what, op, root, rank, size
         calls.require_root(what, root, size)
         self.here = rank == root if what == "reduce" else rank > 0 if what == "exscan" else True
+        refusal = f"{what} by the function {op.name}", "that runs in Python, on NumPy arrays"
         if what == "reducescatter":
-            self.source = arrays.source(x).on_host()
+            self.source = arrays.source(x).on_host(*refusal)
             rows = rows_of_parts(what, self.source, rows, size)
             unit = math.prod(self.source.shape[1:])
             self.target = arrays.result(out, self.source, (rows[rank], *self.source.shape[1:]))
         else:
             self.source, self.target = arrays.pair(x, out) if self.here else arrays.pair(x, x, writes=False)
-            self.source.on_host()
+            self.source.on_host(*refusal)
             rows, unit = parts(math.prod(self.source.shape), size), 1
+        self.target.on_host(*refusal)
         self.counts = [n * unit for n in rows]  # of each rank's part, in elements
         self.mine = as_numpy(self.source)
         sign = arrays.signature(self.source.shape, f"{what} by {op.name} of {self.source.label}")

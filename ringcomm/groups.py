@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from ringcomm import _core, accounts, exits
 from ringcomm.bootstrap import discover
 from ringcomm.communicator import QUEUED_SLOT, Communicator
+from ringcomm.device.messages import DeviceMessageRequest
 from ringcomm.errors import RingcommError, ShutDownError
 from ringcomm.members import FIRST_TAG, Members
 from ringcomm.mpi_link import map_arenas_of_hosts, processes
+from ringcomm.point_to_point import receive
 
 MOST = 1 << 13  # groups at the most, of one rank, over time
 MESSAGE_TAGS = FIRST_TAG // MOST  # of each group's messages
@@ -69,11 +71,11 @@ class Group:
         self._comm._require_usable()
         return self._comm._messages.isend(x, self.ranks[dest], self._tag(tag), self.name)
 
-    def irecv(self, out: object, source: int | None, tag: int) -> _core.MessageRequest:
+    def irecv(self, out: object, source: int | None, tag: int) -> _core.MessageRequest | DeviceMessageRequest:
         """A message from a rank of the group, or from any (None): :meth:`ringcomm.Communicator.irecv`."""
         self._comm._require_usable()
         sender = _core.ANY_SOURCE if source is None else self.ranks[source]
-        return self._comm._messages.irecv(out, sender, self._tag(tag), self.name)
+        return receive(self._comm._messages, out, sender, self._tag(tag), self.name)
 
     def stats(self, reset: bool = False) -> accounts.Stats:
         """What this rank has moved by the group's calls, since the last reset. Messages are in the communicator's."""

@@ -25,7 +25,6 @@ SWITCHES: dict[str, Meaning] = {
 _NO_CYCLES = "there are no cycles: the worker sleeps until an operation is submitted"
 _MODEL = "algorithms are chosen by a model of the network; RINGCOMM_ALGORITHM overrides"
 _ONLY_MPI = "all data and control messages go over MPI and shared memory"
-_NO_GPU = "it concerns GPUs, which this version does not use"
 _FIXED = "the number of ranks is fixed"
 _LAUNCHER = "MPI says which rank this is and where"
 
@@ -47,11 +46,11 @@ IGNORED: dict[str, str] = {
     "HOROVOD_CCL_CACHE": _ONLY_MPI,
     "HOROVOD_GLOO_IFACE": _ONLY_MPI,
     "HOROVOD_GLOO_TIMEOUT_SECONDS": _ONLY_MPI,
-    "HOROVOD_NUM_NCCL_STREAMS": _NO_GPU,
-    "HOROVOD_BATCH_D2D_MEMCOPIES": _NO_GPU,
-    "HOROVOD_ENABLE_ASYNC_COMPLETION": _NO_GPU,
-    "HOROVOD_DISABLE_NVTX_RANGES": _NO_GPU,
-    "HOROVOD_ENABLE_XLA_OPS": _NO_GPU,
+    "HOROVOD_NUM_NCCL_STREAMS": "it concerns NCCL, which this version does not use",
+    "HOROVOD_BATCH_D2D_MEMCOPIES": "arrays of GPUs are not fused in a GPU's memory",
+    "HOROVOD_ENABLE_ASYNC_COMPLETION": "a stream waits for results of GPU arrays, never the host",
+    "HOROVOD_DISABLE_NVTX_RANGES": "there are no NVTX ranges; the timeline shows calls and copies",
+    "HOROVOD_ENABLE_XLA_OPS": "XLA's programs hand over the host's memory",
     "HOROVOD_DISABLE_GROUP_FUSION": "the operations of a group run together",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "process sets can always be added and removed",
     "HOROVOD_LOG_HIDE_TIME": "the form of messages is that of Python's logging",

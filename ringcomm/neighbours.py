@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ringcomm import arrays, calls
+from ringcomm import _core, arrays, calls
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.handles import Handle
@@ -92,8 +92,14 @@ class Neighbours:
         one = with_rows(arrays.source(x))
         rows, copies = one.shape[0], len(self.sends_to)
         every = one.empty((rows * copies, *one.shape[1:]))
+        nbytes = one.count * _core.ITEM_SIZES[one.dtype]
         for i in range(copies):
-            every.kind.assign(every.array[i * rows : (i + 1) * rows], one.array)
+            if every.place is not None and one.place is not None:
+                every.place.copy(every.address + i * nbytes, one.place, one.address, nbytes)
+            else:
+                every.kind.assign(every.array[i * rows : (i + 1) * rows], one.array)
+        if every.place is not None:  # they are to be read behind these copies
+            every = every._replace(place=every.place._replace(stream=every.place.now()))
         return self._request(every, rows, out, name or "neighbours.allgather")
 
     def _exchanging(self, x: Any, rows: int, out: Any, name: str) -> Request:

@@ -21,6 +21,13 @@ def parse_switch(text: str) -> str:
     return "on" if parse_flag(value) else "off"
 
 
+def parse_gpu_path(text: str) -> str:
+    value = text.strip().lower()
+    if value not in ("auto", "staging", "ipc", "nccl"):
+        raise ValueError("expected auto, staging, ipc or nccl")
+    return value
+
+
 def parse_cores(text: str) -> str:
     affinity.cores(text)
     return text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringcomm import _core, arrays
 from ringcomm._core import ANY_SOURCE, ANY_TAG, MessageRequest, Status
+from ringcomm.device.messages import DeviceMessageRequest, OnDevice, on_host
 from ringcomm.errors import MismatchError
 from ringcomm.links import Link
 
@@ -14,10 +15,16 @@ MOST_LINES = 5  # of what was never received, in one message
 
 
 def describe(array: Any, written: bool) -> tuple[int, int, Any, bool]:
-    """Address, bytes, what keeps the memory, and whether others like it need not be asked about."""
+    """Address, bytes, what keeps the memory, and whether others like it need not be asked about. Of an array of a GPU
+    that is read: of a copy in the host's memory. OnDevice for one that is written."""
     buffer = arrays.target(array) if written else arrays.source(array)
     if written and buffer.copied:
         raise ValueError("an array to receive into must be C-contiguous; receive into a copy and assign that")
+    if buffer.place is not None:
+        if written:
+            raise OnDevice(buffer)
+        host = on_host(buffer)
+        return host.ctypes.data, host.nbytes, host, False
     return buffer.address, buffer.count * _core.ITEM_SIZES[buffer.dtype], buffer, buffer.array is array
 
 
@@ -66,12 +73,24 @@ def _listed(lines: list[str]) -> str:
     return "; ".join(lines[:MOST_LINES]) + more
 
 
+def receive(
+    messages: _core.Messages, out: Any, source: int, tag: int, among: str = ""
+) -> MessageRequest | DeviceMessageRequest:
+    """A receive in the background. `among`: of what group, for what people read."""
+    try:
+        return messages.irecv(out, source, tag, among)
+    except OnDevice as one:
+        landing = one.landing
+    return DeviceMessageRequest(messages.irecv(landing.host, source, tag, among), landing)
+
+
 class PointToPointCalls:
     """The messages of :class:`ringcomm.Communicator`.
 
     Arrays are what the collectives take, of any dtype, and travel as their bytes: sender and receiver need not agree on
     dtype or shape. Messages of one sender are received in the order sent, by those receives that match them. Any thread
-    may call, several at the same time.
+    may call, several at the same time. Arrays of GPUs travel by way of the host's memory, to which they are copied when
+    they are sent, and from it when their receive is waited for: the host waits for these copies.
 
     On one host, messages between arrays of which one is shared (:meth:`ringcomm.Communicator.empty`) are copied once.
 
@@ -117,7 +136,11 @@ class PointToPointCalls:
             ValueError: ``out`` is read-only or not contiguous.
         """
         self._require_usable()
-        return self._messages.recv(out, source, tag)
+        try:
+            return self._messages.recv(out, source, tag)
+        except OnDevice as one:
+            landing = one.landing
+        return landing.arrived(self._messages.recv(landing.host, source, tag))
 
     def sendrecv(
         self,
@@ -130,7 +153,11 @@ class PointToPointCalls:
     ) -> Status:
         """:meth:`send` of ``x`` and :meth:`recv` into ``out`` at the same time: neither waits for the other."""
         self._require_usable()
-        return self._messages.sendrecv(x, dest, sendtag, out, source, recvtag)
+        try:
+            return self._messages.sendrecv(x, dest, sendtag, out, source, recvtag)
+        except OnDevice as one:
+            landing = one.landing
+        return landing.arrived(self._messages.sendrecv(x, dest, sendtag, landing.host, source, recvtag))
 
     def isend(self, x: Any, dest: int, tag: int = 0) -> MessageRequest:
         """:meth:`send` in the background: ``x`` must not be written before ``request.wait()`` has returned, or
@@ -138,11 +165,12 @@ class PointToPointCalls:
         self._require_usable()
         return self._messages.isend(x, dest, tag)
 
-    def irecv(self, out: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> MessageRequest:
+    def irecv(self, out: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> MessageRequest | DeviceMessageRequest:
         """:meth:`recv` in the background: ``request.wait()`` gives the status. ``request.cancel()`` takes it back
-        unless a message has matched it."""
+        unless a message has matched it. Into an array of a GPU the message is copied by ``wait()``, or by the
+        ``test()`` that gives True."""
         self._require_usable()
-        return self._messages.irecv(out, source, tag)
+        return receive(self._messages, out, source, tag)
 
     def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status:
         """The status of the message that :meth:`recv` would receive, once there is one. It is not received."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ringcomm import arrays
 from ringcomm.arrays import Buffer
+from ringcomm.device.values import host_copy
 
 
 def require_rows(collective: str, buffer: Buffer) -> None:
@@ -59,7 +60,7 @@ def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int
                 f"alltoall without splits needs a first dimension that {size} ranks divide; it is {x.shape[0]}"
             )
         return [x.shape[0] // size] * size
-    given = np.asarray(splits)
+    given = np.asarray(host_copy(splits))
     listed = [int(n) for n in given] if given.ndim == 1 and given.dtype.kind in "iu" else []
     total = sum(listed)
     fits = total <= x.shape[0] if some else total == x.shape[0]

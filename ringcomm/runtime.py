@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-
 from ringcomm import binding, horovod_options, process, timeline
 from ringcomm import config as configuration
 from ringcomm.communicator import Communicator
@@ -125,10 +123,10 @@ def communicator() -> Communicator:
     return session().comm
 
 
-def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> np.ndarray[Any, Any]:
-    """An uninitialised array in memory that the ranks of this host share, for operations between all ranks:
-    :meth:`Communicator.empty` of the communicator of all ranks."""
-    return session().comm.empty(shape, dtype)
+def empty(shape: int | tuple[int, ...], dtype: Any = "float32", device: str | int | None = None) -> Any:
+    """An uninitialised array in memory that the ranks of this host share, or on a GPU (``device="cuda"``: this rank's),
+    for operations between all ranks: :meth:`Communicator.empty` of the communicator of all ranks."""
+    return session().comm.empty(shape, dtype, device)
 
 
 def shared_arrays() -> AbstractContextManager[None]:

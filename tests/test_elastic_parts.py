@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
+import socket
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +19,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringcomm.agent import keeper, snapshots
+from ringcomm.agent import keeper, segments, snapshots
 from ringcomm.agent.beats import Beats
 from ringcomm.agent.keeper import Held, Keeper
+from ringcomm.agent.peers import Peer
+from ringcomm.agent.trainers import Trainer, Trainers
 from ringcomm.agent.zygotes import python_words
 from ringcomm.elastic import packing
 from ringcomm.launch import elastic, hosts_of_slurm
@@ -337,3 +345,53 @@ def test_hosts_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     environment = {"SLURM_JOB_NODELIST": "n[1-3],m", "SLURM_TASKS_PER_NODE": "2(x3),1"}
     assert hosts_of_slurm(environment) == [Host("n1", 2), Host("n2", 2), Host("n3", 2), Host("m", 1)]
     assert hosts_of_slurm({}) == []
+
+
+# ---- what is lost with a process -------------------------------------------------------------------------------------
+_HOLDS = """
+import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+if sys.argv[2] == "mapped":
+    memory = mmap.mmap(fd, 4096)
+    os.close(fd)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["mapped", "open"])
+def test_shared_memory_that_nobody_holds_is_removed(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.time() - 1
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # out of reach of jobs that run beside
+        monkeypatch.setattr(segments, "_FOLDER", folder)
+        held, orphan, other = (Path(folder) / name for name in ("mpich_shm_1", "sm_segment.1", "psm_1"))
+        for path in (held, orphan, other):
+            path.write_bytes(bytes(mmap.PAGESIZE))
+        words = [sys.executable, "-c", _HOLDS, str(held), how]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout
+            holder.stdout.readline()
+            segments.remove_orphans(time.time() + 60)  # all are older
+            assert orphan.exists()
+            segments.remove_orphans(began)
+            assert (held.exists(), orphan.exists(), other.exists()) == (True, False, True)
+            holder.kill()
+        segments.remove_orphans(began)
+        assert (held.exists(), other.exists()) == (False, True)
+
+
+def test_a_trainer_that_a_lost_zygote_was_to_fork_has_ended() -> None:
+    zygote, stub = (Peer(end) for end in socket.socketpair())
+
+    class Zygotes:
+        def start(self, _how: Any, fork: Any, _cold: Any, it: Any) -> None:
+            fork(zygote, it)
+
+    ended: list[Trainer] = []
+    trainers = Trainers(ended.append, Zygotes())  # type: ignore[arg-type]
+    trainers.start({"rank": 0, "generation": 1}, [], stub)
+    assert trainers.living() and not ended
+    trainers.zygote_lost(zygote)
+    assert [one.status for one in ended] == [-signal.SIGKILL] and not trainers.living()
+    zygote.close()
+    stub.close()

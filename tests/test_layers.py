@@ -26,6 +26,7 @@ CORE_LAYERS = [
     "memory",
     "levels",
     "call",
+    "device",
     "engine",
     "store",
     "frameworks",

@@ -56,9 +56,10 @@ struct Call {
   std::string name;
   std::uint64_t shape = 0;  // hash of dimensions that must agree
   std::string shape_text;
-  bool even = false;       // alltoall: all blocks of all ranks have one size, and every rank knows it
-  Guess* guess = nullptr;  // of an exchange; lives as long as the buffers
-  bool agreed = false;     // the engine has compared it already
+  bool even = false;            // alltoall: all blocks of all ranks have one size, and every rank knows it
+  Guess* guess = nullptr;       // of an exchange; lives as long as the buffers
+  bool agreed = false;          // the engine has compared it already
+  const Call* about = nullptr;  // what ranks compare in place of this one, which is a part of it
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one

@@ -13,7 +13,7 @@ enum class Progress : std::uint8_t { blocked, moved, done };
 class Task {
  public:
   virtual ~Task() = default;
-  virtual Progress advance() = 0;     // throws Error
+  virtual Progress advance() = 0;                        // throws Error
   virtual std::string_view label() const { return {}; }  // for messages about what does not go on
   virtual void abandon() noexcept {}  // after an error: give up what is under way so that buffers may go
   // Sleeps at most so long, less if what blocks the task happens. For a thread that has nothing else to do.

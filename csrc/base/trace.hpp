@@ -11,6 +11,9 @@
 
 namespace ringcomm {
 
+// Lanes of a call's copies between a device and the host.
+inline constexpr std::int32_t kFromDeviceLane = 997, kToDeviceLane = 998;
+
 struct TraceEvent {
   std::int64_t begin_ns, end_ns;  // steady clock; equal for an instant
   std::uint64_t bytes;
@@ -18,7 +21,7 @@ struct TraceEvent {
   std::int32_t lane;          // of a pipeline whose lanes overlap in time; -1: none
   char category[16];          // "queue", "ready", "agree", "cycle", "pack", "run", "unpack", "done"; within "run":
                               // "host wait", "host work", "encode", "decode", "share-reduce",
-                              // "share-only"
+                              // "share-only", "from device", "to device"
   char name[64];              // tensor or call
   char detail[32];            // path that ran: "ring", "shared", ...
 };

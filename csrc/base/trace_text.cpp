@@ -86,7 +86,11 @@ int TraceText::row(std::string_view name, int lane) {
   describe("thread_name", last_);
   new_rows_ += "\"name\":\"";
   put_text(new_rows_, name);
-  if (lane >= 0) {
+  if (lane == kFromDeviceLane) {
+    new_rows_ += " · from device";
+  } else if (lane == kToDeviceLane) {
+    new_rows_ += " · to device";
+  } else if (lane >= 0) {
     new_rows_ += " · lane ";
     put(new_rows_, lane);
   }

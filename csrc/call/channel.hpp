@@ -33,6 +33,7 @@ class Channel {
   std::shared_ptr<void>& guest() { return guest_; }
   const std::shared_ptr<Node>& node() const { return context_.node; }
   bool on_one_host() const { return context_.on_one_host(); }
+  const std::string& device_path() const { return context_.config.device_path; }
 
   // For who runs tasks of start().
   StallClock stall_clock(const char* kind) const { return {context_, kind}; }

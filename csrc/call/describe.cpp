@@ -26,6 +26,7 @@ std::uint64_t even_row(const Call& call) {
 }  // namespace
 
 Descriptor describe(const Call& call, int me) {
+  if (call.about) return describe(*call.about, me);
   Descriptor mine;
   mine.collective = static_cast<std::uint8_t>(call.collective);
   mine.dtype = static_cast<std::uint8_t>(call.dtype);

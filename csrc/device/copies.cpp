@@ -1,6 +1,7 @@
 #include "device/copies.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -20,15 +21,14 @@ class HostCopies final : public Copies {
 
 class DeviceCopies final : public Copies {
  public:
-  explicit DeviceCopies(std::shared_ptr<DevicePlace> place) : place_(std::move(place)), device_(place_->device()) {
-    place_->hold(device_.from_device());
-    place_->hold(device_.to_device());
-  }
+  explicit DeviceCopies(std::shared_ptr<DevicePlace> place) : place_(std::move(place)), device_(place_->device()) {}
   void in(void* host, const void* buffer, std::size_t nbytes) override {
-    copy(host, buffer, nbytes, device_.from_device());
+    hold_once(device_.from_device());
+    device_.copy(host, buffer, nbytes, device_.from_device());
   }
   void out(void* buffer, const void* host, std::size_t nbytes) override {
-    copy(buffer, host, nbytes, device_.to_device());
+    hold_once(device_.to_device());
+    device_.copy(buffer, host, nbytes, device_.to_device());
   }
   Mark mark_in() override { return mark(device_.from_device()); }
   Mark mark_out() override { return mark(device_.to_device()); }
@@ -43,18 +43,15 @@ class DeviceCopies final : public Copies {
   Device* device() const override { return &device_; }
 
  private:
-  void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) {
-    const Device::Current current(device_);
-    device_.driver().check(device_.driver().copy(device_address(to), device_address(from), nbytes, stream),
-                           "copy between the device and the host");
+  // What has come from the buffers shows that they are ready.
+  void hold_once(CuStream stream) {
+    if (!std::exchange(held_, true)) place_->hold(stream);
   }
-  Mark mark(CuStream stream) {
-    const Device::Current current(device_);
-    return std::make_shared<const Event>(device_.record(stream));
-  }
+  Mark mark(CuStream stream) { return std::make_shared<const Event>(device_.record(stream)); }
 
   const std::shared_ptr<DevicePlace> place_;
   Device& device_;
+  bool held_ = false;
 };
 
 }  // namespace

@@ -17,9 +17,9 @@ class Copies {
   virtual void out(void* buffer, const void* host, std::size_t nbytes) = 0;
   virtual Mark mark_in() = 0;  // behind all that in() has begun
   virtual Mark mark_out() = 0;
-  virtual void finish() = 0;               // nothing comes any more: the result is there behind what has been begun
-  virtual void give_up() noexcept = 0;     // nothing touches the buffers any more
-  virtual Device* device() const = 0;      // null: the buffers are in the host's memory
+  virtual void finish() = 0;            // nothing comes any more: the result is there behind what has been begun
+  virtual void give_up() noexcept = 0;  // nothing touches the buffers any more
+  virtual Device* device() const = 0;   // null: the buffers are in the host's memory
 };
 
 // On two streams of the device, so that both directions of its link are busy.

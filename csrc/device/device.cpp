@@ -1,5 +1,7 @@
 #include "device/device.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace ringcomm {
@@ -9,7 +11,9 @@ struct Devices {
   std::mutex mutex;
   std::shared_ptr<const Driver> driver;
   int count = 0;
+  std::string nccl_library;
   std::map<int, Device*> known;
+  std::map<std::string, std::string> images;  // of kernels, by module
 };
 
 Devices& devices() {
@@ -19,16 +23,19 @@ Devices& devices() {
 
 }  // namespace
 
-int Device::open(const std::string& library) {
+int Device::open(const std::string& library, const std::string& nccl_library) {
   Devices& all = devices();
   const std::lock_guard lock(all.mutex);
   if (!all.driver) {
     auto driver = Driver::load(library);
     driver->check(driver->device_count(&all.count), "count its devices");
     all.driver = std::move(driver);
+    all.nccl_library = nccl_library;
   }
   return all.count;
 }
+
+const std::string& Device::nccl_library() { return devices().nccl_library; }
 
 Device& Device::get(int ordinal) {
   Devices& all = devices();
@@ -47,8 +54,88 @@ Device::Device(std::shared_ptr<const Driver> driver, int ordinal) : driver_(std:
   driver_->check(driver_->device_get(&device, ordinal), "find its device");
   driver_->check(driver_->primary_retain(&context_, device), "open the device's primary context");
   const Current current(*this);
-  driver_->check(driver_->stream_create(&from_device_, kCuApart), "make a stream");
-  driver_->check(driver_->stream_create(&to_device_, kCuApart), "make a stream");
+  from_device_ = make_stream();
+  to_device_ = make_stream();
+}
+
+CuStream Device::make_stream() const {
+  const Current current(*this);
+  CuStream made = nullptr;
+  driver_->check(driver_->stream_create(&made, kCuApart), "make a stream");
+  return made;
+}
+
+CuPointer Device::allocate(std::size_t nbytes) const {
+  const Current current(*this);
+  CuPointer made = 0;
+  driver_->check(driver_->memory_allocate(&made, nbytes), "allocate memory");
+  return made;
+}
+
+void Device::free(CuPointer data) const noexcept {
+  try {
+    const Current current(*this);
+    driver_->memory_free(data);
+  } catch (const Error&) {  // the driver is lost
+  }
+}
+
+void Device::end_stream(CuStream stream) const noexcept {
+  try {
+    const Current current(*this);
+    driver_->stream_destroy(stream);
+  } catch (const Error&) {  // the driver is lost
+  }
+}
+
+void Device::hold(CuStream stream, CuEvent event) const {
+  const Current current(*this);
+  driver_->check(driver_->stream_wait(stream, event, 0), "let a stream wait");
+}
+
+std::array<char, 16> Device::uuid() const {
+  std::array<char, 16> bytes{};
+  CuDevice device = 0;
+  driver_->check(driver_->device_get(&device, ordinal_), "find its device");
+  driver_->check(driver_->device_uuid(bytes.data(), device), "tell the device's UUID");
+  return bytes;
+}
+
+unsigned Device::processors() const {
+  constexpr int kMultiprocessors = 16;  // CUdevice_attribute
+  int count = 0;
+  CuDevice device = 0;
+  driver_->check(driver_->device_get(&device, ordinal_), "find its device");
+  driver_->check(driver_->device_attribute(&count, kMultiprocessors, device), "tell of the device");
+  return static_cast<unsigned>(std::max(1, count));
+}
+
+void Device::give_kernels(const std::string& module, std::string image) {
+  Devices& all = devices();
+  const std::lock_guard lock(all.mutex);
+  all.images[module] = std::move(image);
+}
+
+bool Device::has_kernels() {
+  Devices& all = devices();
+  const std::lock_guard lock(all.mutex);
+  return !all.images.empty();
+}
+
+CuFunction Device::kernel(const std::string& module, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto known = kernels_.find(name);
+  if (known != kernels_.end()) return known->second;
+  const Current current(*this);
+  CuModule& loaded = modules_[module];
+  if (!loaded) {
+    Devices& all = devices();
+    const std::lock_guard images(all.mutex);
+    driver_->check(driver_->module_load(&loaded, all.images.at(module).c_str()), "load ringcomm's kernels");
+  }
+  CuFunction function = nullptr;
+  driver_->check(driver_->module_function(&function, loaded, name.c_str()), ("find the kernel " + name).c_str());
+  return kernels_[name] = function;
 }
 
 Device::Current::Current(const Device& device) : driver_(device.driver()) {
@@ -61,6 +148,7 @@ Device::Current::~Current() {
 }
 
 Event Device::record(CuStream stream) {
+  const Current current(*this);
   CuEvent it = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -73,6 +161,11 @@ Event Device::record(CuStream stream) {
   Event made(*this, it);
   driver_->check(driver_->event_record(it, stream), "record an event");
   return made;
+}
+
+void Device::copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const {
+  const Current current(*this);
+  driver_->check(driver_->copy(device_address(to), device_address(from), nbytes, stream), "copy");
 }
 
 void Device::give_back(CuEvent event) noexcept {

@@ -2,6 +2,7 @@
 // it once: streams for copies, events.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,13 +44,27 @@ class Device {
   // Error(invalid) for an ordinal of none.
   static Device& get(int ordinal);
   // Once, before any is asked for; again: nothing happens. How many there are. Throws as Driver::load.
-  static int open(const std::string& library);
+  static int open(const std::string& library, const std::string& nccl_library);
+  static const std::string& nccl_library();
 
   const Driver& driver() const { return *driver_; }
   int ordinal() const { return ordinal_; }
   CuStream from_device() const { return from_device_; }
   CuStream to_device() const { return to_device_; }
+  std::array<char, 16> uuid() const;
+  unsigned processors() const;  // a launch of a few blocks for each fills the device
   Event record(CuStream stream);
+  void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const;
+  CuPointer allocate(std::size_t nbytes) const;
+  void free(CuPointer data) const noexcept;  // waits for the device
+  CuStream make_stream() const;
+  void end_stream(CuStream stream) const noexcept;  // what it holds still runs
+  void hold(CuStream stream, CuEvent event) const;
+
+  // A module of kernels by name, as the driver takes it (PTX); for all devices, before any is used.
+  static void give_kernels(const std::string& module, std::string image);
+  static bool has_kernels();
+  CuFunction kernel(const std::string& module, const std::string& name);  // which stays loaded
   // False: refused (a limit on locked memory); copies are slower then, and right.
   bool pin(void* data, std::size_t nbytes);
   void unpin(void* data) noexcept;
@@ -77,6 +92,8 @@ class Device {
   CuStream from_device_ = nullptr, to_device_ = nullptr;
   std::mutex mutex_;
   std::vector<CuEvent> events_;  // free ones
+  std::map<std::string, CuModule> modules_;
+  std::map<std::string, CuFunction> kernels_;
 };
 
 }  // namespace ringcomm

@@ -30,8 +30,8 @@ std::string Driver::text_of(CuResult result) const {
 }
 
 void Driver::fail(CuResult result, const char* what) const {
-  throw Error(ErrorKind::transport, std::string("the CUDA driver on this rank refused to ") + what + ": " +
-                                        text_of(result));
+  throw Error(ErrorKind::transport,
+              std::string("the CUDA driver on this rank refused to ") + what + ": " + text_of(result));
 }
 
 }  // namespace ringcomm

@@ -1,18 +1,17 @@
 #include "device/place.hpp"
 
 #include "call/channel.hpp"
-#include "device/staged_task.hpp"
+#include "device/side.hpp"
 
 namespace ringcomm {
 
 DevicePlace::DevicePlace(Device& device, CuStream stream, bool ordered, bool host_output)
     : device_(device), host_output_(host_output) {
-  const Device::Current current(device_);
   if (ordered) ready_ = device_.record(stream);
 }
 
 std::unique_ptr<Task> DevicePlace::start(Channel& channel, Call call) {
-  return make_staged(channel, std::move(call), device_copies(shared_from_this()), host_output_);
+  return make_device_task(channel, std::move(call), shared_from_this());
 }
 
 std::shared_ptr<Place> DevicePlace::together(std::span<const std::shared_ptr<Place>> places) const {
@@ -29,6 +28,10 @@ void DevicePlace::hold(CuStream stream) const {
 void DevicePlace::finish(std::shared_ptr<const Event> done) {
   for (const auto& other : others_) other->finish(done);
   done_ = std::move(done);
+}
+
+void DevicePlace::wait() const {
+  if (done_) done_->wait();
 }
 
 void DevicePlace::join(CuStream stream) const {

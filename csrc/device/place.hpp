@@ -21,6 +21,7 @@ class DevicePlace final : public Place, public std::enable_shared_from_this<Devi
 
   // Once the call has ended: what comes next on the stream comes behind its result. The host does not wait.
   void join(CuStream stream) const;
+  void wait() const;  // the host does, for a result whose next stream nobody knows
   bool landed() const { return !done_ || done_->happened(); }  // once the call has ended: its result is there
 
   // ---- for tasks

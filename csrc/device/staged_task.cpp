@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "call/channel.hpp"
-#include "device/stage.hpp"
+#include "device/copy_trace.hpp"
+#include "device/side.hpp"
 #include "device/stand_in.hpp"
 #include "kernels/kernels.hpp"
 #include "memory/scattered.hpp"
@@ -14,22 +15,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kSegment = 4 << 20;        // bytes: the host's work on one hides the copies of its neighbours
+constexpr std::size_t kSegment = 4 << 20;          // bytes: the host's work on one hides the copies of its neighbours
 constexpr std::size_t kNetworkSegment = 32 << 20;  // and where that is a pipeline over the network of its own
 constexpr std::size_t kSlots = 3;
 constexpr auto kCopyNap = 20us;
 
-// What is kept on a channel from call to call.
-Stage& stage_of(Channel& channel) {
-  if (!channel.guest()) channel.guest() = std::make_shared<Stage>(channel.node());
-  return *static_cast<Stage*>(channel.guest().get());
-}
-
-bool blocks(Collective collective) { return has_blocks(collective) || collective == Collective::reducescatter; }
-
 // What encoders keep is kept for the whole array, and Adasum's scalar products are of the whole.
 bool in_one_piece(const Call& call) {
-  return blocks(call.collective) || call.op == Op::adasum || (call.wire && !rounds(call.wire)) || call.feedback;
+  return has_blocks(call.collective) || call.op == Op::adasum || (call.wire && !rounds(call.wire)) || call.feedback;
 }
 
 class StagedTask final : public Task {
@@ -37,7 +30,7 @@ class StagedTask final : public Task {
   StagedTask(Channel& channel, Call call, std::unique_ptr<Copies> copies, bool host_output)
       : channel_(channel), call_(std::move(call)), whole_{call_.input, call_.output, call_.count},
         array_(whole_, call_.fragments, size_of(call_.dtype)), copies_(std::move(copies)), host_output_(host_output),
-        reads_(reads()), writes_(!host_output && writes()) {
+        reads_(reads()), writes_(!host_output && writes()), trace_(label(), channel.rank(), call_.agreed ? 1 : 0) {
     const std::size_t item = size_of(call_.dtype);
     if (in_one_piece(call_)) {
       in_count_ = in_elements(), out_count_ = out_elements();
@@ -52,9 +45,11 @@ class StagedTask final : public Task {
   ~StagedTask() override { abandon(); }
 
   Progress advance() override {
+    const bool arrived = trace_.look();
+    if (done_ == segments_ && slots_) return arrived ? end() : Progress::blocked;
     bool moved = false;
     if (!slots_) {
-      slots_ = &stage_of(channel_).slots(std::min(kSlots, segments_), slot_bytes(), copies_->device());
+      slots_ = &DeviceSide::of(channel_).stage.slots(std::min(kSlots, segments_), slot_bytes(), copies_->device());
       moved = true;
     }
     for (;;) {
@@ -63,9 +58,8 @@ class StagedTask final : public Task {
       if (done_ == segments_) break;
       if (!step) return moved ? Progress::moved : Progress::blocked;
     }
-    copies_->finish();
-    ended_ = true;
-    return Progress::done;
+    // Events of copies are recorded by who waits for these; otherwise nobody does.
+    return trace_.look() ? end() : Progress::blocked;
   }
 
   void abandon() noexcept override {
@@ -85,9 +79,11 @@ class StagedTask final : public Task {
   std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
 
  private:
-  struct Segment {
-    Mark arrived;
-  };
+  Progress end() {
+    copies_->finish();
+    ended_ = true;
+    return Progress::done;
+  }
 
   bool reads() const { return call_.collective != Collective::broadcast || channel_.rank() == call_.root; }
   bool writes() const {
@@ -97,20 +93,20 @@ class StagedTask final : public Task {
   }
   std::size_t mine() const { return call_.counts[static_cast<std::size_t>(channel_.rank())]; }
   std::size_t in_elements() const {
-    if (!blocks(call_.collective)) return call_.count;
+    if (!has_blocks(call_.collective)) return call_.count;
     return call_.collective == Collective::allgather ? mine() : total(call_.counts);
   }
   std::size_t out_elements() const {
-    if (!blocks(call_.collective)) return call_.count;
+    if (!has_blocks(call_.collective)) return call_.count;
     if (call_.collective == Collective::reducescatter) return mine();
     return total(call_.collective == Collective::alltoall ? call_.receive_counts : call_.counts);
   }
 
   std::size_t bytes(std::size_t count) const { return count * size_of(call_.dtype); }
   // Blocks need memory for what goes in and for what comes out; other arrays are worked on in place.
-  std::size_t out_at() const { return blocks(call_.collective) ? round_up(bytes(in_count_), kLine) : 0; }
+  std::size_t out_at() const { return has_blocks(call_.collective) ? round_up(bytes(in_count_), kLine) : 0; }
   std::size_t slot_bytes() const {
-    return blocks(call_.collective) ? out_at() + bytes(out_count_) : bytes(std::min(each_, call_.count));
+    return has_blocks(call_.collective) ? out_at() + bytes(out_count_) : bytes(std::min(each_, call_.count));
   }
   Stage::Slot& slot(std::size_t segment) { return (*slots_)[segment % kSlots]; }
   Part part(std::size_t segment, std::size_t count) const {
@@ -126,6 +122,7 @@ class StagedTask final : public Task {
         if (piece.count > 0) copies_->in(data + bytes(before), piece.input, bytes(piece.count));
       });
       arrived_[fetched_ % kSlots] = copies_->mark_in();
+      trace_.in(arrived_[fetched_ % kSlots], bytes(part(fetched_, in_count_).count));
     }
     ++fetched_;
     return true;
@@ -156,7 +153,7 @@ class StagedTask final : public Task {
     call.fragments.clear();
     call.input = data;
     call.output = host_output_ ? call_.output : data + out_at();
-    if (!blocks(call_.collective)) call.count = now.count;
+    if (!has_blocks(call_.collective)) call.count = now.count;
     if (done_ > 0) call.agreed = true, call.parts.clear();
     if (call_.stand_ins && computes(call_.collective)) {
       const kernels::Scale pre = std::exchange(call.pre, {});
@@ -172,6 +169,7 @@ class StagedTask final : public Task {
       if (piece.count > 0) copies_->out(piece.output, data + bytes(before), bytes(piece.count));
     });
     slot(done_).left = copies_->mark_out();
+    trace_.out(slot(done_).left, bytes(part(done_, out_count_).count));
   }
 
   Channel& channel_;
@@ -185,6 +183,7 @@ class StagedTask final : public Task {
   Mark arrived_[kSlots];
   std::size_t fetched_ = 0, done_ = 0;  // segments
   std::unique_ptr<Task> task_;          // on segment done_
+  CopyTrace trace_;
   bool ended_ = false;
 };
 

@@ -13,8 +13,8 @@ namespace {
 
 // Tensors of one bucket are.
 bool alike(const Descriptor& a, const Descriptor& b) {
-  return a.dtype == b.dtype && a.op == b.op && a.wire == b.wire && a.on_device == b.on_device && a.pre == b.pre && a.post == b.post &&
-         std::memcmp(a.algorithm, b.algorithm, sizeof a.algorithm) == 0;
+  return a.dtype == b.dtype && a.op == b.op && a.wire == b.wire && a.on_device == b.on_device && a.pre == b.pre &&
+         a.post == b.post && std::memcmp(a.algorithm, b.algorithm, sizeof a.algorithm) == 0;
 }
 
 // What they have in common, as bytes.

@@ -72,8 +72,8 @@ class PlanRun : public std::enable_shared_from_this<PlanRun> {
   bool stands_in() const { return agreed_.front().pending->stand_in; }
   bool nothing_follows() const { return stands_in() || finishing(); }  // to be filled
   struct BucketMemory {
-    bool apart = false;         // each stretch where it says; else all of them behind the first
-    std::vector<void*> places;  // of stretches
+    bool apart = false;              // each stretch where it says; else all of them behind the first
+    std::vector<void*> places;       // of stretches
     std::shared_ptr<Place> where{};  // of this step; null: the host's memory
   };
   std::vector<BucketMemory> make_memory();

@@ -24,6 +24,7 @@ from ringcomm.agent.beats import Beats
 from ringcomm.agent.control import Control
 from ringcomm.agent.helpers import Helpers, descendants
 from ringcomm.agent.peers import Message, Peer, adopt_orphans, die_with_parent, listen
+from ringcomm.agent.segments import remove_orphans
 from ringcomm.agent.trainers import Trainer, Trainers
 from ringcomm.agent.zygotes import Zygotes
 
@@ -32,14 +33,17 @@ LEASE = 0.9  # of that time: when an agent gives up before the driver does
 _CONNECT = 1.0  # seconds for one attempt
 _ALL = sys.maxsize  # generations
 _LOOK = 0.5  # seconds between two looks for ranks that stand still
+_GONE = 2.0  # seconds in which what was killed is waited for
 
 
 class Agent:
     """`given`: job, host, key, addresses of the driver, limit and patience (seconds of silence: until ranks are ended,
-    and until the agent ends too), zygote (whether there is to be any), snapshot (a folder), verbose."""
+    and until the agent ends too), age (seconds since the job began, at most), zygote (whether there is to be any),
+    snapshot (a folder), verbose."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._given, self._limit = given, float(given["limit"])
+        self._job_began = time.time() - float(given["age"])
         self._selector = selectors.DefaultSelector()
         self._zygotes = Zygotes(self._selector, None, given["zygote"])
         self._trainers = self._zygotes.events = Trainers(self._ended, self._zygotes)
@@ -197,6 +201,7 @@ class Agent:
                 self._trainers.clear(generation)
                 held = self._keeper.held()[-1:]  # the newest
                 self._say({"clear": generation, "sealed": self._keeper.words[keeper.SEALED], "held": held})
+                remove_orphans(self._job_began)
 
     def _help(self, message: Message) -> None:
         """A launcher's helper, as ssh would start it."""
@@ -248,7 +253,6 @@ class Agent:
         elif "signal" in message:
             self._trainers.signal(peer, message["signal"])
         elif "trainer" in message:
-            self._trainers.met(peer.group)
             with contextlib.suppress(OSError):
                 peer.send({"host": self._given["host"], "membership": self._membership}, self._fds)
         elif "modules" in message:
@@ -266,9 +270,16 @@ class Agent:
         self._kill(_ALL)
         self._trainers.clear(_ALL)
         self._zygotes.end()
-        for pid in descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + _GONE
+        while (left := descendants(os.getpid())) and time.monotonic() < until:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(0.002)
+        remove_orphans(self._job_began)
 
 
 def main() -> int:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from ringcomm.agent.peers import Message, Peer, die_with_parent
 from ringcomm.agent.said import ORDER, OWN, STOPPED, STUB
-from ringcomm.agent.segments import remove, segments_of
 from ringcomm.agent.zygotes import Zygotes
 
 _STOPPED_LOOKS = 2  # in a row, of the timer
@@ -25,18 +24,17 @@ class Trainer:
     how: Message  # command, env, cwd
     fds: list[int] = field(default_factory=list)  # its 0, 1, 2, and those of how["more"], until it is started
     pid: int = 0
+    zygote: Peer | None = None  # that was asked to fork it
     cold: subprocess.Popen[bytes] | None = None
     status: int | None = None  # as subprocess's return code
     cause: str = OWN
     said: str = ""  # the last of what it told of its end
     stopped: int = 0
-    segments: set[str] = field(default_factory=set)  # its MPI's shared memory
 
     def kill(self, cause: str) -> None:
         if self.status is None:
             self.cause = cause if self.cause == OWN else self.cause
             if self.pid:
-                self.segments |= segments_of(self.pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
 
@@ -72,6 +70,7 @@ class Trainers:
             self._end(one, 1)
             return
         zygote.send({"start": one.how, "rank": one.rank, "generation": one.generation}, one.fds)
+        one.zygote = zygote
         one.close_fds()
 
     def forked(self, message: Message) -> None:
@@ -119,10 +118,10 @@ class Trainers:
             if one.pid == pid:
                 self._end(one, status)
 
-    def zygote_lost(self, pids: set[int]) -> None:
-        """Its children end with it."""
+    def zygote_lost(self, zygote: Peer) -> None:
+        """Its children end with it, those too that it has not told of, and those to come do not come."""
         for one in self.living():
-            if one.pid in pids:
+            if one.zygote is zygote:
                 one.cause = ORDER
                 self._end(one, -signal.SIGKILL)
 
@@ -135,21 +134,11 @@ class Trainers:
         one.stub.tell({"ended": status, "go": status == 0})
         self._ended(one)
 
-    def of_group(self, group: int) -> Trainer | None:
-        """Of processes: a trainer and those that it has started."""
-        return next((one for one in self.living() if one.pid == group), None)
-
-    def met(self, group: int) -> None:
-        """A trainer waits for an answer; its MPI runs by then."""
-        if (one := self.of_group(group)) is not None:
-            one.segments |= segments_of(one.pid)
-
     def said(self, group: int, said: str) -> Trainer | None:
-        """By a trainer, who does not wait."""
-        one = self.of_group(group)
+        """By a process of this group: a trainer, or one that it has started."""
+        one = next((one for one in self.living() if one.pid == group), None)
         if one is not None:
             one.said = said
-            one.segments |= segments_of(one.pid)
         return one
 
     def stub_gone(self, stub: Peer) -> None:
@@ -177,12 +166,11 @@ class Trainers:
                 one.kill(cause)
 
     def clear(self, generation: int) -> None:
-        """Forgets a generation that is over; its stubs may end, and what its MPI left in shared memory is removed."""
+        """Forgets a generation that is over; its stubs may end."""
         mine = [one for one in self._all if one.generation <= generation]
         self._all = [one for one in self._all if one.generation > generation]
         for one in mine:
             one.stub.tell({"ended": one.status, "go": True})
-        remove(set().union(*(one.segments for one in mine)))
 
 
 def _is_stopped(pid: int) -> bool:

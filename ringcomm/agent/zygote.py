@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 import types
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ringcomm.agent.peers import Message, Peer, die_with_parent, outlive_parent
-from ringcomm.agent.segments import remove, segments_of
+from ringcomm.agent.segments import remove_orphans
 
 _WITH_BLAS = ("scipy", "sklearn", "skimage", "statsmodels")  # SciPy has an OpenBLAS of its own
 # What they are depends on variables that a program may set before it imports them.
@@ -128,7 +129,7 @@ def is_installed(name: str) -> bool:
 def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
     """Forks until the agent goes; in a child, what it is to run."""
     outlive_parent()  # to end its trainers with their traces, also if the agent was killed
-    children = set[int]()
+    children, began, me = set[int](), time.time(), os.getpid()
     wakeup, alarm = os.pipe()
     for end in (wakeup, alarm):
         os.set_blocking(end, False)
@@ -145,12 +146,14 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
         try:
             message, fds = peer.receive()
         except EOFError:
-            _end(children)
+            _end(children, began)
             return None
         pid = os.fork()
         if not pid:
             os.setsid()
             die_with_parent()
+            if os.getppid() != me:  # it has died before that
+                os._exit(1)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for fd in (wakeup, alarm):
@@ -163,14 +166,13 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
         peer.tell({"forked": pid, "rank": message["rank"], "generation": message["generation"]})
 
 
-def _end(children: set[int]) -> None:
-    segments = set().union(*(segments_of(pid) for pid in children))
+def _end(children: set[int], began: float) -> None:
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
     for pid in children:
         os.waitpid(pid, 0)
-    remove(segments)
+    remove_orphans(began)
 
 
 def _reap(peer: Peer, children: set[int]) -> None:

@@ -151,7 +151,6 @@ class Zygotes:
 
     def _lost(self, zygote: Zygote) -> None:
         """It ended. One that had been ready was killed, and the next start makes another; else it cannot be had."""
-        pids = set(zygote.pids)
         self._forget(zygote)
         if zygote is self._next:
             self._next = None
@@ -162,7 +161,7 @@ class Zygotes:
             waiting, self._waiting = self._waiting, []
             for _, cold, it in waiting:
                 cold(it)
-        self.events.zygote_lost(pids)
+        self.events.zygote_lost(zygote.peer)
 
     @property
     def pids(self) -> list[int]:

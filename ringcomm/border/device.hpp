@@ -2,7 +2,9 @@
 #pragma once
 
 #include "base/call.hpp"
+#include "call/channel.hpp"
 #include "device/place.hpp"
+#include "device/side.hpp"
 
 namespace ringcomm_border {
 using namespace ringcomm;
@@ -20,9 +22,22 @@ inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
   call.place = std::move(place);
   call.on_device = true;
 }
+// Names of ways and why they are none, in turns; nothing before ranks have agreed.
+inline std::vector<std::string> device_ways(Channel& channel) {
+  std::vector<std::string> ways;
+  if (channel.guest()) {
+    for (const DeviceSide::Way& way : DeviceSide::of(channel).ways()) ways.insert(ways.end(), {way.name, way.why_not});
+  }
+  return ways;
+}
+inline void wait_for(const DevicePlace& place) { place.wait(); }
 inline void join(const DevicePlace& place, std::uintptr_t stream) { place.join(stream_of(stream)); }
+inline void hold_behind(const DevicePlace& place, std::uintptr_t stream) { place.hold(stream_of(stream)); }
+inline int open_devices(const std::string& library, const std::string& nccl) { return Device::open(library, nccl); }
+inline void give_kernels(const std::string& module, std::string image) {
+  Device::give_kernels(module, std::move(image));
+}
 inline bool landed(const std::shared_ptr<DevicePlace>& place) { return !place || place->landed(); }
-inline int open_devices(const std::string& library) { return Device::open(library); }
 // Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
 inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,
                         bool wait) {
@@ -32,18 +47,8 @@ inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std:
     it.driver().check(it.driver().copy(to, from, nbytes, stream_of(stream)), "copy between the device and the host");
   if (wait) it.driver().check(it.driver().stream_synchronize(stream_of(stream)), "wait for a stream");
 }
-inline std::uintptr_t device_allocate(int device, std::size_t nbytes) {
-  Device& it = Device::get(device);
-  const Device::Current current(it);
-  CuPointer made = 0;
-  it.driver().check(it.driver().memory_allocate(&made, nbytes), "allocate memory");
-  return made;
-}
-inline void device_free(int device, std::uintptr_t data) {
-  Device& it = Device::get(device);
-  const Device::Current current(it);
-  it.driver().memory_free(data);
-}
+inline std::uintptr_t device_allocate(int device, std::size_t nbytes) { return Device::get(device).allocate(nbytes); }
+inline void device_free(int device, std::uintptr_t data) { Device::get(device).free(data); }
 // Which device's memory an address is in; -1: no device's.
 inline int device_of(std::uintptr_t data) {
   constexpr int kMemoryType = 2, kOrdinal = 9, kDeviceMemory = 2;  // CUpointer_attribute, CUmemorytype

@@ -23,12 +23,13 @@ import numpy as np
 
 from ringcomm import _core
 from ringcomm.algorithms import registered
-from ringcomm.cli import bench_report
+from ringcomm.cli import bench_device, bench_report
 from ringcomm.cli.bench_cases import PERIOD, SHARED_ARRAYS, Case, numpy_dtype
 from ringcomm.cli.bench_report import Row
 from ringcomm.cli.measured import interval, take_turns
 from ringcomm.cli.sizes import parse_names, parse_sizes
 from ringcomm.cli.wires import parse_wire, wire_names
+from ringcomm.device import paths
 from ringcomm.events import Listener
 from ringcomm.installed import lacks
 from ringcomm.mpi_library import load
@@ -72,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeat", type=int, default=15, help="timed calls of large buffers; small ones get up to 20 times more"
     )
     parser.add_argument("--warmup", type=int, default=2, help="calls before the first timed one")
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        metavar="DEVICE",
+        help="where buffers lie: cpu (the default), cuda (each rank's GPU) or cuda:1; MPI's own then works on copies "
+        "in the host's memory",
+    )
     parser.add_argument("--in-place", action="store_true", help="allreduce in place")
     parser.add_argument("--seed", type=int, default=0, help="of the order in which contestants take turns")
     parser.add_argument("--json", metavar="FILE", help="also write rows, all times and a description of the machine")
@@ -85,10 +93,10 @@ def run(options: argparse.Namespace) -> int:
     world = MPI.COMM_WORLD
     if options.file:
         runpy.run_path(options.file, run_name="ringcomm_bench")
-    problem = check(options, world.size)
-    if problem:
+    problems = world.allgather(check(options, world.size) or bench_device.why_not(options.device))
+    if any(problems):
         if world.rank == 0:
-            print(f"ringcomm bench: {problem}", file=sys.stderr)
+            print(f"ringcomm bench: {next(filter(None, problems))}", file=sys.stderr)
         return 2
     comm = ringcomm.Communicator(world)
     try:
@@ -110,6 +118,8 @@ def check(options: argparse.Namespace, size: int) -> str | None:
             continue
         if problem := known(options.collective, name, size):
             return problem
+    if options.device != "cpu" and options.collective == "barrier":
+        return "--device: a barrier has no buffers"
     if not 0 <= options.root < size:
         return f"--root {options.root} is none of {size} ranks"
     if options.wire and (options.collective != "allreduce" or _core.DTYPES.index(options.dtype) not in FLOATING):
@@ -140,7 +150,7 @@ def algorithm_names(options: argparse.Namespace, comm: Any) -> list[str]:
         if comm.cross_size > 1 and comm.local_size > 1:
             names += [two for name in names if known(options.collective, two := f"two_level:{name}") is None]
         names += ["auto", SHARED_ARRAYS]
-    shares = options.collective != "barrier" and comm.local_size > 1
+    shares = options.collective != "barrier" and comm.local_size > 1 and options.device == "cpu"
     return [name for name in names if name != SHARED_ARRAYS or shares]
 
 
@@ -153,14 +163,23 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
     sizes = [0] if options.collective == "barrier" else options.sizes or parse_sizes(DEFAULT_SIZES)
     names = algorithm_names(options, comm)
     first = world.rank == 0
+    gpu_path = "" if options.device == "cpu" else paths.chosen(paths.listed(comm))
     if first:
-        print("\n".join(bench_report.header(options, world.size)), flush=True)
+        print("\n".join(bench_report.header(options, world.size, gpu_path)), flush=True)
     rows: list[Row] = []
     contestants = len(names) + len(options.wire) + (options.against == "mpi")
     with progress(sum(repetitions(size, options.repeat) for size in sizes) * contestants, first) as tick:
         for nbytes in sizes:
             case = Case(
-                options.collective, comm, world, options.dtype, options.op, options.root, nbytes, options.in_place
+                options.collective,
+                comm,
+                world,
+                options.dtype,
+                options.op,
+                options.root,
+                nbytes,
+                options.in_place,
+                device=bench_device.ordinal(options.device, comm.local_rank),
             )
             new = measure(case, names, options, tick)
             rows += new

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ringcomm.cli.bench_device import Buffers
+
 PERIOD = 13  # inputs repeat with it, so the right answer of any length is known from 13 elements
 PATTERN = (3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 0, 4, 2)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -75,6 +77,7 @@ class Case:
     in_place: bool
     shared: bool = False  # our arrays lie in memory that the ranks of a host share
     wire: Any = None  # what our all-reduce's elements travel as
+    device: int | None = None  # the GPU in whose memory our arrays lie; `input` and `output` are then what they hold
 
     def __post_init__(self) -> None:
         self.rank, self.size = self.world.rank, self.world.size
@@ -88,6 +91,7 @@ class Case:
         self.input = self._zeros(given)
         aliased = self.collective == "broadcast" or (self.in_place and self.collective == "allreduce")
         self.output = self.input if aliased else self._zeros(taken)
+        self.buffers = None if self.device is None else Buffers(self.device, self.dtype, given, taken, aliased)
         self.templates: dict[bytes, Array] = {}
         self.shift = 0
 
@@ -108,10 +112,14 @@ class Case:
         self.shift = shift
         if self.collective != "broadcast" or self.rank == self.root:
             np.copyto(self.input, self._tiled(input_table(self.rank, self.op, self.dtype), shift, len(self.input)))
+        if self.buffers is not None:
+            self.buffers.refill(self.input)
 
     def wrong(self) -> int:
         """Elements of this rank's result that are not what they should be; reads all of it. Of what has been encoded:
         all of them, if they are not what the other ranks have."""
+        if self.buffers is not None:
+            np.copyto(self.output, self.buffers.output.get())
         if self.wire is not None:
             sums = self.world.allgather(zlib.crc32(self.output.tobytes()))
             return 0 if len(set(sums)) == 1 else self.count
@@ -163,7 +171,8 @@ class Case:
         """The ordered call on ringcomm.Communicator; None lets it choose."""
         import ringcomm
 
-        comm, x, y, rows = self.comm, self.input, self.output, [self.part] * self.size  # MPI_Allgather knows them too
+        x, y = (self.input, self.output) if self.buffers is None else (self.buffers.input, self.buffers.output)
+        comm, rows = self.comm, [self.part] * self.size  # MPI_Allgather knows them too
         op = {
             "sum": ringcomm.Sum,
             "average": ringcomm.Average,
@@ -171,7 +180,7 @@ class Case:
             "max": ringcomm.Max,
             "product": ringcomm.Product,
         }[self.op]
-        return {
+        ours: dict[str, Callable[[], object]] = {
             "allreduce": lambda: comm.allreduce(x, op=op, out=y, algorithm=algorithm, wire=self.wire),
             "reduce": lambda: comm.reduce(x, root=self.root, op=op, out=y, algorithm=algorithm),
             "broadcast": lambda: comm.broadcast(x, root=self.root, out=x, algorithm=algorithm),
@@ -181,10 +190,17 @@ class Case:
             "barrier": lambda: comm.barrier(algorithm=algorithm),
             "scan": lambda: comm.scan(x, op=op, out=y, algorithm=algorithm),
             "exscan": lambda: comm.exscan(x, op=op, out=y, algorithm=algorithm),
-        }[self.collective]
+        }
+        call = ours[self.collective]
+        return call if self.buffers is None else self.buffers.timed(call)
 
     def mpi(self) -> Callable[[], object] | None:
-        """MPI's own collective through mpi4py's buffer call; None where MPI has no such dtype or op."""
+        """MPI's own collective through mpi4py's buffer call; None where MPI has no such dtype or op. Of arrays on a
+        GPU, with a copy to the host before and one back behind it, as a program does for an MPI that knows none."""
+        call = self._mpi_on_host()
+        return call if call is None or self.buffers is None else self.buffers.around(call, self.input, self.output)
+
+    def _mpi_on_host(self) -> Callable[[], object] | None:
         from mpi4py import MPI
 
         if self.dtype_name in ("float16", "bfloat16"):

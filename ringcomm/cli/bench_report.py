@@ -46,9 +46,12 @@ def _line(cells: Sequence[str]) -> str:
     ).rstrip()
 
 
-def header(options: argparse.Namespace, ranks: int) -> list[str]:
+def header(options: argparse.Namespace, ranks: int, gpu_path: str = "") -> list[str]:
+    """`gpu_path`: how arrays of GPUs travel, where calls take it."""
     op = f" {options.op}" if options.collective in REDUCING else ""
     place = " in place" if options.in_place and options.collective == "allreduce" else ""
+    if options.device != "cpu":
+        place += f" on {options.device}, by {gpu_path}"
     rules = "medians of the slowest rank's times; inputs rewritten before each call"
     return [
         f"# {options.collective}{op}{place}, {ranks} ranks; {rules}",

@@ -47,7 +47,7 @@ def gather() -> dict[str, Any]:
         "wire_formats": [*_core.wire_formats(), "powersgd"],
     }
     facts["ranks"] = rank_facts(facts["mpi"])
-    facts["rank"] = facts["ranks"].pop("rank")
+    facts["rank"], facts["gpu_paths"] = facts["ranks"].pop("rank"), facts["ranks"].pop("gpu_paths")
     facts["binding"] = binding.state
     facts["enabled"] = enabled(facts) if facts["rank"] == 0 else {}  # only it prints
     return facts
@@ -68,6 +68,23 @@ def gpu_names() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.strip() for line in said.stdout.splitlines() if line.strip()] if said.returncode == 0 else []
+
+
+def gpu_facts(comm: Any = None) -> dict[str, Any]:
+    """How many GPUs the driver shows here, and by which paths their arrays travel ("": by this; else why not).
+    Collective if there is a communicator."""
+    from ringcomm.device import devices, paths
+
+    known = paths.listed(comm)
+    number, why = devices.found()
+    return {"gpus": number, "why": why, "chosen": paths.chosen(known), "paths": dict(known)}
+
+
+def gpu_buffers(known: dict[str, Any]) -> tuple[bool, str]:
+    if not known["chosen"]:
+        return False, known["why"] or known["paths"]["staging"]
+    others = "; ".join(f"not {name}: {why}" for name, why in known["paths"].items() if why)
+    return True, f"{known['gpus']} here, by {known['chosen']}" + (f" ({others})" if others else "")
 
 
 def mpi_facts() -> dict[str, Any]:
@@ -96,7 +113,8 @@ def mpi_facts() -> dict[str, Any]:
 def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
     """Who is here: ranks per host, and whether the ranks of a host share memory. Collective."""
     if not mpi["available"]:
-        return {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
+        alone = {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
+        return alone | {"gpu_paths": gpu_facts()}
     from mpi4py import MPI
 
     import ringcomm
@@ -107,6 +125,7 @@ def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
     comm = ringcomm.Communicator(world)
     try:
         facts |= {"shared_memory": comm.shared_memory, "why": comm.shared_memory_reason}
+        facts["gpu_paths"] = gpu_facts(comm)
     finally:
         comm.close()
     return facts
@@ -137,10 +156,7 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
         installed, bound = facts["frameworks"][name] is not None, exists(module)
         why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"
         table[module] = (installed and bound, why)
-    table["GPU buffers"] = (
-        False,
-        "no NVIDIA driver on this host" if not facts["gpus"] else "this version moves CPU buffers only",
-    )
+    table["GPU buffers"] = gpu_buffers(facts["gpu_paths"])
     return {name: {"on": on, "why": why} for name, (on, why) in table.items()}
 
 
@@ -181,7 +197,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
     rows.append(("ranks are bound", facts["binding"]))
     rows += [(name, version or "absent") for name, version in facts["frameworks"].items()]
     rows.append(("wire formats", ", ".join(facts["wire_formats"])))
-    rows.append(("GPUs", "; ".join(facts["gpus"]) or "none"))
+    rows.append(("GPUs", "; ".join(facts["gpus"]) or f"{facts['gpu_paths']['gpus'] or 'none'}"))
     width = max(len(name) for name, _ in rows)
     text = [f"{name:<{width}}  {value}" for name, value in rows]
     text.append("enabled")

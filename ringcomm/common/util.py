@@ -27,16 +27,23 @@ def mpi_enabled() -> bool:
 
 
 def not_built(verbose: bool = False) -> bool:
-    """Never: neither Gloo, NCCL, IBM's DDL nor Intel's oneCCL is used, nor memory of CUDA or ROCm taken."""
+    """Never: neither Gloo, NCCL, IBM's DDL nor Intel's oneCCL is used, nor memory of ROCm taken."""
     return False
 
 
-gloo_built = gloo_enabled = nccl_built = ddl_built = ccl_built = cuda_built = rocm_built = not_built
+gloo_built = gloo_enabled = nccl_built = ddl_built = ccl_built = rocm_built = not_built
+
+
+def cuda_built(verbose: bool = False) -> bool:
+    """Whether ringcomm can take arrays in the memory of CUDA's GPUs: always, for it needs nothing of CUDA to be built,
+    and looks for the driver when the first such array comes. Whether there is a GPU, :func:`gpu_available` tells."""
+    return True
 
 
 def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:
-    """Whether PyTorch, if the program has imported it, sees a GPU; this version of ringcomm does not use it."""
-    torch = sys.modules.get("torch")
+    """Whether PyTorch, if the program has imported it, sees a GPU, whose tensors ringcomm takes. Of other frameworks
+    (``ext_base_name``): False, for what they have on a GPU comes to ringcomm by way of the host's memory."""
+    torch = sys.modules.get("torch") if ext_base_name.rpartition(".")[2] == "torch" else None
     return torch is not None and torch.cuda.is_available()
 
 

@@ -19,16 +19,17 @@ class DeviceArray:
         shape: as for ``numpy.empty``.
         dtype: what NumPy takes for a dtype, without Python objects.
         device: ordinal.
+        stream: the driver's handle of the stream that it is used on; the default stream's unless told.
     """
 
-    def __init__(self, shape: int | tuple[int, ...], dtype: Any, device: int) -> None:
+    def __init__(self, shape: int | tuple[int, ...], dtype: Any, device: int, stream: int = devices.LEGACY) -> None:
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.dtype = np.dtype(dtype)
         if self.dtype.hasobject:
             raise TypeError("arrays of Python objects cannot lie on a GPU")
         self.size = math.prod(self.shape)
         self.nbytes = self.size * self.dtype.itemsize
-        self.device = device
+        self.device, self.stream = device, stream
         devices.count()
         self._memory = _core.DeviceMemory(device, self.nbytes)
 
@@ -40,19 +41,19 @@ class DeviceArray:
             "typestr": self.dtype.str,
             "data": (self._memory.address, False),
             "strides": None,
-            "stream": devices.LEGACY,
+            "stream": self.stream,
         }
 
     def get(self) -> np.ndarray[Any, Any]:
         """A copy in the host's memory."""
         host = np.empty(self.shape, self.dtype)
-        _core.device_copy(self.device, host.ctypes.data, self._memory.address, self.nbytes, devices.LEGACY, True)
+        _core.device_copy(self.device, host.ctypes.data, self._memory.address, self.nbytes, self.stream, True)
         return host
 
     def set(self, values: Any) -> DeviceArray:
         """Takes the values of a NumPy array, or what can be seen as one, of this shape. Gives this array."""
         host = np.ascontiguousarray(np.broadcast_to(np.asarray(values, self.dtype), self.shape))
-        _core.device_copy(self.device, self._memory.address, host.ctypes.data, self.nbytes, devices.LEGACY, True)
+        _core.device_copy(self.device, self._memory.address, host.ctypes.data, self.nbytes, self.stream, True)
         return self
 
     def __len__(self) -> int:
@@ -62,11 +63,11 @@ class DeviceArray:
         return f"<ringcomm.DeviceArray {self.dtype} {self.shape} on GPU {self.device}>"
 
 
-def empty(shape: Any, dtype: Any, device: int) -> Any:
+def empty(shape: Any, dtype: Any, device: int, stream: int = devices.LEGACY) -> Any:
     """CuPy's array if CuPy is installed."""
     try:
         import cupy
     except ImportError:
-        return DeviceArray(shape, dtype, device)
+        return DeviceArray(shape, dtype, device, stream)
     with cupy.cuda.Device(device):
         return cupy.empty(shape, dtype)

@@ -14,6 +14,8 @@ from ringcomm.device import array, devices, dlpack
 from ringcomm.device.place import Place
 from ringcomm.errors import UnsupportedError
 
+_IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # libraries whose arrays say nothing of that where they lie on a GPU
+
 
 class DeviceKind:
     @staticmethod
@@ -23,13 +25,16 @@ class DeviceKind:
     @staticmethod
     def target(x: Any) -> Buffer:
         view = _view(x)
-        if view.read_only:
+        if view.read_only or type(x).__module__.partition(".")[0] in _IMMUTABLE:
             raise ValueError("the array to write is read-only")
         return _buffer(view, x)
 
     @staticmethod
     def describe(made: Any) -> Buffer:
-        return _buffer(_view(made), made)
+        buffer = _buffer(_view(made), made)
+        if isinstance(made, array.DeviceArray) and buffer.place is not None:  # new memory, which nothing works on yet
+            return buffer._replace(place=buffer.place._replace(stream=None))
+        return buffer
 
     @staticmethod
     def of_numpy(values: np.ndarray[Any, Any]) -> Any:
@@ -42,7 +47,7 @@ class DeviceKind:
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
         view = _view(like)
-        return array.empty(shape, view.dtype, devices.holds(view.address) if view.address else devices.of_this_rank())
+        return array.empty(shape, view.dtype, _device_of(view, like), _stream_of(like))
 
     @staticmethod
     def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
@@ -52,6 +57,15 @@ class DeviceKind:
             assert buffer.place is not None
             buffer.place.write(buffer.address, address, nbytes)
         return made
+
+    @staticmethod
+    def to_host(x: Any) -> np.ndarray[Any, Any]:
+        """A copy in the host's memory, which waits for it."""
+        view = _view(x)
+        buffer, host = _buffer(view, x), np.empty(view.shape, view.dtype)
+        assert buffer.place is not None
+        buffer.place.read(buffer.address, host.ctypes.data, host.nbytes)
+        return host
 
     @staticmethod
     def assign(target: Any, source: Any) -> None:
@@ -64,7 +78,7 @@ def _view(x: Any) -> dlpack.View:
         return dlpack.view(x)
     if interface.get("mask") is not None:
         raise UnsupportedError("masked arrays cannot be sent")
-    dtype = np.dtype(interface["typestr"])
+    dtype = _dtype(interface, x)
     address, read_only = interface["data"]
     return dlpack.View(
         address,
@@ -75,6 +89,18 @@ def _view(x: Any) -> dlpack.View:
         interface.get("stream"),
         x,
     )
+
+
+def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
+    """What NumPy itself has no letter for (bfloat16, pairs) is only bytes in the interface; its array tells more."""
+    dtype = np.dtype(interface["typestr"])
+    if dtype.kind != "V":
+        return dtype
+    try:
+        told: np.dtype[Any] = np.dtype(getattr(x, "dtype", None) or interface["descr"])
+    except (KeyError, TypeError):
+        return dtype
+    return told if told.itemsize == dtype.itemsize else dtype
 
 
 def _contiguous(shape: Shape, strides: Any, item: int) -> bool:
@@ -94,14 +120,27 @@ def _buffer(view: dlpack.View, given: Any) -> Buffer:
         )
     count = math.prod(view.shape)
     index = arrays.dtype_index(view.dtype)
-    device = devices.holds(view.address) if count > 0 else devices.of_this_rank()
-    place = Place(device, view.stream, lambda: _stream_of(given))
+    place = Place(_device_of(view, given), view.stream, lambda: _stream_of(given), not _tells_stream(given))
     if index == arrays.MOVES_ONLY:
         width = view.dtype.itemsize
         shown = Buffer(view.address, count * width, arrays.BYTES, width, view.shape, given, DeviceKind, str(view.dtype))
     else:
         shown = Buffer(view.address, count, index, 1, view.shape, given, DeviceKind, _core.DTYPES[index])
     return shown._replace(given=given, place=place, keeps=view.owner)
+
+
+def _device_of(view: dlpack.View, x: Any) -> int:
+    """The ordinal of its GPU; an array without elements has an address nowhere, and may say."""
+    if math.prod(view.shape) > 0:
+        return devices.holds(view.address)
+    device = getattr(x, "device", None)
+    device = getattr(device, "id", device)  # CuPy's is an object
+    return device if isinstance(device, int) else devices.of_this_rank()
+
+
+def _tells_stream(x: Any) -> bool:
+    """DLPack's producers do not: they only make a consumer's stream wait."""
+    return (getattr(x, "__cuda_array_interface__", None) or {}).get("stream") is not None
 
 
 def _stream_of(x: Any) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ringcomm import _core
+from ringcomm.device import devices
 from ringcomm.errors import UnsupportedError
 
 
@@ -13,27 +14,40 @@ class Place(NamedTuple):
     device: int  # ordinal
     stream: int | None  # the driver's handle of what works on the array now; None: nothing does
     now: Callable[[], int]  # the stream that the array is used on when it is asked
+    waits: bool = False  # nobody knows that stream: the host waits for results
 
     @property
     def name(self) -> str:
         return f"GPU {self.device}"
 
-    def order(self, host_output: bool = False) -> _core.DeviceOrder:
-        """Of a call on arrays here, behind what is done to them now. Raises as `refuse_capture`."""
-        self.refuse_capture()
-        return _core.DeviceOrder(self.device, [] if self.stream is None else [self.stream], host_output)
+    def order(self, what: str, output: Place | None = None, host_output: bool = False) -> _core.DeviceOrder:
+        """Of a call on arrays here, and its output, behind what is done to them now.
 
-    def refuse_capture(self) -> None:
-        """UnsupportedError while what the stream is given goes into a CUDA graph."""
+        Raises ValueError for a GPU that is not this rank's; UnsupportedError while a CUDA graph is captured."""
+        devices.require_one(self.device)
+        places = [self] if output is None else [self, output]
+        for place in places:
+            place.refuse_capture(what)
+        streams = {place.stream for place in places if place.stream is not None}
+        return _core.DeviceOrder(self.device, sorted(streams), host_output)
+
+    def refuse_capture(self, what: str = "a step") -> None:
+        """UnsupportedError while what the stream is given goes into a CUDA graph: a replay would move nothing."""
         if self.stream is not None and _core.device_capturing(self.device, self.stream):
             raise UnsupportedError(
-                "a CUDA graph is being captured from the current stream, and communication cannot become part of one: "
-                "capture the forward and backward pass of a model that is not distributed, and communicate outside"
+                f"{what}: a CUDA graph is being captured from the current stream of {self.name}, and communication "
+                "cannot become part of one: capture the forward and backward pass of a model that is not distributed, "
+                "and communicate outside"
             )
 
-    def joined(self, order: _core.DeviceOrder, finish: Callable[..., Any] | None) -> Joined:
-        """What finishes a request for arrays here."""
-        return Joined(order, self, finish)
+    def joined(
+        self, order: _core.DeviceOrder, finish: Callable[..., Any] | None, output: Place | None = None
+    ) -> Joined:
+        """What finishes a request for arrays here. `output`: where the result lies, if another stream may use it."""
+        return Joined(order, self, finish, self if output is None else output)
+
+    def renewed(self) -> Place:
+        return self._replace(stream=self.now())
 
     def read(self, address: int, host: int, nbytes: int) -> None:
         """Copies to the host's memory what the array holds; waits for it."""
@@ -43,23 +57,37 @@ class Place(NamedTuple):
         """Copies from the host's memory, which may be used again when this returns."""
         _core.device_copy(self.device, address, host, nbytes, self.now(), True)
 
+    def copy(self, address: int, other: Place, source: int, nbytes: int) -> None:
+        """Copies what an array of a GPU holds, in the order of both streams; nobody waits."""
+        here, there = self.now(), other.now() if other.stream is None else other.stream
+        if there != here:
+            _core.DeviceOrder(other.device, [there]).hold(here)
+        _core.device_copy(self.device, address, source, nbytes, here, False)
+        if there != here:
+            _core.DeviceOrder(self.device, [here]).hold(there)
+
 
 class Joined:
     """Finishes a request on a device: what comes next on the stream that is current then comes behind the result. The
-    host does not wait for the device."""
+    host does not wait for the device, but where nobody knows which stream the arrays are used on."""
 
-    def __init__(self, order: _core.DeviceOrder, place: Place, finish: Callable[..., Any] | None) -> None:
-        self._order, self._place, self._finish = order, place, finish
+    def __init__(
+        self, order: _core.DeviceOrder, place: Place, finish: Callable[..., Any] | None, output: Place
+    ) -> None:
+        self._order, self._place, self._finish, self._output = order, place, finish, output
 
     def begin(self, request: _core.Request) -> None:
         """The request is to be run once more, behind what has been done to its arrays since."""
-        self._place = self._place._replace(stream=self._place.now())
-        self._order = self._place.order(request.host_output)
+        self._place, self._output = self._place.renewed(), self._output.renewed()
+        self._order = self._place.order("a prepared call", self._output, request.host_output)
         request.lie_at(self._order)
 
     def __call__(self, operation: Any = None) -> Any:
-        now = self._place.now()
-        self._order.join(now)
-        if now != self._place.stream:  # on which the memory may be given to others as soon as the arrays are gone
+        streams = {self._place.now(), self._output.now()}
+        for stream in streams:
+            self._order.join(stream)
+        if self._place.waits or self._output.waits:
+            self._order.wait()
+        elif streams != {self._place.stream}:  # where memory may be given to others as soon as the arrays are gone
             _core.keep_until_done([self._order], self._finish)
         return None if self._finish is None else self._finish(operation)

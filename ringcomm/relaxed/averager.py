@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcomm.device.values import refuse_elsewhere
 from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.relaxed.eager import EagerChanges
@@ -27,6 +28,7 @@ class Exchanger:
     @staticmethod
     def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int = 1) -> Replica[Any]:
         for one in [*weights, *statistics]:
+            refuse_elsewhere(one, "this averager")
             if not isinstance(one, np.ndarray) or one.dtype.kind not in "fcV" or not one.flags.writeable:
                 what = f"{one.dtype} array" if isinstance(one, np.ndarray) else type(one).__name__
                 raise ValueError(f"weights are writeable NumPy arrays of floating or complex dtypes, not a {what}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ringcomm import _core
 from ringcomm.communicator import Communicator
+from ringcomm.device.messages import DeviceMessageRequest
 from ringcomm.members import FIRST_TAG
 from ringcomm.process_sets import ProcessSet
 from ringcomm.topology import Topology
@@ -36,8 +37,8 @@ class Neighbours:
         self.some_gone = False  # anywhere, as far as it has come round
         self.round = 0
         self._buffers = {rank: np.empty(nbytes + _TAIL * 8, np.uint8) for one in self._hears for rank in one}
-        self._sends: list[_core.MessageRequest] = []
-        self._receives: dict[int, _core.MessageRequest] = {}
+        self._sends: list[_core.MessageRequest | DeviceMessageRequest] = []
+        self._receives: dict[int, _core.MessageRequest | DeviceMessageRequest] = {}
         self.bytes = 0
 
     def told(self) -> list[int]:
@@ -91,7 +92,9 @@ class Neighbours:
         not wait."""
         gone, nothing = np.array([_GONE, 0.0]).view(np.uint8), np.empty(0, np.uint8)
         heard, told = set(self._buffers), {rank for one in self._tells for rank in one}
-        requests = [self._comm.isend(gone, self._ranks[rank], self._tag) for rank in sorted(told)]
+        requests: list[_core.MessageRequest | DeviceMessageRequest] = [
+            self._comm.isend(gone, self._ranks[rank], self._tag) for rank in sorted(told)
+        ]
         requests += [self._comm.isend(nothing, self._ranks[rank], self._note_tag) for rank in sorted(heard)]
         requests += [self._comm.irecv(nothing, self._ranks[rank], self._note_tag) for rank in told - self._noted]
         for rank in heard - self._gone:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcomm.device.values import host_copy
 from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.relaxed.consistency import Async, Consistency
@@ -92,7 +93,7 @@ class ParameterStore:
         flat, at = np.zeros_like(self._weights), 0
         for name, item in zip(self._names, self._replica.items(0), strict=True):
             if name in gradients:
-                flat[at : at + item.size] = np.broadcast_to(gradients[name], item.shape).reshape(-1)
+                flat[at : at + item.size] = np.broadcast_to(host_copy(gradients[name]), item.shape).reshape(-1)
             at += item.size
         return flat
 
@@ -202,7 +203,7 @@ class Rows:
         """
         once, where = np.unique(self._checked(ids), return_inverse=True)
         sums = np.zeros((len(once), self._width), self._dtype)
-        np.add.at(sums, where, np.reshape(gradients, (where.size, self._width)))
+        np.add.at(sums, where, np.reshape(host_copy(gradients), (where.size, self._width)))
         self._store.rows(0, self._first + once * self._width, self._width, sums, None)
 
     def pull(self, ids: Any) -> np.ndarray[Any, Any]:
@@ -214,7 +215,7 @@ class Rows:
         return result.reshape(np.shape(ids) + self._row)
 
     def _checked(self, ids: Any) -> np.ndarray[Any, Any]:
-        flat = np.asarray(ids, np.int64).reshape(-1)
+        flat = np.asarray(host_copy(ids), np.int64).reshape(-1)
         if flat.size and not 0 <= flat.min() <= flat.max() < self._many:
             raise IndexError(f"rows {flat.min()} to {flat.max()}: there are {self._many}")
         return flat

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcomm.device.values import refuse_elsewhere
 from ringcomm.process_sets import ProcessSet
 
 Flat = NDArray[Any]
@@ -111,10 +112,11 @@ class Replica(ABC, Generic[T]):
 
 
 class ArrayReplica(Replica["np.ndarray[Any, Any]"]):
-    """NumPy arrays of floating dtypes."""
+    """NumPy arrays of floating dtypes. UnsupportedError for arrays of a GPU, which NumPy cannot change in place."""
 
     @staticmethod
     def count(item: np.ndarray[Any, Any]) -> int:
+        refuse_elsewhere(item, "this method")
         return item.size * (2 if item.dtype.kind == "c" else 1)
 
     @staticmethod

@@ -41,7 +41,9 @@ def require_arithmetic(tensor: torch.Tensor, op: Any = None) -> None:
         raise ValueError(f"Tensor type {tensor.type()} is not supported: {tensor.dtype} cannot be reduced")
 
 
-def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
+def empty(
+    *size: int | Sequence[int], dtype: torch.dtype | None = None, device: str | int | torch.device | None = None
+) -> torch.Tensor:
     """An uninitialised tensor in memory that the ranks of this host share: an all-reduce in place of such tensors
     copies nothing. As ``torch.empty`` otherwise; what :meth:`ringcomm.Communicator.empty` is for arrays.
 
@@ -52,19 +54,26 @@ def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
     Args:
         size: of the tensor: integers, or one sequence of them; none: a tensor without dimensions.
         dtype: any dtype of dense CPU tensors; None: torch's default dtype.
+        device: None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank, whatever torch's current one
+            is; "cuda:1" or 1: that one. Other devices of torch: ordinary memory of theirs.
 
     Returns:
-        A contiguous CPU tensor.
+        A contiguous tensor.
 
     Raises:
         ValueError: before ``init()``.
         TypeError: a size that is no integer.
         RuntimeError: a negative size, or a quantized dtype.
     """
-    node = runtime.session().comm._node
+    comm = runtime.session().comm
+    where = torch.device("cpu" if device is None else device)
+    if where.type in DEVICES and where.index is None:
+        where = torch.device(where.type, comm.local_rank % max(1, torch.get_device_module(where).device_count()))
+    if where.type != "cpu":
+        return torch.empty(*(size or [()]), dtype=dtype, device=where)
     shape = torch.empty(*(size or [()]), device="meta").shape  # refuses what torch does
     dtype = torch.get_default_dtype() if dtype is None else dtype
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes == 0:
         return torch.empty(shape, dtype=dtype)
-    return torch.from_numpy(shared.flat(node, nbytes)).view(dtype).reshape(shape)
+    return torch.from_numpy(shared.flat(comm._node, nbytes)).view(dtype).reshape(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,12 @@ class Plan:
     @property
     def driver_dies(self) -> bool:
         return any(fault["kind"] == "driver" for fault in self.faults)
+
+    def has(self, kinds: Sequence[str], phases: Sequence[str]) -> bool:
+        """A fault of one of these kinds in one of these phases; empty: any."""
+        return any(
+            (not kinds or fault["kind"] in kinds) and (not phases or fault["phase"] in phases) for fault in self.faults
+        )
 
     def says(self) -> str:
         faults = ", ".join(f"{it['kind']} in {it['phase']} from step {it['step']}" for it in self.faults)

@@ -3,19 +3,22 @@
     python tests/chaos/run.py --seed 1 --jobs 200
     python tests/chaos/run.py --seed 1 --jobs 20 --hosts 3     # network namespaces: root and iproute2
 
-Job i of seed s is drawn from s + i, so a job that failed is run again by ``--seed <its seed> --jobs 1 --keep``. What
-must hold is said in replay.py and job.py; the exit status is the number of jobs in which it did not, at most 100.
+Job i of seed s is drawn from s + i, or what --fault and --phase leave of those, so a job that failed is run again by
+``--seed <its seed> --jobs 1 --keep``. What must hold is said in replay.py and job.py; the exit status is the number of
+jobs in which it did not, at most 100.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import signal
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -34,7 +37,7 @@ def main() -> int:
     folder = Path(options.keep or tempfile.mkdtemp(prefix="ringcomm-chaos-"))
     outcomes = []
     try:
-        for seed in [seed + more for seed in options.seed for more in range(options.jobs)]:
+        for seed in seeds(options):
             outcomes.append(run_one(seed, options.hosts, folder))
             if not options.keep and not outcomes[-1].wrong:
                 shutil.rmtree(folder / str(seed), ignore_errors=True)
@@ -46,11 +49,24 @@ def main() -> int:
     return min(100, len(wrong))
 
 
+def seeds(options: argparse.Namespace) -> Iterator[int]:
+    """Those whose plans have what was asked for."""
+    for first in options.seed:
+        fit = (seed for seed in itertools.count(first) if fits(plans.draw(seed, options.hosts), options))
+        yield from itertools.islice(fit, options.jobs)
+
+
+def fits(plan: plans.Plan, options: argparse.Namespace) -> bool:
+    return plan.has(options.fault, options.phase) if options.fault or options.phase else True
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, nargs="+", default=[1])
     parser.add_argument("--jobs", type=int, default=1, help="of this seed and those that follow")
     parser.add_argument("--hosts", type=int, default=0, help="network namespaces, a rank on each; 0: this machine")
+    parser.add_argument("--fault", nargs="+", default=[], help="only jobs with such a fault, of plans.py")
+    parser.add_argument("--phase", nargs="+", default=[], help="only jobs with a fault, of those, in such a phase")
     parser.add_argument("--keep", help="a folder for the files of all jobs; else those of jobs that failed are kept")
     return parser.parse_args()
 

@@ -81,6 +81,12 @@ def wait(waiting: int, other: int, device: int | None = None) -> None:
     _driver("cuEventDestroy_v2", event, device=device)
 
 
+def copy(to: DeviceArray, array: DeviceArray) -> None:
+    """Of a contiguous array, in the order of the current stream."""
+    how = ctypes.c_uint64(to.address), ctypes.c_uint64(array.address), ctypes.c_size_t(array.nbytes)
+    _driver("cuMemcpyDtoDAsync_v2", *how, ctypes.c_void_p(_here.stream), device=array.device)
+
+
 def fill_bytes(array: DeviceArray, byte: int) -> None:
     """Every byte of a contiguous array, in the order of the current stream."""
     _set_bytes(array.address, array.nbytes, byte, _here.stream, array.device)

@@ -159,6 +159,23 @@ def test_order_is_the_streams_alone():
     good(ranks(2, body))
 
 
+def test_operations_of_a_communicator_are_in_order_over_streams():
+    body = """
+    init()
+    for seed in range(20):
+        driver.library.standin_seed(ctypes.c_uint64(seed * 7 + rank))
+        driver.library.standin_delay(ctypes.c_long(60_000_000))
+        streams = [driver.stream() for _ in range(3)]
+        buffers = [device(struct.pack("i", 10**k) * 1000) for k in range(3)]
+        for buffer, stream in zip(buffers, streams):
+            call("ncclAllReduce", buffer, buffer, 1000, I32, SUM, comm, stream)
+        for k in (2, 0, 1):
+            driver.cuStreamSynchronize(streams[k])
+            assert driver.peek(buffers[k], 4) == struct.pack("i", 2 * 10**k)
+    """
+    good(ranks(2, body))
+
+
 def test_two_ranks_on_one_device_are_refused():
     body = """
     init(fails=5)

@@ -161,7 +161,7 @@ def install(driver: str) -> Module:
     global _installed
     if _installed is not None:
         return _installed[0]
-    library = _load(_built_guard())
+    library = _load(_built_guard(Path(driver).parent))
     queue = Queue(library)
     memory = Memory(library, queue)
     calls = (
@@ -191,13 +191,13 @@ def _end(module: Module) -> None:
     module._library.guard_end()
 
 
-def _built_guard() -> Path:
-    """The library of torch_guard/, built when it or torch is another."""
+def _built_guard(folder: Path) -> Path:
+    """The library of torch_guard/, built beside the stand-in when it or torch is another."""
     source = HERE / "torch_guard" / "guard.cpp"
     text = b"".join(path.read_bytes() for path in sorted(source.parent.iterdir()) if path.is_file())
     torch_home = Path(torch.__file__).parent
     key = hashlib.sha256(text + torch.__version__.encode() + str(torch_home).encode()).hexdigest()[:16]
-    built = Path(tempfile.gettempdir()) / f"ringcomm-torch-guard-{key}.so"
+    built = folder / f"torch-guard-{key}.so"
     if not built.exists():
         with tempfile.TemporaryDirectory(dir=built.parent) as folder:
             made = Path(folder) / built.name

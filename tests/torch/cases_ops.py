@@ -347,7 +347,7 @@ def case_process_sets():
 
 
 def case_what_is_built():
-    assert hvd.mpi_built() and not hvd.gloo_built() and not hvd.nccl_built() and not hvd.cuda_built()
+    assert hvd.mpi_built() and not hvd.gloo_built() and not hvd.nccl_built() and hvd.cuda_built()
     assert not (hvd.gloo_enabled() or hvd.ddl_built() or hvd.ccl_built() or hvd.rocm_built())
     assert hvd.mpi_enabled() or hvd.size() == 1
     assert hvd.is_initialized() and hvd.is_homogeneous()

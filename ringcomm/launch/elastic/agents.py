@@ -22,6 +22,7 @@ from ringcomm.agent.beats import Beats
 from ringcomm.agent.control import Control
 from ringcomm.agent.host import BEATS
 from ringcomm.agent.peers import Message, Peer, die_with_parent, listen
+from ringcomm.agent.segments import remove_orphans
 
 _START = os.path.join(os.path.dirname(os.path.abspath(agent.__file__)), "start.py")
 _AGAIN = 5.0  # seconds between two attempts to start an agent, at least
@@ -70,7 +71,7 @@ class Agents:
         self._limit = float(given["limit"])
         self._given = {**given, "key": self._key.hex()}
         self._known: dict[str, Known] = {}
-        self._beaten = self._ticked = time.monotonic()
+        self._began = self._beaten = self._ticked = time.monotonic()
         self._lock = threading.Lock()
         self._tcp = socket.create_server(("127.0.0.1" if only_local else "", 0), backlog=128)
         self.job: str = given["job"]
@@ -150,7 +151,7 @@ class Agents:
         local = known.local = self._is_local(known.host)
         known.limit = max(self._limit, _LOCAL_LIMIT) if local else self._limit
         given = {**self._given, "host": known.host, "local": local, "limit": known.limit}
-        given["addresses"] = self._addresses(known.host, local)
+        given["addresses"], given["age"] = self._addresses(known.host, local), self._age()
         words = bare("ringcomm.agent.host") if local else [*self._shell(known.host), *bare("ringcomm.agent.host")]
         try:
             known.process = subprocess.Popen(
@@ -161,6 +162,10 @@ class Agents:
                 stream.write(json.dumps(given).encode() + b"\n")
         except OSError as error:
             self._events.put(("silent", known.host, f"its agent cannot be started: {error}"))
+
+    def _age(self) -> float:
+        """At most so many seconds have gone since the job began, when an agent that is started now runs."""
+        return time.monotonic() - self._began + _HANGS
 
     def _addresses(self, host: str, local: bool) -> list[tuple[str, int]]:
         port = self._tcp.getsockname()[1]
@@ -232,6 +237,8 @@ class Agents:
                 except subprocess.TimeoutExpired:
                     known.process.kill()
                     known.process.wait()
+        if any(known.local for known in self._known.values()):  # the last agent may have been killed
+            remove_orphans(time.time() - self._age())
 
 
 def _local_in_child() -> None:

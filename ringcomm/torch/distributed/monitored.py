@@ -10,6 +10,7 @@ import numpy as np
 import torch.distributed as dist
 
 from ringcomm._core import MessageRequest
+from ringcomm.device.messages import DeviceMessageRequest
 from ringcomm.torch.distributed.process_group import TAGS, ProcessGroup
 
 _COME, _GO = TAGS, TAGS + 1  # tags
@@ -52,7 +53,7 @@ def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_
         ranks.isend(word, other, _GO)
 
 
-def _comes(request: MessageRequest, deadline: float) -> bool:
+def _comes(request: MessageRequest | DeviceMessageRequest, deadline: float) -> bool:
     try:
         request.wait(max(0.0, deadline - time.monotonic()))
     except TimeoutError:

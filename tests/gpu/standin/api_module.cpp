@@ -27,6 +27,8 @@ struct Function {
 
 constexpr std::size_t kParametersAtMost = 64;
 
+thread_local const char* running = "a kernel";
+
 Handles<Module, CUmodule>& modules() {
   static auto* const handles = new Handles<Module, CUmodule>("a module");
   return *handles;
@@ -42,14 +44,14 @@ const void* translate(const void* address) {
   if (address == nullptr) return nullptr;
   const auto range = Memory::get().find(at);
   if (!range && !Memory::get().is_device_address(at)) {
-    violation("a kernel is given host memory that is not page-locked");
+    violation(std::string(running) + " is given host memory that is not page-locked");
   }
-  return Memory::get().reach(address, range ? 0 : 1, "a kernel");
+  return Memory::get().reach(address, range ? 0 : 1, running);
 }
 
 void* kernels() {
   static void* const library = [] {
-    void* const opened = ::dlopen(Settings::get().kernels.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const opened = ::dlopen(Settings::kernels().c_str(), RTLD_NOW | RTLD_LOCAL);
     if (opened == nullptr) {
       std::fprintf(stderr, "stand-in: STANDIN_KERNELS: %s\n", ::dlerror());
       return opened;
@@ -68,14 +70,13 @@ CUresult load(CUmodule* module, const void* image) {
   return CUDA_SUCCESS;
 }
 
-// A parameter that looks like a device address must be a live one; also inside of structures passed by value.
+// A pointer among the parameters must be a live one. In structures there may be old ones that the kernel does not use:
+// those it does use it translates.
 void require_live(const std::vector<std::byte>& value, const std::string& kernel) {
-  for (std::size_t at = 0; at + 8 <= value.size(); at += 8) {
-    std::uintptr_t address;
-    std::memcpy(&address, value.data() + at, 8);
-    if (Memory::get().is_device_address(address)) {
-      Memory::get().reach(reinterpret_cast<const void*>(address), 0, kernel.c_str());
-    }
+  std::uintptr_t address = 0;
+  if (value.size() == sizeof address) std::memcpy(&address, value.data(), sizeof address);
+  if (Memory::get().is_device_address(address)) {
+    Memory::get().reach(reinterpret_cast<const void*>(address), 0, kernel.c_str());
   }
 }
 
@@ -143,6 +144,8 @@ STANDIN_API CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsign
                  if (Settings::get().takes_fault("kernel")) return Settings::get().stick(CUDA_ERROR_LAUNCH_FAILED);
                  std::vector<void*> pointers;
                  for (auto& value : values) pointers.push_back(value.data());
+                 running = found->name.c_str();
                  found->run(pointers.data(), grid_x, block_x);
+                 running = "a kernel";
                }));
 }

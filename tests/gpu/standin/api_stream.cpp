@@ -114,7 +114,10 @@ STANDIN_API CUresult cuEventCreate(CUevent* event, unsigned flags) {
 
 STANDIN_API CUresult cuEventDestroy_v2(CUevent event) {
   STANDIN_ENTER(release);
-  return event_handles().remove(event) == nullptr ? CUDA_ERROR_INVALID_HANDLE : Settings::get().stuck();
+  const auto removed = event_handles().remove(event);
+  if (removed == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (removed->slot != nullptr && !removed->opened) Memory::get().free_event(removed->slot);
+  return Settings::get().stuck();
 }
 
 STANDIN_API CUresult cuEventRecord(CUevent event, CUstream stream) {

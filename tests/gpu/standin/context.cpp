@@ -78,8 +78,10 @@ STANDIN_API CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice devic
   if (device < 0 || device >= Settings::get().devices) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(contexts_mutex);
   Context* const primary = primary_context(device);
-  primary->device = device;
-  if (primary->legacy == nullptr) primary->legacy = Scheduler::get().create(primary, true, true, 0);
+  if (primary->legacy == nullptr) {
+    primary->device = device;
+    primary->legacy = Scheduler::get().create(primary, true, true, 0);
+  }
   ++primary->retained;
   *context = reinterpret_cast<CUcontext>(primary);
   return CUDA_SUCCESS;

@@ -14,7 +14,7 @@ namespace standin {
 
 struct Context {
   int device = 0;
-  int retained = 0;
+  std::atomic<int> retained{0};
   std::shared_ptr<Stream> legacy;
 };
 

@@ -51,15 +51,22 @@ STANDIN_API void standin_capture(void* stream, int on) {
   if (found != nullptr) found->capturing = on != 0;
 }
 
-STANDIN_API void standin_settle() { Scheduler::get().drain(nullptr); }
+STANDIN_API void standin_settle() {
+  const Inside inside;
+  Scheduler::get().drain(nullptr);
+}
 
-STANDIN_API int standin_enqueue(void* stream, void (*run)(void*), void* data) {
+STANDIN_API int standin_enqueue(void* stream, void (*run)(void*), void* data, void** last) {
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (Settings::get().stuck() != CUDA_SUCCESS) return Settings::get().stuck();
   Operation call = operation([=] { run(data); });
   call.exclusive = false;
-  return queue(static_cast<CUstream>(stream), std::move(call));
+  if (*last == nullptr) *last = new Point;
+  call.after.push_back(*static_cast<Point*>(*last));
+  return queue(static_cast<CUstream>(stream), std::move(call), static_cast<Point*>(*last));
 }
+
+STANDIN_API void standin_forget(void* last) { delete static_cast<Point*>(last); }
 
 STANDIN_API int standin_stopping() { return Scheduler::get().stopping() ? 1 : 0; }
 STANDIN_API int standin_stuck() { return Settings::get().stuck(); }

@@ -102,7 +102,8 @@ class Driver:
         return {name: getattr(leaks, name) for name, _ in Leaks._fields_}
 
     @contextmanager
-    def seeded(self, seed: int, delay_us: int = 5000):
+    def seeded(self, seed: int, delay_us: int = 60_000_000):
+        """Orders drawn from `seed`; by default what nobody waits for does not run at all."""
         self.library.standin_seed(ctypes.c_uint64(seed))
         self.library.standin_delay(ctypes.c_long(delay_us))
         try:

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -77,6 +78,7 @@ class Memory {
   CUresult close(CUdeviceptr address);
   CUresult open_event(const Ticket& ticket, EventSlot** slot);
   EventSlot* new_event();  // null: none is left
+  void free_event(EventSlot* slot);
   bool own(const Ticket& ticket) const { return ticket.owner == owner_; }
 
  private:
@@ -94,6 +96,7 @@ class Memory {
   std::map<std::uintptr_t, std::size_t> freed_;  // for messages
   std::map<std::uint64_t, Peer> peers_;
   std::vector<std::size_t> in_use_;
+  std::deque<EventSlot*> free_events_;  // used again only when no fresh one is left
   int fd_ = -1;
   std::uint64_t owner_ = 0;
   std::byte *device_base_ = nullptr, *host_base_ = nullptr;

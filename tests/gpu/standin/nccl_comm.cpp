@@ -16,7 +16,6 @@ thread_local std::string error_text;
 
 struct Queued {
   std::shared_ptr<Comm> comm;
-  std::uint64_t ticket;
   bool fails;
   Work work;
 };
@@ -25,7 +24,7 @@ void run(void* data) {
   const std::unique_ptr<Queued> queued(static_cast<Queued*>(data));
   Comm& comm = *queued->comm;
   if (queued->fails) comm.error = ncclRemoteError;
-  while ((comm.done != queued->ticket || queued->fails) && comm.keep_on()) {
+  while (queued->fails && comm.keep_on()) {
     std::this_thread::sleep_for(std::chrono::microseconds(30));
   }
   if (comm.keep_on()) queued->work(comm);
@@ -73,6 +72,8 @@ ncclResult_t fail(ncclResult_t result, const std::string& text) {
 
 const char* last_error() { return error_text.c_str(); }
 
+Comm::~Comm() { standin_forget(last); }
+
 bool Comm::keep_on() {
   if (++looked % 256 == 0 && room.lost_a_peer()) error = ncclRemoteError;
   return !aborted && standin_stopping() == 0;
@@ -84,9 +85,12 @@ bool Comm::exchange(std::vector<Transfer> transfers) {
 
 ncclResult_t enqueue(const std::shared_ptr<Comm>& comm, CUstream stream, Work work) {
   const bool fails = standin_takes_fault("nccl_peer") != 0;
-  auto* const queued = new Queued{comm, comm->issued++, fails, std::move(work)};
-  const int result = standin_enqueue(stream, run, queued);
-  if (result == CUDA_SUCCESS) return ncclSuccess;
+  auto* const queued = new Queued{comm, fails, std::move(work)};
+  const int result = standin_enqueue(stream, run, queued, &comm->last);
+  if (result == CUDA_SUCCESS) {
+    ++comm->issued;
+    return ncclSuccess;
+  }
   delete queued;
   return fail(ncclUnhandledCudaError, "CUDA error " + std::to_string(result));
 }

@@ -1,4 +1,4 @@
-// A communicator: its operations run one after the other in the order of the calls, each in its stream's order.
+// A communicator: its operations run one after the other in the order of the calls, whatever their streams.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@ namespace standin {
 
 struct Comm {
   Comm(const ncclUniqueId& id, int rank, int size) : room(id, rank, size), rank(rank), size(size) {}
+  ~Comm();
 
   bool exchange(std::vector<Transfer> transfers);
   bool keep_on();
@@ -23,6 +24,7 @@ struct Comm {
   std::atomic<bool> aborted{false};
   std::atomic<ncclResult_t> error{ncclSuccess};
   std::uint64_t issued = 0;
+  void* last = nullptr;  // of standin_enqueue
   std::atomic<std::uint64_t> done{0};
   std::vector<double> factors;  // of the operators made by ncclRedOpCreatePreMulSum; NaN: destroyed
   int looked = 0;

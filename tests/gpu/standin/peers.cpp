@@ -99,7 +99,16 @@ CUresult Memory::open_event(const Ticket& ticket, EventSlot** slot) {
 
 EventSlot* Memory::new_event() {
   const std::lock_guard lock(mutex_);
-  return next_event_ < kEventSlots ? &shared_->events[next_event_++] : nullptr;
+  if (next_event_ < kEventSlots) return &shared_->events[next_event_++];
+  if (free_events_.empty()) return nullptr;
+  EventSlot* const slot = free_events_.front();
+  free_events_.pop_front();
+  return slot;
+}
+
+void Memory::free_event(EventSlot* slot) {
+  const std::lock_guard lock(mutex_);
+  free_events_.push_back(slot);
 }
 
 }  // namespace standin

@@ -11,9 +11,9 @@
 namespace standin {
 namespace {
 
-long own_cpu_ns() {
+long cpu_ns(clockid_t clock) {
   timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  ::clock_gettime(clock, &now);
   return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
@@ -27,17 +27,24 @@ bool asleep(const std::string& folder) {
 
 }  // namespace
 
+long process_cpu_ns() { return cpu_ns(CLOCK_PROCESS_CPUTIME_ID); }
+
+void Quiet::inside(bool yes) {
+  inside_ += yes ? 1 : -1;
+  if (Settings::get().delay_us.load() > 0) called();
+}
+
 void Quiet::called() {
   static thread_local const int self = ::gettid();
   called_ns_ = now_ns();
-  cpu_ns_ = own_cpu_ns();
+  cpu_ns_ = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
   thread_ = self;
   asleep_since_ns_ = 0;
 }
 
 bool Quiet::lasts(long nanoseconds) {
   const long now = now_ns();
-  if (now - called_ns_ < nanoseconds) return false;
+  if (inside_ > 0 || now - called_ns_ < nanoseconds) return false;
   const std::string folder = "/proc/self/task/" + std::to_string(thread_) + "/";
   if (!asleep(folder)) {
     asleep_since_ns_ = 0;

@@ -71,14 +71,12 @@ void Settings::read_environment() {
   devices = static_cast<int>(number_of("STANDIN_DEVICES", 1));
   memory = static_cast<std::size_t>(number_of("STANDIN_MEMORY", 8192)) << 20;
   host = text_of("STANDIN_HOST");
-  kernels = text_of("STANDIN_KERNELS");
   if (*text_of("STANDIN_FAULT") != 0) faults(text_of("STANDIN_FAULT"));
   if (*text_of("STANDIN_IGNORE") != 0) ignore(text_of("STANDIN_IGNORE"));
 }
 
 std::optional<CUresult> Settings::enter(const char* function, const void* caller, Need need) {
   const std::string name = plain(function);
-  if (delay_us.load() > 0) quiet.called();
   const std::lock_guard lock(mutex_);
   if (!aside) {
     ++calls_[name];
@@ -110,6 +108,8 @@ bool Settings::ignored(const std::string& name, const void* caller) {
   return ignore_.contains(name + ":*") || ignore_.contains(name + ":" + std::to_string(count)) ||
          ignore_.contains(name + "@" + std::to_string(place));
 }
+
+std::string Settings::kernels() { return text_of("STANDIN_KERNELS"); }
 
 void Settings::faults(const char* list) {
   const std::lock_guard lock(mutex_);

@@ -39,7 +39,8 @@ class Settings {
 
   std::uint64_t draw(std::uint64_t stream, std::uint64_t sequence) const;  // the same under the same seed
   CUresult stuck() const { return stuck_.load(); }
-  void stick(CUresult error);  // the first one stays
+  void stick(CUresult error);    // the first one stays
+  static std::string kernels();  // asked for when it is needed: tests of one process come in any order
 
   std::atomic<bool> initialised{false};
   std::atomic<std::uint64_t> seed{0};
@@ -48,7 +49,7 @@ class Settings {
   Quiet quiet;
   int devices = 1;
   std::size_t memory = 0;
-  std::string host, kernels;
+  std::string host;
 
  private:
   struct Fault {
@@ -68,12 +69,20 @@ class Settings {
 long now_ns();
 extern thread_local bool in_host_function;
 
+struct Inside {
+  Inside() { Settings::get().quiet.inside(true); }
+  ~Inside() { Settings::get().quiet.inside(false); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
 [[noreturn]] void violation(const std::string& text);
 
 }  // namespace standin
 
 // The first line of every function of the API.
 #define STANDIN_ENTER(need)                                                                               \
+  const ::standin::Inside inside_call;                                                                    \
   if (const auto done =                                                                                   \
           ::standin::Settings::get().enter(__func__, __builtin_return_address(0), ::standin::Need::need)) \
   return *done

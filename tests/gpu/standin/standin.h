@@ -8,7 +8,7 @@
 //   STANDIN_DELAY_US=N   longest time that an operation nobody waits for is held back (0: streams run at full speed)
 //   STANDIN_FAULT=LIST   as for standin_fault
 //   STANDIN_IGNORE=LIST  as for standin_ignore
-//   STANDIN_KERNELS=PATH library with the C++ form of the kernels
+//   STANDIN_KERNELS=PATH library with the C++ form of the kernels; read when a kernel is asked for
 #pragma once
 
 #include <cstddef>
@@ -54,9 +54,11 @@ void standin_capture(void* stream, int on);  // the stream answers as if a graph
 void standin_settle();                       // all streams of this process run empty; counted as no call
 
 // For libnccl.so.2.
-int standin_enqueue(void* stream, void (*run)(void*), void* data);  // run(data) in the stream's order; may wait
-int standin_stopping();                                             // the process ends: whoever waits lets go
-int standin_stuck();                                                // the error that stuck, or 0
+// run(data) in the stream's order, and after what `last`, null at first, was given to before. It may wait.
+int standin_enqueue(void* stream, void (*run)(void*), void* data, void** last);
+void standin_forget(void* last);
+int standin_stopping();  // the process ends: whoever waits lets go
+int standin_stuck();     // the error that stuck, or 0
 int standin_takes_fault(const char* kind);
 void* standin_reach(const void* address, std::size_t nbytes, const char* who);  // aborts outside of live memory
 int standin_device_uuid(char* bytes);                                           // of the current context's device

@@ -11,8 +11,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr long kLongestHoldNs = 50000000;                     // also a process that calls all the time goes on
-constexpr auto kLongestTurn = std::chrono::milliseconds(50);  // that a call waits for its fast operation
+constexpr long kLongestHoldNs = 50000000;               // also a process that calls all the time goes on
+constexpr auto kLongestTurn = std::chrono::seconds(1);  // that a call waits for its fast operation
 
 bool delays() { return Settings::get().delay_us.load() > 0; }
 
@@ -74,7 +74,7 @@ Point Scheduler::enqueue(const std::shared_ptr<Stream>& stream, Operation operat
   operation.sequence = ++stream->tail;
   operation.drawn = Settings::get().draw(stream->ordinal, operation.sequence);
   operation.fast = drawn_fast(stream->ordinal, operation.sequence);
-  operation.queued_ns = now_ns();
+  operation.queued_cpu_ns = process_cpu_ns();
   const Point point{stream, operation.sequence, nullptr, 0};
   const bool at_once = delays() && operation.fast && operation.exclusive && stream->queue.empty() && !stream->busy &&
                        std::ranges::all_of(operation.after, &Point::reached);
@@ -98,13 +98,21 @@ bool Scheduler::ready(const Stream& stream) const {
   return !stream.busy && !stream.queue.empty() && std::ranges::all_of(stream.queue.front().after, &Point::reached);
 }
 
+// Whether a stream's first operation may run by right: it is fast, or somebody waits for it.
+bool Scheduler::entitled(const Stream& stream) const {
+  return !delays() || stream.queue.front().fast || stream.demanded >= stream.queue.front().sequence;
+}
+
 bool Scheduler::permitted(const Stream& stream) const {
-  Settings& settings = Settings::get();
+  if (entitled(stream)) return true;
+  // What may run by right comes first, however long its thread takes to be given a core.
+  if (turn_taken_ || std::ranges::any_of(streams_, [&](const auto& s) { return ready(*s) && entitled(*s); }))
+    return false;
   const Operation& front = stream.queue.front();
-  const long delay_ns = settings.delay_us.load() * 1000;
-  if (delay_ns == 0 || front.fast || stream.demanded >= front.sequence) return true;
+  const long delay_ns = Settings::get().delay_us.load() * 1000;
   const long hold_ns = delay_ns / 2 + static_cast<long>(front.drawn % static_cast<std::uint64_t>(delay_ns / 2 + 1));
-  return settings.quiet.lasts(hold_ns) || now_ns() - front.queued_ns >= kLongestHoldNs + 8 * delay_ns;
+  return Settings::get().quiet.lasts(hold_ns) ||
+         process_cpu_ns() - front.queued_cpu_ns >= kLongestHoldNs + 8 * delay_ns;
 }
 
 bool Scheduler::chosen(const Stream& stream) const {
@@ -146,9 +154,11 @@ void Scheduler::heed_peers(Stream& stream) {
 void Scheduler::wait(const Point& point) {
   std::unique_lock lock(mutex_);
   demand(point);
+  Settings::get().quiet.inside(false);
   while (!point.reached() && !stopping() && Settings::get().stuck() == CUDA_SUCCESS) {
     changed_.wait_for(lock, microseconds(point.slot != nullptr ? 50 : 20000));
   }
+  Settings::get().quiet.inside(true);
 }
 
 bool Scheduler::poll(const Point& point) {

@@ -29,7 +29,7 @@ struct Context;
 struct Stream;
 
 struct EventSlot {  // an interprocess event, in memory that its processes share
-  std::atomic<std::uint64_t> issued, completed, wanted, live;
+  std::atomic<std::uint64_t> issued, completed, wanted;
 };
 
 struct Point {  // everything of a stream up to here, or an interprocess event's record
@@ -50,7 +50,7 @@ struct Operation {
   std::uint64_t value = 0;
   std::uint64_t sequence = 0, drawn = 0;
   bool fast = false;
-  long queued_ns = 0;
+  long queued_cpu_ns = 0;
 };
 
 struct Stream {
@@ -62,7 +62,8 @@ struct Stream {
   std::deque<Operation> queue;
   std::uint64_t tail = 0, done = 0, demanded = 0;
   int polls = 0;
-  bool busy = false, closing = false, started = false, capturing = false;
+  bool busy = false, closing = false, started = false;
+  std::atomic<bool> capturing{false};
 };
 
 class Scheduler {
@@ -84,6 +85,7 @@ class Scheduler {
   void serve(std::shared_ptr<Stream> stream);
   void run_front(std::unique_lock<std::mutex>& lock, Stream& stream);
   bool ready(const Stream& stream) const;
+  bool entitled(const Stream& stream) const;
   bool permitted(const Stream& stream) const;
   bool chosen(const Stream& stream) const;
   void demand(const Point& point);

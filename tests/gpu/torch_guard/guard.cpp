@@ -1,5 +1,5 @@
-// A device of torch on a driver with CUDA's names: what torch wants in C++. Compiled in tests against a few of torch's headers;
-// Python calls these functions.
+// A device of torch on a driver with CUDA's names: what torch wants in C++. Compiled in tests against a few of torch's
+// headers; Python calls these functions.
 #include <cstdio>
 #include <stdexcept>
 

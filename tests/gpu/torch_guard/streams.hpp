@@ -1,6 +1,7 @@
-// What torch asks of a device (c10::impl::DeviceGuardImplInterface): current device and stream of each thread, streams, events.
-// Autograd uses it: a node of backward runs on the stream of its forward, and gradients that cross streams are waited for by
-// events. A stream's id is its driver handle, 0 the default stream. What waits gives the GIL away: stream threads run Python.
+// What torch asks of a device (c10::impl::DeviceGuardImplInterface): current device and stream of each thread, events.
+// Autograd uses it: a node of backward runs on the stream of its forward, and gradients that cross streams are waited
+// for by events. A stream's id is its driver handle, 0 the default stream. What waits gives the GIL away, for the
+// threads of streams run Python.
 #pragma once
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -1,0 +1,29 @@
+#include "device/ability.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "device/kernels/parameters.hpp"
+
+namespace ringcomm {
+
+std::string why_no_ipc(const std::vector<Ability>& all, bool on_one_host) {
+  if (!on_one_host) return "ranks are on several hosts, or share no memory";
+  if (all.size() > gpu::kMostPointers) return "more than " + std::to_string(gpu::kMostPointers) + " ranks";
+  if (!std::ranges::all_of(all, [](const Ability& one) { return one.kernels != 0; }))
+    return "a rank has no kernels for its GPU";
+  std::set<std::int64_t> processes;
+  for (const Ability& one : all) processes.insert(one.process);
+  return processes.size() == all.size() ? "" : "ranks are threads of one process";
+}
+
+std::string why_no_nccl(const std::vector<Ability>& all) {
+  std::set<std::string> devices;
+  for (const Ability& one : all) devices.insert(std::string(one.uuid, sizeof one.uuid));
+  if (devices.size() < all.size()) return "ranks share a GPU, which NCCL refuses";
+  if (!std::ranges::all_of(all, [](const Ability& one) { return one.nccl > 0; })) return "a rank has no NCCL";
+  const auto other = [&](const Ability& one) { return one.nccl / 100 != all[0].nccl / 100; };
+  return std::ranges::any_of(all, other) ? "ranks have different versions of NCCL" : "";
+}
+
+}  // namespace ringcomm

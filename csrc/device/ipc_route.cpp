@@ -1,0 +1,271 @@
+#include "device/ipc_route.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "call/channel.hpp"
+#include "device/copies.hpp"
+#include "device/flow.hpp"
+#include "device/mapped_peers.hpp"
+#include "device/staged_task.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm {
+namespace {
+
+struct Ipc {
+  explicit Ipc(Device& device) : flow(device), peers(device) {}
+  Flow flow;
+  MappedPeers peers;
+};
+
+class IpcTask final : public Task {
+ public:
+  IpcTask(Channel& channel, Ipc& ipc, Call call, std::shared_ptr<DevicePlace> place)
+      : channel_(channel), ipc_(ipc), asked_(call), call_(std::move(call)), place_(std::move(place)),
+        ranks_(static_cast<std::size_t>(channel.size())), me_(static_cast<std::size_t>(channel.rank())) {
+    if (call_.op == Op::average) call_.post.divisor *= channel.size();
+    call_.place = nullptr;
+  }
+  ~IpcTask() override { abandon(); }
+
+  Progress advance() override {
+    if (!task_) {
+      tell();
+      return Progress::moved;
+    }
+    const Progress progress = task_->advance();
+    if (progress != Progress::done) return progress;
+    return next() ? Progress::moved : Progress::done;
+  }
+
+  void abandon() noexcept override {
+    if (std::exchange(ended_, true)) return;
+    if (task_) task_->abandon();
+    task_.reset();
+    try {
+      ipc_.flow.device.record(ipc_.flow.stream).wait();
+    } catch (const Error&) {  // the driver is lost, and touches nothing any more
+    }
+  }
+
+  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
+  std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
+
+ private:
+  enum class Phase : std::uint8_t { tell, confirm, meet, by_the_host };
+
+  // What follows the phase that has ended; false: nothing.
+  bool next() {
+    task_.reset();
+    switch (phase_) {
+      case Phase::tell:
+        return look(), true;
+      case Phase::confirm:
+        return agreed_ != 0 ? work() : go_by_the_host(), true;
+      case Phase::meet:
+        ipc_.peers.hold_done(ipc_.flow.stream);
+        ipc_.flow.unpack(call_, asked_.fragments);
+        ipc_.flow.finish(*place_);
+        break;
+      case Phase::by_the_host:
+        break;
+    }
+    ended_ = true;
+    return false;
+  }
+
+  // A small collective of the host's that this call is made of.
+  Call part(Collective collective, DType dtype, std::string_view what) const {
+    Call call;
+    call.collective = collective;
+    call.dtype = dtype;
+    call.name = call_.name + std::string(what);
+    call.agreed = true;
+    return call;
+  }
+
+  void tell() {
+    bool ready = true;
+    try {
+      ipc_.flow.begin(call_, *place_);
+      ipc_.peers.record_ready(ipc_.flow.stream);
+    } catch (const Error&) {  // no memory to pack into
+      ready = false;
+    }
+    mine_.assign(record_bytes(), std::byte{0});
+    Whereabouts here = ipc_.peers.tell(call_.input, in_bytes(), call_.output, out_bytes());
+    if (!ready || in_its_own_way()) here.able = 0;
+    std::memcpy(mine_.data(), &here, sizeof here);
+    for (std::size_t rank = 0; call_.collective == Collective::alltoall && rank < ranks_; ++rank) {
+      const std::uint64_t start = start_of(call_.counts, static_cast<int>(rank));
+      std::memcpy(mine_.data() + sizeof here + rank * sizeof start, &start, sizeof start);
+    }
+    all_.resize(ranks_ * mine_.size());
+    Call call = part(Collective::allgather, DType::uint8, "/where");
+    call.counts.assign(ranks_, mine_.size());
+    call.input = mine_.data();
+    call.output = all_.data();
+    call.agreed = call_.agreed;
+    call.about = &asked_;
+    start(Phase::tell, std::move(call));
+  }
+
+  // Some would overwrite what others still read.
+  bool in_its_own_way() const {
+    const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall ||
+                       call_.collective == Collective::reducescatter;
+    return apart && call_.input == call_.output && call_.count > 0;
+  }
+
+  void look() {
+    others_.resize(ranks_);
+    bool able = true, fresh = false;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      std::memcpy(&others_[rank], all_.data() + rank * mine_.size(), sizeof(Whereabouts));
+      able &= others_[rank].able != 0;
+      fresh |= others_[rank].fresh != 0;
+    }
+    // What is fresh is opened even so: its rank does not say it again.
+    if (!fresh) return able ? work() : go_by_the_host();
+    agreed_ = ipc_.peers.open(others_, channel_.rank()) && able;
+    Call call = part(Collective::allreduce, DType::uint8, "/opened");
+    call.op = Op::min;
+    call.input = call.output = &agreed_;
+    call.count = 1;
+    start(Phase::confirm, std::move(call));
+  }
+
+  void work() {
+    const CuStream stream = ipc_.flow.stream;
+    ipc_.peers.hold_ready(stream);
+    if (computes(call_.collective))
+      reduce(stream);
+    else
+      move(stream);
+    ipc_.peers.record_done(stream);
+    start(Phase::meet, part(Collective::barrier, DType::uint8, "/done"));
+  }
+
+  void go_by_the_host() {
+    asked_.agreed = true;
+    phase_ = Phase::by_the_host;
+    task_ = make_staged(channel_, std::move(asked_), device_copies(place_), false);
+  }
+
+  void start(Phase phase, Call call) {
+    phase_ = phase;
+    task_ = channel_.start(std::move(call));
+  }
+
+  const std::byte* input_of(std::size_t rank) const {
+    if (rank == me_) return static_cast<const std::byte*>(call_.input);
+    return ipc_.peers.at(static_cast<int>(rank), others_[rank].input);
+  }
+  std::byte* output_of(std::size_t rank) const {
+    if (rank == me_) return static_cast<std::byte*>(call_.output);
+    return ipc_.peers.at(static_cast<int>(rank), others_[rank].output);
+  }
+
+  // This rank's share: a slice, its own block, or all of it.
+  void reduce(CuStream stream) {
+    const std::size_t item = size_of(call_.dtype);
+    std::vector<const void*> sources;
+    for (std::size_t rank = 0; rank < sources_end(); ++rank) sources.push_back(input_of(rank));
+    Part share = slice_of(call_.count, item, channel_.size(), channel_.rank());
+    std::vector<void*> destinations;
+    if (call_.collective == Collective::allreduce) {
+      for (std::size_t rank = 0; rank < ranks_; ++rank) destinations.push_back(output_of(rank));
+    } else if (call_.collective == Collective::reduce) {
+      destinations.push_back(output_of(static_cast<std::size_t>(call_.root)));
+    } else {
+      destinations.push_back(call_.output);
+      share = {0, call_.count};
+    }
+    if (call_.collective == Collective::reducescatter) {
+      share.count = call_.counts[me_];
+      for (const void*& source : sources) source = at(source, start_of(call_.counts, channel_.rank()) * item);
+    }
+    if (!sources.empty())
+      ipc_.flow.launcher.reduce(sources, destinations, share, call_.dtype, call_.op, call_.pre, call_.post, stream);
+  }
+  std::size_t sources_end() const {
+    if (!is_scan(call_.collective)) return ranks_;
+    return call_.collective == Collective::scan ? me_ + 1 : me_;
+  }
+
+  void move(CuStream stream) {
+    const std::size_t item = size_of(call_.dtype);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      const int from = static_cast<int>(rank);
+      if (call_.collective == Collective::broadcast && from == call_.root)
+        copy(call_.output, input_of(rank), call_.count * item, stream);
+      if (call_.collective == Collective::allgather)
+        copy(at(call_.output, start_of(call_.counts, from) * item), input_of(rank), call_.counts[rank] * item, stream);
+      if (call_.collective == Collective::alltoall) {
+        std::uint64_t start = 0;
+        std::memcpy(&start, all_.data() + rank * mine_.size() + sizeof(Whereabouts) + me_ * sizeof start, sizeof start);
+        const std::size_t count = call_.receive_counts[rank];
+        if (count > 0)
+          copy(at(call_.output, start_of(call_.receive_counts, from) * item), input_of(rank) + start * item,
+               count * item, stream);
+      }
+    }
+  }
+  void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const {
+    if (nbytes > 0 && to != from) ipc_.flow.device.copy(to, from, nbytes, stream);
+  }
+
+  std::size_t record_bytes() const {
+    return sizeof(Whereabouts) + (call_.collective == Collective::alltoall ? ranks_ * sizeof(std::uint64_t) : 0);
+  }
+  std::size_t in_bytes() const {
+    if (call_.collective == Collective::broadcast && channel_.rank() != call_.root) return 0;
+    const bool own = call_.collective == Collective::allgather;
+    const std::size_t count = !has_blocks(call_.collective) ? call_.count
+                              : own                         ? call_.counts[me_]
+                                                            : total(call_.counts);
+    return count * size_of(call_.dtype);
+  }
+  // What others write to.
+  std::size_t out_bytes() const {
+    const bool everybody = call_.collective == Collective::allreduce;
+    const bool mine = call_.collective == Collective::reduce && channel_.rank() == call_.root;
+    return everybody || mine ? call_.count * size_of(call_.dtype) : 0;
+  }
+
+  Channel& channel_;
+  Ipc& ipc_;
+  Call asked_, call_;  // as it came; with its array in one piece
+  const std::shared_ptr<DevicePlace> place_;
+  const std::size_t ranks_, me_;
+  Phase phase_ = Phase::tell;
+  std::vector<std::byte> mine_, all_;  // an Whereabouts, and where blocks for each rank begin
+  std::vector<Whereabouts> others_;
+  std::uint8_t agreed_ = 0;
+  std::unique_ptr<Task> task_;
+  bool ended_ = false;
+};
+
+class IpcRoute final : public Route {
+ public:
+  explicit IpcRoute(Device& device) : ipc_(device) {}
+  std::string_view name() const override { return "ipc"; }
+  bool takes(const Call& call) const override {
+    if (call.collective == Collective::barrier || call.feedback || !rounds(call.wire) || !call.algorithm.empty())
+      return false;
+    return !computes(call.collective) || (call.op != Op::adasum && kernels::reduces(call.dtype, call.op));
+  }
+  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
+    return std::make_unique<IpcTask>(channel, ipc_, std::move(call), std::move(place));
+  }
+
+ private:
+  Ipc ipc_;
+};
+
+}  // namespace
+
+std::unique_ptr<Route> make_ipc_route(Device& device) { return std::make_unique<IpcRoute>(device); }
+
+}  // namespace ringcomm

@@ -1,0 +1,54 @@
+#include "device/launch.hpp"
+
+#include <algorithm>
+
+namespace ringcomm {
+
+void Launcher::launch(const gpu::Entry& entry, void* parameters, unsigned blocks, CuStream stream) {
+  const CuFunction function = device_.kernel(std::string(entry.module), entry.name);
+  const Device::Current current(device_);
+  void* arguments[] = {parameters};
+  device_.driver().check(
+      device_.driver().launch(function, blocks, 1, 1, gpu::kThreads, 1, 1, 0, stream, arguments, nullptr),
+      "launch a kernel");
+}
+
+void Launcher::reduce(std::span<const void* const> sources, std::span<void* const> destinations, Part part, DType dtype,
+                      Op op, const kernels::Scale& pre, const kernels::Scale& post, CuStream stream) {
+  if (part.count == 0 || destinations.empty()) return;
+  const gpu::Entry entry = gpu::reduce_entry(dtype, op);
+  gpu::ReduceParameters parameters{};
+  std::ranges::copy(sources, parameters.sources);
+  std::ranges::copy(destinations, parameters.destinations);
+  parameters.source_count = static_cast<unsigned>(sources.size());
+  parameters.destination_count = static_cast<unsigned>(destinations.size());
+  parameters.first = part.first * entry.parts;
+  parameters.count = part.count * entry.parts;
+  parameters.pre = gpu::scaling_of(dtype, pre);
+  parameters.post = gpu::scaling_of(dtype, post);
+  launch(entry, &parameters, gpu::blocks_for(part.count * size_of(dtype), most_), stream);
+}
+
+void Launcher::scale(void* data, std::size_t count, DType dtype, const kernels::Scale& by, CuStream stream) {
+  if (count == 0) return;
+  const gpu::Entry entry = gpu::scale_entry(dtype);
+  const gpu::Tensor whole{data, data, count * entry.parts};
+  gpu::PackParameters parameters{};
+  gpu::plan_pack(parameters, {&whole, 1}, static_cast<unsigned>(size_of(dtype)) / entry.parts, most_);
+  parameters.scaling = gpu::scaling_of(dtype, by);
+  launch(entry, &parameters, std::min(most_, std::max(1u, parameters.first_chunk[1])), stream);
+}
+
+void Launcher::pack(std::vector<gpu::Tensor> tensors, DType dtype, CuStream stream) {
+  const gpu::Entry entry = gpu::pack_entry(dtype, dtype);
+  std::erase_if(tensors, [](const gpu::Tensor& one) { return one.count == 0; });
+  for (gpu::Tensor& one : tensors) one.count *= entry.parts;
+  const auto size = static_cast<unsigned>(size_of(dtype)) / entry.parts;
+  for (std::span<const gpu::Tensor> left = tensors; !left.empty();) {
+    gpu::PackParameters parameters{};
+    left = left.subspan(gpu::plan_pack(parameters, left, size, most_));
+    launch(entry, &parameters, std::min(most_, std::max(1u, parameters.first_chunk[parameters.tensor_count])), stream);
+  }
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,130 @@
+#include "device/mapped_peers.hpp"
+
+#include "base/error.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::size_t kMostTold = 64;  // allocations that others keep open
+constexpr int kBufferId = 7;           // CUpointer_attribute
+constexpr unsigned kLazyPeerAccess = 1;
+
+}  // namespace
+
+MappedPeers::MappedPeers(Device& device) : device_(device), ready_(make_event()), done_(make_event()) {}
+
+MappedPeers::~MappedPeers() {
+  for (auto& [rank, peer] : peers_) forget(peer);
+  try {
+    const Device::Current current(device_);
+    for (const CuEvent event : {ready_, done_}) device_.driver().event_destroy(event);
+  } catch (const Error&) {  // the driver is lost
+  }
+}
+
+CuEvent MappedPeers::make_event() const {
+  const Device::Current current(device_);
+  CuEvent made = nullptr;
+  device_.driver().check(device_.driver().event_create(&made, kCuUntimed | kCuBetweenProcesses), "make an event");
+  return made;
+}
+
+Lying MappedPeers::lying(const void* data, std::size_t nbytes) {
+  Lying made;
+  if (nbytes == 0) return made;
+  const Driver& driver = device_.driver();
+  CuPointer base = 0;
+  std::size_t size = 0;
+  driver.check(driver.memory_range(&base, &size, device_address(data)), "tell where memory begins");
+  driver.check(driver.pointer_attribute(&made.id, kBufferId, base), "tell an allocation's number");
+  driver.check(driver.ipc_memory_handle(&made.allocation, base), "let other processes map memory");
+  made.offset = device_address(data) - base;
+  return made;
+}
+
+Whereabouts MappedPeers::tell(const void* input, std::size_t input_bytes, const void* output,
+                              std::size_t output_bytes) {
+  Whereabouts mine;
+  try {
+    const Device::Current current(device_);
+    mine.input = lying(input, input_bytes);
+    mine.output = lying(output, output_bytes);
+    if (told_.size() > kMostTold) {
+      told_.clear();
+      mine.forget = 1;
+    }
+    for (const Lying& one : {mine.input, mine.output}) {
+      if (one.id != 0 && told_.insert(one.id).second) mine.fresh = 1;
+    }
+    if (!std::exchange(told_events_, true) || mine.forget) mine.fresh = 1;
+    const Driver& driver = device_.driver();
+    driver.check(driver.ipc_event_handle(&mine.ready, ready_), "let other processes wait for an event");
+    driver.check(driver.ipc_event_handle(&mine.done, done_), "let other processes wait for an event");
+    mine.able = 1;
+  } catch (const Error&) {  // such as memory of a pool, which has no handle
+  }
+  return mine;
+}
+
+bool MappedPeers::open(const std::vector<Whereabouts>& all, int me) {
+  try {
+    const Device::Current current(device_);
+    const Driver& driver = device_.driver();
+    for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
+      const Whereabouts& one = all[static_cast<std::size_t>(rank)];
+      if (rank == me || !one.fresh) continue;
+      Peer& peer = peers_[rank];
+      if (one.forget) forget(peer);
+      if (!peer.ready) {
+        driver.check(driver.ipc_event_open(&peer.ready, one.ready), "open an event of another process");
+        driver.check(driver.ipc_event_open(&peer.done, one.done), "open an event of another process");
+      }
+      open_memory(peer, one.input);
+      open_memory(peer, one.output);
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void MappedPeers::open_memory(Peer& peer, const Lying& lying) {
+  if (lying.id == 0 || peer.memory.contains(lying.id)) return;
+  CuPointer mapped = 0;
+  device_.driver().check(device_.driver().ipc_memory_open(&mapped, lying.allocation, kLazyPeerAccess),
+                         "map memory of another process");
+  peer.memory[lying.id] = mapped;
+}
+
+void MappedPeers::forget(Peer& peer) noexcept {
+  try {
+    const Device::Current current(device_);
+    const Driver& driver = device_.driver();
+    for (const auto& [id, mapped] : peer.memory) driver.ipc_memory_close(mapped);
+    for (const CuEvent event : {peer.ready, peer.done}) {
+      if (event) driver.event_destroy(event);
+    }
+  } catch (const Error&) {  // the driver is lost
+  }
+  peer = {};
+}
+
+std::byte* MappedPeers::at(int rank, const Lying& lying) const {
+  if (lying.id == 0) return nullptr;
+  return reinterpret_cast<std::byte*>(peers_.at(rank).memory.at(lying.id) + lying.offset);
+}
+
+void MappedPeers::record(CuEvent event, CuStream stream) {
+  const Device::Current current(device_);
+  device_.driver().check(device_.driver().event_record(event, stream), "record an event");
+}
+
+void MappedPeers::hold_ready(CuStream stream) const {
+  for (const auto& [rank, peer] : peers_) device_.hold(stream, peer.ready);
+}
+
+void MappedPeers::hold_done(CuStream stream) const {
+  for (const auto& [rank, peer] : peers_) device_.hold(stream, peer.done);
+}
+
+}  // namespace ringcomm

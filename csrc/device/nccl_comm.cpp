@@ -1,0 +1,74 @@
+#include "device/nccl_comm.hpp"
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <mutex>
+
+#include "base/error.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr auto kLookEvery = std::chrono::milliseconds(50);
+
+const Nccl* find(const std::string& library) {
+  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) return nullptr;
+  auto& made = *new Nccl;
+  bool all = true;
+  const auto one = [&](auto& function, const char* symbol) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
+    all &= function != nullptr;
+  };
+  one(made.error_text, "ncclGetErrorString");
+#define RINGCOMM_ONE(name, symbol, parameters) one(made.name, symbol);
+  RINGCOMM_NCCL_FUNCTIONS(RINGCOMM_ONE)
+#undef RINGCOMM_ONE
+  return all ? &made : nullptr;
+}
+
+}  // namespace
+
+const Nccl* Nccl::load(const std::string& library) {
+  static const Nccl* const found = find(library);
+  return found;
+}
+
+void Nccl::check(int result, const char* what) const {
+  if (result != 0)
+    throw Error(ErrorKind::transport, std::string("NCCL refused to ") + what + ": " + error_text(result));
+}
+
+NcclComm::NcclComm(const Nccl& nccl, Device& device, const NcclId& id, int size, int rank) : nccl_(nccl) {
+  std::thread([&nccl, &device, id, size, rank, state = state_] { live(nccl, device, id, size, rank, state); }).detach();
+}
+
+void NcclComm::live(const Nccl& nccl, Device& device, NcclId id, int size, int rank,
+                    const std::shared_ptr<State>& state) {
+  NcclHandle made = nullptr;
+  int result = 1;  // ncclUnhandledCudaError
+  try {
+    const Device::Current current(device);
+    result = nccl.initialise(&made, size, id, rank);
+  } catch (const Error&) {  // the driver is lost
+  }
+  state->failed = result;
+  if (result != 0) return;
+  state->handle = made;
+  while (!state->ending && state->failed == 0) {
+    std::this_thread::sleep_for(kLookEvery);
+    int error = 0;
+    if (nccl.async_error(made, &error) == 0) state->failed = error;
+  }
+  nccl.abort(made);  // so that streams which wait for a dead peer go on
+}
+
+NcclComm::~NcclComm() { state_->ending = true; }
+
+bool NcclComm::made() const {
+  nccl_.check(state_->failed, "work with the other ranks");
+  return state_->handle.load() != nullptr;
+}
+
+}  // namespace ringcomm

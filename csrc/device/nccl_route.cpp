@@ -1,0 +1,216 @@
+#include "device/nccl_route.hpp"
+
+#include <utility>
+
+#include "call/channel.hpp"
+#include "device/flow.hpp"
+#include "device/nccl_comm.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr int kSum = 0;      // ncclRedOp_t
+constexpr int kNoType = -1;  // for reductions
+constexpr int kByte = 1;     // ncclUint8
+
+// ncclDataType_t, and how many of it an element is.
+std::pair<int, std::size_t> type_of(DType dtype) {
+  switch (dtype) {
+    case DType::int8:
+      return {0, 1};
+    case DType::uint8:
+      return {1, 1};
+    case DType::int32:
+      return {2, 1};
+    case DType::uint32:
+      return {3, 1};
+    case DType::int64:
+      return {4, 1};
+    case DType::uint64:
+      return {5, 1};
+    case DType::float16:
+      return {6, 1};
+    case DType::float32:
+      return {7, 1};
+    case DType::float64:
+      return {8, 1};
+    case DType::bfloat16:
+      return {9, 1};
+    case DType::complex64:
+      return {7, 2};
+    case DType::complex128:
+      return {8, 2};
+    default:
+      return {kNoType, 1};
+  }
+}
+
+struct Linked {
+  Linked(const Nccl& functions, Device& device) : nccl(functions), flow(device) {}
+  const Nccl& nccl;
+  Flow flow;
+  std::unique_ptr<NcclComm> comm;
+};
+
+class NcclTask final : public Task {
+ public:
+  NcclTask(Channel& channel, Linked& linked, Call call, std::shared_ptr<DevicePlace> place)
+      : channel_(channel), linked_(linked), asked_(call), call_(std::move(call)), place_(std::move(place)) {
+    if (call_.op == Op::average) call_.post.divisor *= channel.size();
+    if (!call_.agreed) compare();
+  }
+  ~NcclTask() override { abandon(); }
+
+  Progress advance() override {
+    if (task_) {
+      const Progress progress = task_->advance();
+      if (progress != Progress::done) return progress;
+      task_.reset();
+      if (std::exchange(introducing_, false)) {
+        linked_.comm =
+            std::make_unique<NcclComm>(linked_.nccl, linked_.flow.device, id_, channel_.size(), channel_.rank());
+      }
+      return Progress::moved;
+    }
+    if (!linked_.comm) {
+      introduce();
+      return Progress::moved;
+    }
+    if (!linked_.comm->made()) return Progress::blocked;
+    work();
+    return Progress::done;
+  }
+  void abandon() noexcept override {
+    if (task_) task_->abandon();
+    task_.reset();
+  }
+  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
+  std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
+
+ private:
+  void compare() {
+    Call call;
+    call.collective = Collective::barrier;
+    call.name = call_.name;
+    call.about = &asked_;
+    task_ = channel_.start(std::move(call));
+  }
+
+  // Rank 0 says which communicator it is to be.
+  void introduce() {
+    if (channel_.rank() == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "make a communicator");
+    Call call;
+    call.collective = Collective::broadcast;
+    call.dtype = DType::uint8;
+    call.input = call.output = &id_;
+    call.count = sizeof id_;
+    call.agreed = true;
+    call.name = call_.name + "/nccl";
+    task_ = channel_.start(std::move(call));
+    introducing_ = true;
+  }
+
+  void work() {
+    Flow& flow = linked_.flow;
+    flow.begin(call_, *place_);
+    {
+      const Device::Current current(flow.device);
+      if (computes(call_.collective))
+        reduce();
+      else
+        move();
+    }
+    if (!call_.post.identity() && writes())
+      flow.launcher.scale(call_.output, call_.count, call_.dtype, call_.post, flow.stream);
+    flow.unpack(call_, asked_.fragments);
+    flow.finish(*place_);
+  }
+  bool writes() const { return call_.collective == Collective::allreduce || channel_.rank() == call_.root; }
+
+  void reduce() {
+    const auto [type, parts] = type_of(call_.dtype);
+    const NcclHandle comm = linked_.comm->handle();
+    const std::size_t count = call_.count * parts;
+    const CuStream stream = linked_.flow.stream;
+    linked_.nccl.check(
+        call_.collective == Collective::allreduce
+            ? linked_.nccl.allreduce(call_.input, call_.output, count, type, kSum, comm, stream)
+            : linked_.nccl.reduce(call_.input, call_.output, count, type, kSum, call_.root, comm, stream),
+        "reduce");
+  }
+
+  void move() {
+    const std::size_t item = size_of(call_.dtype);
+    const Nccl& nccl = linked_.nccl;
+    const NcclHandle comm = linked_.comm->handle();
+    const CuStream stream = linked_.flow.stream;
+    if (call_.collective == Collective::broadcast)
+      return nccl.check(nccl.broadcast(call_.input, call_.output, call_.count * item, kByte, call_.root, comm, stream),
+                        "broadcast");
+    const bool gathers = call_.collective == Collective::allgather;
+    const std::vector<std::size_t>& receive = gathers ? call_.counts : call_.receive_counts;
+    nccl.check(nccl.group_start(), "begin a group");
+    for (int rank = 0; rank < channel_.size(); ++rank) {
+      const auto index = static_cast<std::size_t>(rank);
+      const std::size_t sent = call_.counts[gathers ? static_cast<std::size_t>(channel_.rank()) : index] * item;
+      const std::byte* const from = at(call_.input, gathers ? 0 : start_of(call_.counts, rank) * item);
+      if (sent > 0) nccl.check(nccl.send(from, sent, kByte, rank, comm, stream), "send");
+      std::byte* const to = at(call_.output, start_of(receive, rank) * item);
+      if (receive[index] > 0) nccl.check(nccl.receive(to, receive[index] * item, kByte, rank, comm, stream), "receive");
+    }
+    nccl.check(nccl.group_end(), "end a group");
+  }
+
+  Channel& channel_;
+  Linked& linked_;
+  const Call asked_;
+  Call call_;
+  const std::shared_ptr<DevicePlace> place_;
+  NcclId id_{};
+  bool introducing_ = false;
+  std::unique_ptr<Task> task_;
+};
+
+class NcclRoute final : public Route {
+ public:
+  NcclRoute(const Nccl& nccl, Device& device) : linked_(nccl, device) {}
+  std::string_view name() const override { return "nccl"; }
+  // Sums, for of minima and maxima NCCL gives other bits than we where there are NaNs.
+  bool takes(const Call& call) const override {
+    if (call.feedback || !rounds(call.wire) || !call.algorithm.empty()) return false;
+    switch (call.collective) {
+      case Collective::allreduce:
+      case Collective::reduce: {
+        const bool scaled = !call.post.identity() || call.op == Op::average;
+        return (call.op == Op::sum || call.op == Op::average) && type_of(call.dtype).first != kNoType &&
+               call.pre.identity() && (!scaled || info(call.dtype).floating);
+      }
+      case Collective::broadcast:
+      case Collective::allgather:
+      case Collective::alltoall:
+        return true;
+      default:
+        return false;
+    }
+  }
+  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
+    return std::make_unique<NcclTask>(channel, linked_, std::move(call), std::move(place));
+  }
+
+ private:
+  Linked linked_;
+};
+
+}  // namespace
+
+std::int32_t nccl_version() {
+  int version = 0;
+  const Nccl* const nccl = Nccl::load(Device::nccl_library());
+  return nccl && nccl->version(&version) == 0 ? version : 0;
+}
+
+std::unique_ptr<Route> make_nccl_route(Device& device) {
+  return std::make_unique<NcclRoute>(*Nccl::load(Device::nccl_library()), device);
+}
+
+}  // namespace ringcomm

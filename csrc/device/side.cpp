@@ -1,0 +1,142 @@
+#include "device/side.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/trace.hpp"
+#include "call/channel.hpp"
+#include "device/copies.hpp"
+#include "device/ipc_route.hpp"
+#include "device/nccl_route.hpp"
+#include "device/staged_task.hpp"
+
+namespace ringcomm {
+namespace {
+
+// The first call on devices of a channel, and what ranks tell each other once it has worked everywhere.
+class FirstTask final : public Task {
+ public:
+  FirstTask(Channel& channel, Call call, std::shared_ptr<DevicePlace> place)
+      : channel_(channel), place_(std::move(place)), name_(call.name),
+        task_(make_staged(channel, std::move(call), device_copies(place_), place_->host_output())) {}
+  ~FirstTask() override { abandon(); }
+
+  Progress advance() override {
+    const Progress progress = task_->advance();
+    if (progress != Progress::done) return progress;
+    if (!std::exchange(telling_, true)) {
+      tell();
+      return Progress::moved;
+    }
+    DeviceSide::of(channel_).agree(channel_, place_->device(), all_);
+    task_ = std::make_unique<Finished>();
+    return Progress::done;
+  }
+  void abandon() noexcept override { task_->abandon(); }
+  void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
+  std::string_view label() const override { return name_; }
+
+ private:
+  void tell() {
+    mine_ = ability_of(place_->device());
+    all_.resize(static_cast<std::size_t>(channel_.size()));
+    Call call;
+    call.collective = Collective::allgather;
+    call.dtype = DType::uint8;
+    call.counts.assign(all_.size(), sizeof(Ability));
+    call.input = &mine_;
+    call.output = all_.data();
+    call.agreed = true;
+    call.name = name_ + "/abilities";
+    task_ = channel_.start(std::move(call));
+  }
+
+  Channel& channel_;
+  const std::shared_ptr<DevicePlace> place_;
+  const std::string name_;
+  Ability mine_;
+  std::vector<Ability> all_;
+  bool telling_ = false;
+  std::unique_ptr<Task> task_;
+};
+
+// A call on a route, from its start to when the host has begun all of it, on the timeline.
+class TracedTask final : public Task {
+ public:
+  TracedTask(std::unique_ptr<Task> task, std::string name, std::string_view route, int rank, int thread)
+      : task_(std::move(task)), name_(std::move(name)), route_(route), rank_(rank), thread_(thread) {}
+  Progress advance() override {
+    const Progress progress = task_->advance();
+    if (progress == Progress::done) trace().record("run", name_, route_, begun_ns_, now_ns(), 0, rank_, thread_);
+    return progress;
+  }
+  void abandon() noexcept override { task_->abandon(); }
+  void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
+  std::string_view label() const override { return task_->label(); }
+
+ private:
+  const std::unique_ptr<Task> task_;
+  const std::string name_, route_;
+  const int rank_, thread_;
+  const std::int64_t begun_ns_ = now_ns();
+};
+
+}  // namespace
+
+DeviceSide& DeviceSide::of(Channel& channel) {
+  if (!channel.guest()) channel.guest() = std::make_shared<DeviceSide>(channel.node());
+  return *static_cast<DeviceSide*>(channel.guest().get());
+}
+
+Ability ability_of(Device& device) {
+  Ability mine;
+  std::memcpy(mine.uuid, device.uuid().data(), sizeof mine.uuid);
+  mine.process = getpid();
+  mine.nccl = nccl_version();
+  mine.kernels = device.has_kernels();
+  return mine;
+}
+
+void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Ability>& all) {
+  agreed_ = true;
+  const std::string wanted = channel.device_path();
+  const auto consider = [&](std::string_view name, const std::string& why_not, auto make) {
+    const bool asked = wanted == "auto" || wanted == name;
+    ways_.push_back({std::string(name), asked ? why_not : "RINGCOMM_GPU_PATH=" + wanted});
+    if (!asked) return;
+    if (why_not.empty()) return routes_.push_back(make());
+    if (wanted == name)
+      throw Error(ErrorKind::invalid, "RINGCOMM_GPU_PATH=" + wanted + " cannot be: " + why_not + "; use auto");
+  };
+  consider("nccl", why_no_nccl(all), [&] { return make_nccl_route(device); });
+  consider("ipc", why_no_ipc(all, channel.on_one_host()), [&] { return make_ipc_route(device); });
+}
+
+Route* DeviceSide::route_for(const Call& call) const {
+  for (const auto& route : routes_) {
+    if (route->takes(call)) return route.get();
+  }
+  return nullptr;
+}
+
+// Where a rank stands in, it has no device.
+std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) {
+  const bool everybody = channel.size() > 1 && !call.stand_ins;
+  DeviceSide& side = DeviceSide::of(channel);
+  if (everybody && !side.agreed()) return std::make_unique<FirstTask>(channel, std::move(call), std::move(place));
+  Route* const route = everybody && !place->host_output() ? side.route_for(call) : nullptr;
+  if (route) {
+    const std::string name = call.name.empty() ? std::string(name_of(call.collective)) : call.name;
+    const bool traced = trace().enabled(), agreed = call.agreed;
+    auto task = route->start(channel, std::move(call), std::move(place));
+    if (!traced) return task;
+    return std::make_unique<TracedTask>(std::move(task), name, route->name(), channel.rank(), agreed ? 1 : 0);
+  }
+  const bool host_output = place->host_output();
+  return make_staged(channel, std::move(call), device_copies(std::move(place)), host_output);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,57 @@
+// What a channel keeps for calls on devices: memory on their way through the host, and the faster ways that its ranks
+// can go, of which they tell each other in the first such call.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/call.hpp"
+#include "base/task.hpp"
+#include "device/ability.hpp"
+#include "device/place.hpp"
+#include "device/stage.hpp"
+
+namespace ringcomm {
+
+// A way for calls on devices.
+class Route {
+ public:
+  virtual ~Route() = default;
+  virtual std::string_view name() const = 0;
+  // Whether such calls go this way. Depends only on what every rank knows to be equal.
+  virtual bool takes(const Call& call) const = 0;
+  virtual std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) = 0;
+};
+
+class DeviceSide {
+ public:
+  explicit DeviceSide(std::shared_ptr<Node> node) : stage(std::move(node)) {}
+  static DeviceSide& of(Channel& channel);
+
+  bool agreed() const { return agreed_; }
+  // All ranks' abilities, by rank. Throws Error(invalid) on every rank if they cannot go the way that options ask for.
+  void agree(Channel& channel, Device& device, const std::vector<Ability>& all);
+  Route* route_for(const Call& call) const;  // null: by way of the host
+
+  // Once they have agreed: the ways beside that through the host, the best first, each with why ranks cannot go it.
+  struct Way {
+    std::string name, why_not;
+  };
+  const std::vector<Way>& ways() const { return ways_; }
+
+  Stage stage;
+
+ private:
+  bool agreed_ = false;
+  std::vector<std::unique_ptr<Route>> routes_;  // the best first
+  std::vector<Way> ways_;
+};
+
+Ability ability_of(Device& device);
+
+// On the way that the ranks have agreed on; the first call of a channel goes by way of the host, and then they agree.
+std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DevicePlace> place);
+
+}  // namespace ringcomm

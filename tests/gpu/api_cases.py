@@ -1,0 +1,165 @@
+"""What tests/gpu/test_api.py runs on ranks; and cases of what is refused, and what is seen."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import runpy
+from pathlib import Path
+from typing import Any
+
+import api_collectives  # noqa: F401 - its cases
+import api_messages  # noqa: F401
+import device_array as da
+import numpy as np
+from api_arrays import CASES, LIBRARY, ByInterface, Described, Here, case, check, late, raises
+
+import ringcomm
+from ringcomm import cli
+from ringcomm.device import paths
+
+
+@case
+def what_works_on_the_hosts_memory_alone_says_so(here: Here) -> None:
+    comm, x = here.comm, late(np.ones(here.size * 2, np.float32))
+    op = ringcomm.Op.create(lambda a, b: np.add(a, b, out=b))
+    fix = "Pass a copy in the host's memory"
+    for call in (comm.allreduce, comm.reduce, comm.reducescatter, comm.scan, comm.iallreduce, comm.allreduce_init):
+        raises(ringcomm.UnsupportedError, fix, lambda call=call: call(x, op=op))
+    host = np.ones(here.size * 2, np.float32)
+    raises(ringcomm.UnsupportedError, "lies on GPU", lambda: comm.allreduce(host, op=op, out=x))
+    check(comm.allreduce(host, op=op), host * here.size)
+    ringcomm.init()
+    raises(ringcomm.UnsupportedError, "give a NumPy array", lambda: ringcomm.PeriodicAverager([x], every=1))
+    raises(ringcomm.UnsupportedError, "give a NumPy array", lambda: ringcomm.ParameterStore({"x": x}))
+    weights = {"x": np.zeros(4)}
+    with ringcomm.ParameterStore(weights, ringcomm.updates.SGD(1.0)) as store:
+        store.push_pull({"x": late(np.ones(4))})
+    check(weights["x"], np.full(4, -here.size))
+    ringcomm.shutdown()
+
+
+@case
+def a_stream_that_is_captured_is_refused(here: Here) -> None:
+    x = late(np.ones(3))
+    here.library.standin_capture(ctypes.c_void_p(da.current_stream()), 1)
+    try:
+        raises(ringcomm.UnsupportedError, "outside of the capture", lambda: here.comm.allreduce(x))
+    finally:
+        here.library.standin_capture(ctypes.c_void_p(da.current_stream()), 0)
+
+
+@case
+def arrays_that_must_not_be_written_are_not(here: Here) -> None:
+    x = late(np.ones(3))
+
+    class ReadOnly(Described):
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            described = x.__cuda_array_interface__
+            return described | {"data": (described["data"][0], True)}
+
+    immutable = type("Array", (ByInterface,), {"__module__": "jaxlib.xla_extension"})(x)
+    for array in (ReadOnly(x), immutable):
+        raises(ValueError, "read-only", lambda array=array: here.comm.allreduce(array, out=array))
+        raises(ValueError, "read-only", lambda array=array: here.comm.irecv(array))
+        check(here.comm.allreduce(array), np.full(3, here.size))
+
+
+@case
+def copies_are_events_of_the_timeline(here: Here) -> None:
+    from ringcomm.events import Listener
+
+    x, out = late(np.ones(3 << 20, np.float32)), late(np.zeros(3 << 20, np.float32))
+    with Listener() as listener:
+        here.comm.allreduce(x, out=out, algorithm="ring", name="traced")  # by way of the host, whatever else there is
+        here.comm.allreduce(x, out=out, name="free")
+    taken = listener.take()
+    events = [event for event in taken if event.name == "traced"]
+    for category in ("from device", "to device"):
+        copies = sorted((event for event in events if event.category == category), key=lambda event: event.begin_ns)
+        assert len(copies) > (here.size > 1) and sum(event.bytes for event in copies) == 12 << 20, (category, copies)
+        assert all(before.end_ns <= after.begin_ns for before, after in itertools.pairwise(copies))
+        assert len({event.lane for event in copies}) == 1
+    assert any(event.category == "run" for event in events)
+    ran = {event.detail for event in taken if event.category == "run" and event.name == "free"}
+    copied = any(event.category == "from device" for event in taken if event.name == "free")
+    assert ran and copied == ran.isdisjoint({"nccl", "ipc"}), ran
+    check(out, np.full(3 << 20, here.size, np.float32))
+
+
+def bench(here: Here, folder: str) -> None:
+    """Results are right, and rows say how fast."""
+    path = f"{folder}/bench{here.size}.json"
+    for collective in ("allreduce", "allgather") if here.size == 2 else ("allreduce",):
+        line = [
+            "bench",
+            collective,
+            "--device",
+            "cuda",
+            "--sizes",
+            "128K",
+            "--repeat",
+            "1",
+            "--warmup",
+            "0",
+            "--json",
+            path,
+        ]
+        assert cli.main(line) == 0
+        if here.rank == 0:
+            made = json.loads(Path(path).read_text())
+            rows = {row["algorithm"]: row for row in made["rows"]}
+            assert set(rows) == {"auto", "mpi"} and made["options"]["device"] == "cuda"
+            assert all(row["wrong"] == 0 and row["algbw"] > 0 and row["count"] == 32 << 10 for row in rows.values())
+            assert rows["auto"]["ran"]
+    if here.size == 1:
+        assert cli.main(["bench", "allreduce", "--device", "cuda:7"]) == 2
+        assert cli.main(["bench", "barrier", "--device", "cuda"]) == 2
+
+
+def info(here: Here) -> None:
+    from ringcomm.cli import info as command
+
+    facts = command.gather()
+    known = facts["gpu_paths"]
+    assert known["gpus"] == 2 and set(known["paths"]) == set(paths.ALL) and known["paths"]["staging"] == ""
+    assert known["chosen"] == next(name for name, why in known["paths"].items() if not why)
+    if here.rank == 0:
+        on, why = facts["enabled"]["GPU buffers"].values()
+        assert on and f"2 here, by {known['chosen']}" in why and "not aware: " in why
+
+
+def run(seeds: int, folder: str, example: str) -> None:
+    """All cases on this rank, on a stream of its own, under each seed; then what commands and the example say."""
+    import mpi_case
+
+    da.use(LIBRARY)
+    comm = ringcomm.Communicator()
+    here = Here(comm, ctypes.CDLL(LIBRARY))
+    only = os.environ.get("API_CASES", "")
+    for seed in range(seeds):
+        here.library.standin_seed(ctypes.c_uint64(seed + 1))
+        for one in CASES:
+            if only not in one.__name__:
+                continue
+            with da.device(comm.local_rank % 2), da.stream(_stream(comm.local_rank % 2)):
+                try:
+                    one(here)
+                except BaseException:
+                    mpi_case.say(f"rank {comm.rank}, seed {seed}: {one.__name__} failed")
+                    raise
+                here.library.standin_settle()
+    here.library.standin_check()
+    comm.close()
+    if not only:
+        bench(here, folder)
+        info(here)
+        runpy.run_path(example, run_name="__main__")
+
+
+def _stream(device: int) -> int:
+    with da.device(device):
+        return da.new_stream()

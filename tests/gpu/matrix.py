@@ -1,0 +1,166 @@
+"""Every operation on arrays of the stand-in's GPU, against the same on the host's: one rank of a job.
+
+    mpiexec -n 3 python matrix.py --seeds 100 --path ipc
+
+Arrays are written, and results read, on a stream that is not the default one; so what is not ordered by events is seen
+too early, as the seed draws it. Values are small integers, which sums and products of any order give exactly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import device_array as da
+import ml_dtypes
+import numpy as np
+
+import ringcomm
+from ringcomm import _core
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+NUMBERS = [BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in _core.DTYPES if not name.startswith("(")]
+PAIRS = [
+    np.dtype([("value", value), ("index", index)], align=True)
+    for value, index in itertools.product(["i2", "i4", "i8", "f4", "f8"], ["i4", "i8"])
+]
+SIZES = (0, 1, 5, 1000, 33_333)
+OPS = ("sum", "average", "min", "max", "product", "band", "lxor")
+
+
+def values(rng: np.random.Generator, count: int, dtype: np.dtype, small: bool) -> Any:
+    made = np.zeros(count, dtype)
+    drawn = rng.integers(1, 3 if small else 7, count)
+    if dtype.names:
+        made["value"], made["index"] = drawn, rng.integers(0, 9, count)
+    else:
+        made[:] = drawn.astype(dtype)
+    return made
+
+
+class Calls:
+    """The same call of host arrays and of GPU arrays, in the same words."""
+
+    def __init__(self, comm: Any, rng: np.random.Generator, dtype: np.dtype) -> None:
+        self.comm, self.rng, self.dtype = comm, rng, dtype
+        self.op = str(rng.choice(names_of_ops(dtype)))
+        self.root = int(rng.integers(comm.size))
+        self.count = int(rng.choice(SIZES))
+        self.in_place = bool(rng.integers(2))
+        self.background = bool(rng.integers(2))
+
+    def all(self) -> Iterator[tuple[str, Callable[[Callable[[Any], Any]], Any]]]:
+        """Name, and what runs it with arrays that `move` has put where they are to lie."""
+        # What ranks do not draw alike comes last.
+        mine = np.random.default_rng(self.rng.integers(2**31) + self.comm.rank)
+        x = values(mine, self.count, self.dtype, self.op == "product")
+        even = values(mine, self.count // self.comm.size * self.comm.size, self.dtype, False)
+        rows = values(mine, self.count + self.comm.rank, self.dtype, False)
+
+        def allreduce(move: Any) -> Any:
+            given = move(x)
+            out = given if self.in_place else None
+            if self.background:
+                return self.comm.iallreduce(given, op=self.op, out=out).wait()
+            return self.comm.allreduce(given, op=self.op, out=out)
+
+        scans = self.op != "average"
+        yield "allreduce", allreduce
+        yield "broadcast", lambda move: self.comm.broadcast(move(x), root=self.root)
+        yield "reduce", lambda move: self.comm.reduce(move(x), root=self.root, op=self.op)
+        yield "reducescatter", lambda move: self.comm.reducescatter(move(x), op=self.op)
+        yield "allgather", lambda move: self.comm.allgather(move(rows))
+        yield "alltoall", lambda move: self.comm.alltoall(move(even))
+        yield "scan", lambda move: self.comm.scan(move(x), op=self.op) if scans else None
+        yield "exscan", lambda move: self.comm.exscan(move(x), op=self.op) if scans else None
+        yield "named allreduce", lambda move: self.named(move, [x])
+        yield "grouped allreduce", lambda move: self.named(move, [x, even, x[:7]])
+
+    def named(self, move: Any, given: list[Any]) -> Any:
+        if self.dtype.names or self.op not in ("sum", "average", "min", "max", "product"):
+            return None
+        handles = ringcomm.grouped_allreduce_async([move(x) for x in given], op=ringcomm.ops.as_op(self.op))
+        return (
+            [ringcomm.synchronize(handle) for handle in handles]
+            if isinstance(handles, list)
+            else ringcomm.synchronize(handles)
+        )
+
+
+def names_of_ops(dtype: np.dtype) -> list[str]:
+    if dtype.names:
+        return ["minloc", "maxloc"]
+    index = _core.DTYPES.index(dtype.name)
+    return [op for op in OPS if _core.reduces(index, ringcomm.ops.as_op(op))]
+
+
+def on_host(result: Any) -> Any:
+    if isinstance(result, list):
+        return [on_host(one) for one in result]
+    return result.get() if hasattr(result, "get") else result
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return all(same(x, y) for x, y in zip(a, b, strict=True))
+    if a is None or b is None:
+        return a is b
+    if a.dtype.names:  # between whose fields there may be anything
+        return all(same(np.ascontiguousarray(a[field]), np.ascontiguousarray(b[field])) for field in a.dtype.names)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def check(comm: Any, seed: int, dtypes: list[np.dtype], wrong: list[str]) -> int:
+    """How many calls were made."""
+    made = 0
+    for dtype in dtypes:
+        calls = Calls(comm, np.random.default_rng([seed, NUMBERS.index(dtype) if dtype in NUMBERS else 99]), dtype)
+        for name, run in calls.all():
+            expected = run(np.copy)
+            with da.stream(da.new_stream() if seed % 5 == 0 else _side()):
+                found = on_host(run(da.from_numpy))
+            made += 1
+            if not same(found, expected):
+                wrong.append(f"{name} of {dtype}, {calls.op}, {calls.count}, seed {seed}: {found} not {expected}")
+    return made
+
+
+_streams: list[int] = []
+
+
+def _side() -> int:
+    if not _streams:
+        _streams.append(da.new_stream())
+    return _streams[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--dtypes", type=int, default=0, help="of each seed; 0: all")
+    options = parser.parse_args()
+    da.use(os.environ["RINGCOMM_CUDA_LIBRARY"])
+    driver = ctypes.CDLL(os.environ["RINGCOMM_CUDA_LIBRARY"])
+    comm = ringcomm.Communicator()
+    ringcomm.init()
+    device = ringcomm.local_rank() % int(os.environ.get("STANDIN_DEVICES", "1"))
+    everything, wrong, made = NUMBERS + PAIRS, [], 0
+    with da.device(device):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            driver.standin_seed(ctypes.c_uint64(seed))
+            some = options.dtypes or len(everything)
+            made += check(comm, seed, [everything[(seed * some + i) % len(everything)] for i in range(some)], wrong)
+    driver.standin_check()
+    print(f"rank {comm.rank}: {made} calls, {len(wrong)} wrong {wrong[:2]}", flush=True)
+    ringcomm.shutdown()
+    comm.close()
+    assert not wrong
+
+
+if __name__ == "__main__":
+    main()

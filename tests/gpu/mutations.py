@@ -1,0 +1,119 @@
+"""Each wait for an event taken out of our code, one after the other: some seed must show that it was needed.
+
+    RINGCOMM_GPU_PATH=ipc mpiexec -n 2 python mutations.py
+
+A wait is the n-th call of one function of the driver in a call of ours; the stand-in says success to it and does
+nothing. One rank of a job, whose every rank leaves out the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import device_array as da
+import numpy as np
+
+import ringcomm
+
+SEEDS = 60
+COUNT = 3_000_000  # of float32: three segments on their way through the host
+
+
+def scenarios(comm: Any) -> dict[str, Callable[[], bool]]:
+    """Each tells whether its result is right on this rank. No two runs have the same values, lest old ones be right."""
+    runs = itertools.count(1)
+    ramp, ones = np.arange(1000, dtype=np.float32), np.ones(COUNT, np.float32)
+
+    def allreduce(x: Any, in_place: bool) -> bool:
+        x = x + next(runs)
+        given = da.from_numpy(x * (comm.rank + 1))
+        result = comm.allreduce(given, out=given if in_place else None)
+        right = result.get() == x * (comm.size * (comm.size + 1) // 2)
+        return bool(right.all())
+
+    def broadcast() -> bool:
+        small = ramp + 3 * next(runs)
+        given = da.from_numpy(small + comm.rank)
+        result = comm.broadcast(given, root=1)
+        da.fill_bytes(given, 7)  # which others may still be reading
+        return bool((result.get() == small + 1).all())
+
+    def allgather() -> bool:
+        small = ramp + 3 * next(runs)
+        given = da.from_numpy(small + comm.rank)
+        result = comm.allgather(given)
+        da.fill_bytes(given, 7)
+        return bool((result.get().reshape(comm.size, -1) == small + np.arange(comm.size)[:, None]).all())
+
+    def over_old_values() -> bool:
+        """What is written to is still being read by what came before."""
+        small = ramp + 3 * next(runs)
+        out, given = da.from_numpy(small), da.from_numpy(small + comm.rank)
+        kept = da.empty(small.shape, np.float32)
+        da.copy(kept, out)
+        comm.broadcast(given, root=1, out=out)
+        da.fill_bytes(given, 7)
+        return bool((kept.get() == small).all() and (out.get() == small + 1).all())
+
+    return {
+        "allreduce": lambda: allreduce(ramp, False),
+        "allreduce in place": lambda: allreduce(ramp, True),
+        "broadcast": broadcast,
+        "allgather": allgather,
+        "broadcast over old values": over_old_values,
+        "allreduce of three segments": lambda: allreduce(ones, True),
+    }
+
+
+class Bench:
+    def __init__(self, driver: Any, comm: Any) -> None:
+        self.driver, self.comm = driver, comm
+
+    def right(self, run: Callable[[], bool], seed: int, leave_out: str = "") -> bool:
+        """On every rank."""
+        self.driver.standin_seed(ctypes.c_uint64(seed))
+        self.driver.standin_ignore(leave_out.encode())
+        mine = run()
+        self.driver.standin_ignore(b"")
+        self.driver.standin_settle()
+        return bool(self.comm.allreduce(np.array([mine]), op="min")[0])
+
+    def waits(self, run: Callable[[], bool], name: str) -> int:
+        """How often the function is called, on the rank that calls it most often."""
+        self.driver.standin_reset_calls()
+        run()
+        mine = self.driver.standin_calls(name.encode())
+        self.driver.standin_settle()
+        return int(self.comm.allreduce(np.array([mine]), op="max")[0])
+
+
+def main() -> None:
+    da.use(os.environ["RINGCOMM_CUDA_LIBRARY"])
+    driver = ctypes.CDLL(os.environ["RINGCOMM_CUDA_LIBRARY"])
+    comm = ringcomm.Communicator()
+    bench, unnoticed = Bench(driver, comm), []
+    with da.device(comm.rank % int(os.environ.get("STANDIN_DEVICES", "1"))), da.stream(da.new_stream()):
+        for name, run in scenarios(comm).items():
+            run()
+            assert all(bench.right(run, seed) for seed in range(8)), f"{name} is wrong as it is"
+            waits = bench.waits(run, "cuStreamWaitEvent")
+            every = [f"cuStreamWaitEvent:{number + 1}" for number in range(waits)]
+            if bench.waits(run, "cuEventQuery"):
+                every.append("cuEventQuery:*")
+            for left_out in every:
+                noticed = any(not bench.right(run, seed, left_out) for seed in range(SEEDS))
+                if not noticed:
+                    unnoticed.append(f"{name}: {left_out}")
+                if comm.rank == 0:
+                    print(f"{name}: {left_out}: {'noticed' if noticed else 'NOT NOTICED'}", flush=True)
+    comm.close()
+    sys.exit(1 if unnoticed else 0)
+
+
+if __name__ == "__main__":
+    main()

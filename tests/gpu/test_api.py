@@ -1,0 +1,71 @@
+"""The Python API on arrays of a GPU, by the stand-in for CUDA's driver (standin/standin.h)."""
+
+from __future__ import annotations
+
+import os
+import runpy
+from pathlib import Path
+
+import mpi_case
+import pytest
+from standin_path import libcuda
+
+HERE = Path(__file__).resolve().parent
+EXAMPLE = HERE.parents[1] / "examples" / "cupy_allreduce.py"
+SEEDS = {ranks: int(os.environ.get("API_SEEDS", "1")) for ranks in (1, 2, 3)}
+
+
+def variables(**more: str) -> dict[str, str]:
+    """Of a job in which there are two GPUs whose streams lag."""
+    standin = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_DEVICES": "2", "STANDIN_DELAY_US": "1000"}
+    nccl = {"RINGCOMM_NCCL_LIBRARY": str(Path(libcuda()).with_name("libnccl.so.2"))}  # what two ranks go by
+    return standin | nccl | {"PYTHONPATH": str(HERE)} | more
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", SEEDS)
+def test_api(ranks: int, tmp_path: Path) -> None:
+    result = mpi_case.run(ranks, in_cases, SEEDS[ranks], str(tmp_path), variables=variables(), alone=True)
+    assert f"{ranks} ranks, arrays of ringcomm.DeviceArray" in result.text
+    assert "# allreduce sum on cuda, by " in result.text
+
+
+def in_cases(seeds: int, folder: str) -> None:
+    import api_cases
+
+    api_cases.run(seeds, folder, str(EXAMPLE))
+
+
+def test_without_a_gpu(tmp_path: Path) -> None:
+    """Importing costs nothing, what asks for a GPU says what is missing, and the example ends well."""
+    nothing = {"RINGCOMM_CUDA_LIBRARY": str(tmp_path / "libcuda.so.1"), "PYTHONPATH": str(HERE)}
+    result = mpi_case.start(0, no_driver, variables=nothing)
+    assert result.status == 0, result.text
+    result = mpi_case.start(0, run_example, variables=nothing)
+    assert result.status == 0 and "needs NVIDIA's driver" in result.text, result.text
+
+
+def no_driver() -> None:
+    import sys
+
+    import numpy as np
+
+    import ringcomm
+
+    assert not [name for name in sys.modules if name in ("ringcomm.device.array", "cupy")]
+    comm = ringcomm.Communicator()
+    with pytest.raises(ringcomm.UnsupportedError, match="need NVIDIA's driver"):
+        comm.empty(3, device="cuda")
+
+    class Array:
+        __cuda_array_interface__ = {"version": 3, "shape": (3,), "typestr": "<f4", "data": (4096, False)}  # noqa: RUF012
+
+    for call in (comm.allreduce, comm.irecv):
+        with pytest.raises(ringcomm.UnsupportedError, match="need NVIDIA's driver"):
+            call(Array())
+    assert comm.allreduce(np.ones(2)).tolist() == [1, 1]
+    comm.close()
+
+
+def run_example() -> None:
+    runpy.run_path(str(EXAMPLE), run_name="__main__")

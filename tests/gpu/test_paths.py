@@ -1,0 +1,49 @@
+"""Every path of GPU arrays on the stand-in: right results under drawn delays, and wrong ones without any of our waits.
+
+GPU_SEEDS: seeds of each job (2); `make test-gpu` takes more.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launching import LAUNCHER, environment
+from standin_path import HERE, libcuda, libkernels
+
+SEEDS = int(os.environ.get("GPU_SEEDS", "2"))
+PATHS = ("staging", "ipc", "nccl")
+
+
+def run(ranks: int, path: str, program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    cuda = Path(libcuda())
+    own = {
+        "RINGCOMM_CUDA_LIBRARY": str(cuda),
+        "RINGCOMM_NCCL_LIBRARY": str(cuda.with_name("libnccl.so.2")),
+        "STANDIN_KERNELS": libkernels(),
+        "STANDIN_DEVICES": str(ranks) if path == "nccl" else "1",
+        "RINGCOMM_GPU_PATH": path,
+    }
+    command = [str(LAUNCHER), "-n", str(ranks), sys.executable, str(HERE / program), *arguments]
+    limit = 60 + 20 * SEEDS
+    return subprocess.run(
+        command, cwd="/tmp", env=environment() | own | variables, capture_output=True, text=True, timeout=limit
+    )
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_every_operation_and_dtype(ranks: int, path: str) -> None:
+    if ranks == 1 and path != "staging":
+        pytest.skip("one rank has nobody to go another way with")
+    done = run(ranks, path, "matrix.py", "--seeds", str(SEEDS), "--dtypes", "8", STANDIN_DELAY_US="100")
+    assert done.returncode == 0 and done.stdout.count(" 0 wrong") == ranks, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_wait_is_needed(path: str) -> None:
+    done = run(2, path, "mutations.py", STANDIN_DELAY_US="60000000")  # what nobody waits for never runs
+    assert done.returncode == 0 and ": noticed" in done.stdout, done.stdout + done.stderr

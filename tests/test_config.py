@@ -20,6 +20,7 @@ def test_every_option_is_documented_and_readable():
         "bind": "off",
         "survive": "on",
         "check": "off",
+        "gpu_path": "staging",
         "log_level": "info",
         "mpi_threads": "off",
         "timeline_mark_cycles": "on",

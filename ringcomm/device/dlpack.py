@@ -52,6 +52,9 @@ def on_device(x: Any) -> bool:
 def view(x: Any) -> View:
     """The producer is asked to have it ready for the default stream. The capsule is never consumed, and frees what it
     holds when nobody has this any more."""
+    if not on_device(x):
+        kind = x.__dlpack_device__()[0]
+        raise UnsupportedError(f"the array lies on device {kind} of DLPack; ringcomm takes memory of CPUs and of CUDA")
     capsule = x.__dlpack__(stream=devices.LEGACY)
     tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     shape = tuple(tensor.shape[: tensor.ndim])

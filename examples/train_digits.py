@@ -1,6 +1,6 @@
 """Trains a small CNN on scikit-learn's handwritten digits, on as many ranks as mpirun starts.
 
-    mpirun -n 2 python examples/train_digits.py
+    mpirun -n 2 python examples/train_digits.py                  # --device cuda: on GPUs
 
 Every global batch is the same for any number of ranks; each rank computes its shard of it, and gradients are summed.
 So training comes out as it would on one process, up to the rounding of sums (compare with --dtype float64 --save).
@@ -27,6 +27,7 @@ def parse_arguments():
     parser.add_argument("--batch", type=int, default=64, help="global batch: all ranks together")
     parser.add_argument("--steps", type=int, default=None, help="stop after so many steps")
     parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: GPU of the local rank")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", metavar="FILE.npz", help="write final weights, loss of each step and accuracy")
@@ -34,14 +35,26 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def load_data(dtype):
+def device_of(options):
+    """This rank's GPU, if there is one for it; ranks of one host may share it."""
+    if options.device == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        print(f"rank {hvd.rank()}: torch sees no CUDA device here: training on the CPU", file=sys.stderr, flush=True)
+        return torch.device("cpu")
+    device = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def load_data(dtype, device):
     """8 x 8 images scaled to [0, 1]; every fifth is for the test."""
     digits = load_digits()
     images = torch.tensor(digits.images[:, None] / 16, dtype=dtype)
     labels = torch.tensor(digits.target)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     test, train = order[::5], order[torch.arange(len(order)) % 5 != 0]
-    return images[train], labels[train], images[test], labels[test]
+    return [part.to(device) for part in (images[train], labels[train], images[test], labels[test])]
 
 
 def make_model():
@@ -109,7 +122,7 @@ def train(model, images, labels, options):
     if bar is not None:
         bar.close()
     mean = hvd.allreduce(torch.stack(losses), op=hvd.Sum, name="losses") if losses else torch.zeros(0)
-    return mean.numpy(), samples / seconds
+    return mean.cpu().numpy(), samples / seconds
 
 
 def test_accuracy(model, images, labels):
@@ -123,7 +136,7 @@ def weight_hashes(model):
     """The sha256 of every rank's weights."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().numpy().tobytes())
+        digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
     return hvd.allgather_object(digest.hexdigest(), name="hash")
 
 
@@ -156,9 +169,9 @@ def main():
     hvd.init()
     torch.set_num_threads(1)  # layers this small lose more by waiting for threads than they gain
     torch.manual_seed(options.seed + hvd.rank())  # different weights on each rank, until rank 0's are broadcast
-    dtype = getattr(torch, options.dtype)
-    train_images, train_labels, test_images, test_labels = load_data(dtype)
-    model = make_model().to(dtype)
+    dtype, device = getattr(torch, options.dtype), device_of(options)
+    train_images, train_labels, test_images, test_labels = load_data(dtype, device)
+    model = make_model().to(device, dtype)
     losses, speed = train(model, train_images, train_labels, options)
     accuracy = test_accuracy(model, test_images, test_labels)
     hashes = weight_hashes(model)
@@ -169,7 +182,7 @@ def main():
         if options.output and len(losses) and (path := plot_losses(losses, accuracy, options.output)):
             print(f"loss plot: {path}")
         if options.save:
-            weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
+            weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
             np.savez(options.save, **weights, losses=losses, accuracy=accuracy)
         print(f"test accuracy: {accuracy:.3f}")
         if len(set(hashes)) == 1:

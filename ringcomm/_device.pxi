@@ -66,8 +66,10 @@ cdef class DeviceMemory:
 
     def __init__(self, int device, size_t nbytes):
         self.device, self.nbytes = device, nbytes
-        with nogil:
+        try:
             self.address = c_device_allocate(device, max(nbytes, 1))
+        except MemoryError:
+            raise MemoryError(f"GPU {device} has no {nbytes} bytes left") from None
 
     def __dealloc__(self):
         if self.address != 0 and not in_child:

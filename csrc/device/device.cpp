@@ -1,6 +1,7 @@
 #include "device/device.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.hpp"
 
@@ -68,7 +69,9 @@ CuStream Device::make_stream() const {
 CuPointer Device::allocate(std::size_t nbytes) const {
   const Current current(*this);
   CuPointer made = 0;
-  driver_->check(driver_->memory_allocate(&made, nbytes), "allocate memory");
+  const CuResult result = driver_->memory_allocate(&made, nbytes);
+  if (result == kCuOutOfMemory) throw std::bad_alloc();
+  driver_->check(result, "allocate memory");
   return made;
 }
 

@@ -22,7 +22,7 @@ struct CuIpcEvent {
   char bytes[64];
 };
 
-inline constexpr CuResult kCuNotReady = 600;
+inline constexpr CuResult kCuInvalidValue = 1, kCuOutOfMemory = 2, kCuNotReady = 600;
 inline constexpr unsigned kCuUntimed = 2, kCuBetweenProcesses = 4;  // of events
 inline constexpr unsigned kCuApart = 1;                             // of streams: the default one does not wait for it
 inline constexpr unsigned kCuPortable = 1;                          // of registered memory: all contexts know it

@@ -1,6 +1,7 @@
 #include "device/ipc_route.hpp"
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "call/channel.hpp"
@@ -90,7 +91,7 @@ class IpcTask final : public Task {
     try {
       ipc_.flow.begin(call_, *place_);
       ipc_.peers.record_ready(ipc_.flow.stream);
-    } catch (const Error&) {  // no memory to pack into
+    } catch (const std::bad_alloc&) {  // to pack into
       ready = false;
     }
     mine_.assign(record_bytes(), std::byte{0});

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 
 #include "base/error.hpp"
@@ -11,6 +13,16 @@ namespace ringcomm {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(50);
+
+// Results that calls have given already will never be there, and streams of all ranks wait for them: there is nobody
+// left to raise an exception to. The peers see this rank's end as any other.
+[[noreturn]] void end_process(const Nccl& nccl, int error) {
+  std::fprintf(stderr,
+               "ringcomm: NCCL failed on this rank after calls had returned (%s): their results are lost, and the "
+               "process ends. A peer or its link may be dead; RINGCOMM_GPU_PATH=staging goes without NCCL\n",
+               nccl.error_text(error));
+  std::_Exit(1);
+}
 
 const Nccl* find(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -56,10 +68,10 @@ void NcclComm::live(const Nccl& nccl, Device& device, NcclId id, int size, int r
   state->failed = result;
   if (result != 0) return;
   state->handle = made;
-  while (!state->ending && state->failed == 0) {
+  while (!state->ending) {
     std::this_thread::sleep_for(kLookEvery);
     int error = 0;
-    if (nccl.async_error(made, &error) == 0) state->failed = error;
+    if (nccl.async_error(made, &error) == 0 && error != 0) end_process(nccl, error);
   }
   nccl.abort(made);  // so that streams which wait for a dead peer go on
 }

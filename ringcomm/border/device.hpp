@@ -55,8 +55,11 @@ inline int device_of(std::uintptr_t data) {
   const Driver& driver = Device::get(0).driver();
   unsigned type = 0;
   int ordinal = -1;
-  if (driver.pointer_attribute(&type, kMemoryType, data) != 0 || type != kDeviceMemory) return -1;
-  return driver.pointer_attribute(&ordinal, kOrdinal, data) == 0 ? ordinal : -1;
+  const CuResult result = driver.pointer_attribute(&type, kMemoryType, data);
+  if (result == kCuInvalidValue || (result == 0 && type != kDeviceMemory)) return -1;
+  driver.check(result, "tell where memory lies");
+  driver.check(driver.pointer_attribute(&ordinal, kOrdinal, data), "tell where memory lies");
+  return ordinal;
 }
 inline bool capturing(int device, std::uintptr_t stream) {
   Device& it = Device::get(device);

@@ -1,9 +1,11 @@
 """The named operations on tensors, without autograd, and sparse ones. ``synchronize(handle)`` waits.
 
-Everywhere: tensors are in the memory of the CPU or of a CUDA GPU; contiguous ones are not copied, others are. ``name``
-identifies the operation on all ranks (None: numbered in the order of the calls); a name may be in flight once only
-(ValueError). ``process_set`` limits the operation to its ranks. In-place forms write to the memory of the tensor and
-return it; autograd does not see that.
+Everywhere: tensors are in CPU memory or on a CUDA device, also both in one group, and results lie where they do; then
+an operation comes behind what the current stream holds, and ``synchronize`` has the stream wait that is current when it
+is called, not the host for the device. Contiguous ones are not copied, others are. ``name`` identifies the operation
+on all ranks (None: numbered in the order of the calls); a name may be in flight once only (ValueError).
+``process_set`` limits the operation to its ranks. In-place forms write to the memory of the tensor and return it;
+autograd does not see that.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import torch
 
 from ringcomm import _core, shared
 from ringcomm.plans import StepPlan
-from ringcomm.torch.kind import place_of
+from ringcomm.torch.kind import place_of, used_here
 
 
 class BucketMemory:
@@ -21,6 +21,9 @@ class BucketMemory:
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """``count`` zeros."""
         return allocate_flat(count, dtype, self._node)
+
+    def read(self, gradient: torch.Tensor) -> None:
+        """It has been copied from, and may be dropped."""
 
     def begin(self) -> None:
         """A step."""
@@ -51,6 +54,9 @@ class DeviceMemory(BucketMemory):
         self._flats.append(torch.zeros(count, dtype=dtype, device=self._device))
         return self._flats[-1]
 
+    def read(self, gradient: torch.Tensor) -> None:
+        used_here(gradient)  # autograd may have made it on another stream
+
     def begin(self) -> None:
         place_of(self._device).refuse_capture()
         self._streams.clear()
@@ -70,7 +76,7 @@ class DeviceMemory(BucketMemory):
         self._order = None
         if now != self._made_on:
             for flat in self._flats:
-                flat.record_stream(torch.get_device_module(self._device).current_stream(self._device))
+                used_here(flat)
 
 
 def allocate_flat(count: int, dtype: torch.dtype, node: _core.Node | None = None) -> torch.Tensor:

@@ -88,9 +88,11 @@ class Slice(ABC):
 class FlatSlice(Slice):
     """Of a flat tensor, where others lie beside it."""
 
-    def __init__(self, bucket: int, parameter: torch.Tensor, flat: torch.Tensor, offset: int) -> None:
+    def __init__(
+        self, bucket: int, parameter: torch.Tensor, memory: BucketMemory, flat: torch.Tensor, offset: int
+    ) -> None:
         super().__init__(bucket, parameter)
-        self._flat, self._offset = flat, offset
+        self._memory, self._flat, self._offset = memory, flat, offset
         self.address = flat.data_ptr() + offset * flat.element_size()
         self.view = self._view_of(flat, offset)
 
@@ -98,6 +100,7 @@ class FlatSlice(Slice):
         self._look()
         if gradient is not self.view and (gradient.data_ptr() != self.address or gradient.stride() != self._strides):
             self.view.copy_(gradient)
+            self._memory.read(gradient)
         return self.view
 
     def clear(self) -> None:
@@ -288,5 +291,5 @@ class Bucket:
                 slices[item] = ApartSlice(number, parameters[item], memory, stretch, node)
             else:
                 flat, start = starts[stretch]
-                slices[item] = FlatSlice(number, parameters[item], flat, start + offset)
+                slices[item] = FlatSlice(number, parameters[item], self.memory, flat, start + offset)
         return slices

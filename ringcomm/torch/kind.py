@@ -59,6 +59,12 @@ def place_of(device: torch.device) -> Place:
     return Place(index, now(), now)
 
 
+def used_here(tensor: torch.Tensor) -> None:
+    """The current stream of its device works on it, and it may be dropped before that is done."""
+    if not tensor.is_cpu:
+        tensor.record_stream(torch.get_device_module(tensor.device).current_stream(tensor.device))
+
+
 class TorchKind:
     @staticmethod
     def source(x: Any) -> Buffer:
@@ -103,8 +109,7 @@ class TorchKind:
     @staticmethod
     def assign(target: Any, source: Any) -> None:
         target.detach().copy_(source)
-        if not source.is_cpu:  # it was made for the stream of the call's beginning
-            source.record_stream(torch.get_device_module(source.device).current_stream(source.device))
+        used_here(source)  # it was made for the stream of the call's beginning
 
 
 arrays.register_kind(lambda cls: issubclass(cls, torch.Tensor), TorchKind)

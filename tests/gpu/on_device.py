@@ -1,14 +1,13 @@
-"""The stand-in's torch device for cases of ringcomm.torch, and how they run on it:
+"""The stand-in's torch device, for cases of ringcomm.torch. Imported, it is there, and ringcomm takes it for CUDA's.
 
-``mpiexec -n 2 python on_device.py cases_torch_ops,cases_torch_training [part of a name]``, with tests, tests/torch and
-tests/gpu on PYTHONPATH, and RINGCOMM_CUDA_LIBRARY the stand-in's
+By hand, with tests/torch and tests/gpu on PYTHONPATH and the stand-in's path in RINGCOMM_CUDA_LIBRARY:
+``mpiexec -n 2 python tests/torch/run_cases.py cases_torch_ops,cases_torch_training [part of a name]``
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,9 +20,10 @@ from ringcomm.torch import kind
 DEVICE = torch_device.NAME
 WAITS = "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"
 cuda = torch_device.install(os.environ["RINGCOMM_CUDA_LIBRARY"])
-kind.DEVICES.add(DEVICE)  # ringcomm takes it for CUDA's
+kind.DEVICES.add(DEVICE)
 driver = ctypes.CDLL(os.environ["RINGCOMM_CUDA_LIBRARY"])
 driver.standin_calls.restype = driver.standin_pageable_waits.restype = ctypes.c_long
+driver.standin_capture.restype = None
 driver.standin_capture.argtypes = [ctypes.c_void_p, ctypes.c_int]
 _sleep = ctypes.CDLL(None).usleep
 
@@ -50,11 +50,3 @@ def ignoring(calls: str) -> Iterator[None]:
         yield
     finally:
         driver.standin_ignore(b"")
-
-
-if __name__ == "__main__":
-    from run_cases import run_cases
-
-    sys.modules["on_device"] = sys.modules["__main__"]
-    torch.set_num_threads(1)
-    run_cases(*sys.argv[1:])

@@ -45,5 +45,27 @@ def test_every_operation_and_dtype(ranks: int, path: str) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_each_wait_is_needed(path: str) -> None:
-    done = run(2, path, "mutations.py", STANDIN_DELAY_US="500")
+    done = run(2, path, "mutations.py", STANDIN_DELAY_US="60000000")  # what nobody waits for never runs
     assert done.returncode == 0 and ": noticed" in done.stdout, done.stdout + done.stderr
+
+
+# What one rank's driver does, and whether all goes well even so: by another way, or more slowly.
+FAULTS = [
+    ("staging", "register", True),
+    ("staging", "copy:3", False),
+    ("ipc", "ipc", True),
+    ("ipc", "ipc_get", True),
+    ("ipc", "launch:1", False),
+    ("ipc", "lost:9", False),
+    ("nccl", "nccl_peer:1", False),
+]
+
+
+@pytest.mark.parametrize(("path", "fault", "harmless"), FAULTS)
+def test_a_rank_whose_driver_fails(path: str, fault: str, harmless: bool) -> None:
+    done = run(2, path, "faults.py", fault, STANDIN_DELAY_US="100")  # in time, or nobody was told
+    assert (done.returncode == 0) == harmless, done.stdout + done.stderr
+    if harmless:
+        assert done.stdout.count("0 registrations, 0 opened left") == 2, done.stdout
+    else:
+        assert "harmless" not in done.stdout, done.stdout

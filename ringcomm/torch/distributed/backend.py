@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from ringcomm.torch.distributed import pmi
 from ringcomm.torch.distributed import store as stores
+from ringcomm.torch.kind import DEVICES
 
 NAME = "ringcomm"
 
@@ -21,7 +22,7 @@ def register() -> None:
     default, needs no variables any more where MPI's launcher has started the ranks. A second call does nothing."""
     if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", *DEVICES])
     dist.register_rendezvous_handler(NAME, _by_mpi)
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
     by_environment = handlers["env"]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ringcomm.torch.kind import used_here
+
 Tensor = torch.Tensor
 
 
@@ -55,6 +57,7 @@ class FlatList:
         with torch.no_grad():
             for tensor, part in zip(self._tensors, parts, strict=True):
                 tensor.copy_(part.view(tensor.shape))
+                used_here(part)
 
 
 def in_a_row(tensors: Sequence[Tensor]) -> bool:

@@ -15,6 +15,7 @@ from ringcomm._core import Request
 from ringcomm.groups import Group
 from ringcomm.torch.distributed import world
 from ringcomm.torch.distributed.work import DONE, OperationTimeoutError, Pending, Work, run_to_the_end
+from ringcomm.torch.kind import DEVICES
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
@@ -69,9 +70,9 @@ class GroupCalls(_Base):
     supports_splitting = supports_coalescing = _supports_time_estimate = False
 
     def _get_backend(self, device: Any) -> Any:
-        if torch.device(device).type != "cpu":
+        if torch.device(device).type not in ("cpu", *DEVICES):
             raise RuntimeError(
-                f"process group {self._called} of the backend ringcomm has CPU tensors only, not {device}"
+                f"process group {self._called} of the backend ringcomm has tensors of CPUs and of CUDA, not {device}"
             )
         return self
 

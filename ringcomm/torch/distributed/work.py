@@ -130,7 +130,7 @@ class Work(dist.Work):
 
     # ---- torch.distributed.Work --------------------------------------------------------------------------------------
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Returns when the outputs may be used.
+        """Returns when the outputs may be used; those on a device, by what its current stream is given next.
 
         Raises:
             OperationTimeoutError: it is not done by then.
@@ -167,7 +167,7 @@ class Work(dist.Work):
         return self._error
 
     def synchronize(self) -> None:
-        """As ``wait``: tensors are in host memory."""
+        """As ``wait``."""
         self.wait()
 
     def result(self) -> list[torch.Tensor]:
@@ -186,8 +186,9 @@ class Work(dist.Work):
         """A ``torch.futures.Future`` of the output tensors; it has the error if there is one."""
         with self._lock:
             if self._future is None:
-                done: Any = torch.futures.Future()
-                self._future = done.then(_outcome)
+                devices: list[Any] = sorted({str(one.device) for one in self._outputs if not one.is_cpu})
+                done: Any = torch.futures.Future(devices=devices)  # whose streams come behind the outputs
+                self._future = done.then(lambda _: self.result())
                 watcher.watch(self, done)
                 kept_works.drop(self)
             return self._future
@@ -245,12 +246,6 @@ def run_to_the_end(
         finish()
 
 
-def _outcome(done: Any) -> list[torch.Tensor]:
-    """Raised here, an error is one to those that wait for the future in C++ too (an exception set is not)."""
-    work: Work = done.value()
-    return work.result()
-
-
 class Watcher:
     """A thread that completes futures, started for the first of them."""
 
@@ -260,7 +255,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
 
     def watch(self, work: Work, future: Any) -> None:
-        """`future` gets `work` as its value when that is over."""
+        """`future` is completed when `work` is over."""
         with self._changed:
             self._waiting.append((work, future))
             if self._thread is None:
@@ -280,8 +275,8 @@ class Watcher:
             over = [pair for pair in waiting if pair[0].is_completed()]
             with self._changed:
                 self._waiting = [pair for pair in self._waiting if all(pair is not one for one in over)]
-            for work, future in over:
-                future.set_result(work)
+            for _, future in over:
+                future.set_result(None)
 
 
 watcher = Watcher()

@@ -1,0 +1,35 @@
+"""ringcomm.torch on the stand-in's torch device, alone and on ranks under mpiexec."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from standin_path import libcuda
+
+pytest.importorskip("torch")
+
+HERE = Path(__file__).resolve().parent
+TORCH = HERE.parent / "torch"
+sys.path[:0] = [str(HERE.parent), str(TORCH)]
+import mpi_case  # noqa: E402
+from run_cases import run_cases  # noqa: E402
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("ranks", "modules"), [(1, "ops"), (2, "ops,training,distributed"), (3, "training")])
+def test_cases(ranks: int, modules: str) -> None:
+    """One job for each number of ranks: importing torch takes longer than most cases."""
+    names = [f"cases_torch_{module}" for module in modules.split(",")]
+    variables = {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), str(TORCH), os.environ.get("PYTHONPATH")))),
+        "RINGCOMM_CUDA_LIBRARY": libcuda(),
+        "STANDIN_DELAY_US": "200",
+        "STANDIN_SEED": str(ranks),
+        "OMP_NUM_THREADS": "1",
+    }
+    result = mpi_case.run(ranks, run_cases, ",".join(names), limit=120, alone=True, variables=variables)
+    (line,) = result.lines("passed ")
+    assert line.endswith(f"cases on {ranks} ranks") and int(line.split()[1]) >= 10 * (len(names) - 1) + 3

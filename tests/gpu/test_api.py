@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mpi_case
 import pytest
-from standin_path import libcuda
+from standin_path import libcuda, libkernels
 
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parents[1] / "examples" / "cupy_allreduce.py"
@@ -18,6 +18,7 @@ SEEDS = {ranks: int(os.environ.get("API_SEEDS", "1")) for ranks in (1, 2, 3)}
 def variables(**more: str) -> dict[str, str]:
     """Of a job in which there are two GPUs whose streams lag."""
     standin = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_DEVICES": "2", "STANDIN_DELAY_US": "1000"}
+    standin["STANDIN_KERNELS"] = libkernels()  # what three ranks go by, who share GPUs
     nccl = {"RINGCOMM_NCCL_LIBRARY": str(Path(libcuda()).with_name("libnccl.so.2"))}  # what two ranks go by
     return standin | nccl | {"PYTHONPATH": str(HERE)} | more
 

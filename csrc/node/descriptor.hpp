@@ -32,8 +32,8 @@ struct Descriptor {
   std::uint64_t shape = 0;  // hash of the dimensions that must agree
   std::uint64_t guess = 0;  // Guess::numbers; ranks need not agree on it
   ScaleBits pre, post;
-  char algorithm[40] = {};   // whole: ranks that have joined make their call from it
-  char name[40] = {};        // cut; for messages and compared when given
+  char algorithm[40] = {};     // whole: ranks that have joined make their call from it
+  char name[40] = {};          // cut; for messages and compared when given
   std::uint8_t on_device = 0;  // Call::on_device
   char shape_text[23] = {};    // "(3, 4)", cut; for messages
 };

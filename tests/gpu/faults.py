@@ -16,6 +16,7 @@ from typing import Any
 
 import device_array as da
 import numpy as np
+
 import ringcomm
 
 

@@ -1,6 +1,7 @@
 """Every path of GPU arrays on the stand-in: right results under drawn delays, and wrong ones without any of our waits.
 
-GPU_SEEDS: seeds of each job (2); `make test-gpu` takes more.
+GPU_SEEDS: seeds of each job (2); `make test-gpu` takes more. TEST_GPU=device: on the GPUs that are here, without what
+only a stand-in can do.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ import pytest
 from launching import LAUNCHER, environment
 from standin_path import HERE, libcuda, libkernels
 
+from ringcomm.device import devices
+
 SEEDS = int(os.environ.get("GPU_SEEDS", "2"))
+ON_DEVICE = os.environ.get("TEST_GPU") == "device"
+only_a_stand_in = pytest.mark.skipif(ON_DEVICE, reason="only a stand-in can be told to fail")
 PATHS = ("staging", "ipc", "nccl")
 
 
 def run(ranks: int, path: str, program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    cuda = Path(libcuda())
-    own = {
-        "RINGCOMM_CUDA_LIBRARY": str(cuda),
-        "RINGCOMM_NCCL_LIBRARY": str(cuda.with_name("libnccl.so.2")),
-        "STANDIN_KERNELS": libkernels(),
-        "STANDIN_DEVICES": str(ranks) if path == "nccl" else "1",
-        "RINGCOMM_GPU_PATH": path,
-    }
+    own = {"RINGCOMM_GPU_PATH": path, "RINGCOMM_CUDA_LIBRARY": "libcuda.so.1"}
+    if not ON_DEVICE:
+        cuda = Path(libcuda())
+        own |= {
+            "RINGCOMM_CUDA_LIBRARY": str(cuda),
+            "RINGCOMM_NCCL_LIBRARY": str(cuda.with_name("libnccl.so.2")),
+            "STANDIN_KERNELS": libkernels(),
+            "STANDIN_DEVICES": str(ranks) if path == "nccl" else "1",
+        }
     command = [str(LAUNCHER), "-n", str(ranks), sys.executable, str(HERE / program), *arguments]
     limit = 60 + 20 * SEEDS
     return subprocess.run(
@@ -35,14 +41,17 @@ def run(ranks: int, path: str, program: str, *arguments: str, **variables: str) 
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (2, 4, 5))])
 def test_every_operation_and_dtype(ranks: int, path: str) -> None:
     if ranks == 1 and path != "staging":
         pytest.skip("one rank has nobody to go another way with")
+    if ON_DEVICE and path == "nccl" and devices.count() < ranks:
+        pytest.skip("NCCL wants a GPU for each rank")
     done = run(ranks, path, "matrix.py", "--seeds", str(SEEDS), "--dtypes", "8", STANDIN_DELAY_US="100")
     assert done.returncode == 0 and done.stdout.count(" 0 wrong") == ranks, done.stdout + done.stderr
 
 
+@only_a_stand_in
 @pytest.mark.parametrize("path", PATHS)
 def test_each_wait_is_needed(path: str) -> None:
     done = run(2, path, "mutations.py", STANDIN_DELAY_US="60000000")  # what nobody waits for never runs
@@ -61,6 +70,7 @@ FAULTS = [
 ]
 
 
+@only_a_stand_in
 @pytest.mark.parametrize(("path", "fault", "harmless"), FAULTS)
 def test_a_rank_whose_driver_fails(path: str, fault: str, harmless: bool) -> None:
     done = run(2, path, "faults.py", fault, STANDIN_DELAY_US="100")  # in time, or nobody was told

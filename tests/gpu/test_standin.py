@@ -128,11 +128,15 @@ def test_a_context_must_be_current(driver):
     assert driver.code("cuStreamSynchronize", 12345) == 400
 
 
-def test_a_released_context_is_destroyed(driver):
-    driver.cuDevicePrimaryCtxRelease_v2(0)
-    assert driver.code("cuCtxSynchronize") == 709
-    driver.use(0)
-    driver.cuCtxSynchronize()
+def test_a_released_context_is_destroyed():
+    """In a process of its own, where nobody else holds it."""
+    status, out, err = run("""
+        driver.cuDevicePrimaryCtxRelease_v2(0)
+        assert driver.code("cuCtxSynchronize") == 709
+        driver.use(0)
+        driver.cuCtxSynchronize()
+    """)
+    assert status == 0, out + err
 
 
 def test_pointers_say_what_they_are(driver):

@@ -1,8 +1,8 @@
 // Memory: device allocations, peers' allocations opened here, and page-locked host memory.
 //
 // A process has one memfd, mapped twice. Callers get addresses in the mapping without access; the stand-in uses the
-// other, where only live allocations can be touched. The memfd begins with a table that peers see: a generation for each
-// allocation, so that they notice a free, and the interprocess events.
+// other, where only live allocations can be touched. The memfd begins with a table that peers see: a generation for
+// each allocation, so that they notice a free, and the interprocess events.
 #pragma once
 
 #include <atomic>

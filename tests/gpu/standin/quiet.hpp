@@ -1,5 +1,5 @@
-// How long the process has had the chance to call again and has not. Time in which the thread that called last was ready
-// to run, but others had the cores, does not count: otherwise a busy machine would change what runs before what.
+// How long the process has had the chance to call again and has not. Time in which the thread that called last was
+// ready to run, but others had the cores, does not count: otherwise a busy machine would change what runs before what.
 #pragma once
 
 #include <atomic>

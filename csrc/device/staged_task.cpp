@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kSegment = 4 << 20;          // bytes: the host's work on one hides the copies of its neighbours
+constexpr std::size_t kSegment = 2 << 20;          // bytes: the host's work on one hides the copies of its neighbours
 constexpr std::size_t kNetworkSegment = 32 << 20;  // and where that is a pipeline over the network of its own
 constexpr std::size_t kSlots = 3;
 constexpr auto kCopyNap = 20us;

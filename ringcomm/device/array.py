@@ -56,6 +56,10 @@ class DeviceArray:
         _core.device_copy(self.device, self._memory.address, host.ctypes.data, self.nbytes, self.stream, True)
         return self
 
+    def synchronize(self) -> None:
+        """Waits until what its stream holds now has been done."""
+        _core.device_copy(self.device, 0, 0, 0, self.stream, True)
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from standin_path import libcuda
+from standin_path import libcuda, libkernels
 
 pytest.importorskip("torch")
 
@@ -26,6 +26,7 @@ def test_cases(ranks: int, modules: str) -> None:
     variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), str(TORCH), os.environ.get("PYTHONPATH")))),
         "RINGCOMM_CUDA_LIBRARY": libcuda(),
+        "STANDIN_KERNELS": libkernels(),
         "STANDIN_DELAY_US": "200",
         "STANDIN_SEED": str(ranks),
         "OMP_NUM_THREADS": "1",

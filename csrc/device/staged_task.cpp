@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/short_sleeps.hpp"
 #include "call/channel.hpp"
 #include "device/copy_trace.hpp"
 #include "device/side.hpp"
@@ -70,10 +71,9 @@ class StagedTask final : public Task {
   }
 
   void nap(std::chrono::nanoseconds longest) override {
-    if (task_)
-      task_->nap(longest);
-    else
-      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(longest, kCopyNap));
+    if (task_) return task_->nap(longest);
+    const ShortSleeps precise;  // a segment's copy takes no longer than a usual sleep is late
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(longest, kCopyNap));
   }
 
   std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }

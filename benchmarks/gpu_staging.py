@@ -3,9 +3,9 @@
     RINGCOMM_GPU_PATH=staging mpiexec -n 2 python benchmarks/gpu_staging.py [--megabytes 64] [--json FILE]
 
 By hand: segments are copied into shared arrays, reduced there in place, and copied out again: one after the other on
-the rank's own core, or in a pipeline of three threads, as a GPU copies by itself. On a GPU that is what its link and the
-host's memory must do at least; on the tests' stand-in for the driver, whose copies are memcpy's by threads, it tells
-what our host side adds. Times are interleaved; medians.
+the rank's own core, or in a pipeline of three threads, as a GPU copies by itself. On a GPU that is what its link and
+the host's memory must do at least; on the tests' stand-in for the driver, whose copies are memcpy's by threads, it
+tells what our host side adds. Times are interleaved; medians.
 """
 
 from __future__ import annotations

@@ -251,6 +251,19 @@ def test_three_faults_without_a_commit_end_the_job() -> None:
     assert [bool(limits.after_generation(by_fault=True, plain=True)) for _ in range(3)] == [False, False, True]
 
 
+def test_whoever_fails_for_ever_is_told_how_that_ends() -> None:
+    limits, limited = Limits(start=1, timeout=1), Limits(start=1, timeout=1, resets=99)
+    told = []
+    for commit in range(10):
+        for one in (limits, limited):
+            one.committed(commit)
+            assert not one.after_generation(by_fault=True, plain=False)
+        told.append(bool(limits.doubts()))
+        assert not limited.doubts()
+    assert told == ([False] * 4 + [True]) * 2
+    assert not limits.after_generation(by_fault=False, plain=False) and not limits.doubts()
+
+
 def test_resets_are_limited() -> None:
     limits = Limits(start=1, timeout=1, resets=2)
     ends = []

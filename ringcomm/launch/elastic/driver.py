@@ -291,6 +291,8 @@ class Driver:
             self._first_words = generation.last_words(fault)
         if self._limits.progress:
             self._first_words = []
+        if not stop and (doubts := self._limits.doubts()):
+            say(f"ringrun: {doubts}")
         if stop:
             generation.drain()
             status = fault.status if fault is not None else 1

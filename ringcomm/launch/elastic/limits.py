@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 _FRUITLESS = 3  # generations in a row that fail without a new commit
+_FAILING = 5  # that fail in a row, commits or not: the program may do so for ever
 _BACK_OFF, _MOST_BACK_OFF = 0.5, 30.0  # seconds before the second of such, doubled for each; at most
 
 
@@ -28,6 +29,16 @@ class Limits:
     _before: int = -1
     _reset: int = 0
     _fruitless: int = 0
+    _failed: int = 0
+
+    def doubts(self) -> str:
+        """What the user should know of generations that fail again and again though each makes a commit."""
+        if self.resets is not None or self._failed == 0 or self._failed % _FAILING:
+            return ""
+        return (
+            f"{self._failed} generations in a row have failed, each after new commits; they are started again as long "
+            "as commits come: --reset-limit N ends that"
+        )
 
     def committed(self, number: int) -> None:
         self.sealed = max(self.sealed, number)
@@ -36,6 +47,7 @@ class Limits:
         """Why there is to be no other; empty if there is. `plain`: the program knows nothing of elastic training."""
         self.progress, self._before = self.sealed > self._before, self.sealed
         self._reset += 1
+        self._failed = self._failed + 1 if by_fault else 0
         self._fruitless = 0 if self.progress or not by_fault else self._fruitless + 1
         self.not_before = time.monotonic()
         if self._fruitless > 1:

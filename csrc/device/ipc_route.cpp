@@ -18,6 +18,7 @@ struct Ipc {
   explicit Ipc(Device& device) : flow(device), peers(device) {}
   Flow flow;
   MappedPeers peers;
+  bool refused = false;  // a rank could not open what others have told of, and will not be told again
 };
 
 class IpcTask final : public Task {
@@ -55,6 +56,8 @@ class IpcTask final : public Task {
 
  private:
   enum class Phase : std::uint8_t { tell, confirm, meet, by_the_host };
+  // What has become of what was fresh, on the rank where it was worst.
+  static constexpr std::uint8_t kRefused = 0, kUnable = 1, kAble = 2;
 
   // What follows the phase that has ended; false: nothing.
   bool next() {
@@ -63,7 +66,8 @@ class IpcTask final : public Task {
       case Phase::tell:
         return look(), true;
       case Phase::confirm:
-        return agreed_ != 0 ? work() : go_by_the_host(), true;
+        ipc_.refused |= agreed_ == kRefused;
+        return agreed_ == kAble ? work() : go_by_the_host(), true;
       case Phase::meet:
         ipc_.peers.hold_done(ipc_.flow.stream);
         ipc_.flow.unpack(call_, asked_.fragments);
@@ -129,7 +133,8 @@ class IpcTask final : public Task {
     }
     // What is fresh is opened even so: its rank does not say it again.
     if (!fresh) return able ? work() : go_by_the_host();
-    agreed_ = ipc_.peers.open(others_, channel_.rank()) && able;
+    const bool opened = ipc_.peers.open(others_, channel_.rank());
+    agreed_ = !opened ? kRefused : able ? kAble : kUnable;
     Call call = part(Collective::allreduce, DType::uint8, "/opened");
     call.op = Op::min;
     call.input = call.output = &agreed_;
@@ -243,7 +248,7 @@ class IpcTask final : public Task {
   Phase phase_ = Phase::tell;
   std::vector<std::byte> mine_, all_;  // an Whereabouts, and where blocks for each rank begin
   std::vector<Whereabouts> others_;
-  std::uint8_t agreed_ = 0;
+  std::uint8_t agreed_ = kRefused;
   std::unique_ptr<Task> task_;
   bool ended_ = false;
 };
@@ -253,7 +258,8 @@ class IpcRoute final : public Route {
   explicit IpcRoute(Device& device) : ipc_(device) {}
   std::string_view name() const override { return "ipc"; }
   bool takes(const Call& call) const override {
-    if (call.collective == Collective::barrier || call.feedback || !rounds(call.wire) || !call.algorithm.empty())
+    if (ipc_.refused || call.collective == Collective::barrier || call.feedback || !rounds(call.wire) ||
+        !call.algorithm.empty())
       return false;
     return !computes(call.collective) || (call.op != Op::adasum && kernels::reduces(call.dtype, call.op));
   }

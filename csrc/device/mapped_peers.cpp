@@ -47,6 +47,9 @@ Whereabouts MappedPeers::tell(const void* input, std::size_t input_bytes, const 
   Whereabouts mine;
   try {
     const Device::Current current(device_);
+    const Driver& driver = device_.driver();
+    driver.check(driver.ipc_event_handle(&mine.ready, ready_), "let other processes wait for an event");
+    driver.check(driver.ipc_event_handle(&mine.done, done_), "let other processes wait for an event");
     mine.input = lying(input, input_bytes);
     mine.output = lying(output, output_bytes);
     if (told_.size() > kMostTold) {
@@ -57,9 +60,6 @@ Whereabouts MappedPeers::tell(const void* input, std::size_t input_bytes, const 
       if (one.id != 0 && told_.insert(one.id).second) mine.fresh = 1;
     }
     if (!std::exchange(told_events_, true) || mine.forget) mine.fresh = 1;
-    const Driver& driver = device_.driver();
-    driver.check(driver.ipc_event_handle(&mine.ready, ready_), "let other processes wait for an event");
-    driver.check(driver.ipc_event_handle(&mine.done, done_), "let other processes wait for an event");
     mine.able = 1;
   } catch (const Error&) {  // such as memory of a pool, which has no handle
   }
@@ -74,7 +74,10 @@ bool MappedPeers::open(const std::vector<Whereabouts>& all, int me) {
       const Whereabouts& one = all[static_cast<std::size_t>(rank)];
       if (rank == me || !one.fresh) continue;
       Peer& peer = peers_[rank];
-      if (one.forget) forget(peer);
+      if (one.forget) {
+        driver.check(driver.event_synchronize(done_), "end what uses memory of another process");
+        forget(peer);
+      }
       if (!peer.ready) {
         driver.check(driver.ipc_event_open(&peer.ready, one.ready), "open an event of another process");
         driver.check(driver.ipc_event_open(&peer.done, one.done), "open an event of another process");

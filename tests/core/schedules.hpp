@@ -32,7 +32,7 @@ inline void finish(Task& task, std::mt19937& random) {
 }
 
 // One rank's place in a test: its transport, and tags so few that they are used again and again.
-struct Place {
+struct Seat {
   int rank, size;
   std::unique_ptr<Transport> transport;
   std::vector<int> peers;
@@ -49,18 +49,18 @@ struct Place {
   }
 };
 
-inline Place place_of(std::shared_ptr<ThreadsHub> hub, int rank, int size, unsigned seed = 0) {
+inline Seat seat_of(std::shared_ptr<ThreadsHub> hub, int rank, int size, unsigned seed = 0) {
   std::mt19937 random(seed + static_cast<unsigned>(rank));
   return {rank, size, make_threads_transport(std::move(hub), rank), everybody(size), {5, 3}, random};
 }
 
 template <class Body>
-void on_places(int size, Body body) {
+void on_seats(int size, Body body) {
   const auto hub = make_threads_hub(size);
   on_ranks(size, [&](int rank) {
-    Place place = place_of(hub, rank, size);
-    body(place);
-    CHECK(place.transport->in_flight() == 0);
+    Seat seat = seat_of(hub, rank, size);
+    body(seat);
+    CHECK(seat.transport->in_flight() == 0);
   });
 }
 

@@ -55,145 +55,145 @@ Layout listed(std::vector<Extent> blocks, std::size_t segment, const std::vector
   return layout;
 }
 
-void allreduce(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
-  const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size);
-  Values input = values(place.rank, count), output(count, -1);
-  const bool in_place = place.random() % 2;  // ranks may differ in this
+void allreduce(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+  const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size);
+  Values input = values(seat.rank, count), output(count, -1);
+  const bool in_place = seat.random() % 2;  // ranks may differ in this
   void* const data = in_place ? input.data() : output.data();
   Layout layout = Layout::even(data, count, schedule->blocks, sizeof(Value), cut.segment);
-  place.run(schedule, std::move(layout), in_place ? nullptr : input.data(), options_of(cut, kType, Op::average));
-  CHECK((in_place ? input : output) == sums(place.size, count));
-  CHECK(in_place || input == values(place.rank, count));
+  seat.run(schedule, std::move(layout), in_place ? nullptr : input.data(), options_of(cut, kType, Op::average));
+  CHECK((in_place ? input : output) == sums(seat.size, count));
+  CHECK(in_place || input == values(seat.rank, count));
 }
 
-void reduce(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
-  const int root = static_cast<int>(count % static_cast<std::size_t>(place.size));
-  const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size, root);
-  Values data = values(place.rank, count);
+void reduce(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+  const int root = static_cast<int>(count % static_cast<std::size_t>(seat.size));
+  const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size, root);
+  Values data = values(seat.rank, count);
   Layout layout = Layout::even(data.data(), count, schedule->blocks, sizeof(Value), cut.segment);
-  place.run(schedule, std::move(layout), nullptr, options_of(cut, kType));
-  CHECK(place.rank != root || data == sums(place.size, count));
+  seat.run(schedule, std::move(layout), nullptr, options_of(cut, kType));
+  CHECK(seat.rank != root || data == sums(seat.size, count));
 }
 
-void broadcast(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
-  const int root = static_cast<int>((count + 1) % static_cast<std::size_t>(place.size));
-  const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size, root);
+void broadcast(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+  const int root = static_cast<int>((count + 1) % static_cast<std::size_t>(seat.size));
+  const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size, root);
   Values data(count, -1);
   const Values input = values(root, count);
   Layout layout = Layout::even(data.data(), count, schedule->blocks, sizeof(Value), cut.segment);
-  place.run(schedule, std::move(layout), place.rank == root ? input.data() : nullptr, options_of(cut, kType));
+  seat.run(schedule, std::move(layout), seat.rank == root ? input.data() : nullptr, options_of(cut, kType));
   CHECK(data == input);
 }
 
-void allgather(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
-  const std::vector<std::size_t> parts = parts_of(count, place.size, algorithm.equal_blocks);
+void allgather(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+  const std::vector<std::size_t> parts = parts_of(count, seat.size, algorithm.equal_blocks);
   Values data(std::accumulate(parts.begin(), parts.end(), std::size_t{0}), -1), expected;
   std::vector<Extent> blocks = consecutive(data, 0, parts);
-  for (int rank = 0; rank < place.size; ++rank) {
+  for (int rank = 0; rank < seat.size; ++rank) {
     const Values part = values(rank, parts[static_cast<std::size_t>(rank)]);
     const auto first = static_cast<std::ptrdiff_t>(expected.size());
-    if (rank == place.rank) std::copy(part.begin(), part.end(), data.begin() + first);
+    if (rank == seat.rank) std::copy(part.begin(), part.end(), data.begin() + first);
     expected.insert(expected.end(), part.begin(), part.end());
   }
-  const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size);
-  place.run(schedule, listed(std::move(blocks), cut.segment, parts), nullptr, options_of(cut, kType));
+  const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size);
+  seat.run(schedule, listed(std::move(blocks), cut.segment, parts), nullptr, options_of(cut, kType));
   CHECK(data == expected);
 }
 
-void reducescatter(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
-  const std::vector<std::size_t> parts = parts_of(count, place.size, algorithm.equal_blocks);
+void reducescatter(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+  const std::vector<std::size_t> parts = parts_of(count, seat.size, algorithm.equal_blocks);
   const std::size_t total = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
-  Values data = values(place.rank, total);
+  Values data = values(seat.rank, total);
   std::vector<Extent> blocks = consecutive(data, 0, parts);
-  const Extent mine = blocks[static_cast<std::size_t>(place.rank)];
-  const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size);
-  place.run(schedule, listed(std::move(blocks), cut.segment, parts), nullptr, options_of(cut, kType));
-  const Values expected = sums(place.size, total);
+  const Extent mine = blocks[static_cast<std::size_t>(seat.rank)];
+  const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size);
+  seat.run(schedule, listed(std::move(blocks), cut.segment, parts), nullptr, options_of(cut, kType));
+  const Values expected = sums(seat.size, total);
   const auto first = static_cast<std::size_t>(reinterpret_cast<Value*>(mine.data) - data.data());
   for (std::size_t i = first; i < first + mine.count; ++i) CHECK(data[i] == expected[i]);
 }
 
-void alltoall(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
-  const std::vector<std::size_t> parts = parts_of(count, 2 * place.size, algorithm.equal_blocks);
+void alltoall(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+  const std::vector<std::size_t> parts = parts_of(count, 2 * seat.size, algorithm.equal_blocks);
   const auto between = [&](int from, int to) { return parts[static_cast<std::size_t>(from + to) % parts.size()]; };
   std::vector<std::size_t> sent, received;
   Values input, expected;
-  for (int peer = 0; peer < place.size; ++peer) {
-    sent.push_back(between(place.rank, peer));
-    received.push_back(between(peer, place.rank));
-    const Values to = values(place.rank, sent.back(), static_cast<std::size_t>(peer) * 11);
-    const Values from = values(peer, received.back(), static_cast<std::size_t>(place.rank) * 11);
+  for (int peer = 0; peer < seat.size; ++peer) {
+    sent.push_back(between(seat.rank, peer));
+    received.push_back(between(peer, seat.rank));
+    const Values to = values(seat.rank, sent.back(), static_cast<std::size_t>(peer) * 11);
+    const Values from = values(peer, received.back(), static_cast<std::size_t>(seat.rank) * 11);
     input.insert(input.end(), to.begin(), to.end());
     expected.insert(expected.end(), from.begin(), from.end());
   }
   Values output(expected.size(), -1);
   std::vector<Extent> blocks = consecutive(input, 0, sent);
   for (const Extent& extent : consecutive(output, 0, received)) blocks.push_back(extent);
-  const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size);
-  place.run(schedule, listed(std::move(blocks), cut.segment, parts), nullptr, options_of(cut, kType));
+  const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size);
+  seat.run(schedule, listed(std::move(blocks), cut.segment, parts), nullptr, options_of(cut, kType));
   CHECK(output == expected);
 }
 
-void scan(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
-  const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size);
-  const Values input = values(place.rank, count);
+void scan(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+  const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size);
+  const Values input = values(seat.rank, count);
   Values output(count, -1);
-  const bool in_place = place.random() % 2;
+  const bool in_place = seat.random() % 2;
   if (in_place) output = input;
   Layout layout = Layout::even(output.data(), count, schedule->blocks, sizeof(Value), cut.segment);
-  place.run(schedule, std::move(layout), in_place ? nullptr : input.data(), options_of(cut, kType));
-  const int ranks = place.rank + (algorithm.collective == Collective::scan ? 1 : 0);
+  seat.run(schedule, std::move(layout), in_place ? nullptr : input.data(), options_of(cut, kType));
+  const int ranks = seat.rank + (algorithm.collective == Collective::scan ? 1 : 0);
   CHECK(ranks == 0 || output == sums(ranks, count));
 }
 
 // Nobody leaves before everybody has entered. One counter per barrier.
 void barriers(const Algorithm& algorithm, int size, int times) {
   std::vector<std::atomic<int>> entered(static_cast<std::size_t>(times));
-  on_places(size, [&](Place& place) {
-    const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, place.size);
+  on_seats(size, [&](Seat& seat) {
+    const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size);
     for (std::atomic<int>& count : entered) {
-      if (place.random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(place.random() % 200));
+      if (seat.random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(seat.random() % 200));
       count.fetch_add(1, std::memory_order_relaxed);
-      place.run(schedule, Layout::even(nullptr, 0, schedule->blocks, 1, 1), nullptr, {});
+      seat.run(schedule, Layout::even(nullptr, 0, schedule->blocks, 1, 1), nullptr, {});
       CHECK(count.load(std::memory_order_relaxed) == size);
     }
   });
 }
 
-void run_one(Place& place, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
+void run_one(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
   switch (algorithm.collective) {
     case Collective::allreduce:
-      return allreduce(place, algorithm, count, cut);
+      return allreduce(seat, algorithm, count, cut);
     case Collective::reduce:
-      return reduce(place, algorithm, count, cut);
+      return reduce(seat, algorithm, count, cut);
     case Collective::broadcast:
-      return broadcast(place, algorithm, count, cut);
+      return broadcast(seat, algorithm, count, cut);
     case Collective::allgather:
-      return allgather(place, algorithm, count, cut);
+      return allgather(seat, algorithm, count, cut);
     case Collective::reducescatter:
-      return reducescatter(place, algorithm, count, cut);
+      return reducescatter(seat, algorithm, count, cut);
     case Collective::alltoall:
-      return alltoall(place, algorithm, count, cut);
+      return alltoall(seat, algorithm, count, cut);
     case Collective::barrier:
       return;  // barriers()
     case Collective::scan:
     case Collective::exscan:
-      return scan(place, algorithm, count, cut);
+      return scan(seat, algorithm, count, cut);
   }
 }
 
 // Calls follow one another without a barrier between, under three tags.
 void every_algorithm(int size) {
   const auto p = static_cast<std::size_t>(size);
-  on_places(size, [&](Place& place) {
+  on_seats(size, [&](Seat& seat) {
     for (const Algorithm& algorithm : algorithms()) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, p - 1, p, p + 1, std::size_t{10007}}) {
-        run_one(place, algorithm, count, {1 << 20, 4, kLongestMessage});
-        run_one(place, algorithm, count, {2 * p + 3 + count / 16, 3, kLongestMessage});
+        run_one(seat, algorithm, count, {1 << 20, 4, kLongestMessage});
+        run_one(seat, algorithm, count, {2 * p + 3 + count / 16, 3, kLongestMessage});
         if (count < 100)
-          run_one(place, algorithm, count, {1, 8, 8});
+          run_one(seat, algorithm, count, {1, 8, 8});
         else
-          run_one(place, algorithm, count, {4000, 2, 1001});
+          run_one(seat, algorithm, count, {4000, 2, 1001});
       }
     }
   });
@@ -201,17 +201,17 @@ void every_algorithm(int size) {
 
 // Scales are applied once to each element, in the order pre, reduction, post; also where there is nothing to send.
 void scaling(int size) {
-  on_places(size, [&](Place& place) {
+  on_seats(size, [&](Seat& seat) {
     for (const std::string_view name : algorithm_names(Collective::allreduce)) {
-      const auto schedule = schedule_for(Collective::allreduce, name, place.rank, place.size);
+      const auto schedule = schedule_for(Collective::allreduce, name, seat.rank, seat.size);
       for (const bool in_place : {false, true}) {
-        Values input = values(place.rank, 1000), output(1000, -1), expected = sums(place.size, 1000);
+        Values input = values(seat.rank, 1000), output(1000, -1), expected = sums(seat.size, 1000);
         for (Value& v : expected) v = v * 3 / 2;
         RunOptions options = options_of({137, 3, kLongestMessage}, kType);
         options.pre.factor = 3;
         options.post.divisor = 2;
         void* const data = in_place ? input.data() : output.data();
-        place.run(schedule, Layout::even(data, 1000, schedule->blocks, sizeof(Value), 137), input.data(), options);
+        seat.run(schedule, Layout::even(data, 1000, schedule->blocks, sizeof(Value), 137), input.data(), options);
         CHECK((in_place ? input : output) == expected);
       }
     }
@@ -223,13 +223,13 @@ void equal_bits(int size) {
   constexpr std::size_t kCount = 3000;
   for (const std::string_view name : algorithm_names(Collective::allreduce)) {
     std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
-    on_places(size, [&](Place& place) {
-      const auto schedule = schedule_for(Collective::allreduce, name, place.rank, place.size);
-      std::vector<float>& data = results[static_cast<std::size_t>(place.rank)];
+    on_seats(size, [&](Seat& seat) {
+      const auto schedule = schedule_for(Collective::allreduce, name, seat.rank, seat.size);
+      std::vector<float>& data = results[static_cast<std::size_t>(seat.rank)];
       std::normal_distribution<float> normal;
-      for (std::size_t i = 0; i < kCount; ++i) data.push_back(normal(place.random));
-      place.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 1000), nullptr,
-                options_of({1000, 2, kLongestMessage}, DType::float32));
+      for (std::size_t i = 0; i < kCount; ++i) data.push_back(normal(seat.random));
+      seat.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 1000), nullptr,
+               options_of({1000, 2, kLongestMessage}, DType::float32));
     });
     for (const auto& one : results) CHECK(std::memcmp(one.data(), results[0].data(), kCount * sizeof(float)) == 0);
   }

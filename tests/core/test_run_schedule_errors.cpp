@@ -19,11 +19,11 @@ std::optional<Error> error_of(Body body) {
   return std::nullopt;
 }
 
-std::unique_ptr<Task> allreduce(Place& place, std::vector<float>& data, std::string_view algorithm,
+std::unique_ptr<Task> allreduce(Seat& seat, std::vector<float>& data, std::string_view algorithm,
                                 std::size_t segment = 1 << 20) {
-  const auto schedule = schedule_for(Collective::allreduce, algorithm, place.rank, place.size);
+  const auto schedule = schedule_for(Collective::allreduce, algorithm, seat.rank, seat.size);
   Layout layout = Layout::even(data.data(), data.size(), schedule->blocks, sizeof(float), segment);
-  return place.task(schedule, std::move(layout), nullptr, options_of({segment, 4, kLongestMessage}, DType::float32));
+  return seat.task(schedule, std::move(layout), nullptr, options_of({segment, 4, kLongestMessage}, DType::float32));
 }
 
 // The rank that gets less than it wants says so; the one that gets more has an error from its transport. Whoever is
@@ -32,10 +32,10 @@ void sizes_differ(std::size_t count) {
   const auto hub = make_threads_hub(2);
   std::atomic<int> told{0};
   on_ranks(2, [&](int rank) {
-    Place place = place_of(hub, rank, 2);
+    Seat seat = seat_of(hub, rank, 2);
     std::vector<float> data(count + static_cast<std::size_t>(rank));
-    const auto task = allreduce(place, data, "all_to_all");
-    const auto error = error_of([&] { finish(*task, place.random); });
+    const auto task = allreduce(seat, data, "all_to_all");
+    const auto error = error_of([&] { finish(*task, seat.random); });
     threads_kill(*hub, rank);
     task->abandon();
     CHECK(error && error->ranks() == std::vector<int>{1 - rank});
@@ -56,9 +56,9 @@ void lost_in_transfer(std::string_view algorithm, unsigned seed) {
   const auto hub = make_threads_hub(kSize);
   std::atomic<int> failed{0};
   on_ranks(kSize, [&](int rank) {
-    Place place = place_of(hub, rank, kSize, seed);
+    Seat seat = seat_of(hub, rank, kSize, seed);
     auto data = std::make_unique<std::vector<float>>(200000);
-    auto task = allreduce(place, *data, algorithm, 5000);
+    auto task = allreduce(seat, *data, algorithm, 5000);
     const auto error = error_of([&] {
       for (unsigned steps = rank == victim ? 3 + seed : ~0U; steps > 0; --steps) {
         const Progress progress = task->advance();
@@ -80,33 +80,33 @@ void lost_in_transfer(std::string_view algorithm, unsigned seed) {
       data.reset();
       CHECK(error_of([&] { (void)task->advance(); })->kind() == ErrorKind::internal);
     }
-    CHECK(place.transport->in_flight() == 0);
+    CHECK(seat.transport->in_flight() == 0);
   });
   CHECK(failed >= 1);
 }
 
 // A task that is dropped leaves nothing in the transport, and other tasks go on.
 void dropped() {
-  on_places(2, [&](Place& place) {
+  on_seats(2, [&](Seat& seat) {
     std::vector<float> data(50000, 1.0F), other(50000, 1.0F);
     TagStream others(100, 2);
     {
-      const auto task = allreduce(place, data, "ring");
-      if (place.rank == 0) (void)task->advance();
+      const auto task = allreduce(seat, data, "ring");
+      if (seat.rank == 0) (void)task->advance();
     }
-    std::swap(place.tags, others);
-    finish(*allreduce(place, other, "ring"), place.random);
+    std::swap(seat.tags, others);
+    finish(*allreduce(seat, other, "ring"), seat.random);
     CHECK(other == std::vector<float>(50000, 2.0F));
   });
 }
 
 void refused() {
   const auto hub = make_threads_hub(1);
-  Place place = place_of(hub, 0, 1);
+  Seat seat = seat_of(hub, 0, 1);
   std::vector<float> data(10);
   const auto kind_of = [&](Schedule schedule, Layout layout, RunOptions options) {
     const auto shared = std::make_shared<const Schedule>(schedule);
-    const auto error = error_of([&] { (void)place.task(shared, layout, nullptr, options); });
+    const auto error = error_of([&] { (void)seat.task(shared, layout, nullptr, options); });
     CHECK(error);
     return error->kind();
   };
@@ -137,8 +137,8 @@ void refused() {
   copying.blocks = 2;
   auto* const bytes = reinterpret_cast<std::byte*>(data.data());
   Layout unequal = Layout::listed({{bytes, 3}, {bytes + 12, 4}}, 4, 10);
-  const auto task = place.task(std::make_shared<const Schedule>(copying), std::move(unequal), nullptr, options);
-  CHECK(error_of([&] { finish(*task, place.random); })->kind() == ErrorKind::mismatch);
+  const auto task = seat.task(std::make_shared<const Schedule>(copying), std::move(unequal), nullptr, options);
+  CHECK(error_of([&] { finish(*task, seat.random); })->kind() == ErrorKind::mismatch);
 }
 
 }  // namespace

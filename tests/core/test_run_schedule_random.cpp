@@ -270,14 +270,14 @@ void check(unsigned seed, bool encoded) {
     interpret_round(test, round, expected, op, settled, encoded ? &codec : nullptr);
   }
   if (encoded && test.size > 1) settle(test, expected, settled, codec);
-  on_places(test.size, [&](Place& place) {
-    const auto rank = static_cast<std::size_t>(place.rank);
+  on_seats(test.size, [&](Seat& seat) {
+    const auto rank = static_cast<std::size_t>(seat.rank);
     const Schedule& schedule = test.schedules[rank];
     Memory memory(test.start[rank], static_cast<std::size_t>(schedule.blocks), apart);
     RunOptions options = options_of(cut, DType::float32, op);
     if (encoded) options.codec = std::make_shared<UpperHalves>();
     Layout layout = Layout::listed(memory.extents, sizeof(float), cut.segment);
-    place.run(std::make_shared<const Schedule>(schedule), std::move(layout), nullptr, options);
+    seat.run(std::make_shared<const Schedule>(schedule), std::move(layout), nullptr, options);
     for (std::size_t b = 0; b < memory.extents.size(); ++b) {
       const Block& block = expected[rank][b];
       CHECK(block.empty() || std::memcmp(memory.extents[b].data, block.data(), block.size() * sizeof(float)) == 0);
@@ -290,16 +290,16 @@ void cast_on_the_wire(int size, std::string_view algorithm) {
   constexpr std::size_t kCount = 2000;
   for (const bool exact : {true, false}) {
     std::vector<std::vector<float>> results(static_cast<std::size_t>(size), std::vector<float>(kCount));
-    on_places(size, [&](Place& place) {
-      std::vector<float>& data = results[static_cast<std::size_t>(place.rank)];
+    on_seats(size, [&](Seat& seat) {
+      std::vector<float>& data = results[static_cast<std::size_t>(seat.rank)];
       for (std::size_t i = 0; i < kCount; ++i) {
-        const auto small = static_cast<float>((i + static_cast<std::size_t>(place.rank)) % 20);
-        data[i] = exact ? small : static_cast<float>(place.random()) * 1e-9F;
+        const auto small = static_cast<float>((i + static_cast<std::size_t>(seat.rank)) % 20);
+        data[i] = exact ? small : static_cast<float>(seat.random()) * 1e-9F;
       }
-      const auto schedule = schedule_for(Collective::allreduce, algorithm, place.rank, place.size);
+      const auto schedule = schedule_for(Collective::allreduce, algorithm, seat.rank, seat.size);
       RunOptions options = options_of({700, 2, 333}, DType::float32);
       options.codec = make_cast_codec(DType::float32, DType::bfloat16);
-      place.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 700), nullptr, options);
+      seat.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 700), nullptr, options);
     });
     for (const auto& one : results) CHECK(std::memcmp(one.data(), results[0].data(), kCount * sizeof(float)) == 0);
     for (std::size_t i = 0; exact && i < kCount; ++i) {

@@ -105,13 +105,13 @@ class OwnBytes final : public Codec {
 bool equal_with_own_bytes(const Algorithm& algorithm, int size) {
   constexpr std::size_t kCount = 300;
   std::vector<std::vector<float>> results(static_cast<std::size_t>(size), std::vector<float>(kCount));
-  on_places(size, [&](Place& place) {
-    std::vector<float>& data = results[static_cast<std::size_t>(place.rank)];
-    const auto schedule = schedule_for(algorithm.collective, algorithm.name, place.rank, size);
+  on_seats(size, [&](Seat& seat) {
+    std::vector<float>& data = results[static_cast<std::size_t>(seat.rank)];
+    const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, size);
     RunOptions options = options_of({200, 2, 333}, DType::float32);
-    options.codec = std::make_shared<OwnBytes>(place.rank);
+    options.codec = std::make_shared<OwnBytes>(seat.rank);
     options.settles = false;
-    place.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 200), nullptr, options);
+    seat.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 200), nullptr, options);
   });
   return std::all_of(results.begin(), results.end(), [&](const auto& one) { return one == results[0]; });
 }

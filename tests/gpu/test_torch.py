@@ -19,7 +19,14 @@ from run_cases import run_cases  # noqa: E402
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("ranks", "modules"), [(1, "ops"), (2, "ops,training,distributed"), (3, "training")])
+@pytest.mark.parametrize(
+    ("ranks", "modules"),
+    [
+        pytest.param(1, "ops", marks=pytest.mark.slow),
+        (2, "ops,training,distributed"),
+        pytest.param(3, "training", marks=pytest.mark.slow),
+    ],
+)
 def test_cases(ranks: int, modules: str) -> None:
     """One job for each number of ranks: importing torch takes longer than most cases."""
     names = [f"cases_torch_{module}" for module in modules.split(",")]

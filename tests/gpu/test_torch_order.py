@@ -15,6 +15,8 @@ import torch_device  # noqa: E402
 from standin_path import libcuda  # noqa: E402
 from torch import nn  # noqa: E402
 
+pytestmark = pytest.mark.slow  # of the stand-in itself
+
 DEVICE = "standin"
 
 

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ringcomm import _core, shared
 from ringcomm.plans import Limits, assign
+from ringcomm.torch.bucket_memory import BucketMemory
 from ringcomm.torch.buckets import ALIGNMENT, BIG, MOST_APART, Bucket, dense_strides, padded
 from ringcomm.torch.compression import Compression
 from ringcomm.torch.slot import GradientWatch, NestedBackward
@@ -68,7 +69,7 @@ class FakeMemory:
 
 def laid_out(assignment, parameters, apart=False, node=None):
     memory = FakeMemory(apart)
-    buckets = [Bucket.cut(items, parameters, apart) for items in assignment]
+    buckets = [Bucket.cut(items, parameters, apart, BucketMemory(node)) for items in assignment]
     slices = {}
     for number, bucket in enumerate(buckets):
         slices |= bucket.lay_out(number, parameters, memory, node)
@@ -115,7 +116,7 @@ def test_slices_hold_what_is_put_in_and_do_not_overlap(kinds, apart, shared):
 @given(st.lists(st.integers(0, 60_000), min_size=1, max_size=400))
 def test_stretches_are_few_and_the_biggest_lie_apart(sizes):
     parameters = [torch.empty(size) for size in sizes]
-    bucket = Bucket.cut(range(len(sizes)), parameters, True)
+    bucket = Bucket.cut(range(len(sizes)), parameters, True, BucketMemory(None))
     assert len(bucket.stretches) <= 2 * MOST_APART + 1 and len(bucket.apart) <= MOST_APART
     assert sum(bucket.stretches) == sum(map(padded, parameters))
     apart = sorted(sizes[item] for item, (stretch, _) in enumerate(bucket.where) if stretch in bucket.apart)
@@ -188,7 +189,7 @@ def seen_by_hook(run, parameter):
     nested, watch, seen = NestedBackward(), GradientWatch(), []
 
     def hook(p):
-        seen.append((nested(), watch.only_added_to(p.grad)))
+        seen.append((nested(False), watch.only_added_to(p.grad)))
         watch.look(p.grad)
 
     handle = parameter.register_post_accumulate_grad_hook(hook)

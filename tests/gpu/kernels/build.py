@@ -14,7 +14,7 @@ KERNELS = ROOT / "csrc" / "device" / "kernels"
 LIBRARY = ROOT / "build" / "gpu" / "libkernels_host.so"
 PTX_LIBRARY = LIBRARY.with_name("libkernels_ptx.so")
 SOURCES = [HERE / "host_form.cpp", HERE / "host_side.cpp", KERNELS / "launch.cpp"]
-FLAGS = ["-std=c++20", "-O2", "-shared", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-std=c++20", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
 C_FLAGS = ["-O1", "-w", "-fPIC", "-ffp-contract=off"]
 
 

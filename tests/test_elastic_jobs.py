@@ -130,7 +130,7 @@ def test_losses_in_a_row_and_cold_starts(start) -> None:
     job = start(["-np", "4", "--min-np", "1", "--cold-start"], "12", "0", *faults)
     assert job.end() == 0, job.text
     history = job.result(12)
-    assert history[0] == [1, 4] and history[-1][1] < 4 and len(history) >= 3
+    assert history[0] == [1, 4] and history[-1][1] < 4 and len(history) >= 3, job.text
 
 
 def test_it_grows_and_shrinks(start, tmp_path: Path) -> None:

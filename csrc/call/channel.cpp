@@ -53,7 +53,6 @@ bool Channel::sends(const Call& call) {
 std::unique_ptr<Task> Channel::start(Call&& call) {
   if (context_.broken) throw *context_.broken;
   if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");
-  if (const auto place = std::exchange(call.place, nullptr)) return place->start(*this, std::move(call));
   if (call.root < 0 || call.root >= size()) {
     throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": root " + std::to_string(call.root) +
                                         " is not a rank of this communicator of " + std::to_string(size()));
@@ -63,6 +62,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     check_adasum(call);
   else if (computes(call.collective))
     check_arithmetic(call);
+  if (call.place) return std::exchange(call.place, nullptr)->start(*this, std::move(call));
   if (call.op == Op::average) call.post.divisor *= size();
   context_.departures.begin_call();
   return std::make_unique<CallTask>(context_, resolver_, comparison_.get(), std::move(call));

@@ -28,46 +28,45 @@ inline constexpr unsigned kCuApart = 1;                             // of stream
 inline constexpr unsigned kCuPortable = 1;                          // of registered memory: all contexts know it
 
 // As documented in CUDA's driver API, each under the name that the library exports.
-#define RINGCOMM_CUDA_FUNCTIONS(one)                                                                                   \
-  one(init, "cuInit", (unsigned)) one(error_name, "cuGetErrorName", (CuResult, const char**)) one(                     \
-      error_string, "cuGetErrorString", (CuResult, const char**)) one(device_count, "cuDeviceGetCount", (int*))        \
-      one(device_get, "cuDeviceGet", (CuDevice*, int)) one(device_name, "cuDeviceGetName", (char*, int, CuDevice))     \
-          one(device_attribute, "cuDeviceGetAttribute", (int*, int, CuDevice)) one(                                    \
-              device_uuid, "cuDeviceGetUuid_v2", (void*, CuDevice)) one(can_access_peer, "cuDeviceCanAccessPeer",      \
-                                                                        (int*, CuDevice, CuDevice))                    \
-              one(primary_retain, "cuDevicePrimaryCtxRetain", (CuContext*, CuDevice)) one(                             \
-                  context_push, "cuCtxPushCurrent_v2", (CuContext)) one(context_pop, "cuCtxPopCurrent_v2",             \
-                                                                        (CuContext*))                                  \
-                  one(memory_allocate, "cuMemAlloc_v2", (CuPointer*, std::size_t)) one(                                \
-                      memory_free, "cuMemFree_v2", (CuPointer)) one(memory_range, "cuMemGetAddressRange_v2",           \
-                                                                    (CuPointer*, std::size_t*, CuPointer))             \
-                      one(copy, "cuMemcpyAsync", (CuPointer, CuPointer, std::size_t, CuStream)) one(                   \
-                          host_register, "cuMemHostRegister_v2",                                                       \
-                          (void*, std::size_t, unsigned)) one(host_unregister, "cuMemHostUnregister", (void*))         \
-                          one(pointer_attribute, "cuPointerGetAttribute", (void*, int, CuPointer)) one(                \
-                              stream_create, "cuStreamCreate",                                                         \
-                              (CuStream*, unsigned)) one(stream_destroy, "cuStreamDestroy_v2", (CuStream))             \
-                              one(stream_synchronize, "cuStreamSynchronize", (CuStream)) one(                          \
-                                  stream_wait, "cuStreamWaitEvent", (CuStream, CuEvent, unsigned))                     \
-                                  one(stream_capturing, "cuStreamIsCapturing", (CuStream, int*)) one(                  \
-                                      event_create, "cuEventCreate",                                                   \
-                                      (CuEvent*, unsigned)) one(event_destroy, "cuEventDestroy_v2", (CuEvent))         \
-                                      one(event_record, "cuEventRecord", (CuEvent, CuStream)) one(                     \
-                                          event_query, "cuEventQuery", (CuEvent)) one(event_synchronize,               \
-                                                                                      "cuEventSynchronize", (CuEvent)) \
-                                          one(ipc_memory_handle, "cuIpcGetMemHandle", (CuIpcMemory*, CuPointer)) one(  \
-                                              ipc_memory_open, "cuIpcOpenMemHandle_v2",                                \
-                                              (CuPointer*, CuIpcMemory,                                                \
-                                               unsigned)) one(ipc_memory_close, "cuIpcCloseMemHandle", (CuPointer))    \
-                                              one(ipc_event_handle, "cuIpcGetEventHandle", (CuIpcEvent*, CuEvent))     \
-                                                  one(ipc_event_open, "cuIpcOpenEventHandle", (CuEvent*, CuIpcEvent))  \
-                                                      one(module_load, "cuModuleLoadData", (CuModule*, const void*))   \
-                                                          one(module_function, "cuModuleGetFunction",                  \
-                                                              (CuFunction*, CuModule, const char*))                    \
-                                                              one(launch, "cuLaunchKernel",                            \
-                                                                  (CuFunction, unsigned, unsigned, unsigned, unsigned, \
-                                                                   unsigned, unsigned, unsigned, CuStream, void**,     \
-                                                                   void**))
+// clang-format off: a row for each
+#define RINGCOMM_CUDA_FUNCTIONS(one) \
+  one(init, "cuInit", (unsigned)) \
+  one(error_name, "cuGetErrorName", (CuResult, const char**)) \
+  one(error_string, "cuGetErrorString", (CuResult, const char**)) \
+  one(device_count, "cuDeviceGetCount", (int*)) \
+  one(device_get, "cuDeviceGet", (CuDevice*, int)) \
+  one(device_attribute, "cuDeviceGetAttribute", (int*, int, CuDevice)) \
+  one(device_uuid, "cuDeviceGetUuid_v2", (void*, CuDevice)) \
+  one(primary_retain, "cuDevicePrimaryCtxRetain", (CuContext*, CuDevice)) \
+  one(context_push, "cuCtxPushCurrent_v2", (CuContext)) \
+  one(context_pop, "cuCtxPopCurrent_v2", (CuContext*)) \
+  one(memory_allocate, "cuMemAlloc_v2", (CuPointer*, std::size_t)) \
+  one(memory_free, "cuMemFree_v2", (CuPointer)) \
+  one(memory_range, "cuMemGetAddressRange_v2", (CuPointer*, std::size_t*, CuPointer)) \
+  one(copy, "cuMemcpyAsync", (CuPointer, CuPointer, std::size_t, CuStream)) \
+  one(host_register, "cuMemHostRegister_v2", (void*, std::size_t, unsigned)) \
+  one(host_unregister, "cuMemHostUnregister", (void*)) \
+  one(pointer_attribute, "cuPointerGetAttribute", (void*, int, CuPointer)) \
+  one(stream_create, "cuStreamCreate", (CuStream*, unsigned)) \
+  one(stream_destroy, "cuStreamDestroy_v2", (CuStream)) \
+  one(stream_synchronize, "cuStreamSynchronize", (CuStream)) \
+  one(stream_wait, "cuStreamWaitEvent", (CuStream, CuEvent, unsigned)) \
+  one(stream_capturing, "cuStreamIsCapturing", (CuStream, int*)) \
+  one(event_create, "cuEventCreate", (CuEvent*, unsigned)) \
+  one(event_destroy, "cuEventDestroy_v2", (CuEvent)) \
+  one(event_record, "cuEventRecord", (CuEvent, CuStream)) \
+  one(event_query, "cuEventQuery", (CuEvent)) \
+  one(event_synchronize, "cuEventSynchronize", (CuEvent)) \
+  one(ipc_memory_handle, "cuIpcGetMemHandle", (CuIpcMemory*, CuPointer)) \
+  one(ipc_memory_open, "cuIpcOpenMemHandle_v2", (CuPointer*, CuIpcMemory, unsigned)) \
+  one(ipc_memory_close, "cuIpcCloseMemHandle", (CuPointer)) \
+  one(ipc_event_handle, "cuIpcGetEventHandle", (CuIpcEvent*, CuEvent)) \
+  one(ipc_event_open, "cuIpcOpenEventHandle", (CuEvent*, CuIpcEvent)) \
+  one(module_load, "cuModuleLoadData", (CuModule*, const void*)) \
+  one(module_function, "cuModuleGetFunction", (CuFunction*, CuModule, const char*)) \
+  one(launch, "cuLaunchKernel", (CuFunction, unsigned, unsigned, unsigned, unsigned, unsigned, \
+      unsigned, unsigned, CuStream, void**, void**))
+// clang-format on
 
 struct Driver {
   // Throws Error(invalid): there is none, or no GPU that it could drive.

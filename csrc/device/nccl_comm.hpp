@@ -18,16 +18,21 @@ struct NcclId {
 using NcclHandle = struct ncclComm*;
 
 // As documented in NCCL's user guide.
-#define RINGCOMM_NCCL_FUNCTIONS(one)                                                                                   \
-  one(version, "ncclGetVersion", (int*)) one(unique_id, "ncclGetUniqueId", (NcclId*))                                  \
-      one(initialise, "ncclCommInitRank", (NcclHandle*, int, NcclId, int))                                             \
-          one(async_error, "ncclCommGetAsyncError", (NcclHandle, int*)) one(abort, "ncclCommAbort", (NcclHandle)) one( \
-              group_start, "ncclGroupStart", ()) one(group_end, "ncclGroupEnd", ())                                    \
-              one(allreduce, "ncclAllReduce", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream)) one(  \
-                  reduce, "ncclReduce", (const void*, void*, std::size_t, int, int, int, NcclHandle, CuStream))        \
-                  one(broadcast, "ncclBroadcast", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream))   \
-                      one(send, "ncclSend", (const void*, std::size_t, int, int, NcclHandle, CuStream))                \
-                          one(receive, "ncclRecv", (void*, std::size_t, int, int, NcclHandle, CuStream))
+// clang-format off: a row for each
+#define RINGCOMM_NCCL_FUNCTIONS(one) \
+  one(version, "ncclGetVersion", (int*)) \
+  one(unique_id, "ncclGetUniqueId", (NcclId*)) \
+  one(initialise, "ncclCommInitRank", (NcclHandle*, int, NcclId, int)) \
+  one(async_error, "ncclCommGetAsyncError", (NcclHandle, int*)) \
+  one(abort, "ncclCommAbort", (NcclHandle)) \
+  one(group_start, "ncclGroupStart", ()) \
+  one(group_end, "ncclGroupEnd", ()) \
+  one(allreduce, "ncclAllReduce", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream)) \
+  one(reduce, "ncclReduce", (const void*, void*, std::size_t, int, int, int, NcclHandle, CuStream)) \
+  one(broadcast, "ncclBroadcast", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream)) \
+  one(send, "ncclSend", (const void*, std::size_t, int, int, NcclHandle, CuStream)) \
+  one(receive, "ncclRecv", (void*, std::size_t, int, int, NcclHandle, CuStream))
+// clang-format on
 
 struct Nccl {
   static const Nccl* load(const std::string& library);  // once; null: there is none

@@ -100,6 +100,22 @@ void check_mixed(RankContext& context) {
   check_fragments(context);
 }
 
+// What no rank can do is refused before anything moves, as of the host's memory, and the next call works.
+void check_refused(RankContext& context) {
+  Arrays arrays;
+  Call call = call_of(Collective::broadcast, arrays, context.rank, context.size, 100);
+  call.root = context.size;
+  elsewhere(call);
+  bool refused = false;
+  try {
+    context.channel.run(std::move(call), nullptr);
+  } catch (const Error& error) {
+    refused = error.kind() == ErrorKind::invalid;
+  }
+  CHECK(refused);
+  check_fragments(context);
+}
+
 }  // namespace
 
 int main() {
@@ -107,6 +123,7 @@ int main() {
     check_all(context);
     check_fragments(context);
     check_mixed(context);
+    check_refused(context);
   };
   for (int size = 1; size <= 9; size += kSanitized ? 2 : 1)
     on_hosts(std::vector<int>(static_cast<std::size_t>(size), 0), {}, body);

@@ -87,6 +87,9 @@ def gathers_and_scatters(here: Here) -> None:
         check(before, np.full(5, rank))
     got = comm.reduce(late(np.ones(5, np.int32)), root=size - 1)
     assert (got is None) == (rank != size - 1)
+    for refused in (comm.reduce, comm.broadcast):  # as of the host's arrays, on every rank, and the next call works
+        raises(ValueError, "is not a rank", lambda call=refused: call(late(np.ones(5, np.int32)), root=size))
+    check(comm.allreduce(late(np.ones(5, np.int32))), np.full(5, size))
 
 
 @case

@@ -80,16 +80,6 @@ class IpcTask final : public Task {
     return false;
   }
 
-  // A small collective of the host's that this call is made of.
-  Call part(Collective collective, DType dtype, std::string_view what) const {
-    Call call;
-    call.collective = collective;
-    call.dtype = dtype;
-    call.name = call_.name + std::string(what);
-    call.agreed = true;
-    return call;
-  }
-
   void tell() {
     bool ready = true;
     try {
@@ -107,7 +97,7 @@ class IpcTask final : public Task {
       std::memcpy(mine_.data() + sizeof here + rank * sizeof start, &start, sizeof start);
     }
     all_.resize(ranks_ * mine_.size());
-    Call call = part(Collective::allgather, DType::uint8, "/where");
+    Call call = part_of(call_.name + "/where", Collective::allgather);
     call.counts.assign(ranks_, mine_.size());
     call.input = mine_.data();
     call.output = all_.data();
@@ -135,7 +125,7 @@ class IpcTask final : public Task {
     if (!fresh) return able ? work() : go_by_the_host();
     const bool opened = ipc_.peers.open(others_, channel_.rank());
     agreed_ = !opened ? kRefused : able ? kAble : kUnable;
-    Call call = part(Collective::allreduce, DType::uint8, "/opened");
+    Call call = part_of(call_.name + "/opened", Collective::allreduce);
     call.op = Op::min;
     call.input = call.output = &agreed_;
     call.count = 1;
@@ -150,7 +140,7 @@ class IpcTask final : public Task {
     else
       move(stream);
     ipc_.peers.record_done(stream);
-    start(Phase::meet, part(Collective::barrier, DType::uint8, "/done"));
+    start(Phase::meet, part_of(call_.name + "/done", Collective::barrier));
   }
 
   void go_by_the_host() {

@@ -89,9 +89,8 @@ class NcclTask final : public Task {
 
  private:
   void compare() {
-    Call call;
-    call.collective = Collective::barrier;
-    call.name = call_.name;
+    Call call = part_of(call_.name, Collective::barrier);
+    call.agreed = false;
     call.about = &asked_;
     task_ = channel_.start(std::move(call));
   }
@@ -99,13 +98,9 @@ class NcclTask final : public Task {
   // Rank 0 says which communicator it is to be.
   void introduce() {
     if (channel_.rank() == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "make a communicator");
-    Call call;
-    call.collective = Collective::broadcast;
-    call.dtype = DType::uint8;
+    Call call = part_of(call_.name + "/nccl", Collective::broadcast);
     call.input = call.output = &id_;
     call.count = sizeof id_;
-    call.agreed = true;
-    call.name = call_.name + "/nccl";
     task_ = channel_.start(std::move(call));
     introducing_ = true;
   }

@@ -43,14 +43,10 @@ class FirstTask final : public Task {
   void tell() {
     mine_ = ability_of(place_->device());
     all_.resize(static_cast<std::size_t>(channel_.size()));
-    Call call;
-    call.collective = Collective::allgather;
-    call.dtype = DType::uint8;
+    Call call = part_of(name_ + "/abilities", Collective::allgather);
     call.counts.assign(all_.size(), sizeof(Ability));
     call.input = &mine_;
     call.output = all_.data();
-    call.agreed = true;
-    call.name = name_ + "/abilities";
     task_ = channel_.start(std::move(call));
   }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/call.hpp"
@@ -14,6 +15,16 @@
 #include "device/stage.hpp"
 
 namespace ringcomm {
+
+// A small collective of the host's, of those that calls on devices are made of.
+inline Call part_of(std::string name, Collective collective) {
+  Call call;
+  call.collective = collective;
+  call.dtype = DType::uint8;
+  call.name = std::move(name);
+  call.agreed = true;
+  return call;
+}
 
 // A way for calls on devices.
 class Route {

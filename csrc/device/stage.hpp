@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "device/device.hpp"
-#include "node/node.hpp"
+#include "memory/arena_room.hpp"
 
 namespace ringcomm {
 
 class Stage {
  public:
-  explicit Stage(std::shared_ptr<Node> node) : node_(std::move(node)) {}
+  explicit Stage(std::shared_ptr<Node> node) : room_(std::move(node)) {}
   ~Stage() { release(); }
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
@@ -27,14 +27,10 @@ class Stage {
   std::vector<Slot>& slots(std::size_t count, std::size_t nbytes, Device* device);
 
  private:
-  void release() noexcept;
-  std::byte* take(std::size_t nbytes);
+  void release() noexcept;  // for the room to go, or to be another
 
-  std::shared_ptr<Node> node_;
-  std::uint64_t offset_ = kPrivate;
-  std::shared_ptr<std::byte[]> heap_;
-  std::byte* data_ = nullptr;
-  std::size_t nbytes_ = 0, slot_bytes_ = 0;
+  ArenaRoom room_;
+  std::size_t slot_bytes_ = 0;
   Device* pinned_by_ = nullptr;
   std::vector<Slot> slots_;
 };

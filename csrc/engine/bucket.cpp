@@ -1,7 +1,6 @@
 #include "engine/bucket.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -9,34 +8,6 @@
 #include "kernels/kernels.hpp"
 
 namespace ringcomm {
-
-void FusionBuffer::release() {
-  if (offset_ != kPrivate) node_->free(offset_);
-  offset_ = kPrivate;
-  heap_.reset();
-  data_ = nullptr;
-  nbytes_ = 0;
-}
-
-std::byte* FusionBuffer::at_least(std::size_t nbytes) {
-  if (nbytes <= nbytes_) return data_;
-  release();
-  const std::size_t rounded = std::bit_ceil(nbytes);
-  if (node_) {
-    try {
-      offset_ = node_->allocate(rounded);
-      data_ = node_->at(node_->rank(), offset_);
-    } catch (const Error&) {
-      node_.reset();  // no room in the arena: from now on ordinary memory, which the channel stages
-    }
-  }
-  if (!data_) {
-    heap_ = aligned_bytes(rounded);
-    data_ = heap_.get();
-  }
-  nbytes_ = rounded;
-  return data_;
-}
 
 namespace {
 
@@ -49,7 +20,7 @@ Counts times(const Counts& rows, std::size_t row) {
 }
 
 // Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
-void scale_first(Call& call, FusionBuffer& buffer) {
+void scale_first(Call& call, ArenaRoom& buffer) {
   const std::size_t count = call.collective == Collective::reducescatter ? total(call.counts) : call.count;
   std::byte* const scaled = buffer.at_least(count * size_of(call.dtype));
   kernels::scale(call.dtype, scaled, call.input, count, std::exchange(call.pre, {}));
@@ -58,7 +29,7 @@ void scale_first(Call& call, FusionBuffer& buffer) {
 
 // What a rank that has joined brings: values that leave the others' result as it is, or room for a result that nobody
 // reads; it has no rows to give.
-void bring_identity(Call& call, FusionBuffer& buffer, std::size_t me) {
+void bring_identity(Call& call, ArenaRoom& buffer, std::size_t me) {
   std::size_t count = call.count;
   if (!call.counts.empty()) count = total(call.counts);
   if (call.collective == Collective::alltoall) count = total(call.receive_counts);
@@ -101,7 +72,7 @@ void fill_rows(Call& call, Pending& pending, const std::vector<std::uint64_t>& s
 }
 
 // The call of one operation. `joined`: some rank of the set has.
-Call call_of(const Agreed& part, const Channel& channel, FusionBuffer& buffer, bool joined) {
+Call call_of(const Agreed& part, const Channel& channel, ArenaRoom& buffer, bool joined) {
   Pending& pending = *part.pending;
   Call call = pending.request.call;
   call.agreed = true;
@@ -189,7 +160,7 @@ class ScatteredTask final : public Fused {
 // Packed into one buffer, scaled by `pre` on the way, and unpacked again.
 class PackedTask final : public Fused {
  public:
-  PackedTask(const Context& context, Channel& channel, FusionBuffer& buffer, std::vector<Agreed> parts, Call fused,
+  PackedTask(const Context& context, Channel& channel, ArenaRoom& buffer, std::vector<Agreed> parts, Call fused,
              kernels::Scale pre)
       : Fused(context, std::move(parts)), channel_(channel), buffer_(buffer.at_least(fused.count * item())),
         fused_(std::move(fused)), pre_(pre) {
@@ -243,7 +214,7 @@ class PackedTask final : public Fused {
 
 }  // namespace
 
-std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, FusionBuffer& buffer,
+std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, ArenaRoom& buffer,
                                   std::vector<Agreed> parts, bool joined) {
   if (parts.size() == 1) return channel.start(call_of(parts[0], channel, buffer, joined));
   Call fused = fused_call(parts);

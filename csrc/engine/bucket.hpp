@@ -11,6 +11,7 @@
 #include "call/channel.hpp"
 #include "engine/context.hpp"
 #include "engine/pending.hpp"
+#include "memory/arena_room.hpp"
 
 namespace ringcomm {
 
@@ -19,28 +20,9 @@ struct Agreed {
   std::vector<std::uint64_t> sizes;  // VerdictItem::sizes
 };
 
-// Where fused tensors are packed: in the host's arena if the set has one (then the reduction needs no further copy),
-// else in ordinary memory. Kept, and grown to the largest bucket seen.
-class FusionBuffer {
- public:
-  explicit FusionBuffer(std::shared_ptr<Node> node) : node_(std::move(node)) {}
-  ~FusionBuffer() { release(); }
-  FusionBuffer(const FusionBuffer&) = delete;
-  FusionBuffer& operator=(const FusionBuffer&) = delete;
-  std::byte* at_least(std::size_t nbytes);
-
- private:
-  void release();
-  std::shared_ptr<Node> node_;
-  std::uint64_t offset_ = kPrivate;
-  std::shared_ptr<std::byte[]> heap_;
-  std::byte* data_ = nullptr;
-  std::size_t nbytes_ = 0;
-};
-
 // Does not finish the operations; fills their outputs and counts. `joined`: some rank of the set has joined, and stands
-// in for its operations with identities of its own.
-std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, FusionBuffer& buffer,
+// in for its operations with identities of its own. `buffer`: where fused tensors are packed.
+std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, ArenaRoom& buffer,
                                   std::vector<Agreed> parts, bool joined);
 
 }  // namespace ringcomm

@@ -47,7 +47,7 @@ class Executor {
   InFlight& in_flight_;
   const PlanTable& plans_;
   const std::unique_ptr<Channel> channel_;
-  FusionBuffer buffer_;
+  ArenaRoom buffer_;
   std::deque<Decided> queue_;
   std::optional<Decided> current_;
   std::unique_ptr<Task> task_;  // of current_

@@ -86,7 +86,7 @@ class Config:
         "auto",
         parse_gpu_path,
         "how arrays of GPUs travel: auto, staging (through the host's memory), ipc (kernels that read all ranks' "
-        "memory) or nccl; an error where ranks cannot go it",
+        "memory), nccl, or levels (slices between hosts); an error where ranks cannot go it",
         "RINGCOMM_GPU_PATH",
     )
     fusion_bytes: int = _option(

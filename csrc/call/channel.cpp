@@ -92,9 +92,36 @@ void Channel::count_time(std::int64_t begun) {
   entry->add_time(ns);
 }
 
+// They count as no calls of their own; what they send, this one's transport counts.
+SubChannels& Channel::sub_channels() {
+  if (sub_channels_.host) return sub_channels_;
+  const Hosts& hosts = context_.hosts;
+  ChannelConfig config = context_.config;
+  config.goodbye_tag = -1;
+  config.account = nullptr;
+  config.algorithm.clear();
+  config.device_path = "auto";
+  const int local = context_.node->rank();
+  const auto make = [&](const std::vector<int>& ranks, int me, std::shared_ptr<Node> node) {
+    std::vector<int> peers;
+    for (const int rank : ranks) peers.push_back(context_.peers[static_cast<std::size_t>(rank)]);
+    return std::make_unique<Channel>(context_.transport, std::move(peers), me, context_.tags.halve(), std::move(node),
+                                     context_.epochs->slot() + kSlots, config);
+  };
+  sub_channels_.host = make(hosts.here(), local, context_.node);
+  sub_channels_.lane = make(hosts.lane(local), hosts.mine(), nullptr);
+  return sub_channels_;
+}
+
+void Channel::end_after(const Error& error) {
+  context_.end_after(error);
+  if (sub_channels_.host && error.fatal()) sub_channels_.host->context_.publish_state(2);
+}
+
 void Channel::leave() noexcept {
   if (left_ || size() == 1) return;
   left_ = true;
+  if (sub_channels_.host) sub_channels_.host->leave();
   if (context_.epochs) context_.publish_state(1);
   context_.departures.say_goodbye();
 }

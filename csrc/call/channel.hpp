@@ -11,6 +11,14 @@
 
 namespace ringcomm {
 
+class Channel;
+
+// Of some ranks of a channel of several hosts, for calls that are made of such calls, all agreed, in their own order.
+struct SubChannels {
+  std::unique_ptr<Channel> host;  // this host's ranks, by local rank
+  std::unique_ptr<Channel> lane;  // the ranks with this local rank, by host
+};
+
 class Channel {
  public:
   // `peers[i]` is the transport's rank of group rank i; `me` this rank's index in it. `node`: of the group's ranks on
@@ -31,7 +39,10 @@ class Channel {
 
   // What a Place keeps from call to call; it goes first.
   std::shared_ptr<void>& guest() { return guest_; }
+  // Made when first asked for, at the same point of the calls on all ranks. For hosts of as many ranks each.
+  SubChannels& sub_channels();
   const std::shared_ptr<Node>& node() const { return context_.node; }
+  const Hosts& hosts() const { return context_.hosts; }
   bool on_one_host() const { return context_.on_one_host(); }
   const std::string& device_path() const { return context_.config.device_path; }
 
@@ -42,8 +53,9 @@ class Channel {
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
     context_.departures.watch(std::move(processes), std::move(rank_of));
   }
+  void check_departures() { context_.departures.check(); }  // throws if the current call needs somebody who has gone
   // Of what a call met: after a fatal error, and once a rank has left, nothing more runs here.
-  void end_after(const Error& error) { context_.end_after(error); }
+  void end_after(const Error& error);
   const std::optional<Error>& broken() const { return context_.broken; }
   Account& account() { return context_.account.account(); }
   // What the call that has ended last counts as; null where nobody looks at a clock.
@@ -57,6 +69,7 @@ class Channel {
   Resolver resolver_;
   std::unique_ptr<Comparison> comparison_;  // null: calls are not compared, and no pass over memory begins with it
   bool left_ = false;
+  SubChannels sub_channels_;
   std::shared_ptr<void> guest_;
 };
 

@@ -26,4 +26,18 @@ std::string why_no_nccl(const std::vector<Ability>& all) {
   return std::ranges::any_of(all, other) ? "ranks have different versions of NCCL" : "";
 }
 
+// Through a host's memory everything would go as without levels, in more steps.
+std::string why_no_levels(const std::vector<Ability>& all, const Hosts& hosts) {
+  if (hosts.number() < 2) return "ranks are on one host, or on hosts without memory in common";
+  for (int host = 0; host < hosts.number(); ++host) {
+    if (static_cast<int>(hosts.of(host).size()) != hosts.lanes()) return "hosts have different numbers of ranks";
+    if (hosts.lanes() == 1) return "hosts have one rank each";
+    std::vector<Ability> there;
+    for (const int rank : hosts.of(host)) there.push_back(all[static_cast<std::size_t>(rank)]);
+    if (why_no_nccl(there).empty()) continue;
+    if (const std::string why_not = why_no_ipc(there, true); !why_not.empty()) return "on a host " + why_not;
+  }
+  return "";
+}
+
 }  // namespace ringcomm

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "levels/hosts.hpp"
+
 namespace ringcomm {
 
 struct Ability {
@@ -18,5 +20,6 @@ struct Ability {
 // Why ranks cannot go this way; empty: they can. `on_one_host`: all of them are.
 std::string why_no_ipc(const std::vector<Ability>& all, bool on_one_host);
 std::string why_no_nccl(const std::vector<Ability>& all);
+std::string why_no_levels(const std::vector<Ability>& all, const Hosts& hosts);
 
 }  // namespace ringcomm

@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "base/error.hpp"
+
 namespace ringcomm {
 namespace {
 
@@ -43,5 +45,12 @@ void Flow::unpack(const Call& call, const std::vector<Fragment>& fragments) {
 }
 
 void Flow::finish(DevicePlace& place) { place.finish(std::make_shared<const Event>(device.record(stream))); }
+
+void Flow::settle() noexcept {
+  try {
+    device.record(stream).wait();
+  } catch (const Error&) {  // the driver is lost, and touches nothing any more
+  }
+}
 
 }  // namespace ringcomm

@@ -24,6 +24,7 @@ class Flow {
   void begin(Call& call, const DevicePlace& place);
   void unpack(const Call& call, const std::vector<Fragment>& fragments);
   void finish(DevicePlace& place);  // what the stream holds is all there is to it
+  void settle() noexcept;           // waits for what the stream holds
 
   Device& device;
   const CuStream stream;

@@ -9,7 +9,6 @@
 #include "device/flow.hpp"
 #include "device/mapped_peers.hpp"
 #include "device/staged_task.hpp"
-#include "kernels/kernels.hpp"
 
 namespace ringcomm {
 namespace {
@@ -45,10 +44,7 @@ class IpcTask final : public Task {
     if (std::exchange(ended_, true)) return;
     if (task_) task_->abandon();
     task_.reset();
-    try {
-      ipc_.flow.device.record(ipc_.flow.stream).wait();
-    } catch (const Error&) {  // the driver is lost, and touches nothing any more
-    }
+    ipc_.flow.settle();
   }
 
   void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
@@ -108,8 +104,8 @@ class IpcTask final : public Task {
 
   // Some would overwrite what others still read.
   bool in_its_own_way() const {
-    const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall ||
-                       call_.collective == Collective::reducescatter;
+    const bool moved = call_.collective == Collective::reducescatter && start_of(call_.counts, channel_.rank()) > 0;
+    const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall || moved;
     return apart && call_.input == call_.output && call_.count > 0;
   }
 
@@ -247,12 +243,7 @@ class IpcRoute final : public Route {
  public:
   explicit IpcRoute(Device& device) : ipc_(device) {}
   std::string_view name() const override { return "ipc"; }
-  bool takes(const Call& call) const override {
-    if (ipc_.refused || call.collective == Collective::barrier || call.feedback || !rounds(call.wire) ||
-        !call.algorithm.empty())
-      return false;
-    return !computes(call.collective) || (call.op != Op::adasum && kernels::reduces(call.dtype, call.op));
-  }
+  bool takes(const Call& call) const override { return !ipc_.refused && kernels_take(call); }
   std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
     return std::make_unique<IpcTask>(channel, ipc_, std::move(call), std::move(place));
   }

@@ -29,6 +29,7 @@ using NcclHandle = struct ncclComm*;
   one(group_end, "ncclGroupEnd", ()) \
   one(allreduce, "ncclAllReduce", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream)) \
   one(reduce, "ncclReduce", (const void*, void*, std::size_t, int, int, int, NcclHandle, CuStream)) \
+  one(reducescatter, "ncclReduceScatter", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream)) \
   one(broadcast, "ncclBroadcast", (const void*, void*, std::size_t, int, int, NcclHandle, CuStream)) \
   one(send, "ncclSend", (const void*, std::size_t, int, int, NcclHandle, CuStream)) \
   one(receive, "ncclRecv", (void*, std::size_t, int, int, NcclHandle, CuStream))

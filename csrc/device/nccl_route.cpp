@@ -1,5 +1,7 @@
 #include "device/nccl_route.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "call/channel.hpp"
@@ -57,7 +59,7 @@ class NcclTask final : public Task {
   NcclTask(Channel& channel, Linked& linked, Call call, std::shared_ptr<DevicePlace> place)
       : channel_(channel), linked_(linked), asked_(call), call_(std::move(call)), place_(std::move(place)) {
     if (call_.op == Op::average) call_.post.divisor *= channel.size();
-    if (!call_.agreed) compare();
+    if (!call_.agreed) task_ = channel_.start(comparison_of(asked_));
   }
   ~NcclTask() override { abandon(); }
 
@@ -88,13 +90,6 @@ class NcclTask final : public Task {
   std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
 
  private:
-  void compare() {
-    Call call = part_of(call_.name, Collective::barrier);
-    call.agreed = false;
-    call.about = &asked_;
-    task_ = channel_.start(std::move(call));
-  }
-
   // Rank 0 says which communicator it is to be.
   void introduce() {
     if (channel_.rank() == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "make a communicator");
@@ -115,23 +110,46 @@ class NcclTask final : public Task {
       else
         move();
     }
-    if (!call_.post.identity() && writes())
-      flow.launcher.scale(call_.output, call_.count, call_.dtype, call_.post, flow.stream);
+    if (!call_.post.identity() && results() > 0)
+      flow.launcher.scale(call_.output, results(), call_.dtype, call_.post, flow.stream);
     flow.unpack(call_, asked_.fragments);
     flow.finish(*place_);
   }
-  bool writes() const { return call_.collective == Collective::allreduce || channel_.rank() == call_.root; }
+  // Of a reduction, on this rank.
+  std::size_t results() const {
+    if (call_.collective == Collective::reducescatter) return call_.counts[static_cast<std::size_t>(channel_.rank())];
+    return call_.collective == Collective::allreduce || channel_.rank() == call_.root ? call_.count : 0;
+  }
 
   void reduce() {
     const auto [type, parts] = type_of(call_.dtype);
     const NcclHandle comm = linked_.comm->handle();
     const std::size_t count = call_.count * parts;
     const CuStream stream = linked_.flow.stream;
-    linked_.nccl.check(
-        call_.collective == Collective::allreduce
-            ? linked_.nccl.allreduce(call_.input, call_.output, count, type, kSum, comm, stream)
-            : linked_.nccl.reduce(call_.input, call_.output, count, type, kSum, call_.root, comm, stream),
-        "reduce");
+    const Nccl& nccl = linked_.nccl;
+    if (call_.collective == Collective::reducescatter) return reduce_blocks(type, parts);
+    nccl.check(call_.collective == Collective::allreduce
+                   ? nccl.allreduce(call_.input, call_.output, count, type, kSum, comm, stream)
+                   : nccl.reduce(call_.input, call_.output, count, type, kSum, call_.root, comm, stream),
+               "reduce");
+  }
+
+  // NCCL's own call knows blocks of one size only.
+  void reduce_blocks(int type, std::size_t parts) {
+    const Nccl& nccl = linked_.nccl;
+    const NcclHandle comm = linked_.comm->handle();
+    const CuStream stream = linked_.flow.stream;
+    const std::vector<std::size_t>& counts = call_.counts;
+    if (std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end())
+      return nccl.check(nccl.reducescatter(call_.input, call_.output, counts[0] * parts, type, kSum, comm, stream),
+                        "reduce");
+    nccl.check(nccl.group_start(), "begin a group");
+    for (int rank = 0; rank < channel_.size(); ++rank) {
+      const std::size_t count = counts[static_cast<std::size_t>(rank)] * parts;
+      const std::byte* const from = at(call_.input, start_of(counts, rank) * size_of(call_.dtype));
+      if (count > 0) nccl.check(nccl.reduce(from, call_.output, count, type, kSum, rank, comm, stream), "reduce");
+    }
+    nccl.check(nccl.group_end(), "end a group");
   }
 
   void move() {
@@ -175,6 +193,7 @@ class NcclRoute final : public Route {
     if (call.feedback || !rounds(call.wire) || !call.algorithm.empty()) return false;
     switch (call.collective) {
       case Collective::allreduce:
+      case Collective::reducescatter:
       case Collective::reduce: {
         const bool scaled = !call.post.identity() || call.op == Op::average;
         return (call.op == Op::sum || call.op == Op::average) && type_of(call.dtype).first != kNoType &&

@@ -10,11 +10,17 @@
 #include "call/channel.hpp"
 #include "device/copies.hpp"
 #include "device/ipc_route.hpp"
+#include "device/levels_route.hpp"
 #include "device/nccl_route.hpp"
+#include "device/one_shot_route.hpp"
 #include "device/staged_task.hpp"
+#include "kernels/kernels.hpp"
 
 namespace ringcomm {
 namespace {
+
+// Bytes of a call that is worth the steps of levels. Guessed: no GPU has been timed.
+constexpr std::size_t kLeastLevels = 1 << 20;
 
 // The first call on devices of a channel, and what ranks tell each other once it has worked everywhere.
 class FirstTask final : public Task {
@@ -87,6 +93,12 @@ DeviceSide& DeviceSide::of(Channel& channel) {
   return *static_cast<DeviceSide*>(channel.guest().get());
 }
 
+bool kernels_take(const Call& call) {
+  if (call.collective == Collective::barrier || call.feedback || !rounds(call.wire) || !call.algorithm.empty())
+    return false;
+  return !computes(call.collective) || (call.op != Op::adasum && kernels::reduces(call.dtype, call.op));
+}
+
 Ability ability_of(Device& device) {
   Ability mine;
   std::memcpy(mine.uuid, device.uuid().data(), sizeof mine.uuid);
@@ -108,7 +120,12 @@ void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Abili
       throw Error(ErrorKind::invalid, "RINGCOMM_GPU_PATH=" + wanted + " cannot be: " + why_not + "; use auto");
   };
   consider("nccl", why_no_nccl(all), [&] { return make_nccl_route(device); });
-  consider("ipc", why_no_ipc(all, channel.on_one_host()), [&] { return make_ipc_route(device); });
+  consider("ipc", why_no_ipc(all, channel.on_one_host()), [&] {
+    routes_.push_back(make_one_shot_route(device, channel.size()));
+    return make_ipc_route(device);
+  });
+  consider("levels", why_no_levels(all, channel.hosts()),
+           [&] { return make_levels_route(device, wanted == "levels" ? 0 : kLeastLevels); });
 }
 
 Route* DeviceSide::route_for(const Call& call) const {

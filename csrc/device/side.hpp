@@ -26,6 +26,17 @@ inline Call part_of(std::string name, Collective collective) {
   return call;
 }
 
+// The comparison of a call that is made of others which are agreed.
+inline Call comparison_of(const Call& asked) {
+  Call call = part_of(asked.name, Collective::barrier);
+  call.agreed = asked.agreed;
+  call.about = &asked;
+  return call;
+}
+
+// Whether our kernels do all that a call asks for.
+bool kernels_take(const Call& call);
+
 // A way for calls on devices.
 class Route {
  public:

@@ -112,7 +112,7 @@ int Node::make_arena() {
   }
   void* const base = ::mmap(nullptr, kHeapBegin, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) throw Error(ErrorKind::invalid, "cannot map an arena: " + reason(errno));
-  for (int slot = 0; slot < kSlots; ++slot) ::new (static_cast<Mailbox*>(base) + slot) Mailbox;
+  for (int slot = 0; slot < kMailboxes; ++slot) ::new (static_cast<Mailbox*>(base) + slot) Mailbox;
   ::new (static_cast<std::byte*>(base) + kHeaderOffset) ArenaHeader{kMagic, {0}, {}};
   ::munmap(base, kHeapBegin);
   return fd.release();

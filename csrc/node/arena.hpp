@@ -26,7 +26,7 @@ struct ArenaHeader {
   Doorbell doorbell;
 };
 
-inline constexpr std::size_t kHeaderOffset = round_up(sizeof(Mailbox) * kSlots, 64);
+inline constexpr std::size_t kHeaderOffset = round_up(sizeof(Mailbox) * kMailboxes, 64);
 inline constexpr std::size_t kHeapBegin = round_up(kHeaderOffset + sizeof(ArenaHeader), kPage);
 
 inline ArenaHeader& header_of(std::byte* base) { return *reinterpret_cast<ArenaHeader*>(base + kHeaderOffset); }

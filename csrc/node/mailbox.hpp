@@ -10,6 +10,7 @@
 namespace ringcomm {
 
 inline constexpr int kSlots = 64;                             // ordered streams (channels) that one arena serves
+inline constexpr int kMailboxes = 2 * kSlots;                 // of a rank: slot + kSlots is a channel's SubChannels'
 inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of memory outside the arena
 
 inline constexpr std::size_t kPayload = 2048;  // bytes of data that a mailbox takes beside a call's descriptor

@@ -20,6 +20,7 @@ class Path(NamedTuple):
 ALL = {
     "nccl": "NVIDIA's library, where every rank owns a GPU",
     "ipc": "kernels that read all ranks' arrays, on one host",
+    "levels": "slices between hosts, which nccl or ipc brings together inside them",
     "aware": "an MPI that takes addresses of GPUs",
     "staging": "segments through memory that the ranks of a host share",
 }
@@ -38,7 +39,7 @@ def listed(comm: Any = None) -> list[Path]:
         none = none_here or ("" if there else "a rank has no GPU")
     if none:
         return [Path(name, none) for name in ALL]
-    known = {"nccl": "one rank", "ipc": "one rank"}
+    known = {"nccl": "one rank", "ipc": "one rank", "levels": "one rank"}
     if several:
         first_call = comm.empty(1, device="cuda")
         try:

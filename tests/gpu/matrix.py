@@ -18,6 +18,7 @@ from typing import Any
 import device_array as da
 import ml_dtypes
 import numpy as np
+import pretended_hosts
 
 import ringcomm
 from ringcomm import _core
@@ -139,6 +140,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--dtypes", type=int, default=0, help="of each seed; 0: all")
     options = parser.parse_args()
+    pretended_hosts.pretend()
     da.use(os.environ["RINGCOMM_CUDA_LIBRARY"])
     driver = ctypes.CDLL(os.environ["RINGCOMM_CUDA_LIBRARY"])
     comm = ringcomm.Communicator()

@@ -21,6 +21,15 @@ SEEDS = int(os.environ.get("GPU_SEEDS", "2"))
 ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 only_a_stand_in = pytest.mark.skipif(ON_DEVICE, reason="only a stand-in can be told to fail")
 PATHS = ("staging", "ipc", "nccl")
+SLOW = pytest.mark.slow
+# Ranks on each path; those of levels are on two hosts, where they have a GPU each with six ranks and share one else.
+JOBS = [
+    (1, "staging"),
+    *((3, path) for path in PATHS),
+    (4, "levels"),
+    *(pytest.param(ranks, path, marks=SLOW) for ranks in (2, 4, 5) for path in PATHS),
+    pytest.param(6, "levels", marks=SLOW),
+]
 
 
 def run(ranks: int, path: str, program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -31,8 +40,9 @@ def run(ranks: int, path: str, program: str, *arguments: str, **variables: str) 
             "RINGCOMM_CUDA_LIBRARY": str(cuda),
             "RINGCOMM_NCCL_LIBRARY": str(cuda.with_name("libnccl.so.2")),
             "STANDIN_KERNELS": libkernels(),
-            "STANDIN_DEVICES": str(ranks) if path == "nccl" else "1",
+            "STANDIN_DEVICES": "3" if path == "levels" and ranks == 6 else str(ranks) if path == "nccl" else "1",
         }
+    own |= {"PRETENDED_HOSTS": "2"} if path == "levels" else {}
     command = [str(LAUNCHER), "-n", str(ranks), sys.executable, str(HERE / program), *arguments]
     limit = 60 + 20 * SEEDS
     return subprocess.run(
@@ -40,11 +50,8 @@ def run(ranks: int, path: str, program: str, *arguments: str, **variables: str) 
     )
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (2, 4, 5))])
+@pytest.mark.parametrize(("ranks", "path"), JOBS)
 def test_every_operation_and_dtype(ranks: int, path: str) -> None:
-    if ranks == 1 and path != "staging":
-        pytest.skip("one rank has nobody to go another way with")
     if ON_DEVICE and path == "nccl" and devices.count() < ranks:
         pytest.skip("NCCL wants a GPU for each rank")
     done = run(ranks, path, "matrix.py", "--seeds", str(SEEDS), "--dtypes", "8", STANDIN_DELAY_US="100")
@@ -52,9 +59,9 @@ def test_every_operation_and_dtype(ranks: int, path: str) -> None:
 
 
 @only_a_stand_in
-@pytest.mark.parametrize("path", PATHS)
-def test_each_wait_is_needed(path: str) -> None:
-    done = run(2, path, "mutations.py", STANDIN_DELAY_US="60000000")  # what nobody waits for never runs
+@pytest.mark.parametrize(("ranks", "path"), [*((2, path) for path in PATHS), pytest.param(4, "levels", marks=SLOW)])
+def test_each_wait_is_needed(ranks: int, path: str) -> None:
+    done = run(ranks, path, "mutations.py", STANDIN_DELAY_US="60000000")  # what nobody waits for never runs
     assert done.returncode == 0 and ": noticed" in done.stdout, done.stdout + done.stderr
 
 
@@ -67,13 +74,15 @@ FAULTS = [
     ("ipc", "launch:1", False),
     ("ipc", "lost:9", False),
     ("nccl", "nccl_peer:1", False),
+    ("levels", "copy:3", False),
 ]
 
 
 @only_a_stand_in
 @pytest.mark.parametrize(("path", "fault", "harmless"), FAULTS)
 def test_a_rank_whose_driver_fails(path: str, fault: str, harmless: bool) -> None:
-    done = run(2, path, "faults.py", fault, STANDIN_DELAY_US="100")  # in time, or nobody was told
+    ranks = 4 if path == "levels" else 2
+    done = run(ranks, path, "faults.py", fault, STANDIN_DELAY_US="100")  # in time, or nobody was told
     assert (done.returncode == 0) == harmless, done.stdout + done.stderr
     if harmless:
         assert done.stdout.count("0 registrations, 0 opened left") == 2, done.stdout

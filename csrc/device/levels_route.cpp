@@ -1,0 +1,172 @@
+#include "device/levels_route.hpp"
+
+#include <utility>
+
+#include "call/channel.hpp"
+#include "device/flow.hpp"
+
+namespace ringcomm {
+namespace {
+
+class LevelsTask final : public Task {
+ public:
+  LevelsTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DevicePlace> place)
+      : channel_(channel), flow_(flow), asked_(call), call_(std::move(call)), place_(std::move(place)),
+        hosts_(channel.hosts()), item_(size_of(call_.dtype)), sums_(call_.collective == Collective::allreduce) {
+    if (call_.op == Op::average) {
+      call_.op = Op::sum;
+      call_.post.divisor *= channel.size();
+    }
+    if (!asked_.agreed) task_ = channel_.start(comparison_of(asked_));
+  }
+  ~LevelsTask() override { abandon(); }
+
+  Progress advance() override {
+    try {
+      if (task_) {
+        const Progress progress = task_->advance();
+        if (progress == Progress::blocked) channel_.check_departures();
+        if (progress != Progress::done) return progress;
+        task_.reset();
+        if (part_) part_->join(flow_.stream);
+      }
+      task_ = next();
+      return task_ ? Progress::moved : Progress::done;
+    } catch (const Error& error) {
+      channel_.end_after(error);
+      throw;
+    }
+  }
+
+  void abandon() noexcept override {
+    if (std::exchange(ended_, true)) return;
+    if (task_) task_->abandon();
+    task_.reset();
+    flow_.settle();
+  }
+  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
+  std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
+
+ private:
+  // Null: there is no more.
+  std::unique_ptr<Task> next() {
+    if (!std::exchange(begun_, true)) {
+      flow_.begin(call_, *place_);
+      cut();
+    }
+    if (done_ < parts_.size()) {
+      auto& [level, call] = parts_[done_++];
+      return start(level, std::move(call));
+    }
+    flow_.unpack(call_, asked_.fragments);
+    flow_.finish(*place_);
+    ended_ = true;
+    return nullptr;
+  }
+
+  void cut() {
+    SubChannels& levels = channel_.sub_channels();
+    const bool roots = hosts_.host_of(call_.root) == hosts_.mine();
+    if (sums_)
+      parts_.emplace_back(*levels.host, share());
+    else if (roots)
+      parts_.emplace_back(*levels.host, to_its_host());
+    parts_.emplace_back(*levels.lane, carry());
+    if (sums_ || !roots) parts_.emplace_back(*levels.host, gather());
+  }
+
+  // Behind what the flow's stream holds.
+  std::unique_ptr<Task> start(Channel& level, Call call) {
+    part_ = std::make_shared<DevicePlace>(flow_.device, flow_.stream, true, false);
+    call.place = part_;
+    call.on_device = true;
+    return level.start(std::move(call));
+  }
+  Call part(Collective collective) const {
+    Call call = part_of(call_.name + "/levels", collective);
+    call.dtype = call_.dtype;
+    call.op = call_.op;
+    call.input = call.output = call_.output;
+    call.count = call_.count;
+    return call;
+  }
+
+  Part slice() const { return slice_of(call_.count, item_, hosts_.lanes(), hosts_.local_rank(channel_.rank())); }
+  void* mine() const { return at(call_.output, slice().first * item_); }
+  std::vector<std::size_t> slices() const {
+    std::vector<std::size_t> counts;
+    for (int lane = 0; lane < hosts_.lanes(); ++lane)
+      counts.push_back(slice_of(call_.count, item_, hosts_.lanes(), lane).count);
+    return counts;
+  }
+
+  // Where the array is worked on in place, each writes to its slice, which nobody else reads.
+  Call share() const {
+    Call call = part(Collective::reducescatter);
+    call.input = call_.input;
+    call.output = mine();
+    call.counts = slices();
+    call.pre = call_.pre;
+    return call;
+  }
+  Call to_its_host() const {
+    Call call = part(Collective::broadcast);
+    call.input = call_.input;
+    call.root = hosts_.local_rank(call_.root);
+    return call;
+  }
+  Call carry() const {
+    Call call = part(call_.collective);
+    call.input = call.output = mine();
+    call.count = slice().count;
+    call.root = hosts_.host_of(call_.root);
+    if (sums_) call.post = call_.post;
+    call.wire = call_.wire;
+    return call;
+  }
+  Call gather() const {
+    Call call = part(Collective::allgather);
+    call.input = mine();
+    call.counts = slices();
+    return call;
+  }
+
+  Channel& channel_;
+  Flow& flow_;
+  const Call asked_;
+  Call call_;  // with its array in one piece
+  const std::shared_ptr<DevicePlace> place_;
+  const Hosts& hosts_;
+  const std::size_t item_;
+  const bool sums_;
+  bool begun_ = false, ended_ = false;
+  std::vector<std::pair<Channel&, Call>> parts_;  // in their order
+  std::size_t done_ = 0;
+  std::shared_ptr<DevicePlace> part_;  // of the one under way
+  std::unique_ptr<Task> task_;
+};
+
+class LevelsRoute final : public Route {
+ public:
+  LevelsRoute(Device& device, std::size_t least) : flow_(device), least_(least) {}
+  std::string_view name() const override { return "levels"; }
+  bool takes(const Call& call) const override {
+    const bool ours = call.collective == Collective::allreduce || call.collective == Collective::broadcast;
+    return ours && kernels_take(call) && call.count * size_of(call.dtype) >= least_;
+  }
+  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
+    return std::make_unique<LevelsTask>(channel, flow_, std::move(call), std::move(place));
+  }
+
+ private:
+  Flow flow_;
+  const std::size_t least_;
+};
+
+}  // namespace
+
+std::unique_ptr<Route> make_levels_route(Device& device, std::size_t least) {
+  return std::make_unique<LevelsRoute>(device, least);
+}
+
+}  // namespace ringcomm

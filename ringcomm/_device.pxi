@@ -73,4 +73,5 @@ cdef class DeviceMemory:
 
     def __dealloc__(self):
         if self.address != 0 and not in_child:
-            c_device_free(self.device, self.address)
+            with nogil:  # it waits for the device, whose host functions may want the GIL
+                c_device_free(self.device, self.address)

@@ -83,6 +83,37 @@ void Device::free(CuPointer data) const noexcept {
   }
 }
 
+CuPointer Device::borrow(std::size_t nbytes) {
+  std::vector<Spare> useless;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto one = spare_.begin(); one != spare_.end(); ++one) {
+      if (one->nbytes != nbytes || !one->free.happened()) continue;
+      useless.push_back(std::move(*one));
+      spare_.erase(one);
+      return useless[0].data;
+    }
+  }
+  try {
+    return allocate(nbytes);
+  } catch (const std::bad_alloc&) {
+    const std::lock_guard lock(mutex_);
+    useless = std::move(spare_);
+    spare_.clear();
+  }
+  for (const Spare& one : useless) free(one.data);
+  return allocate(nbytes);
+}
+
+void Device::keep(CuPointer data, std::size_t nbytes, CuStream stream) noexcept {
+  try {
+    Event free = record(stream);
+    const std::lock_guard lock(mutex_);
+    spare_.push_back({data, nbytes, std::move(free)});
+  } catch (const Error&) {  // the driver is lost
+  }
+}
+
 void Device::end_stream(CuStream stream) const noexcept {
   try {
     const Current current(*this);

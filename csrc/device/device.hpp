@@ -57,6 +57,10 @@ class Device {
   void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const;
   CuPointer allocate(std::size_t nbytes) const;
   void free(CuPointer data) const noexcept;  // waits for the device
+  // Memory that is kept for others when it is no longer used, for to free it would wait for all the device: it may be
+  // used again behind what the stream holds now.
+  CuPointer borrow(std::size_t nbytes);
+  void keep(CuPointer data, std::size_t nbytes, CuStream stream) noexcept;
   CuStream make_stream() const;
   void end_stream(CuStream stream) const noexcept;  // what it holds still runs
   void hold(CuStream stream, CuEvent event) const;
@@ -91,7 +95,13 @@ class Device {
   CuContext context_ = nullptr;
   CuStream from_device_ = nullptr, to_device_ = nullptr;
   std::mutex mutex_;
+  struct Spare {
+    CuPointer data;
+    std::size_t nbytes;
+    Event free;
+  };
   std::vector<CuEvent> events_;  // free ones
+  std::vector<Spare> spare_;
   std::map<std::string, CuModule> modules_;
   std::map<std::string, CuFunction> kernels_;
 };

@@ -27,11 +27,10 @@ void Flow::begin(Call& call, const DevicePlace& place) {
   place.hold(stream);
   if (call.fragments.empty()) return;
   const std::size_t item = size_of(call.dtype), nbytes = call.count * item;
-  if (nbytes > room_bytes_) {
-    if (room_ != 0) device.free(std::exchange(room_, 0));
-    room_bytes_ = 0;
-    room_ = device.allocate(std::bit_ceil(nbytes));
+  if (room_ == 0 || nbytes > room_bytes_) {
+    if (room_ != 0) device.keep(std::exchange(room_, 0), room_bytes_, stream);
     room_bytes_ = std::bit_ceil(nbytes);
+    room_ = device.borrow(room_bytes_);
   }
   auto* const together = reinterpret_cast<std::byte*>(room_);
   launcher.pack(tensors_of(call.fragments, together, item, true), call.dtype, stream);

@@ -13,8 +13,8 @@ class Flow {
  public:
   explicit Flow(Device& device) : device(device), stream(device.make_stream()), launcher(device) {}
   ~Flow() {
+    if (room_ != 0) device.keep(room_, room_bytes_, stream);
     device.end_stream(stream);
-    if (room_ != 0) device.free(room_);
   }
   Flow(const Flow&) = delete;
   Flow& operator=(const Flow&) = delete;

@@ -21,7 +21,7 @@ struct Rooms {
   Rooms(Device& device, int size)
       : flow(device), peers(device), each(std::min(kMost, kRoom / static_cast<std::size_t>(size) / kLine * kLine)) {}
   ~Rooms() {
-    if (memory != 0) flow.device.free(memory);
+    if (memory != 0) flow.device.keep(memory, nbytes(), flow.stream);
   }
   Rooms(const Rooms&) = delete;
   Rooms& operator=(const Rooms&) = delete;
@@ -99,7 +99,7 @@ class OneShotTask final : public Task {
   void tell() {
     rooms_.all.resize(static_cast<std::size_t>(channel_.size()));
     try {
-      rooms_.memory = rooms_.flow.device.allocate(rooms_.nbytes());
+      rooms_.memory = rooms_.flow.device.borrow(rooms_.nbytes());
       mine_ = rooms_.peers.tell(reinterpret_cast<void*>(rooms_.memory), rooms_.nbytes(), nullptr, 0);
     } catch (const std::bad_alloc&) {  // not able, then
     }

@@ -60,6 +60,7 @@ struct Call {
   Guess* guess = nullptr;       // of an exchange; lives as long as the buffers
   bool agreed = false;          // the engine has compared it already
   const Call* about = nullptr;  // what ranks compare in place of this one, which is a part of it
+  bool part = false;            // of another call, which counts by itself
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one

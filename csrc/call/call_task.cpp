@@ -84,7 +84,7 @@ Progress CallTask::go_on() {
 // An exchange of numbers may have had the call with it that was to follow.
 void CallTask::book() {
   const Call& call = call_.guess && call_.guess->right ? *call_.guess->call : call_;
-  context_.book(call.collective, *choice_, std::max<std::size_t>(1, call.parts.size()));
+  context_.book(call.collective, *choice_, call.part ? 0 : std::max<std::size_t>(1, call.parts.size()));
 }
 
 // A call so small that it has no work after its one wait ended with that.

@@ -57,6 +57,9 @@ class Channel {
   // Of what a call met: after a fatal error, and once a rank has left, nothing more runs here.
   void end_after(const Error& error);
   const std::optional<Error>& broken() const { return context_.broken; }
+  void book(Collective collective, const Choice& choice, std::uint64_t calls) {
+    context_.book(collective, choice, calls);
+  }
   Account& account() { return context_.account.account(); }
   // What the call that has ended last counts as; null where nobody looks at a clock.
   std::shared_ptr<Entry> timed_entry() const { return context_.account.timed_entry(); }

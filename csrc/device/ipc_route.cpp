@@ -104,8 +104,9 @@ class IpcTask final : public Task {
 
   // Some would overwrite what others still read.
   bool in_its_own_way() const {
-    const bool moved = call_.collective == Collective::reducescatter && start_of(call_.counts, channel_.rank()) > 0;
-    const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall || moved;
+    const bool own_place = call_.collective == Collective::reducescatter || call_.collective == Collective::allgather;
+    const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall ||
+                       (own_place && start_of(call_.counts, channel_.rank()) > 0);
     return apart && call_.input == call_.output && call_.count > 0;
   }
 
@@ -140,7 +141,7 @@ class IpcTask final : public Task {
   }
 
   void go_by_the_host() {
-    asked_.agreed = true;
+    asked_.agreed = asked_.part = true;
     phase_ = Phase::by_the_host;
     task_ = make_staged(channel_, std::move(asked_), device_copies(place_), false);
   }
@@ -241,8 +242,7 @@ class IpcTask final : public Task {
 
 class IpcRoute final : public Route {
  public:
-  explicit IpcRoute(Device& device) : ipc_(device) {}
-  std::string_view name() const override { return "ipc"; }
+  explicit IpcRoute(Device& device) : Route("ipc"), ipc_(device) {}
   bool takes(const Call& call) const override { return !ipc_.refused && kernels_take(call); }
   std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
     return std::make_unique<IpcTask>(channel, ipc_, std::move(call), std::move(place));

@@ -148,8 +148,7 @@ class LevelsTask final : public Task {
 
 class LevelsRoute final : public Route {
  public:
-  LevelsRoute(Device& device, std::size_t least) : flow_(device), least_(least) {}
-  std::string_view name() const override { return "levels"; }
+  LevelsRoute(Device& device, std::size_t least) : Route("levels"), flow_(device), least_(least) {}
   bool takes(const Call& call) const override {
     const bool ours = call.collective == Collective::allreduce || call.collective == Collective::broadcast;
     return ours && kernels_take(call) && call.count * size_of(call.dtype) >= least_;

@@ -186,8 +186,7 @@ class NcclTask final : public Task {
 
 class NcclRoute final : public Route {
  public:
-  NcclRoute(const Nccl& nccl, Device& device) : linked_(nccl, device) {}
-  std::string_view name() const override { return "nccl"; }
+  NcclRoute(const Nccl& nccl, Device& device) : Route("nccl"), linked_(nccl, device) {}
   // Sums, for of minima and maxima NCCL gives other bits than we where there are NaNs.
   bool takes(const Call& call) const override {
     if (call.feedback || !rounds(call.wire) || !call.algorithm.empty()) return false;

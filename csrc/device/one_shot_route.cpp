@@ -124,6 +124,7 @@ class OneShotTask final : public Task {
 
   void go_another_way() {
     phase_ = Phase::another_way;
+    asked_.part = true;
     task_ = make_device_task(channel_, std::move(asked_), place_);
   }
 
@@ -201,8 +202,7 @@ class OneShotTask final : public Task {
 
 class OneShotRoute final : public Route {
  public:
-  OneShotRoute(Device& device, int size) : size_(size), rooms_(device, size) {}
-  std::string_view name() const override { return "ipc, one-shot"; }
+  OneShotRoute(Device& device, int size) : Route("ipc, one-shot"), size_(size), rooms_(device, size) {}
   bool takes(const Call& call) const override {
     if (!rooms_.mapped || !kernels_take(call) || call.collective == Collective::alltoall) return false;
     for (int rank = 0; rank < size_; ++rank) {

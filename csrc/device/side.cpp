@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -65,14 +66,19 @@ class FirstTask final : public Task {
   std::unique_ptr<Task> task_;
 };
 
-// A call on a route, from its start to when the host has begun all of it, on the timeline.
-class TracedTask final : public Task {
+// A call on a route: counted, and on the timeline from its start to when the host has begun all of it.
+class RouteTask final : public Task {
  public:
-  TracedTask(std::unique_ptr<Task> task, std::string name, std::string_view route, int rank, int thread)
-      : task_(std::move(task)), name_(std::move(name)), route_(route), rank_(rank), thread_(thread) {}
+  RouteTask(Channel& channel, const Route& route, const Call& call, std::unique_ptr<Task> task)
+      : channel_(channel), route_(route), collective_(call.collective), thread_(call.agreed ? 1 : 0),
+        calls_(call.part ? 0 : std::max<std::size_t>(1, call.parts.size())),
+        name_(call.name.empty() ? std::string(name_of(collective_)) : call.name), task_(std::move(task)) {}
   Progress advance() override {
     const Progress progress = task_->advance();
-    if (progress == Progress::done) trace().record("run", name_, route_, begun_ns_, now_ns(), 0, rank_, thread_);
+    if (progress != Progress::done) return progress;
+    channel_.book(collective_, route_.choice(), calls_);
+    if (begun_ns_ != 0 && trace().enabled())
+      trace().record("run", name_, route_.choice().name, begun_ns_, now_ns(), 0, channel_.rank(), thread_);
     return progress;
   }
   void abandon() noexcept override { task_->abandon(); }
@@ -80,10 +86,14 @@ class TracedTask final : public Task {
   std::string_view label() const override { return task_->label(); }
 
  private:
+  Channel& channel_;
+  const Route& route_;
+  const Collective collective_;
+  const int thread_;
+  const std::uint64_t calls_;
+  const std::string name_;
   const std::unique_ptr<Task> task_;
-  const std::string name_, route_;
-  const int rank_, thread_;
-  const std::int64_t begun_ns_ = now_ns();
+  const std::int64_t begun_ns_ = trace().enabled() ? now_ns() : 0;
 };
 
 }  // namespace
@@ -141,13 +151,7 @@ std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_
   DeviceSide& side = DeviceSide::of(channel);
   if (everybody && !side.agreed()) return std::make_unique<FirstTask>(channel, std::move(call), std::move(place));
   Route* const route = everybody && !place->host_output() ? side.route_for(call) : nullptr;
-  if (route) {
-    const std::string name = call.name.empty() ? std::string(name_of(call.collective)) : call.name;
-    const bool traced = trace().enabled(), agreed = call.agreed;
-    auto task = route->start(channel, std::move(call), std::move(place));
-    if (!traced) return task;
-    return std::make_unique<TracedTask>(std::move(task), name, route->name(), channel.rank(), agreed ? 1 : 0);
-  }
+  if (route) return std::make_unique<RouteTask>(channel, *route, call, route->start(channel, call, std::move(place)));
   const bool host_output = place->host_output();
   return make_staged(channel, std::move(call), device_copies(std::move(place)), host_output);
 }

@@ -10,6 +10,7 @@
 
 #include "base/call.hpp"
 #include "base/task.hpp"
+#include "call/choose.hpp"
 #include "device/ability.hpp"
 #include "device/place.hpp"
 #include "device/stage.hpp"
@@ -22,7 +23,7 @@ inline Call part_of(std::string name, Collective collective) {
   call.collective = collective;
   call.dtype = DType::uint8;
   call.name = std::move(name);
-  call.agreed = true;
+  call.agreed = call.part = true;
   return call;
 }
 
@@ -40,11 +41,15 @@ bool kernels_take(const Call& call);
 // A way for calls on devices.
 class Route {
  public:
+  explicit Route(std::string name) { choice_.name = std::move(name); }
   virtual ~Route() = default;
-  virtual std::string_view name() const = 0;
+  const Choice& choice() const { return choice_; }  // as accounts and timelines have it
   // Whether such calls go this way. Depends only on what every rank knows to be equal.
   virtual bool takes(const Call& call) const = 0;
   virtual std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) = 0;
+
+ private:
+  Choice choice_;
 };
 
 class DeviceSide {

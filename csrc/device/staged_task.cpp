@@ -154,7 +154,7 @@ class StagedTask final : public Task {
     call.input = data;
     call.output = host_output_ ? call_.output : data + out_at();
     if (!has_blocks(call_.collective)) call.count = now.count;
-    if (done_ > 0) call.agreed = true, call.parts.clear();
+    if (done_ > 0) call.agreed = call.part = true, call.parts.clear();
     if (call_.stand_ins && computes(call_.collective)) {
       const kernels::Scale pre = std::exchange(call.pre, {});
       if (!pre.identity()) kernels::scale(call.dtype, data, data, now.count, pre);

@@ -23,8 +23,8 @@ def parse_switch(text: str) -> str:
 
 def parse_gpu_path(text: str) -> str:
     value = text.strip().lower()
-    if value not in ("auto", "staging", "ipc", "nccl"):
-        raise ValueError("expected auto, staging, ipc or nccl")
+    if value not in ("auto", "staging", "aware", "ipc", "nccl"):
+        raise ValueError("expected auto, staging, aware, ipc or nccl")
     return value
 
 

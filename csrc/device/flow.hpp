@@ -9,13 +9,27 @@
 
 namespace ringcomm {
 
+// Memory of a device that is kept from call to call.
+class DeviceRoom {
+ public:
+  explicit DeviceRoom(Device& device) : device_(device) {}
+  ~DeviceRoom() { release(); }
+  DeviceRoom(const DeviceRoom&) = delete;
+  DeviceRoom& operator=(const DeviceRoom&) = delete;
+  std::byte* at_least(std::size_t nbytes);  // what is in it is lost if it must grow, for which the device is waited for
+  void strand() noexcept { data_ = nbytes_ = 0; }  // never to be freed: a send that could not be cancelled may read it
+
+ private:
+  void release() noexcept;
+  Device& device_;
+  CuPointer data_ = 0;
+  std::size_t nbytes_ = 0;
+};
+
 class Flow {
  public:
-  explicit Flow(Device& device) : device(device), stream(device.make_stream()), launcher(device) {}
-  ~Flow() {
-    device.end_stream(stream);
-    if (room_ != 0) device.free(room_);
-  }
+  explicit Flow(Device& device) : device(device), stream(device.make_stream()), launcher(device), room_(device) {}
+  ~Flow() { device.end_stream(stream); }
   Flow(const Flow&) = delete;
   Flow& operator=(const Flow&) = delete;
 
@@ -23,15 +37,15 @@ class Flow {
   // what the place waits for.
   void begin(Call& call, const DevicePlace& place);
   void unpack(const Call& call, const std::vector<Fragment>& fragments);
-  void finish(DevicePlace& place);  // what the stream holds is all there is to it
+  void finish(DevicePlace& place);            // what the stream holds is all there is to it
+  void strand() noexcept { room_.strand(); }  // as DeviceRoom has it, of copies of fragments
 
   Device& device;
   const CuStream stream;
   Launcher launcher;
 
  private:
-  CuPointer room_ = 0;
-  std::size_t room_bytes_ = 0;
+  DeviceRoom room_;
 };
 
 }  // namespace ringcomm

@@ -1,5 +1,5 @@
-// Whether an MPI that says so does take addresses of GPUs: a message from every rank's GPU to every other's, whose bytes
-// are looked at on the host.
+// Whether an MPI that says so does take addresses of GPUs: a message from every rank's GPU to every other's, whose
+// bytes are looked at on the host.
 #pragma once
 
 #include <memory>

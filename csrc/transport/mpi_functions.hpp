@@ -68,8 +68,8 @@ inline const bool* yields_when_idle(void* library) {
   return static_cast<const bool*>(dlsym(library, "opal_progress_yield_when_idle"));
 }
 
-// Whether MPI says that it takes addresses of CUDA's devices. Open MPI, MPICH and MVAPICH know the first question, MPICH
-// before 4.1 the second alone; who knows neither does not.
+// Whether MPI says that it takes addresses of CUDA's devices. Open MPI, MVAPICH and newer MPICH know the first
+// question, older MPICH the second alone; who knows neither does not.
 inline bool takes_device_memory(void* library) {
   constexpr int kCuda = 0;  // MPIX_GPU_SUPPORT_CUDA
   const auto supports = reinterpret_cast<int (*)()>(dlsym(library, "MPIX_Query_cuda_support"));

@@ -72,7 +72,7 @@ FAULTS = [
     ("ipc", "launch:1", False),
     ("ipc", "lost:9", False),
     ("nccl", "nccl_peer:1", False),
-    ("aware", "alloc", True),
+    pytest.param("aware", "alloc", True, marks=pytest.mark.slow),
     ("aware", "kernel:1", False),
 ]
 

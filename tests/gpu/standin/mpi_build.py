@@ -19,7 +19,7 @@ _ASK = "from ringcomm.mpi_library import library_path, load_only; print(library_
 def library() -> Path:
     """What MPI4PY_LIBMPI is to say."""
     cuda = processes.folder()
-    asked = subprocess.run([sys.executable, "-c", _ASK], check=True, capture_output=True, text=True)
+    asked = subprocess.run([sys.executable, "-c", _ASK], cwd=cuda, check=True, capture_output=True, text=True)
     real = Path(asked.stdout.strip())
     listed = subprocess.run(["readelf", "-d", real], check=True, capture_output=True, text=True)
     name = re.findall(r"\(SONAME\).*\[(.*)\]", listed.stdout)[0]

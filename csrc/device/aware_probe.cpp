@@ -5,6 +5,7 @@
 
 #include "call/channel.hpp"
 #include "device/aware_route.hpp"
+#include "device/kernels/parameters.hpp"
 
 namespace ringcomm {
 namespace {
@@ -19,7 +20,8 @@ std::byte expected(int rank, std::size_t index) {  // never 0
 
 AwareProbe::AwareProbe(Channel& channel, Device& device)
     : channel_(channel), device_(device), nbytes_(static_cast<std::size_t>(channel.size()) * kEach) {
-  if (!channel.context().transport->takes_device_memory()) return;
+  const bool too_many = static_cast<unsigned>(channel.size()) > gpu::kMostPointers;  // for our kernels
+  if (too_many || !channel.context().transport->takes_device_memory()) return;
   try {
     memory_ = device.allocate(nbytes_);
   } catch (const std::bad_alloc&) {  // the GPU is full

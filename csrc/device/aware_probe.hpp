@@ -14,7 +14,7 @@ class AwareProbe final : public Task {
  public:
   AwareProbe(Channel& channel, Device& device);
   ~AwareProbe() override;
-  bool possible() const { return memory_ != 0; }  // on this rank: MPI says so, and there is memory to try it
+  bool possible() const { return memory_ != 0; }  // MPI says so, and there is memory to try it
 
   // On every rank, if it is possible on all: what comes of it is put into their abilities.
   void begin(std::vector<Ability>& all);

@@ -419,7 +419,7 @@ class ChannelConfig(NamedTuple):
     algorithm: str = ""  # of all-reduces that name none; "": chosen
     own: OwnAlgorithms | None = None
     account: Account | None = None  # with nobody else in it at the same time; None: one of its own
-    device_path: str = "auto"  # of calls on GPUs: or "staging", "ipc", "nccl", "levels"
+    device_path: str = "auto"  # of calls on GPUs: or "staging", "aware", "levels", "ipc", "nccl"
 
 class Account:
     """What has been moved (csrc/base/account.hpp)."""

@@ -85,8 +85,9 @@ class Config:
     gpu_path: str = _option(
         "auto",
         parse_gpu_path,
-        "how arrays of GPUs travel: auto, staging (through the host's memory), ipc (kernels that read all ranks' "
-        "memory), nccl, or levels (slices between hosts); an error where ranks cannot go it",
+        "how arrays of GPUs travel: auto, staging (through the host's memory), aware (an MPI that takes addresses of "
+        "GPUs), levels (slices between hosts), ipc (kernels that read all ranks' memory) or nccl; an error where ranks "
+        "cannot go it",
         "RINGCOMM_GPU_PATH",
     )
     fusion_bytes: int = _option(

@@ -23,8 +23,8 @@ def parse_switch(text: str) -> str:
 
 def parse_gpu_path(text: str) -> str:
     value = text.strip().lower()
-    if value not in ("auto", "staging", "ipc", "nccl", "levels"):
-        raise ValueError("expected auto, staging, ipc, nccl or levels")
+    if value not in ("auto", "staging", "aware", "levels", "ipc", "nccl"):
+        raise ValueError("expected auto, staging, aware, levels, ipc or nccl")
     return value
 
 

@@ -45,6 +45,7 @@ class Channel {
   const Hosts& hosts() const { return context_.hosts; }
   bool on_one_host() const { return context_.on_one_host(); }
   const std::string& device_path() const { return context_.config.device_path; }
+  CallContext& context() { return context_; }  // of a Place that sends messages of its own, while no task runs here
 
   // For who runs tasks of start().
   StallClock stall_clock(const char* kind) const { return {context_, kind}; }

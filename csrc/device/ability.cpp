@@ -6,12 +6,20 @@
 #include "device/kernels/parameters.hpp"
 
 namespace ringcomm {
+namespace {
+
+// By our kernels, of all ranks' arrays at once.
+std::string why_no_reduction(const std::vector<Ability>& all) {
+  if (all.size() > gpu::kMostPointers) return "more than " + std::to_string(gpu::kMostPointers) + " ranks";
+  const bool kernels = std::ranges::all_of(all, [](const Ability& one) { return one.kernels != 0; });
+  return kernels ? "" : "a rank has no kernels for its GPU";
+}
+
+}  // namespace
 
 std::string why_no_ipc(const std::vector<Ability>& all, bool on_one_host) {
   if (!on_one_host) return "ranks are on several hosts, or share no memory";
-  if (all.size() > gpu::kMostPointers) return "more than " + std::to_string(gpu::kMostPointers) + " ranks";
-  if (!std::ranges::all_of(all, [](const Ability& one) { return one.kernels != 0; }))
-    return "a rank has no kernels for its GPU";
+  if (const std::string why_not = why_no_reduction(all); !why_not.empty()) return why_not;
   std::set<std::int64_t> processes;
   for (const Ability& one : all) processes.insert(one.process);
   return processes.size() == all.size() ? "" : "ranks are threads of one process";
@@ -38,6 +46,16 @@ std::string why_no_levels(const std::vector<Ability>& all, const Hosts& hosts) {
     if (const std::string why_not = why_no_ipc(there, true); !why_not.empty()) return "on a host " + why_not;
   }
   return "";
+}
+
+std::string why_no_aware(const std::vector<Ability>& all) {
+  if (const std::string why_not = why_no_reduction(all); !why_not.empty()) return why_not;
+  const auto all_have = [&](int least) {
+    return std::ranges::all_of(all, [&](const Ability& one) { return one.aware >= least; });
+  };
+  if (!all_have(kSaid)) return "a rank's MPI does not say that it takes addresses of GPUs";
+  return all_have(kProved) ? ""
+                           : "MPI says that it takes addresses of GPUs, but a message that tried it did not arrive";
 }
 
 }  // namespace ringcomm

@@ -1,5 +1,6 @@
 #include "device/flow.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/error.hpp"
@@ -23,16 +24,26 @@ std::vector<gpu::Tensor> tensors_of(const std::vector<Fragment>& fragments, std:
 
 }  // namespace
 
+std::byte* DeviceRoom::at_least(std::size_t nbytes) {
+  if (nbytes > nbytes_) {
+    release();
+    const std::size_t larger = round_up(nbytes, std::max<std::size_t>(512, std::bit_ceil(nbytes) / 8));
+    data_ = device_.borrow(larger);
+    nbytes_ = larger;
+  }
+  return reinterpret_cast<std::byte*>(data_);
+}
+
+void DeviceRoom::release() noexcept {
+  if (data_ != 0) device_.keep(data_, nbytes_, stream_);
+  strand();
+}
+
 void Flow::begin(Call& call, const DevicePlace& place) {
   place.hold(stream);
   if (call.fragments.empty()) return;
-  const std::size_t item = size_of(call.dtype), nbytes = call.count * item;
-  if (room_ == 0 || nbytes > room_bytes_) {
-    if (room_ != 0) device.keep(std::exchange(room_, 0), room_bytes_, stream);
-    room_bytes_ = std::bit_ceil(nbytes);
-    room_ = device.borrow(room_bytes_);
-  }
-  auto* const together = reinterpret_cast<std::byte*>(room_);
+  const std::size_t item = size_of(call.dtype);
+  std::byte* const together = room_.at_least(call.count * item);
   launcher.pack(tensors_of(call.fragments, together, item, true), call.dtype, stream);
   call.input = call.output = together;
 }

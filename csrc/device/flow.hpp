@@ -9,11 +9,30 @@
 
 namespace ringcomm {
 
+// Memory of a device that is kept from call to call, for what one stream does.
+class DeviceRoom {
+ public:
+  DeviceRoom(Device& device, CuStream stream) : device_(device), stream_(stream) {}
+  ~DeviceRoom() { release(); }
+  DeviceRoom(const DeviceRoom&) = delete;
+  DeviceRoom& operator=(const DeviceRoom&) = delete;
+  std::byte* at_least(std::size_t nbytes);         // what is in it is lost if it must grow
+  void strand() noexcept { data_ = nbytes_ = 0; }  // for nobody ever: a send that could not be cancelled may read it
+  void release() noexcept;                         // for others, behind what the stream holds
+
+ private:
+  Device& device_;
+  const CuStream stream_;
+  CuPointer data_ = 0;
+  std::size_t nbytes_ = 0;
+};
+
 class Flow {
  public:
-  explicit Flow(Device& device) : device(device), stream(device.make_stream()), launcher(device) {}
+  explicit Flow(Device& device)
+      : device(device), stream(device.make_stream()), launcher(device), room_(device, stream) {}
   ~Flow() {
-    if (room_ != 0) device.keep(room_, room_bytes_, stream);
+    room_.release();
     device.end_stream(stream);
   }
   Flow(const Flow&) = delete;
@@ -23,16 +42,16 @@ class Flow {
   // what the place waits for.
   void begin(Call& call, const DevicePlace& place);
   void unpack(const Call& call, const std::vector<Fragment>& fragments);
-  void finish(DevicePlace& place);  // what the stream holds is all there is to it
-  void settle() noexcept;           // waits for what the stream holds
+  void finish(DevicePlace& place);            // what the stream holds is all there is to it
+  void settle() noexcept;                     // waits for what the stream holds
+  void strand() noexcept { room_.strand(); }  // as DeviceRoom has it, of copies of fragments
 
   Device& device;
   const CuStream stream;
   Launcher launcher;
 
  private:
-  CuPointer room_ = 0;
-  std::size_t room_bytes_ = 0;
+  DeviceRoom room_;
 };
 
 }  // namespace ringcomm

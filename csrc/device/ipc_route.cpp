@@ -107,7 +107,7 @@ class IpcTask final : public Task {
     const bool own_place = call_.collective == Collective::reducescatter || call_.collective == Collective::allgather;
     const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall ||
                        (own_place && start_of(call_.counts, channel_.rank()) > 0);
-    return apart && call_.input == call_.output && call_.count > 0;
+    return apart && call_.input == call_.output;
   }
 
   void look() {

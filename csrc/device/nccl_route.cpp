@@ -48,9 +48,10 @@ std::pair<int, std::size_t> type_of(DType dtype) {
 }
 
 struct Linked {
-  Linked(const Nccl& functions, Device& device) : nccl(functions), flow(device) {}
+  Linked(const Nccl& functions, Device& device) : nccl(functions), flow(device), inputs(device, flow.stream) {}
   const Nccl& nccl;
   Flow flow;
+  DeviceRoom inputs;  // of calls in place
   std::unique_ptr<NcclComm> comm;
 };
 
@@ -162,11 +163,18 @@ class NcclTask final : public Task {
                         "broadcast");
     const bool gathers = call_.collective == Collective::allgather;
     const std::vector<std::size_t>& receive = gathers ? call_.counts : call_.receive_counts;
+    const void* input = call_.input;
+    if (input == call_.output) {  // NCCL sends and receives in any order: what comes must not lie on what is to be sent
+      const std::size_t own = gathers ? call_.counts[static_cast<std::size_t>(channel_.rank())] : total(call_.counts);
+      std::byte* const kept = linked_.inputs.at_least(own * item);
+      if (own > 0) linked_.flow.device.copy(kept, input, own * item, stream);
+      input = kept;
+    }
     nccl.check(nccl.group_start(), "begin a group");
     for (int rank = 0; rank < channel_.size(); ++rank) {
       const auto index = static_cast<std::size_t>(rank);
       const std::size_t sent = call_.counts[gathers ? static_cast<std::size_t>(channel_.rank()) : index] * item;
-      const std::byte* const from = at(call_.input, gathers ? 0 : start_of(call_.counts, rank) * item);
+      const std::byte* const from = at(input, gathers ? 0 : start_of(call_.counts, rank) * item);
       if (sent > 0) nccl.check(nccl.send(from, sent, kByte, rank, comm, stream), "send");
       std::byte* const to = at(call_.output, start_of(receive, rank) * item);
       if (receive[index] > 0) nccl.check(nccl.receive(to, receive[index] * item, kByte, rank, comm, stream), "receive");

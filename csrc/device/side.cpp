@@ -9,6 +9,8 @@
 #include "base/clock.hpp"
 #include "base/trace.hpp"
 #include "call/channel.hpp"
+#include "device/aware_probe.hpp"
+#include "device/aware_route.hpp"
 #include "device/copies.hpp"
 #include "device/ipc_route.hpp"
 #include "device/levels_route.hpp"
@@ -38,6 +40,11 @@ class FirstTask final : public Task {
       tell();
       return Progress::moved;
     }
+    if (probe_) {
+      probe_->begin(all_);
+      task_ = std::move(probe_);
+      return Progress::moved;
+    }
     DeviceSide::of(channel_).agree(channel_, place_->device(), all_);
     task_ = std::make_unique<Finished>();
     return Progress::done;
@@ -49,6 +56,10 @@ class FirstTask final : public Task {
  private:
   void tell() {
     mine_ = ability_of(place_->device());
+    if (DeviceSide::considers("aware", channel_.device_path())) {
+      probe_ = std::make_unique<AwareProbe>(channel_, place_->device());
+      if (probe_->possible()) mine_.aware = kSaid;
+    }
     all_.resize(static_cast<std::size_t>(channel_.size()));
     Call call = part_of(name_ + "/abilities", Collective::allgather);
     call.counts.assign(all_.size(), sizeof(Ability));
@@ -63,6 +74,7 @@ class FirstTask final : public Task {
   Ability mine_;
   std::vector<Ability> all_;
   bool telling_ = false;
+  std::unique_ptr<AwareProbe> probe_;  // until it is what runs
   std::unique_ptr<Task> task_;
 };
 
@@ -122,7 +134,7 @@ void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Abili
   agreed_ = true;
   const std::string wanted = channel.device_path();
   const auto consider = [&](std::string_view name, const std::string& why_not, auto make) {
-    const bool asked = wanted == "auto" || wanted == name;
+    const bool asked = considers(name, wanted);
     ways_.push_back({std::string(name), asked ? why_not : "RINGCOMM_GPU_PATH=" + wanted});
     if (!asked) return;
     if (why_not.empty()) return routes_.push_back(make());
@@ -136,6 +148,7 @@ void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Abili
   });
   consider("levels", why_no_levels(all, channel.hosts()),
            [&] { return make_levels_route(device, wanted == "levels" ? 0 : kLeastLevels); });
+  consider("aware", why_no_aware(all), [&] { return make_aware_route(device); });
 }
 
 Route* DeviceSide::route_for(const Call& call) const {

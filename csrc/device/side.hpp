@@ -57,6 +57,9 @@ class DeviceSide {
   explicit DeviceSide(std::shared_ptr<Node> node) : stage(std::move(node)) {}
   static DeviceSide& of(Channel& channel);
 
+  // Whether `wanted`, the option's value, allows for a way.
+  static bool considers(std::string_view way, std::string_view wanted) { return wanted == "auto" || wanted == way; }
+
   bool agreed() const { return agreed_; }
   // All ranks' abilities, by rank. Throws Error(invalid) on every rank if they cannot go the way that options ask for.
   void agree(Channel& channel, Device& device, const std::vector<Ability>& all);

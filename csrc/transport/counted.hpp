@@ -39,6 +39,7 @@ class CountedTransport final : public Transport {
   }
   void cancel(Ticket ticket) override { inner_->cancel(ticket); }
   std::size_t in_flight() const override { return inner_->in_flight(); }
+  bool takes_device_memory() const override { return inner_->takes_device_memory(); }
 
  private:
   const std::shared_ptr<Transport> inner_;

@@ -45,6 +45,7 @@ class MpiTransport final : public Transport {
   int tag_limit() const override { return tag_limit_; }
   std::size_t in_flight() const override { return requests_.size(); }
   bool yields() const override { return yields_ && *yields_; }
+  bool takes_device_memory() const override { return mpi::takes_device_memory(library_.dl_handle); }
 
   Ticket send(int peer, int tag, const void* data, std::size_t nbytes) override {
     check_message(*this, peer, tag, nbytes);

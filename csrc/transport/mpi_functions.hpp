@@ -68,4 +68,15 @@ inline const bool* yields_when_idle(void* library) {
   return static_cast<const bool*>(dlsym(library, "opal_progress_yield_when_idle"));
 }
 
+// Whether MPI says that it takes addresses of CUDA's devices. Open MPI, MVAPICH and newer MPICH know the first
+// question, older MPICH the second alone; who knows neither does not.
+inline bool takes_device_memory(void* library) {
+  constexpr int kCuda = 0;  // MPIX_GPU_SUPPORT_CUDA
+  const auto supports = reinterpret_cast<int (*)()>(dlsym(library, "MPIX_Query_cuda_support"));
+  if (supports && supports() == 1) return true;
+  const auto query = reinterpret_cast<int (*)(int, int*)>(dlsym(library, "MPIX_GPU_query_support"));
+  int supported = 0;
+  return query && query(kCuda, &supported) == 0 && supported != 0;
+}
+
 }  // namespace ringcomm::mpi

@@ -45,6 +45,7 @@ class Transport {
   virtual bool done(Ticket ticket, Arrival* arrival = nullptr) = 0;
   virtual void cancel(Ticket ticket) = 0;  // a receive that is no longer wanted, or anything after an error
   virtual std::size_t in_flight() const = 0;
+  virtual bool takes_device_memory() const { return false; }  // as it says itself: buffers of messages may be a GPU's
 };
 
 inline constexpr std::size_t kLongestMessage = std::size_t{1} << 30;

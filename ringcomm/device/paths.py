@@ -39,7 +39,7 @@ def listed(comm: Any = None) -> list[Path]:
         none = none_here or ("" if there else "a rank has no GPU")
     if none:
         return [Path(name, none) for name in ALL]
-    known = {"nccl": "one rank", "ipc": "one rank", "levels": "one rank"}
+    known = dict.fromkeys(ALL, "one rank")
     if several:
         first_call = comm.empty(1, device="cuda")
         try:
@@ -47,7 +47,7 @@ def listed(comm: Any = None) -> list[Path]:
         except ValueError as error:  # RINGCOMM_GPU_PATH asks for what cannot be, on every rank
             return [Path(name, str(error)) for name in ALL]
         known = comm._channel.device_ways()
-    known |= {"aware": "this version asks no MPI for it", "staging": ""}
+    known |= {"staging": ""}
     return [Path(name, known[name]) for name in ALL]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import dataclasses
 import itertools
 import json
 import os
@@ -49,6 +51,16 @@ def a_stream_that_is_captured_is_refused(here: Here) -> None:
         raises(ringcomm.UnsupportedError, "communicate outside", lambda: here.comm.allreduce(x))
     finally:
         here.library.standin_capture(ctypes.c_void_p(da.current_stream()), 0)
+
+
+@case
+def an_mpi_that_takes_no_addresses_of_gpus_is_given_none(here: Here) -> None:
+    if here.size == 1:
+        return
+    aware = dataclasses.replace(here.comm.config, gpu_path="aware")
+    with contextlib.closing(ringcomm.Communicator(config=aware)) as comm:
+        why = "RINGCOMM_GPU_PATH=aware cannot be: a rank's MPI does not say"
+        raises(ValueError, why, lambda: comm.allreduce(late(np.ones(3))))
 
 
 @case

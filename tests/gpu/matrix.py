@@ -63,22 +63,27 @@ class Calls:
         even = values(mine, self.count // self.comm.size * self.comm.size, self.dtype, False)
         rows = values(mine, self.count + self.comm.rank, self.dtype, False)
 
-        def allreduce(move: Any) -> Any:
-            given = move(x)
-            out = given if self.in_place else None
-            if self.background:
-                return self.comm.iallreduce(given, op=self.op, out=out).wait()
-            return self.comm.allreduce(given, op=self.op, out=out)
+        def placed(call: Callable[..., Any], array: Any, **how: Any) -> Callable[[Any], Any]:
+            """In place or not."""
+
+            def run(move: Any) -> Any:
+                given = move(array)
+                return call(given, out=given if self.in_place else None, **how)
+
+            return run
+
+        def background(given: Any, **how: Any) -> Any:
+            return self.comm.iallreduce(given, **how).wait()
 
         scans = self.op != "average"
-        yield "allreduce", allreduce
-        yield "broadcast", lambda move: self.comm.broadcast(move(x), root=self.root)
-        yield "reduce", lambda move: self.comm.reduce(move(x), root=self.root, op=self.op)
+        yield "allreduce", placed(background if self.background else self.comm.allreduce, x, op=self.op)
+        yield "broadcast", placed(self.comm.broadcast, x, root=self.root)
+        yield "reduce", placed(self.comm.reduce, x, root=self.root, op=self.op)
         yield "reducescatter", lambda move: self.comm.reducescatter(move(x), op=self.op)
         yield "allgather", lambda move: self.comm.allgather(move(rows))
-        yield "alltoall", lambda move: self.comm.alltoall(move(even))
-        yield "scan", lambda move: self.comm.scan(move(x), op=self.op) if scans else None
-        yield "exscan", lambda move: self.comm.exscan(move(x), op=self.op) if scans else None
+        yield "alltoall", placed(self.comm.alltoall, even)
+        yield "scan", placed(self.comm.scan, x, op=self.op) if scans else lambda move: None
+        yield "exscan", placed(self.comm.exscan, x, op=self.op) if scans else lambda move: None
         yield "named allreduce", lambda move: self.named(move, [x])
         yield "grouped allreduce", lambda move: self.named(move, [x, even, x[:7]])
 

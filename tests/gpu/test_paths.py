@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from launching import LAUNCHER, environment
+from standin import mpi_build
 from standin_path import HERE, libcuda, libkernels
 
 from ringcomm.device import devices
@@ -20,7 +21,7 @@ from ringcomm.device import devices
 SEEDS = int(os.environ.get("GPU_SEEDS", "2"))
 ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 only_a_stand_in = pytest.mark.skipif(ON_DEVICE, reason="only a stand-in can be told to fail")
-PATHS = ("staging", "ipc", "nccl")
+PATHS = ("staging", "ipc", "nccl", "aware")
 SLOW = pytest.mark.slow
 # Ranks on each path; those of levels are on two hosts, where they have a GPU each with six ranks and share one else.
 JOBS = [
@@ -42,6 +43,8 @@ def run(ranks: int, path: str, program: str, *arguments: str, **variables: str) 
             "STANDIN_KERNELS": libkernels(),
             "STANDIN_DEVICES": "3" if path == "levels" and ranks == 6 else str(ranks) if path == "nccl" else "1",
         }
+        if path == "aware":
+            own["MPI4PY_LIBMPI"] = str(mpi_build.library())
     own |= {"PRETENDED_HOSTS": "2"} if path == "levels" else {}
     command = [str(LAUNCHER), "-n", str(ranks), sys.executable, str(HERE / program), *arguments]
     limit = 60 + 20 * SEEDS
@@ -55,6 +58,8 @@ def test_every_operation_and_dtype(ranks: int, path: str) -> None:
     if ON_DEVICE and path == "nccl" and devices.count() < ranks:
         pytest.skip("NCCL wants a GPU for each rank")
     done = run(ranks, path, "matrix.py", "--seeds", str(SEEDS), "--dtypes", "8", STANDIN_DELAY_US="100")
+    if ON_DEVICE and "RINGCOMM_GPU_PATH=aware cannot be: a rank's MPI does not say" in done.stderr:
+        pytest.skip("this MPI takes no addresses of GPUs")
     assert done.returncode == 0 and done.stdout.count(" 0 wrong") == ranks, done.stdout + done.stderr
 
 
@@ -75,6 +80,8 @@ FAULTS = [
     ("ipc", "lost:9", False),
     ("nccl", "nccl_peer:1", False),
     ("levels", "copy:3", False),
+    pytest.param("aware", "alloc", True, marks=pytest.mark.slow),
+    ("aware", "kernel:1", False),
 ]
 
 
@@ -88,3 +95,9 @@ def test_a_rank_whose_driver_fails(path: str, fault: str, harmless: bool) -> Non
         assert done.stdout.count("0 registrations, 0 opened left") == 2, done.stdout
     else:
         assert "harmless" not in done.stdout, done.stdout
+
+
+@only_a_stand_in
+def test_an_mpi_that_says_it_takes_addresses_of_gpus_and_does_not() -> None:
+    done = run(2, "aware", "matrix.py", STANDIN_MPI="lies")
+    assert done.returncode != 0 and "RINGCOMM_GPU_PATH=aware cannot be: MPI says" in done.stderr, done.stderr

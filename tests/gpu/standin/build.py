@@ -13,7 +13,7 @@ FLAGS = ["-std=c++20", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", 
 CUDA, NCCL = "libcuda.so.1", "libnccl.so.2"
 
 
-def _digest(*texts: str | bytes) -> str:
+def digest_of(*texts: str | bytes) -> str:
     digest = hashlib.sha256()
     for text in texts:
         digest.update(text if isinstance(text, bytes) else text.encode())
@@ -23,7 +23,7 @@ def _digest(*texts: str | bytes) -> str:
 
 def _object(source: Path, command: list[str], headers: str, folder: Path) -> Path:
     """The object of a source, compiled unless it is there: its name holds all that it depends on."""
-    made = folder / f"{source.stem}.{_digest(' '.join(command), headers, source.read_bytes())[:16]}.o"
+    made = folder / f"{source.stem}.{digest_of(' '.join(command), headers, source.read_bytes())[:16]}.o"
     if not made.exists():
         for old in folder.glob(f"{source.stem}.*.o"):
             old.unlink()
@@ -37,12 +37,12 @@ def build(folder: str | os.PathLike[str], extra_flags: tuple[str, ...] = ()) -> 
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
     command = [os.environ.get("CXX", "g++"), *FLAGS, *extra_flags]
-    headers = _digest(*(path.read_bytes() for path in sorted(HERE.glob("*.h*"))))
+    headers = digest_of(*(path.read_bytes() for path in sorted(HERE.glob("*.h*"))))
     with open(target / "standin.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(lambda path: _object(path, command, headers, target), sorted(HERE.glob("*.cpp"))))
-        stamp, digest = target / "standin.stamp", _digest(*(path.name for path in objects))
+        stamp, digest = target / "standin.stamp", digest_of(*(path.name for path in objects))
         if stamp.exists() and stamp.read_text() == digest:
             return target
         nccl = [path for path in objects if path.name.startswith("nccl")]

@@ -151,7 +151,7 @@ std::optional<Range> Memory::find(std::uintptr_t address) {
 
 bool Memory::is_device_address(std::uintptr_t address) {
   const auto base = reinterpret_cast<std::uintptr_t>(device_base_);
-  if (address >= base && address < base + kArena) return true;
+  if (base != 0 && address >= base && address < base + kArena) return true;
   if (const auto range = find(address)) return range->on_device();
   const std::lock_guard lock(mutex_);  // a peer's memory, closed here
   const auto gone = freed_.upper_bound(address);

@@ -1,0 +1,117 @@
+#include "device/aware_probe.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "call/channel.hpp"
+#include "device/aware_route.hpp"
+#include "device/kernels/parameters.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::size_t kEach = 64 << 10;  // more than MPIs send along with a message's envelope
+
+std::byte expected(int rank, std::size_t index) {  // never 0
+  return static_cast<std::byte>(1 + (static_cast<std::size_t>(rank) * 7 + index) % 251);
+}
+
+}  // namespace
+
+AwareProbe::AwareProbe(Channel& channel, Device& device)
+    : channel_(channel), device_(device), nbytes_(static_cast<std::size_t>(channel.size()) * kEach) {
+  const bool too_many = static_cast<unsigned>(channel.size()) > gpu::kMostPointers;  // for our kernels
+  if (too_many || !channel.context().transport->takes_device_memory()) return;
+  try {
+    memory_ = device.allocate(nbytes_);
+  } catch (const std::bad_alloc&) {  // the GPU is full
+  }
+}
+
+AwareProbe::~AwareProbe() {
+  abandon();
+  task_.reset();
+  if (memory_ != 0) device_.free(memory_);
+}
+
+void AwareProbe::begin(std::vector<Ability>& all) {
+  all_ = &all;
+  if (!std::ranges::all_of(all, [](const Ability& one) { return one.aware >= kSaid; })) phase_ = Phase::over;
+}
+
+Progress AwareProbe::advance() {
+  if (phase_ == Phase::over) return Progress::done;
+  if (phase_ == Phase::fill && !slot().free()) return Progress::blocked;
+  if (phase_ == Phase::fetch && !event_.happened()) return Progress::blocked;
+  if (task_) {
+    const Progress progress = task_->advance();
+    if (progress != Progress::done) return progress;
+    task_.reset();
+  }
+  switch (phase_) {
+    case Phase::fill:
+      exchange();
+      break;
+    case Phase::exchange:
+      fetch();
+      break;
+    case Phase::fetch:
+      tell();
+      break;
+    default:
+      for (Ability& one : *all_) one.aware = worked_ ? kProved : kSaid;
+      phase_ = Phase::over;
+  }
+  return Progress::moved;
+}
+
+void AwareProbe::abandon() noexcept {
+  if (task_) task_->abandon();
+  if (phase_ == Phase::over) return;
+  try {
+    for (const CuStream stream : {device_.to_device(), device_.from_device()}) device_.record(stream).wait();
+  } catch (const Error&) {  // the driver is lost, and touches nothing any more
+  }
+  phase_ = Phase::over;
+}
+
+void AwareProbe::exchange() {
+  phase_ = Phase::exchange;
+  const auto me = static_cast<std::size_t>(channel_.rank());
+  std::byte* const host = slot().data;
+  std::fill_n(host, nbytes_, std::byte{0});
+  for (std::size_t i = 0; i < kEach; ++i) host[me * kEach + i] = expected(channel_.rank(), i);
+  auto* const memory = reinterpret_cast<std::byte*>(memory_);
+  device_.copy(memory, host, nbytes_, device_.to_device());
+  place_ = std::make_shared<DevicePlace>(device_, device_.to_device(), true, false);
+  route_ = make_aware_route(device_);
+  Call call = part_of("aware/probe", Collective::allgather);
+  call.counts.assign(static_cast<std::size_t>(channel_.size()), kEach);
+  call.input = memory + me * kEach;
+  call.output = memory;
+  task_ = route_->start(channel_, std::move(call), place_);
+}
+
+void AwareProbe::fetch() {
+  phase_ = Phase::fetch;
+  place_->join(device_.from_device());
+  device_.copy(slot().data, reinterpret_cast<const void*>(memory_), nbytes_, device_.from_device());
+  event_ = device_.record(device_.from_device());
+}
+
+void AwareProbe::tell() {
+  phase_ = Phase::tell;
+  worked_ = 1;
+  for (std::size_t at = 0; at < nbytes_; ++at) {
+    if (slot().data[at] != expected(static_cast<int>(at / kEach), at % kEach)) worked_ = 0;
+  }
+  Call call = part_of("aware/worked", Collective::allreduce);
+  call.op = Op::min;
+  call.input = call.output = &worked_;
+  call.count = 1;
+  task_ = channel_.start(std::move(call));
+}
+
+Stage::Slot& AwareProbe::slot() { return DeviceSide::of(channel_).stage.slots(1, nbytes_, &device_).front(); }
+
+}  // namespace ringcomm

@@ -1,0 +1,45 @@
+// Whether an MPI that says so does take addresses of GPUs: a message from every rank's GPU to every other's, whose
+// bytes are looked at on the host.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/ability.hpp"
+#include "device/side.hpp"
+
+namespace ringcomm {
+
+class AwareProbe final : public Task {
+ public:
+  AwareProbe(Channel& channel, Device& device);
+  ~AwareProbe() override;
+  bool possible() const { return memory_ != 0; }  // MPI says so, and there is memory to try it
+
+  // On every rank, if it is possible on all: what comes of it is put into their abilities.
+  void begin(std::vector<Ability>& all);
+  Progress advance() override;
+  void abandon() noexcept override;
+  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
+
+ private:
+  enum class Phase : std::uint8_t { fill, exchange, fetch, tell, over };
+  void exchange();
+  void fetch();
+  void tell();
+  Stage::Slot& slot();
+
+  Channel& channel_;
+  Device& device_;
+  const std::size_t nbytes_;
+  CuPointer memory_ = 0;  // every rank's bytes
+  std::unique_ptr<Route> route_;
+  std::shared_ptr<DevicePlace> place_;
+  std::vector<Ability>* all_ = nullptr;
+  Phase phase_ = Phase::fill;
+  Event event_;
+  std::uint8_t worked_ = 0;
+  std::unique_ptr<Task> task_;
+};
+
+}  // namespace ringcomm

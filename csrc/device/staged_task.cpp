@@ -115,7 +115,9 @@ class StagedTask final : public Task {
 
   // Begins to copy the next segment to the host, if it has a slot.
   bool fetch() {
-    if (fetched_ == segments_ || fetched_ >= done_ + kSlots || !slot(fetched_).free()) return false;
+    if (fetched_ == segments_ || fetched_ >= done_ + kSlots) return false;
+    const Mark& left = slot(fetched_).left;
+    if (left && !left->happened() && !(reads_ && copies_->in_behind(*left))) return false;
     std::byte* const data = slot(fetched_).data;
     if (reads_) {
       array_.each(part(fetched_, in_count_), [&](const Scattered::Piece& piece, std::size_t before) {

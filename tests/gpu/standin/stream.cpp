@@ -82,7 +82,7 @@ Point Scheduler::enqueue(const std::shared_ptr<Stream>& stream, Operation operat
   operation.sequence = ++stream->tail;
   operation.drawn = Settings::get().draw(stream->ordinal, operation.sequence);
   operation.fast = drawn_fast(stream->ordinal, operation.sequence);
-  operation.queued_cpu_ns = process_cpu_ns();
+  if (delays()) operation.queued_cpu_ns = process_cpu_ns();
   const Point point{stream, operation.sequence, nullptr, 0};
   const bool at_once = delays() && operation.fast && operation.exclusive && stream->queue.empty() && !stream->busy &&
                        std::ranges::all_of(operation.after, &Point::reached);

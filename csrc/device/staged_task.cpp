@@ -135,7 +135,10 @@ class StagedTask final : public Task {
     if (!task_) {
       if (done_ == fetched_) return false;
       Mark& arrived = arrived_[done_ % kSlots];
-      if (arrived && !arrived->happened()) return false;
+      if (arrived && !arrived->happened()) {
+        std::this_thread::yield();  // a look costs calls of the driver; a peer may need the core meanwhile
+        return false;
+      }
       arrived.reset();
       task_ = channel_.start(host_call());
       return true;

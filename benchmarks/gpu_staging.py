@@ -5,22 +5,24 @@
 By hand: segments are copied into shared arrays, reduced there in place, and copied out again: one after the other on
 the rank's own core, or in a pipeline of three threads, as a GPU copies by itself. On a GPU that is what its link and
 the host's memory must do at least; on the tests' stand-in for the driver, whose copies are memcpy's by threads, it
-tells what our host side adds. Times are interleaved; medians.
+tells what our host side adds. The stand-in's memory is shared memory in small pages, so by hand it is done on such
+memory, and on NumPy's own, whose pages are large where the system has them. Times are interleaved; medians.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
+import mmap
 import queue
 import statistics
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measure import machine, ratio, write
 
 import ringcomm
 from ringcomm.device.array import DeviceArray
@@ -33,38 +35,49 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=64)
     parser.add_argument("--times", type=int, default=21)
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     comm = ringcomm.Communicator()
     values = np.ones(options.megabytes << 18, np.float32)
-    ways = {"by hand": by_hand(comm, values), "pipeline": pipeline(comm, values), "staging": staging(comm, values)}
+    ways = {"staging": staging(comm, values)}
+    for memory, copy in {"pages alike": in_small_pages, "NumPy's pages": np.copy}.items():
+        ways[f"in turns, {memory}"] = in_turns(comm, copy(values), copy(values))
+        ways[f"pipeline, {memory}"] = pipeline(comm, copy(values), copy(values))
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(options.times + 2):
+    for i in range(options.times + 2):
         for name, call in ways.items():
             comm.barrier()
             begun = time.perf_counter()
             call()
-            seconds[name].append(comm.allreduce(np.array([time.perf_counter() - begun]), op="max")[0])
-    medians = {name: statistics.median(all_of_it[2:]) for name, all_of_it in seconds.items()}
-    ratios = {name: medians[name] / medians["staging"] for name in ("by hand", "pipeline")}
+            slowest = comm.allreduce(np.array([time.perf_counter() - begun]), op="max")[0]
+            if i > 1:
+                seconds[name].append(float(slowest))
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    speeds = {name: ratio(found, seconds["staging"]) for name, found in seconds.items() if name != "staging"}
+    where = machine()
     if comm.rank == 0:
-        for name, median in medians.items():
-            print(f"{name:8} {median * 1e3:8.2f} ms")
-        print(f"staging is {ratios['by hand']:.2f} times as fast as by hand, {ratios['pipeline']:.2f} as the pipeline")
+        print(f"{'staging':24} {medians['staging'] * 1e3:8.2f} ms")
+        for name, speed in speeds.items():
+            beside = "staging is {:.2f} [{:.2f}, {:.2f}] times as fast".format(*speed)
+            print(f"{name:24} {medians[name] * 1e3:8.2f} ms: {beside}")
         if options.json:
-            result = {"machine": platform.processor() or platform.machine(), "ranks": comm.size, "ratios": ratios}
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(result | {"megabytes": options.megabytes, "seconds": medians}, file, indent=1)
+            result = {"machine": where, "ranks": comm.size, "megabytes": options.megabytes}
+            write(options.json, result | {"seconds": medians, "speed of staging beside": speeds})
     comm.close()
 
 
-def by_hand(comm: Any, values: Any) -> Callable[[], None]:
-    source, target = values.copy(), np.empty_like(values)
-    each = SEGMENT // values.itemsize
+def in_small_pages(values: Any) -> Any:
+    copy = np.frombuffer(mmap.mmap(-1, values.nbytes), values.dtype)
+    copy[:] = values
+    return copy
+
+
+def in_turns(comm: Any, source: Any, target: Any) -> Callable[[], None]:
+    each = SEGMENT // source.itemsize
     stage = comm.empty(each)
 
     def call() -> None:
-        for first in range(0, values.size, each):
+        for first in range(0, source.size, each):
             part = slice(first, first + each)
             mine = stage[: len(source[part])]
             np.copyto(mine, source[part])
@@ -74,11 +87,10 @@ def by_hand(comm: Any, values: Any) -> Callable[[], None]:
     return call
 
 
-def pipeline(comm: Any, values: Any) -> Callable[[], None]:
-    source, target = values.copy(), np.empty_like(values)
-    each = SEGMENT // values.itemsize
+def pipeline(comm: Any, source: Any, target: Any) -> Callable[[], None]:
+    each = SEGMENT // source.itemsize
     stages = [comm.empty(each) for _ in range(SLOTS)]
-    parts = [slice(first, min(first + each, values.size)) for first in range(0, values.size, each)]
+    parts = [slice(first, min(first + each, source.size)) for first in range(0, source.size, each)]
     slots = [stages[i % SLOTS][: part.stop - part.start] for i, part in enumerate(parts)]
     arrived, reduced, free = queue.SimpleQueue[int](), queue.SimpleQueue[int](), threading.Semaphore(SLOTS)
     begin, ended = threading.Semaphore(0), threading.Semaphore(0)

@@ -481,6 +481,18 @@ def give_kernels(module: str, image: bytes) -> None: ...  # PTX, before any arra
 def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wait: bool) -> None:
     """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
 
+def device_arrange(
+    device: int,
+    to: int,
+    to_strides: Sequence[int],
+    source: int,
+    strides: Sequence[int],
+    shape: Sequence[int],
+    size: int,
+    stream: int,
+) -> None:
+    """Elements of `size` bytes from where `strides`, of bytes, say to where `to_strides` say; nobody waits."""
+
 def device_of(address: int) -> int: ...  # the GPU in whose memory it is; -1: none
 def device_capturing(device: int, stream: int) -> bool: ...  # into a CUDA graph
 

@@ -10,6 +10,7 @@ namespace {
 
 class HostCopies final : public Copies {
  public:
+  bool in_behind(const Event&) override { return false; }
   void in(void* host, const void* buffer, std::size_t nbytes) override { std::memcpy(host, buffer, nbytes); }
   void out(void* buffer, const void* host, std::size_t nbytes) override { std::memcpy(buffer, host, nbytes); }
   Mark mark_in() override { return nullptr; }
@@ -22,6 +23,10 @@ class HostCopies final : public Copies {
 class DeviceCopies final : public Copies {
  public:
   explicit DeviceCopies(std::shared_ptr<DevicePlace> place) : place_(std::move(place)), device_(place_->device()) {}
+  bool in_behind(const Event& event) override {
+    event.hold(device_.from_device());
+    return true;
+  }
   void in(void* host, const void* buffer, std::size_t nbytes) override {
     hold_once(device_.from_device());
     device_.copy(host, buffer, nbytes, device_.from_device());

@@ -13,6 +13,7 @@ using Mark = std::shared_ptr<const Event>;  // null: it has been passed
 class Copies {
  public:
   virtual ~Copies() = default;
+  virtual bool in_behind(const Event& event) = 0;  // whether what comes in next waits for it by itself
   virtual void in(void* host, const void* buffer, std::size_t nbytes) = 0;
   virtual void out(void* buffer, const void* host, std::size_t nbytes) = 0;
   virtual Mark mark_in() = 0;  // behind all that in() has begun

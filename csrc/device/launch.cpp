@@ -51,4 +51,11 @@ void Launcher::pack(std::vector<gpu::Tensor> tensors, DType dtype, CuStream stre
   }
 }
 
+void Launcher::arrange(void* to, const void* from, std::span<const gpu::Dimension> dimensions, unsigned size,
+                       CuStream stream) {
+  gpu::StridedParameters parameters = gpu::strided_parameters(from, to, dimensions, size);
+  const gpu::Entry entry{std::string(gpu::kStridedEntry), gpu::kStridedModule};
+  launch(entry, &parameters, gpu::blocks_for(parameters.count * 16, most_), stream);  // a thread for each
+}
+
 }  // namespace ringcomm

@@ -20,6 +20,7 @@ class Launcher {
               const kernels::Scale& pre, const kernels::Scale& post, CuStream stream);
   void scale(void* data, std::size_t count, DType dtype, const kernels::Scale& by, CuStream stream);
   void pack(std::vector<gpu::Tensor> tensors, DType dtype, CuStream stream);
+  void arrange(void* to, const void* from, std::span<const gpu::Dimension> dimensions, unsigned size, CuStream stream);
 
  private:
   static constexpr unsigned kBlocksEach = 4;

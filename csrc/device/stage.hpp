@@ -20,7 +20,6 @@ class Stage {
   struct Slot {
     std::byte* data = nullptr;
     std::shared_ptr<const Event> left;  // its last copy to the device; null: none is under way
-    bool free() const { return !left || left->happened(); }
   };
   // So many slots of so many bytes at least. Waits for copies under way if it has to make other ones. `device`: null
   // for a rank that has none.

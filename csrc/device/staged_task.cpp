@@ -115,7 +115,9 @@ class StagedTask final : public Task {
 
   // Begins to copy the next segment to the host, if it has a slot.
   bool fetch() {
-    if (fetched_ == segments_ || fetched_ >= done_ + kSlots || !slot(fetched_).free()) return false;
+    if (fetched_ == segments_ || fetched_ >= done_ + kSlots) return false;
+    const Mark& left = slot(fetched_).left;
+    if (left && !left->happened() && !(reads_ && copies_->in_behind(*left))) return false;
     std::byte* const data = slot(fetched_).data;
     if (reads_) {
       array_.each(part(fetched_, in_count_), [&](const Scattered::Piece& piece, std::size_t before) {
@@ -133,7 +135,10 @@ class StagedTask final : public Task {
     if (!task_) {
       if (done_ == fetched_) return false;
       Mark& arrived = arrived_[done_ % kSlots];
-      if (arrived && !arrived->happened()) return false;
+      if (arrived && !arrived->happened()) {
+        std::this_thread::yield();  // a look costs calls of the driver; a peer may need the core meanwhile
+        return false;
+      }
       arrived.reset();
       task_ = channel_.start(host_call());
       return true;

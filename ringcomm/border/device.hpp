@@ -3,6 +3,7 @@
 
 #include "base/call.hpp"
 #include "call/channel.hpp"
+#include "device/launch.hpp"
 #include "device/place.hpp"
 #include "device/side.hpp"
 
@@ -46,6 +47,15 @@ inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std:
   if (nbytes > 0)
     it.driver().check(it.driver().copy(to, from, nbytes, stream_of(stream)), "copy between the device and the host");
   if (wait) it.driver().check(it.driver().stream_synchronize(stream_of(stream)), "wait for a stream");
+}
+// Elements of `size` bytes, each as far from the next in a dimension as strides say, in the stream's order.
+inline void device_arrange(int device, std::uintptr_t to, const std::vector<std::int64_t>& to_strides,
+                           std::uintptr_t from, const std::vector<std::int64_t>& from_strides,
+                           const std::vector<std::uint64_t>& shape, unsigned size, std::uintptr_t stream) {
+  std::vector<gpu::Dimension> dimensions;
+  for (std::size_t d = 0; d < shape.size(); ++d) dimensions.push_back({shape[d], from_strides[d], to_strides[d]});
+  Launcher(Device::get(device))
+      .arrange(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), dimensions, size, stream_of(stream));
 }
 inline std::uintptr_t device_allocate(int device, std::size_t nbytes) { return Device::get(device).allocate(nbytes); }
 inline void device_free(int device, std::uintptr_t data) { Device::get(device).free(data); }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,22 @@ class View(NamedTuple):
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    contiguous: bool
+    strides: tuple[int, ...]  # bytes
     read_only: bool
     stream: int | None  # that works on it now; None: nothing does
     owner: object  # keeps the memory
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether elements lie one behind the other; a dimension of one element may have any stride."""
+        packed = packed_strides(self.shape, self.dtype.itemsize)
+        steps = zip(self.shape, self.strides, packed, strict=True)
+        return 0 in self.shape or all(length == 1 or step == wanted for length, step, wanted in steps)
+
+
+def packed_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    """Of a C-contiguous array."""
+    return tuple(item * math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 class _Tensor(ctypes.Structure):
@@ -58,12 +71,11 @@ def view(x: Any) -> View:
     capsule = x.__dlpack__(stream=devices.LEGACY)
     tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     shape = tuple(tensor.shape[: tensor.ndim])
-    contiguous, expected = True, 1
-    for i in reversed(range(tensor.ndim)):
-        contiguous &= not tensor.strides or shape[i] == 1 or tensor.strides[i] == expected or 0 in shape
-        expected *= shape[i]
-    address = (tensor.data or 0) + tensor.byte_offset
-    return View(address, shape, _dtype(tensor), contiguous, False, devices.LEGACY, capsule)
+    dtype, address = _dtype(tensor), (tensor.data or 0) + tensor.byte_offset
+    strides = packed_strides(shape, dtype.itemsize)
+    if tensor.strides:
+        strides = tuple(step * dtype.itemsize for step in tensor.strides[: tensor.ndim])
+    return View(address, shape, dtype, strides, False, devices.LEGACY, capsule)
 
 
 def _dtype(tensor: _Tensor) -> np.dtype[Any]:

@@ -20,14 +20,18 @@ _IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # libraries whose arrays say nothi
 class DeviceKind:
     @staticmethod
     def source(x: Any) -> Buffer:
-        return _buffer(_view(x), x)
+        view = _view(x)
+        return _buffer(view, x) if view.contiguous else _copied(view, x)
 
     @staticmethod
     def target(x: Any) -> Buffer:
         view = _view(x)
         if view.read_only or type(x).__module__.partition(".")[0] in _IMMUTABLE:
             raise ValueError("the array to write is read-only")
-        return _buffer(view, x)
+        if view.contiguous:
+            return _buffer(view, x)
+        _require_apart(view)
+        return _copied(view, x)._replace(given=x, copied=True)
 
     @staticmethod
     def describe(made: Any) -> Buffer:
@@ -61,15 +65,18 @@ class DeviceKind:
     @staticmethod
     def to_host(x: Any) -> np.ndarray[Any, Any]:
         """A copy in the host's memory, which waits for it."""
-        view = _view(x)
-        buffer, host = _buffer(view, x), np.empty(view.shape, view.dtype)
+        buffer, host = DeviceKind.source(x), np.empty(_view(x).shape, _view(x).dtype)
         assert buffer.place is not None
         buffer.place.read(buffer.address, host.ctypes.data, host.nbytes)
         return host
 
     @staticmethod
     def assign(target: Any, source: Any) -> None:
-        raise UnsupportedError("an array of a GPU to be written must be C-contiguous")
+        view, made = _view(target), _view(source)
+        place = _place(view, target)
+        place.arrange(view, _place(made, source), made)
+        if place.waits:
+            _core.device_copy(place.device, 0, 0, 0, place.now(), True)
 
 
 def _view(x: Any) -> dlpack.View:
@@ -78,17 +85,10 @@ def _view(x: Any) -> dlpack.View:
         return dlpack.view(x)
     if interface.get("mask") is not None:
         raise UnsupportedError("masked arrays cannot be sent")
-    dtype = _dtype(interface, x)
+    dtype, shape = _dtype(interface, x), tuple(interface["shape"])
     address, read_only = interface["data"]
-    return dlpack.View(
-        address,
-        tuple(interface["shape"]),
-        dtype,
-        _contiguous(tuple(interface["shape"]), interface.get("strides"), dtype.itemsize),
-        bool(read_only),
-        interface.get("stream"),
-        x,
-    )
+    strides = tuple(interface.get("strides") or dlpack.packed_strides(shape, dtype.itemsize))
+    return dlpack.View(address, shape, dtype, strides, bool(read_only), interface.get("stream"), x)
 
 
 def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
@@ -103,24 +103,34 @@ def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
     return told if told.itemsize == dtype.itemsize else dtype
 
 
-def _contiguous(shape: Shape, strides: Any, item: int) -> bool:
-    """Whether elements lie one behind the other; a dimension of one element may have any stride."""
-    expected = item
-    for length, stride in zip(reversed(shape), reversed(strides or ()), strict=False):
-        if length != 1 and stride != expected and math.prod(shape) > 0:
-            return False
-        expected *= length
-    return True
+def _copied(view: dlpack.View, x: Any) -> Buffer:
+    """A C-contiguous copy, behind what the array's stream holds; who waits for the array waits for the copy."""
+    arrays.dtype_index(view.dtype)  # refuses before anything is copied
+    place = _place(view, x)
+    place.refuse_capture("an array that is not C-contiguous")
+    made = array.empty(view.shape, view.dtype, place.device, _stream_of(x))
+    copy = _view(made)
+    its = _place(copy, made)
+    its.arrange(copy, place, view)
+    return _buffer(copy, made)._replace(place=its._replace(now=place.now, waits=place.waits))
+
+
+def _require_apart(view: dlpack.View) -> None:
+    reach = view.dtype.itemsize
+    for step, length in sorted((abs(step), length) for step, length in zip(view.strides, view.shape, strict=True)):
+        if length > 1 and step < reach:
+            raise ValueError("elements of the array to write lie over each other")
+        reach += step * (length - 1)
+
+
+def _place(view: dlpack.View, given: Any) -> Place:
+    return Place(_device_of(view, given), view.stream, lambda: _stream_of(given), not _tells_stream(given))
 
 
 def _buffer(view: dlpack.View, given: Any) -> Buffer:
-    if not view.contiguous:
-        raise UnsupportedError(
-            f"the {type(given).__name__} on a GPU is not C-contiguous: pass a contiguous copy (cupy.ascontiguousarray)"
-        )
     count = math.prod(view.shape)
     index = arrays.dtype_index(view.dtype)
-    place = Place(_device_of(view, given), view.stream, lambda: _stream_of(given), not _tells_stream(given))
+    place = _place(view, given)
     if index == arrays.MOVES_ONLY:
         width = view.dtype.itemsize
         shown = Buffer(view.address, count * width, arrays.BYTES, width, view.shape, given, DeviceKind, str(view.dtype))

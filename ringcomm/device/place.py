@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ringcomm import _core
 from ringcomm.device import devices
+from ringcomm.device.dlpack import View
 from ringcomm.errors import UnsupportedError
 
 
@@ -59,10 +61,24 @@ class Place(NamedTuple):
 
     def copy(self, address: int, other: Place, source: int, nbytes: int) -> None:
         """Copies what an array of a GPU holds, in the order of both streams; nobody waits."""
+        with self._behind(other) as here:
+            _core.device_copy(self.device, address, source, nbytes, here, False)
+
+    def arrange(self, view: View, other: Place, source: View) -> None:
+        """As `copy`, of arrays of one shape with any strides, on one GPU."""
+        size = view.dtype.itemsize
+        with self._behind(other) as here:
+            _core.device_arrange(
+                self.device, view.address, view.strides, source.address, source.strides, view.shape, size, here
+            )
+
+    @contextmanager
+    def _behind(self, other: Place) -> Iterator[int]:
+        """The stream for what writes here and reads there: behind both streams, which go on behind it."""
         here, there = self.now(), other.now() if other.stream is None else other.stream
         if there != here:
             _core.DeviceOrder(other.device, [there]).hold(here)
-        _core.device_copy(self.device, address, source, nbytes, here, False)
+        yield here
         if there != here:
             _core.DeviceOrder(self.device, [here]).hold(there)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import device_array as da
 import ml_dtypes
 import numpy as np
-from api_arrays import KINDS, ByInterface, Described, Here, assign_late, case, check, late, ours, raises
+from api_arrays import KINDS, ByDLPack, ByInterface, Described, Here, assign_late, case, check, late, ours, raises
 
 import ringcomm
 
@@ -111,6 +114,44 @@ def prepared_calls_take_what_is_there_then(here: Here) -> None:
         assign_late(x, values)
         assert prepared.start().wait() is out
         check(out, np.full(80, turn * here.size + sum(range(here.size))))
+
+
+CUTS: dict[str, Callable[[Any], Any]] = {
+    "int8": lambda x: x.T,
+    "int16": lambda x: x[:, ::2, 1:],
+    "float32": lambda x: x[::-1, 1:, ::-3],
+    "complex128": lambda x: x[2, :, 3],
+}
+
+
+@case
+def strided_arrays(here: Here) -> None:
+    """As of the host's: what is given is copied, and what is to be written is so where its strides say."""
+    comm, size = here.comm, here.size
+    for dtype, cut in CUTS.items():
+        host = (np.arange(120) % 30).reshape(4, 5, 6).astype(dtype)
+        for wrap in (lambda x: x, ByInterface, ByDLPack):
+            x, out, expected = late(host), late(host), host.copy()
+            mine, target = wrap(cut(x)), wrap(cut(out))
+            check(comm.allreduce(mine), cut(host) * size)
+            assert comm.iallreduce(mine, out=target).wait() is target
+            cut(expected)[...] = cut(host) * size
+            check(out, expected)
+            assert comm.allreduce(target, out=target) is target
+            cut(expected)[...] = cut(host) * (size * size)
+            check(out, expected)
+    pairs = np.array([(i, -i) for i in range(9)], [("value", "f4"), ("index", "i4")])
+    check(comm.broadcast(late(pairs)[::-2]), pairs[::-2])
+    check(comm.broadcast(late(np.arange(9).astype("M8[D]"))[::4]), np.arange(0, 9, 4).astype("M8[D]"))
+    row = late(np.arange(5.0))
+    many = da.DeviceArray(np.broadcast_to(row._view, (3, 5)), row._memory)
+    check(comm.allgather(many), np.tile(np.arange(5.0), (3 * size, 1)))
+    raises(ValueError, "lie over each other", lambda: comm.allreduce(late(np.ones((3, 5))), out=many))
+    turned = late(np.arange(12.0).reshape(3, 4)).T
+    raises(ValueError, "give one that is contiguous", lambda: comm.allreduce_init(turned))
+    came = late(np.zeros((4, 3)))
+    comm.sendrecv(turned, here.rank, out=came, source=here.rank)
+    check(came, np.arange(12.0).reshape(3, 4).T)
 
 
 @case

@@ -11,7 +11,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "kernels"))
-POINTERS, TENSORS = 64, 128
+POINTERS, TENSORS, DIMENSIONS = 64, 128, 40
 
 
 class Scaling(ctypes.Structure):
@@ -53,6 +53,19 @@ class FillParameters(ctypes.Structure):
         ("destination", ctypes.c_void_p),
         ("nbytes", ctypes.c_ulonglong),
         ("pattern", ctypes.c_ubyte * 16),
+    )
+
+
+class StridedParameters(ctypes.Structure):
+    _fields_ = (
+        ("source", ctypes.c_void_p),
+        ("destination", ctypes.c_void_p),
+        ("count", ctypes.c_ulonglong),
+        ("shape", ctypes.c_ulonglong * DIMENSIONS),
+        ("source_strides", ctypes.c_longlong * DIMENSIONS),
+        ("destination_strides", ctypes.c_longlong * DIMENSIONS),
+        ("dimensions", ctypes.c_uint),
+        ("unit", ctypes.c_uint),
     )
 
 

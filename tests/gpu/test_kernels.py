@@ -228,3 +228,36 @@ def test_fill(dtype, count, misaligned, seed, grid):
     )
     gpu.launch("rc_fill", parameters, *grid)
     assert_same(array, wanted, DTYPES[dtype])
+
+
+@given(
+    st.sampled_from(["i1", "i2", "V3", "f4", "V6", "c8", "V12", "c16"]),
+    st.lists(st.integers(1, 5), min_size=0, max_size=4),
+    seeds,
+    grids,
+)
+def test_strided(dtype, shape, seed, grid):
+    """Between any two views of one shape; those read may lie over each other."""
+    rng = np.random.default_rng(seed)
+
+    def view(shape):
+        order, steps = rng.permutation(len(shape)), rng.choice([-3, -1, 1, 2], len(shape))
+        whole = np.zeros([shape[d] * abs(step) for d, step in zip(order, steps[order], strict=True)], dtype)
+        whole.reshape(-1).view(np.uint8)[:] = rng.integers(0, 256, whole.nbytes, np.uint8)
+        return whole.transpose(np.argsort(order))[(..., *(slice(None, None, step) for step in steps))], whole
+
+    destination, whole = view(shape)
+    source, _ = view([1 if rng.random() < 0.2 else length for length in shape])
+    source, wanted = np.broadcast_to(source, shape), whole.copy()
+    for index in np.ndindex(*shape):
+        at = destination.ctypes.data - whole.ctypes.data + int(np.dot(index, destination.strides))
+        wanted.reshape(-1).view(np.uint8)[at : at + whole.itemsize] = np.frombuffer(source[index].tobytes(), np.uint8)
+    dimensions = [*zip(shape, source.strides, destination.strides, strict=True)]
+    parameters, given_ = gpu.StridedParameters(), (ctypes.c_longlong * 3 * len(shape))(*dimensions)
+    addresses = ctypes.c_void_p(source.ctypes.data), ctypes.c_void_p(destination.ctypes.data)
+    gpu.library().test_strided_parameters(
+        ctypes.byref(parameters), *addresses, given_, ctypes.c_size_t(len(shape)), whole.itemsize
+    )
+    assert parameters.dimensions <= len(shape) + 1
+    gpu.launch("rc_strided", parameters, *grid)
+    assert whole.tobytes() == wanted.tobytes()

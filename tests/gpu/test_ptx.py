@@ -31,7 +31,7 @@ def test_modules_hold_what_the_host_asks_for():
     dtypes, ops = range(len(_core.DTYPES)), range(len(_core.OPS))
     asked = [gpu.entry("reduce", d, o) for d in dtypes for o in ops if _core.reduces(d, o)]
     asked += [gpu.entry("pack", d, d) for d in dtypes] + [gpu.entry("pack", d, to) for d in range(4) for to in range(4)]
-    asked += [gpu.entry("scale", d) for d in dtypes] + [("rc_fill", "fill", 1)]
+    asked += [gpu.entry("scale", d) for d in dtypes] + [("rc_fill", "fill", 1), ("rc_strided", "strided", 1)]
     held = {m: set(re.findall(r"\.entry (\w+)", build_ptx.read(m))) for m in build_ptx.MODULES}
     assert all(name in held[module] for name, module, _ in asked)
     # ... and no more: each is some driver's time.

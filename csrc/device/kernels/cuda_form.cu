@@ -2,6 +2,7 @@
 #include "device/kernels/fill.hpp"
 #include "device/kernels/pack.hpp"
 #include "device/kernels/reduce.hpp"
+#include "device/kernels/strided.hpp"
 
 using namespace ringcomm::gpu;
 

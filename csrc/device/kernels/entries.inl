@@ -32,6 +32,10 @@ RC_FLOATING(float64, FloatLane<double>, FloatLane<double>, DoubleFormat)
 RC_KERNEL(rc_fill, FillParameters, (fill))
 #endif
 
+#if defined(RC_MODULE_STRIDED)
+RC_KERNEL(rc_strided, StridedParameters, (strided))
+#endif
+
 #if defined(RC_MODULE_INTEGERS)
 #define RC_INTEGER(dtype, ...)                                                                 \
   RC_REDUCE(dtype, sum, IntegerLane<__VA_ARGS__>, IntegerLane<__VA_ARGS__>, Kind::sum)         \

@@ -1,6 +1,7 @@
 #include "device/kernels/launch.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -121,6 +122,30 @@ unsigned plan_pack(PackParameters& parameters, std::span<const Tensor> tensors, 
   }
   parameters.first_chunk[some] = chunks;
   return some;
+}
+
+StridedParameters strided_parameters(const void* source, void* destination, std::span<const Dimension> dimensions,
+                                     unsigned size) {
+  std::uint64_t all =
+      8 | size | reinterpret_cast<std::uintptr_t>(source) | reinterpret_cast<std::uintptr_t>(destination);
+  for (const Dimension& one : dimensions)
+    if (one.length > 1) all |= static_cast<std::uint64_t>(one.source | one.destination);
+  StridedParameters made{source, destination, 1, {}, {}, {}, 0, 1u << std::countr_zero(all)};
+  const auto add = [&](const Dimension& one) {
+    made.count *= one.length;
+    if (one.length == 1) return;
+    const auto length = static_cast<std::int64_t>(one.length);
+    const unsigned last = made.dimensions - 1;
+    const bool goes_on = made.dimensions > 0 && made.source_strides[last] == one.source * length &&
+                         made.destination_strides[last] == one.destination * length;
+    const unsigned at = goes_on ? last : made.dimensions++;
+    made.shape[at] = goes_on ? made.shape[at] * one.length : one.length;
+    made.source_strides[at] = one.source;
+    made.destination_strides[at] = one.destination;
+  };
+  for (const Dimension& one : dimensions) add(one);
+  add({size / made.unit, made.unit, made.unit});
+  return made;
 }
 
 FillParameters fill_parameters(void* destination, std::uint64_t count, const void* element, unsigned size) {

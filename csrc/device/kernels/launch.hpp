@@ -42,6 +42,15 @@ struct Tensor {
 // one; returns how many. `size`: the bytes of the narrower of the two elements.
 unsigned plan_pack(PackParameters& parameters, std::span<const Tensor> tensors, unsigned size, unsigned blocks);
 
+inline constexpr std::string_view kStridedModule = "strided", kStridedEntry = "rc_strided";
+struct Dimension {
+  std::uint64_t length;
+  std::int64_t source, destination;  // bytes from one to the next
+};
+// For elements of `size` bytes. Dimensions that are one on both sides become one.
+StridedParameters strided_parameters(const void* source, void* destination, std::span<const Dimension> dimensions,
+                                     unsigned size);
+
 FillParameters fill_parameters(void* destination, std::uint64_t count, const void* element, unsigned size);
 
 // Blocks of kThreads threads for a kernel that moves so many bytes from each source; at most `most`, a few for each

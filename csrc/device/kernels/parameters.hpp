@@ -55,8 +55,20 @@ struct FillParameters {
   unsigned char pattern[16];
 };
 
+inline constexpr unsigned kMostDimensions = 40;  // of two elements each: more than fit in any memory
+
+// Units of 1, 2, 4 or 8 bytes, in the order of the last dimension; strides are of bytes.
+struct StridedParameters {
+  const void* source;
+  void* destination;
+  unsigned long long count;
+  unsigned long long shape[kMostDimensions];
+  long long source_strides[kMostDimensions], destination_strides[kMostDimensions];
+  unsigned dimensions, unit;
+};
+
 static_assert(sizeof(Scaling) == 24 && sizeof(ReduceParameters) == 1096);
-static_assert(sizeof(PackParameters) == 3624 && sizeof(FillParameters) == 32);
+static_assert(sizeof(PackParameters) == 3624 && sizeof(FillParameters) == 32 && sizeof(StridedParameters) == 992);
 static_assert(sizeof(PackParameters) <= 4096, "all that drivers before CUDA 12.1 take");
 
 }  // namespace ringcomm::gpu

@@ -5,6 +5,7 @@
 #include "device/kernels/fill.hpp"
 #include "device/kernels/pack.hpp"
 #include "device/kernels/reduce.hpp"
+#include "device/kernels/strided.hpp"
 
 using namespace ringcomm::gpu;
 
@@ -29,6 +30,10 @@ void bring(PackParameters& p) {
   }
 }
 void bring(FillParameters& p) { p.destination = here(p.destination); }
+void bring(StridedParameters& p) {
+  p.source = here(p.source);
+  p.destination = here(p.destination);
+}
 
 template <class Parameters, class Body>
 void run_grid(void** arguments, unsigned blocks, unsigned threads, Body body) {
@@ -58,4 +63,5 @@ extern "C" void standin_set_translate(Translate to) { translate = to; }
 #define RC_MODULE_INTEGERS
 #define RC_MODULE_COMPOSITES
 #define RC_MODULE_FILL
+#define RC_MODULE_STRIDED
 #include "device/kernels/entries.inl"

@@ -39,5 +39,9 @@ void test_fill_parameters(FillParameters* out, void* destination, std::size_t co
                           unsigned size) {
   *out = fill_parameters(destination, count, element, size);
 }
+void test_strided_parameters(StridedParameters* out, const void* source, void* destination, const Dimension* dimensions,
+                             std::size_t count, unsigned size) {
+  *out = strided_parameters(source, destination, {dimensions, count}, size);
+}
 unsigned test_blocks_for(unsigned long long nbytes, unsigned most) { return blocks_for(nbytes, most); }
 }

@@ -50,7 +50,15 @@ void Scheduler::close(const std::shared_ptr<Stream>& stream) {
   const std::lock_guard lock(mutex_);
   stream->closing = true;
   if (!stream->started) std::erase(streams_, stream);
+  stream->work.notify_one();
+}
+
+// Something has happened that others may have waited for. A stream without work has not.
+void Scheduler::announce() {
   changed_.notify_all();
+  for (const auto& stream : streams_) {
+    if (!stream->queue.empty() || stopping()) stream->work.notify_one();
+  }
 }
 
 void Scheduler::reseed() {
@@ -74,7 +82,7 @@ Point Scheduler::enqueue(const std::shared_ptr<Stream>& stream, Operation operat
   operation.sequence = ++stream->tail;
   operation.drawn = Settings::get().draw(stream->ordinal, operation.sequence);
   operation.fast = drawn_fast(stream->ordinal, operation.sequence);
-  operation.queued_cpu_ns = process_cpu_ns();
+  if (delays()) operation.queued_cpu_ns = process_cpu_ns();
   const Point point{stream, operation.sequence, nullptr, 0};
   const bool at_once = delays() && operation.fast && operation.exclusive && stream->queue.empty() && !stream->busy &&
                        std::ranges::all_of(operation.after, &Point::reached);
@@ -84,8 +92,11 @@ Point Scheduler::enqueue(const std::shared_ptr<Stream>& stream, Operation operat
     ++threads_;
     std::thread([this, stream] { serve(stream); }).detach();
   }
-  changed_.notify_all();
-  if (at_once) changed_.wait_for(lock, kLongestTurn, [&] { return point.reached() || stopping(); });
+  lock.unlock();
+  stream->work.notify_one();  // who is woken while this has the lock sleeps once more
+  if (!at_once) return point;
+  lock.lock();
+  changed_.wait_for(lock, kLongestTurn, [&] { return point.reached() || stopping(); });
   return point;
 }
 
@@ -138,7 +149,7 @@ void Scheduler::demand(const Point& point) {
     if (operation.sequence > point.sequence) break;
     for (const Point& before : operation.after) demand(before);
   }
-  changed_.notify_all();
+  announce();
 }
 
 // A peer waits for a record that this stream holds: it is demanded as if somebody waited here.
@@ -212,7 +223,7 @@ void Scheduler::run_front(std::unique_lock<std::mutex>& lock, Stream& stream) {
   if (operation.exclusive) turn_taken_ = false;
   stream.busy = false;
   stream.done = operation.sequence;
-  changed_.notify_all();
+  announce();
 }
 
 void Scheduler::serve(std::shared_ptr<Stream> stream) {
@@ -224,7 +235,7 @@ void Scheduler::serve(std::shared_ptr<Stream> stream) {
     if (!stream->queue.empty() && (lost || (ready(*stream) && permitted(*stream) && chosen(*stream)))) {
       run_front(lock, *stream);
     } else {
-      changed_.wait_for(lock, microseconds(nap_us(*stream)));
+      stream->work.wait_for(lock, microseconds(nap_us(*stream)));
     }
   }
   std::erase(streams_, stream);
@@ -235,7 +246,7 @@ void Scheduler::serve(std::shared_ptr<Stream> stream) {
 void Scheduler::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
-  changed_.notify_all();
+  announce();
   // Bounded: a host function may wait for a lock that nobody gives back any more.
   changed_.wait_for(lock, std::chrono::seconds(2), [&] { return threads_ == 0; });
 }

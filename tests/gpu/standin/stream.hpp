@@ -61,6 +61,7 @@ struct Stream {
   // Guarded by the scheduler's mutex:
   std::deque<Operation> queue;
   std::uint64_t tail = 0, done = 0, demanded = 0;
+  std::condition_variable work;  // what its thread sleeps on
   int polls = 0;
   bool busy = false, closing = false, started = false;
   std::atomic<bool> capturing{false};
@@ -83,6 +84,7 @@ class Scheduler {
 
  private:
   void serve(std::shared_ptr<Stream> stream);
+  void announce();
   void run_front(std::unique_lock<std::mutex>& lock, Stream& stream);
   bool ready(const Stream& stream) const;
   bool entitled(const Stream& stream) const;
@@ -94,7 +96,7 @@ class Scheduler {
   long nap_us(const Stream& stream) const;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // what callers sleep on
   std::vector<std::shared_ptr<Stream>> streams_;
   std::uint64_t created_ = 0;
   bool turn_taken_ = false;

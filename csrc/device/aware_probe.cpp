@@ -23,7 +23,7 @@ AwareProbe::AwareProbe(Channel& channel, Device& device)
   const bool too_many = static_cast<unsigned>(channel.size()) > gpu::kMostPointers;  // for our kernels
   if (too_many || !channel.context().transport->takes_device_memory()) return;
   try {
-    memory_ = device.allocate(nbytes_);
+    memory_ = device.borrow(nbytes_);
   } catch (const std::bad_alloc&) {  // the GPU is full
   }
 }
@@ -31,7 +31,7 @@ AwareProbe::AwareProbe(Channel& channel, Device& device)
 AwareProbe::~AwareProbe() {
   abandon();
   task_.reset();
-  if (memory_ != 0) device_.free(memory_);
+  if (memory_ != 0) device_.keep(memory_, nbytes_, device_.from_device());
 }
 
 void AwareProbe::begin(std::vector<Ability>& all) {
@@ -41,7 +41,7 @@ void AwareProbe::begin(std::vector<Ability>& all) {
 
 Progress AwareProbe::advance() {
   if (phase_ == Phase::over) return Progress::done;
-  if (phase_ == Phase::fill && !slot().free()) return Progress::blocked;
+  if (phase_ == Phase::fill && slot().left && !slot().left->happened()) return Progress::blocked;
   if (phase_ == Phase::fetch && !event_.happened()) return Progress::blocked;
   if (task_) {
     const Progress progress = task_->advance();

@@ -67,6 +67,7 @@ class LevelsTask final : public Task {
   void cut() {
     SubChannels& levels = channel_.sub_channels();
     const bool roots = hosts_.host_of(call_.root) == hosts_.mine();
+    if (!DeviceSide::of(*levels.host).agreed()) parts_.emplace_back(*levels.host, first());
     if (sums_)
       parts_.emplace_back(*levels.host, share());
     else if (roots)
@@ -100,6 +101,12 @@ class LevelsTask final : public Task {
     return counts;
   }
 
+  // A channel's first call goes by way of the host, where blocks would all need room at once.
+  Call first() const {
+    Call call = part(Collective::broadcast);
+    call.count = 0;
+    return call;
+  }
   // Where the array is worked on in place, each writes to its slice, which nobody else reads.
   Call share() const {
     Call call = part(Collective::reducescatter);

@@ -481,6 +481,11 @@ def give_kernels(module: str, image: bytes) -> None: ...  # PTX, before any arra
 def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wait: bool) -> None:
     """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
 
+def device_pack(
+    device: int, sources: Sequence[int], destinations: Sequence[int], counts: Sequence[int], dtype: int, stream: int
+) -> None:
+    """Copies arrays of a dtype (its number in DTYPES), by one kernel for up to 128 of them, in the stream's order."""
+
 def device_of(address: int) -> int: ...  # the GPU in whose memory it is; -1: none
 def device_capturing(device: int, stream: int) -> bool: ...  # into a CUDA graph
 

@@ -10,6 +10,7 @@ cdef extern from "border/device.hpp" nogil:
     int c_open_devices "ringcomm_border::open_devices"(const string&, const string&) except +translate
     void c_give_kernels "ringcomm_border::give_kernels"(const string&, string)
     void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate
+    void c_device_pack "ringcomm_border::device_pack"(int, const vector[uintptr_t]&, const vector[uintptr_t]&, const vector[size_t]&, int, uintptr_t) except +translate
     uintptr_t c_device_allocate "ringcomm_border::device_allocate"(int, size_t) except +translate
     void c_device_free "ringcomm_border::device_free"(int, uintptr_t) except +translate
     int c_device_of "ringcomm_border::device_of"(uintptr_t) except +translate
@@ -30,6 +31,10 @@ def give_kernels(str module not None, bytes image not None): c_give_kernels(modu
 def device_copy(int device, uintptr_t to, uintptr_t source, size_t nbytes, uintptr_t stream, bint wait):
     with nogil:
         c_device_copy(device, to, source, nbytes, stream, wait)
+
+
+def device_pack(int device, sources, destinations, counts, int dtype, uintptr_t stream):
+    c_device_pack(device, sources, destinations, counts, dtype, stream)
 
 
 def device_of(uintptr_t address): return c_device_of(address)

@@ -3,6 +3,7 @@
 
 #include "base/call.hpp"
 #include "call/channel.hpp"
+#include "device/launch.hpp"
 #include "device/place.hpp"
 #include "device/side.hpp"
 
@@ -46,6 +47,14 @@ inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std:
   if (nbytes > 0)
     it.driver().check(it.driver().copy(to, from, nbytes, stream_of(stream)), "copy between the device and the host");
   if (wait) it.driver().check(it.driver().stream_synchronize(stream_of(stream)), "wait for a stream");
+}
+// Arrays, each from one address to another: by one kernel for as many as it takes.
+inline void device_pack(int device, const std::vector<std::uintptr_t>& from, const std::vector<std::uintptr_t>& to,
+                        const std::vector<std::size_t>& counts, int dtype, std::uintptr_t stream) {
+  std::vector<gpu::Tensor> tensors;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    tensors.push_back({reinterpret_cast<const void*>(from[i]), reinterpret_cast<void*>(to[i]), counts[i]});
+  Launcher(Device::get(device)).pack(std::move(tensors), static_cast<DType>(dtype), stream_of(stream));
 }
 inline std::uintptr_t device_allocate(int device, std::size_t nbytes) { return Device::get(device).allocate(nbytes); }
 inline void device_free(int device, std::uintptr_t data) { Device::get(device).free(data); }

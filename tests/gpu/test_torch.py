@@ -23,7 +23,7 @@ from run_cases import run_cases  # noqa: E402
     ("ranks", "modules"),
     [
         pytest.param(1, "ops", marks=pytest.mark.slow),
-        (2, "ops,training,distributed"),
+        (2, "ops,training,packing,distributed"),
         pytest.param(3, "training", marks=pytest.mark.slow),
     ],
 )

@@ -71,8 +71,8 @@ class DeviceMemory(BucketMemory):
         return self._flats[-1]
 
     def bring(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
-        as_bytes_lie = (gradient.dtype, gradient.stride()) == (view.dtype, view.stride())
-        if as_bytes_lie and not (gradient.is_conj() or gradient.is_neg()):
+        gradient = gradient.resolve_conj().resolve_neg()
+        if (gradient.dtype, gradient.stride()) == (view.dtype, view.stride()):
             self._brought.append((gradient, view))
         else:
             view.copy_(gradient)

@@ -36,3 +36,14 @@ def case_what_changes_gradients_before_they_travel_finds_them():
         make=lambda p: hvd.OneBitAdam(p, lr=0.01, freeze_step=2),
         compression=hvd.Compression.onebit(warmup_steps=2, **how),
     )
+
+
+def case_gradients_in_another_order_than_their_parameters():
+    def train(net, optimizer, device):
+        for step in range(STEPS):
+            generator = torch.Generator().manual_seed(100 * step + hvd.rank())
+            for parameter in net.parameters():
+                parameter.grad = torch.randn(*reversed(parameter.shape), generator=generator).to(device).t()
+            optimizer.step()
+
+    compare(train)

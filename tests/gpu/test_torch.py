@@ -18,7 +18,6 @@ import mpi_case  # noqa: E402
 import test_torch_elastic  # noqa: E402
 from run_cases import run_cases  # noqa: E402
 
-
 VARIABLES = {
     "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), str(TORCH), os.environ.get("PYTHONPATH")))),
     "STANDIN_DELAY_US": "200",

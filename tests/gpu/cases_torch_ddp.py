@@ -29,7 +29,6 @@ def compare(**options):
 
 
 def case_models():
-    compare()
     compare(bucket_cap_mb=1e-4, gradient_as_bucket_view=True)
     compare(make=Unused, find_unused_parameters=True)
     compare(make=Words, loss=words_loss, optimizer=lambda p: torch.optim.SGD(p, lr=0.5))

@@ -493,6 +493,11 @@ def device_arrange(
 ) -> None:
     """Elements of `size` bytes from where `strides`, of bytes, say to where `to_strides` say; nobody waits."""
 
+def device_pack(
+    device: int, sources: Sequence[int], destinations: Sequence[int], counts: Sequence[int], dtype: int, stream: int
+) -> None:
+    """Copies arrays of a dtype (its number in DTYPES), by one kernel for up to 128 of them, in the stream's order."""
+
 def device_of(address: int) -> int: ...  # the GPU in whose memory it is; -1: none
 def device_capturing(device: int, stream: int) -> bool: ...  # into a CUDA graph
 

@@ -11,6 +11,7 @@ cdef extern from "border/device.hpp" nogil:
     void c_give_kernels "ringcomm_border::give_kernels"(const string&, string)
     void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate
     void c_device_arrange "ringcomm_border::device_arrange"(int, uintptr_t, const vector[int64_t]&, uintptr_t, const vector[int64_t]&, const vector[uint64_t]&, unsigned, uintptr_t) except +translate
+    void c_device_pack "ringcomm_border::device_pack"(int, const vector[uintptr_t]&, const vector[uintptr_t]&, const vector[size_t]&, int, uintptr_t) except +translate
     uintptr_t c_device_allocate "ringcomm_border::device_allocate"(int, size_t) except +translate
     void c_device_free "ringcomm_border::device_free"(int, uintptr_t) except +translate
     int c_device_of "ringcomm_border::device_of"(uintptr_t) except +translate
@@ -38,6 +39,10 @@ def device_arrange(int device, uintptr_t to, to_strides, uintptr_t source, strid
     cdef vector[uint64_t] lengths = shape
     with nogil:
         c_device_arrange(device, to, there, source, here, lengths, size, stream)
+
+
+def device_pack(int device, sources, destinations, counts, int dtype, uintptr_t stream):
+    c_device_pack(device, sources, destinations, counts, dtype, stream)
 
 
 def device_of(uintptr_t address): return c_device_of(address)

@@ -2,12 +2,13 @@
 
 ``elastic_digits.py FOLDER STEPS [RANK:STEP]``: in an elastic job; that rank of the first generation is killed then.
 ``elastic_digits.py FOLDER STEPS --from FILE --to FILE``: on ranks that do not change, from one file to another: what a
-job must come to, one membership after the other.
+job must come to, one membership after the other. DIGITS_DEVICE=standin: on the device of tests/gpu.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -21,21 +22,24 @@ import ringcomm.torch as hvd
 
 GENERATION = int(os.environ.get("RINGCOMM_ELASTIC_GENERATION", "0"))
 SAMPLES, BATCH = 61, 4
+DEVICE = os.environ.get("DIGITS_DEVICE", "cpu")
+if DEVICE != "cpu":
+    importlib.import_module("on_device")
 torch.set_num_threads(1)
 
 
 def digest(state) -> str:
     made = hashlib.sha256()
     for name, tensor in sorted(state.model.state_dict().items()):
-        made.update(name.encode() + tensor.detach().contiguous().numpy().tobytes())
+        made.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     for entry in state.optimizer.state_dict()["state"].values():
-        made.update(b"".join(value.numpy().tobytes() for value in entry.values()))
+        made.update(b"".join(value.cpu().numpy().tobytes() for value in entry.values()))
     return made.hexdigest()
 
 
 def make_state():
     torch.manual_seed(3)
-    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 1))
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 1)).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, gamma=0.9)
@@ -50,7 +54,7 @@ def train(state, data, steps: int, log, after_step) -> None:
     while state.step < steps:
         loader = torch.utils.data.DataLoader(range(SAMPLES), batch_size=BATCH, sampler=state.sampler)
         for number, indices in enumerate(loader):
-            x = data[[*indices.tolist(), 0]]  # never one alone, which batch normalisation refuses
+            x = data[[*indices.tolist(), 0]].to(DEVICE)  # never one alone, which batch normalisation refuses
             state.optimizer.zero_grad()
             (state.model(x) - x.sum(1, keepdim=True)).square().mean().backward()
             state.optimizer.step()

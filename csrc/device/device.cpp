@@ -66,7 +66,8 @@ CuStream Device::make_stream() const {
   return made;
 }
 
-CuPointer Device::allocate(std::size_t nbytes) const {
+CuPointer Device::allocate(std::size_t nbytes) {
+  run_what_is_due();
   const Current current(*this);
   CuPointer made = 0;
   const CuResult result = driver_->memory_allocate(&made, nbytes);
@@ -83,7 +84,31 @@ void Device::free(CuPointer data) const noexcept {
   }
 }
 
+void Device::afterwards(CuStream stream, std::function<void()> act) noexcept {
+  try {
+    Event passed = record(stream);
+    {
+      const std::lock_guard lock(mutex_);
+      later_.emplace_back(std::move(passed), std::move(act));
+    }
+    run_what_is_due();
+  } catch (const Error&) {  // the driver is lost
+  }
+}
+
+void Device::run_what_is_due() {
+  decltype(later_) due;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto is_due = std::ranges::partition(later_, [](const auto& one) { return !one.first.happened(); });
+    due.assign(std::move_iterator(is_due.begin()), std::move_iterator(is_due.end()));
+    later_.erase(is_due.begin(), is_due.end());
+  }
+  for (const auto& [passed, act] : due) act();
+}
+
 CuPointer Device::borrow(std::size_t nbytes) {
+  run_what_is_due();
   std::vector<Spare> useless;
   {
     const std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,12 +56,14 @@ class Device {
   unsigned processors() const;  // a launch of a few blocks for each fills the device
   Event record(CuStream stream);
   void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const;
-  CuPointer allocate(std::size_t nbytes) const;
+  CuPointer allocate(std::size_t nbytes);
   void free(CuPointer data) const noexcept;  // waits for the device
   // Memory that is kept for others when it is no longer used, for to free it would wait for all the device: it may be
   // used again behind what the stream holds now.
   CuPointer borrow(std::size_t nbytes);
   void keep(CuPointer data, std::size_t nbytes, CuStream stream) noexcept;
+  // Runs it once the stream has done what it holds now: here, or when memory is next asked for.
+  void afterwards(CuStream stream, std::function<void()> act) noexcept;
   CuStream make_stream() const;
   void end_stream(CuStream stream) const noexcept;  // what it holds still runs
   void hold(CuStream stream, CuEvent event) const;
@@ -89,6 +92,7 @@ class Device {
   friend class Event;
   Device(std::shared_ptr<const Driver> driver, int ordinal);
   void give_back(CuEvent event) noexcept;
+  void run_what_is_due();
 
   const std::shared_ptr<const Driver> driver_;
   const int ordinal_;
@@ -102,6 +106,7 @@ class Device {
   };
   std::vector<CuEvent> events_;  // free ones
   std::vector<Spare> spare_;
+  std::vector<std::pair<Event, std::function<void()>>> later_;
   std::map<std::string, CuModule> modules_;
   std::map<std::string, CuFunction> kernels_;
 };

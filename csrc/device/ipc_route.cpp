@@ -14,7 +14,7 @@ namespace ringcomm {
 namespace {
 
 struct Ipc {
-  explicit Ipc(Device& device) : flow(device), peers(device) {}
+  explicit Ipc(Device& device) : flow(device), peers(device, flow.stream) {}
   Flow flow;
   MappedPeers peers;
   bool refused = false;  // a rank could not open what others have told of, and will not be told again
@@ -65,7 +65,7 @@ class IpcTask final : public Task {
         ipc_.refused |= agreed_ == kRefused;
         return agreed_ == kAble ? work() : go_by_the_host(), true;
       case Phase::meet:
-        ipc_.peers.hold_done(ipc_.flow.stream);
+        ipc_.peers.hold_done();
         ipc_.flow.unpack(call_, asked_.fragments);
         ipc_.flow.finish(*place_);
         break;
@@ -80,7 +80,7 @@ class IpcTask final : public Task {
     bool ready = true;
     try {
       ipc_.flow.begin(call_, *place_);
-      ipc_.peers.record_ready(ipc_.flow.stream);
+      ipc_.peers.record_ready();
     } catch (const std::bad_alloc&) {  // to pack into
       ready = false;
     }
@@ -131,12 +131,12 @@ class IpcTask final : public Task {
 
   void work() {
     const CuStream stream = ipc_.flow.stream;
-    ipc_.peers.hold_ready(stream);
+    ipc_.peers.hold_ready();
     if (computes(call_.collective))
       reduce(stream);
     else
       move(stream);
-    ipc_.peers.record_done(stream);
+    ipc_.peers.record_done();
     start(Phase::meet, part_of(call_.name + "/done", Collective::barrier));
   }
 

@@ -1,5 +1,8 @@
 #include "device/mapped_peers.hpp"
 
+#include <memory>
+#include <utility>
+
 #include "base/error.hpp"
 
 namespace ringcomm {
@@ -11,15 +14,15 @@ constexpr unsigned kLazyPeerAccess = 1;
 
 }  // namespace
 
-MappedPeers::MappedPeers(Device& device) : device_(device), ready_(make_event()), done_(make_event()) {}
+MappedPeers::MappedPeers(Device& device, CuStream stream)
+    : device_(device), stream_(stream), ready_(make_event()), done_(make_event()) {}
 
 MappedPeers::~MappedPeers() {
-  for (auto& [rank, peer] : peers_) forget(peer);
-  try {
-    const Device::Current current(device_);
-    for (const CuEvent event : {ready_, done_}) device_.driver().event_destroy(event);
-  } catch (const Error&) {  // the driver is lost
-  }
+  auto left = std::make_shared<std::map<int, Peer>>(std::move(peers_));
+  (*left)[-1] = {ready_, done_, {}};  // this rank's own events
+  device_.afterwards(stream_, [&device = device_, left] {
+    for (auto& [rank, peer] : *left) forget(device, peer);
+  });
 }
 
 CuEvent MappedPeers::make_event() const {
@@ -76,7 +79,7 @@ bool MappedPeers::open(const std::vector<Whereabouts>& all, int me) {
       Peer& peer = peers_[rank];
       if (one.forget) {
         driver.check(driver.event_synchronize(done_), "end what uses memory of another process");
-        forget(peer);
+        forget(device_, peer);
       }
       if (!peer.ready) {
         driver.check(driver.ipc_event_open(&peer.ready, one.ready), "open an event of another process");
@@ -99,10 +102,10 @@ void MappedPeers::open_memory(Peer& peer, const Lying& lying) {
   peer.memory[lying.id] = mapped;
 }
 
-void MappedPeers::forget(Peer& peer) noexcept {
+void MappedPeers::forget(Device& device, Peer& peer) noexcept {
   try {
-    const Device::Current current(device_);
-    const Driver& driver = device_.driver();
+    const Device::Current current(device);
+    const Driver& driver = device.driver();
     for (const auto& [id, mapped] : peer.memory) driver.ipc_memory_close(mapped);
     for (const CuEvent event : {peer.ready, peer.done}) {
       if (event) driver.event_destroy(event);
@@ -117,17 +120,17 @@ std::byte* MappedPeers::at(int rank, const Lying& lying) const {
   return reinterpret_cast<std::byte*>(peers_.at(rank).memory.at(lying.id) + lying.offset);
 }
 
-void MappedPeers::record(CuEvent event, CuStream stream) {
+void MappedPeers::record(CuEvent event) {
   const Device::Current current(device_);
-  device_.driver().check(device_.driver().event_record(event, stream), "record an event");
+  device_.driver().check(device_.driver().event_record(event, stream_), "record an event");
 }
 
-void MappedPeers::hold_ready(CuStream stream) const {
-  for (const auto& [rank, peer] : peers_) device_.hold(stream, peer.ready);
+void MappedPeers::hold_ready() const {
+  for (const auto& [rank, peer] : peers_) device_.hold(stream_, peer.ready);
 }
 
-void MappedPeers::hold_done(CuStream stream) const {
-  for (const auto& [rank, peer] : peers_) device_.hold(stream, peer.done);
+void MappedPeers::hold_done() const {
+  for (const auto& [rank, peer] : peers_) device_.hold(stream_, peer.done);
 }
 
 }  // namespace ringcomm

@@ -30,8 +30,8 @@ struct Whereabouts {
 
 class MappedPeers {
  public:
-  explicit MappedPeers(Device& device);
-  ~MappedPeers();
+  MappedPeers(Device& device, CuStream stream);  // on which all is done with what is mapped
+  ~MappedPeers();                                // which ends behind what the stream holds
   MappedPeers(const MappedPeers&) = delete;
   MappedPeers& operator=(const MappedPeers&) = delete;
 
@@ -42,10 +42,10 @@ class MappedPeers {
 
   // ---- of a rank that has been opened
   std::byte* at(int rank, const Lying& lying) const;  // null: empty
-  void record_ready(CuStream stream) { record(ready_, stream); }
-  void record_done(CuStream stream) { record(done_, stream); }
-  void hold_ready(CuStream stream) const;  // until everybody's are
-  void hold_done(CuStream stream) const;
+  void record_ready() { record(ready_); }
+  void record_done() { record(done_); }
+  void hold_ready() const;  // until everybody's are
+  void hold_done() const;
 
  private:
   struct Peer {
@@ -54,11 +54,12 @@ class MappedPeers {
   };
   CuEvent make_event() const;
   Lying lying(const void* data, std::size_t nbytes);
-  void record(CuEvent event, CuStream stream);
-  void forget(Peer& peer) noexcept;
+  void record(CuEvent event);
+  static void forget(Device& device, Peer& peer) noexcept;
   void open_memory(Peer& peer, const Lying& lying);
 
   Device& device_;
+  const CuStream stream_;
   CuEvent ready_ = nullptr, done_ = nullptr;  // this rank's, for others
   std::set<std::uint64_t> told_;              // of this rank's allocations
   bool told_events_ = false;

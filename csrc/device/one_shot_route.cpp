@@ -19,7 +19,8 @@ constexpr std::size_t kRoom = 2 << 20, kMost = 256 << 10;
 // once the last call's result is there.
 struct Rooms {
   Rooms(Device& device, int size)
-      : flow(device), peers(device), each(std::min(kMost, kRoom / static_cast<std::size_t>(size) / kLine * kLine)) {}
+      : flow(device), peers(device, flow.stream),
+        each(std::min(kMost, kRoom / static_cast<std::size_t>(size) / kLine * kLine)) {}
   ~Rooms() {
     if (memory != 0) flow.device.keep(memory, nbytes(), flow.stream);
   }
@@ -138,13 +139,13 @@ class OneShotTask final : public Task {
         gifts.push_back({call_.input, rooms_.part(me_, rank, me_), given(call_, me_)});
     }
     flow.launcher.pack(std::move(gifts), call_.dtype, flow.stream);
-    rooms_.peers.record_ready(flow.stream);
+    rooms_.peers.record_ready();
     start(Phase::meet, comparison_of(asked_));
   }
 
   void take() {
     Flow& flow = rooms_.flow;
-    rooms_.peers.hold_ready(flow.stream);
+    rooms_.peers.hold_ready();
     if (computes(call_.collective))
       reduce();
     else

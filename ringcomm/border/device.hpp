@@ -57,6 +57,14 @@ inline void device_arrange(int device, std::uintptr_t to, const std::vector<std:
   Launcher(Device::get(device))
       .arrange(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), dimensions, size, stream_of(stream));
 }
+// Arrays, each from one address to another: by one kernel for as many as it takes.
+inline void device_pack(int device, const std::vector<std::uintptr_t>& from, const std::vector<std::uintptr_t>& to,
+                        const std::vector<std::size_t>& counts, int dtype, std::uintptr_t stream) {
+  std::vector<gpu::Tensor> tensors;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    tensors.push_back({reinterpret_cast<const void*>(from[i]), reinterpret_cast<void*>(to[i]), counts[i]});
+  Launcher(Device::get(device)).pack(std::move(tensors), static_cast<DType>(dtype), stream_of(stream));
+}
 inline std::uintptr_t device_allocate(int device, std::size_t nbytes) { return Device::get(device).allocate(nbytes); }
 inline void device_free(int device, std::uintptr_t data) { Device::get(device).free(data); }
 // Which device's memory an address is in; -1: no device's.

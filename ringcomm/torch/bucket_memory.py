@@ -3,11 +3,15 @@ tells a bucket on a device from one in the host's memory."""
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 
 from ringcomm import _core, shared
 from ringcomm.plans import StepPlan
 from ringcomm.torch.kind import place_of, used_here
+from ringcomm.torch.tensors import DTYPES
 
 
 class BucketMemory:
@@ -22,8 +26,12 @@ class BucketMemory:
         """``count`` zeros."""
         return allocate_flat(count, dtype, self._node)
 
-    def read(self, gradient: torch.Tensor) -> None:
-        """It has been copied from, and may be dropped."""
+    def bring(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
+        """Has a gradient in its part of the bucket by the time that this travels, and by `settle`."""
+        view.copy_(gradient)
+
+    def settle(self) -> None:
+        """What has been brought is there, for what comes next here."""
 
     def begin(self) -> None:
         """A step."""
@@ -39,8 +47,15 @@ class BucketMemory:
         """The step is done: what comes next here comes behind its result."""
 
 
+@functools.cache
+def _packing_stream(device: torch.device) -> Any:
+    """On which gradients are copied into buckets, beside backward."""
+    return torch.get_device_module(device).Stream(device)
+
+
 class DeviceMemory(BucketMemory):
-    """A device's. What is written is there in the order of the streams that autograd used, which may be several."""
+    """A device's. What is written is there in the order of the streams that autograd used, which may be several. All
+    gradients of a bucket are brought by one kernel, on a stream beside theirs."""
 
     on_device = True
 
@@ -48,25 +63,55 @@ class DeviceMemory(BucketMemory):
         self._device, self._made_on = device, place_of(device).now()
         self._flats: list[torch.Tensor] = []
         self._streams: set[int] = set()  # the driver's handles, of this step
+        self._brought: list[tuple[torch.Tensor, torch.Tensor]] = []  # gradients yet to be copied, and where to
         self._order: _core.DeviceOrder | None = None
 
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         self._flats.append(torch.zeros(count, dtype=dtype, device=self._device))
         return self._flats[-1]
 
-    def read(self, gradient: torch.Tensor) -> None:
-        used_here(gradient)  # autograd may have made it on another stream
+    def bring(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
+        gradient = gradient.resolve_conj().resolve_neg()
+        if (gradient.dtype, gradient.stride()) == (view.dtype, view.stride()):
+            self._brought.append((gradient, view))
+        else:
+            view.copy_(gradient)
+            used_here(gradient)  # autograd may have made it on another stream
+
+    def settle(self) -> None:
+        if self._brought:
+            self.written()
+            self._pack().hold(place_of(self._device).now())
+
+    def _pack(self) -> _core.DeviceOrder:
+        """Copies what has been brought; the order is behind that, and behind all that has been written."""
+        device = place_of(self._device).device
+        order = _core.DeviceOrder(device, sorted(self._streams))
+        if not self._brought:
+            return order
+        side = _packing_stream(self._device)
+        order.hold(side.cuda_stream)
+        _core.device_pack(
+            *(device, [gradient.data_ptr() for gradient, _ in self._brought]),
+            *([view.data_ptr() for _, view in self._brought], [view.numel() for _, view in self._brought]),
+            *(DTYPES[self._brought[0][1].dtype], side.cuda_stream),
+        )
+        for gradient, _ in self._brought:
+            gradient.record_stream(side)
+        self._brought.clear()
+        return _core.DeviceOrder(device, [side.cuda_stream])
 
     def begin(self) -> None:
         place_of(self._device).refuse_capture()
         self._streams.clear()
+        self._brought.clear()
 
     def written(self) -> None:
         self._streams.add(place_of(self._device).now())
 
     def ready(self, plan: StepPlan, bucket: int) -> None:
         self.written()
-        self._order = _core.DeviceOrder(place_of(self._device).device, sorted(self._streams))
+        self._order = self._pack()
         plan.ready_at(bucket, self._order)
 
     def join(self) -> None:

@@ -35,10 +35,7 @@ def dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
     """The parameter's strides if its elements fill one block of memory (as channels_last), else contiguous ones."""
     expected = 1
     for stride, extent in sorted((s, n) for s, n in zip(parameter.stride(), parameter.shape, strict=True) if n > 1):
-        if stride != expected:
-            expected = 0
-            break
-        expected *= extent
+        expected = expected * extent if stride == expected else 0
     if expected == max(parameter.numel(), 1):
         return parameter.stride()
     return torch.empty(parameter.shape, dtype=parameter.dtype, device="meta").stride()
@@ -77,6 +74,10 @@ class Slice(ABC):
     def leave(self, gradient: torch.Tensor) -> torch.Tensor:
         """What to use as ``.grad`` for a gradient that is to be kept while zeros travel."""
 
+    def stored(self) -> torch.Tensor:
+        """The view, with what has been stored in it."""
+        return self.view
+
     def travelling(self) -> torch.Tensor | None:
         """What others may read and write."""
         return self.view
@@ -99,8 +100,11 @@ class FlatSlice(Slice):
     def store(self, gradient: torch.Tensor) -> torch.Tensor:
         self._look()
         if gradient is not self.view and (gradient.data_ptr() != self.address or gradient.stride() != self._strides):
-            self.view.copy_(gradient)
-            self._memory.read(gradient)
+            self._memory.bring(gradient, self.view)
+        return self.view
+
+    def stored(self) -> torch.Tensor:
+        self._memory.settle()
         return self.view
 
     def clear(self) -> None:

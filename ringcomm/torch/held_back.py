@@ -55,7 +55,7 @@ class HeldBack:
         owed = self._handed.get(slot)
         if had and owed is not None and slot not in self._paying:
             assert slot.slice is not None
-            view = slot.slice.view
+            view = slot.slice.stored()
             view.add_(owed.as_strided(view.shape, view.stride()).to(view), alpha=1 / self._pre)
             self._paying[slot] = self._handed.pop(slot)
 

@@ -61,7 +61,7 @@ class MomentumCorrection:
         if wire is None:
             return
         assert slot.slice is not None
-        view = slot.slice.view
+        view = slot.slice.stored()
         if wire.clip:
             longest = wire.clip / self._settings.process_set.size() ** 0.5
             view.mul_((longest / view.norm().clamp_min(1e-30)).clamp_max(1.0))
@@ -107,7 +107,7 @@ class Instead:
 
     def apply(self, slot: Slot, had: bool) -> None:
         assert slot.slice is not None
-        self._optimizer.before_travel(slot.parameter, slot.slice.view, self._share)
+        self._optimizer.before_travel(slot.parameter, slot.slice.stored(), self._share)
 
     def delivered(self, slot: Slot) -> None: ...
 

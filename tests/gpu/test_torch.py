@@ -15,7 +15,14 @@ HERE = Path(__file__).resolve().parent
 TORCH = HERE.parent / "torch"
 sys.path[:0] = [str(HERE.parent), str(TORCH)]
 import mpi_case  # noqa: E402
+import test_torch_elastic  # noqa: E402
 from run_cases import run_cases  # noqa: E402
+
+VARIABLES = {
+    "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), str(TORCH), os.environ.get("PYTHONPATH")))),
+    "STANDIN_DELAY_US": "200",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 @pytest.mark.mpi
@@ -23,21 +30,25 @@ from run_cases import run_cases  # noqa: E402
     ("ranks", "modules"),
     [
         pytest.param(1, "ops", marks=pytest.mark.slow),
-        (2, "ops,training,distributed"),
+        (2, "ops,training,packing,sparse,elastic,distributed,ddp"),
         pytest.param(3, "training", marks=pytest.mark.slow),
     ],
 )
 def test_cases(ranks: int, modules: str) -> None:
     """One job for each number of ranks: importing torch takes longer than most cases."""
     names = [f"cases_torch_{module}" for module in modules.split(",")]
-    variables = {
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), str(TORCH), os.environ.get("PYTHONPATH")))),
-        "RINGCOMM_CUDA_LIBRARY": libcuda(),
-        "STANDIN_KERNELS": libkernels(),
-        "STANDIN_DELAY_US": "200",
-        "STANDIN_SEED": str(ranks),
-        "OMP_NUM_THREADS": "1",
-    }
+    libraries = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_KERNELS": libkernels()}
+    variables = VARIABLES | libraries | {"STANDIN_SEED": str(ranks)}
     result = mpi_case.run(ranks, run_cases, ",".join(names), limit=120, alone=True, variables=variables)
     (line,) = result.lines("passed ")
-    assert line.endswith(f"cases on {ranks} ranks") and int(line.split()[1]) >= 10 * (len(names) - 1) + 3
+    written = sum((HERE / f"{name}.py").read_text().count("\ndef case_") for name in names)
+    assert line == f"passed {written} cases on {ranks} ranks"
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_rank_is_lost_in_an_elastic_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_KERNELS": libkernels()}
+    for name, value in (VARIABLES | libraries | {"DIGITS_DEVICE": "standin"}).items():
+        monkeypatch.setenv(name, value)
+    test_torch_elastic.test_a_rank_is_lost_in_the_middle_of_an_epoch(tmp_path)

@@ -80,6 +80,22 @@ def test_training_gives_the_weights_of_the_cpu(cuda: Any, name: str) -> None:
     _assert_close(_trained(DEVICE, OPTIMIZERS[name]), _trained("cpu", OPTIMIZERS[name]))
 
 
+def test_sparse_gradients(cuda: Any) -> None:
+    results = []
+    for device in (DEVICE, "cpu"):
+        torch.manual_seed(1)
+        words = nn.Embedding(5, 3, sparse=True).to(device)
+        optimizer = torch.optim.SparseAdam(list(words.parameters()))
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            for index in ([1, 2, 2, step], [0, step]):
+                words(torch.tensor(index).to(device)).square().sum().backward()
+            assert words.weight.grad.is_sparse and words.weight.grad._values().device.type == device
+            optimizer.step()
+        results.append(words.weight.detach().cpu())
+    assert torch.equal(*results)
+
+
 def test_training_in_channels_last(cuda: Any) -> None:
     layout = torch.channels_last
     _assert_close(_trained(DEVICE, OPTIMIZERS["sgd"], layout), _trained("cpu", OPTIMIZERS["sgd"], layout))

@@ -22,6 +22,7 @@ import torch
 import torch_autocast
 from torch_memory import Memory, Queue
 from torch_ops import Operations
+from torch_sparse import Sparse
 
 NAME = "standin"
 PRIVATE_USE = torch._C._autograd.DeviceType.PrivateUse1.value
@@ -174,7 +175,7 @@ def install(driver: str) -> Module:
     torch._register_device_module(NAME, module)
     torch.utils.generate_methods_for_privateuse1_backend()
     queue.succeed(library.guard_start(str(driver).encode(), *calls))
-    operations = Operations(NAME, memory, queue), torch_autocast.register(NAME)
+    operations = Operations(NAME, memory, queue), Sparse(NAME), torch_autocast.register(NAME)
     atexit.register(_end, module)
     _installed = module, calls, operations
     return module

@@ -12,6 +12,7 @@ from typing import Any
 
 import dlpack
 import torch
+import torch_sparse
 from torch._C import DispatchKey, DispatchKeySet
 from torch.utils._pytree import tree_map
 from torch_calls import Call
@@ -194,6 +195,8 @@ class Operations:
         return call.returned(tree_map(place, made))
 
     def _on_device(self, made: torch.Tensor, device: int) -> torch.Tensor:
+        if made.is_sparse:
+            return torch_sparse.with_parts(made, torch.device(self._name, device))
         return self.copy_(self._empty_as(made, device), made)
 
     def _empty_as(self, like: torch.Tensor, device: int) -> torch.Tensor:

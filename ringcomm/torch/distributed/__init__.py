@@ -1,6 +1,6 @@
 """``torch.distributed.init_process_group("ringcomm")``: PyTorch's own distributed libraries on ringcomm.
 
-Importing this package, or :mod:`ringcomm.torch`, registers the backend. It serves CPU tensors::
+Importing this package, or :mod:`ringcomm.torch`, registers the backend. It serves CPU and CUDA tensors::
 
     import torch.distributed as dist
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ringcomm import _core, arrays, calls, ops
 from ringcomm._core import Request
-from ringcomm.errors import MismatchError, UnsupportedError
+from ringcomm.errors import MismatchError
 from ringcomm.groups import MESSAGE_TAGS
 from ringcomm.torch.distributed import sparse
 from ringcomm.torch.distributed.lists import FlatList, rows_of
@@ -26,20 +26,16 @@ TAGS = MESSAGE_TAGS // 2  # of programs' own messages; the others are ours
 BY_BROADCASTS = 256 << 10  # bytes, in all, of a list that is gathered so
 
 
-def require_message(tensor: Tensor, tag: int) -> None:
-    """ValueError for a tag that no message can have; UnsupportedError for a tensor on a device."""
-    if not tensor.is_cpu:
-        raise UnsupportedError(
-            f"the tensor lies on {tensor.device}, and messages are of CPU tensors: pass tensor.cpu()"
-        )
+def require_message(tag: int) -> None:
+    """ValueError for a tag that no message can have."""
     if not 0 <= tag < TAGS:
         raise ValueError(f"tag {tag}: messages of a process group have tags 0 to {TAGS - 1}")
 
 
 class ProcessGroup(GroupCalls):
     """What ``init_process_group("ringcomm")`` and ``new_group`` make: every collective and message of torch.distributed
-    on CPU and CUDA tensors of any dtype (reductions: those of :class:`ringcomm.Op`), contiguous or not; messages on CPU
-    tensors.
+    on CPU and CUDA tensors of any dtype (reductions: those of :class:`ringcomm.Op`), contiguous or not; messages of
+    CUDA tensors by way of the host, which waits for the copies.
 
     Calls of one group run in the order submitted, beside those of other groups. Ranks compare each call before data
     moves; MismatchError then names the call by the group and its number in it.
@@ -246,7 +242,7 @@ class ProcessGroup(GroupCalls):
     # ---- messages ----------------------------------------------------------------------------------------------------
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
         """To a rank of the group."""
-        require_message(tensors[0], tag)
+        require_message(tag)
         tensor = tensors[0].contiguous()
         return self._work([Message(self._group.isend(tensor, dst, tag))], tensors, None, None)
 
@@ -259,7 +255,7 @@ class ProcessGroup(GroupCalls):
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:
-        require_message(tensors[0], tag)
+        require_message(tag)
         whole = FlatList.each(tensors)
         request = self._group.irecv(whole.flats[0], source, tag)
         expected = tensors[0].numel() * tensors[0].element_size()

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from ringcomm.device import devices
 from ringcomm.elastic.packing import register
+from ringcomm.torch.kind import DEVICES
 
 
 def _reduce(tensor: torch.Tensor) -> Any:
@@ -16,7 +18,7 @@ def _reduce(tensor: torch.Tensor) -> Any:
         return plain.__reduce_ex__(5)
     flat = plain.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
-    how = plain.dtype, tuple(plain.shape), str(plain.device), tensor.requires_grad, is_parameter
+    how = plain.dtype, tuple(plain.shape), plain.device.type, tensor.requires_grad, is_parameter
     memory: Any = flat.numpy()
     return _rebuild, (pickle.PickleBuffer(memory), *how)
 
@@ -31,7 +33,8 @@ def _rebuild(
             memory = bytearray(memory)
         tensor = torch.frombuffer(memory, dtype=torch.uint8).view(dtype).reshape(shape)
     if device != "cpu":
-        tensor = tensor.to(device)
+        # Not the GPU that it lay on: another rank may have written it.
+        tensor = tensor.to(torch.device(device, devices.of_this_rank()) if device in DEVICES else device)
     return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor.requires_grad_(requires_grad)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ringcomm import runtime
 from ringcomm.elastic.state import ObjectState
@@ -135,12 +136,22 @@ class TorchState(ObjectState):
         super().__setattr__(name, value)
 
     def contents(self) -> Any:
+        self._settle()
         return {
             "attributes": super().contents(),
             "values": {name: handler.contents() for name, handler in self._handlers.items()},
         }
 
+    def _settle(self) -> None:
+        """Devices have done what any stream of theirs was given: what is kept is whole, and nothing comes late over
+        what is brought back."""
+        states = [handler.contents() for handler in self._handlers.values() if isinstance(handler, _WithStateDict)]
+        tensors = [one for one in tree_leaves((states, super().contents())) if isinstance(one, torch.Tensor)]
+        for device in {one.device for one in tensors if not one.is_cpu}:
+            torch.get_device_module(device).synchronize(device)
+
     def put_back(self, contents: Any) -> None:
+        self._settle()
         super().put_back(contents["attributes"])
         if set(contents["values"]) != set(self._handlers):
             raise ValueError(
@@ -148,8 +159,10 @@ class TorchState(ObjectState):
             )
         for name, handler in self._handlers.items():
             handler.put_back(contents["values"][name])
+        self._settle()
 
     def sync(self) -> None:
+        self._settle()
         for handler in self._handlers.values():
             handler.sync()
         attributes = broadcast_object(super().contents(), 0, "elastic.attributes")

@@ -1,0 +1,49 @@
+"""How gradients come into buckets on a device, and sparse ones; states of models there."""
+
+import torch
+from cases_torch_training import STEPS, compare, loss_of, model, wrapped
+from on_device import DEVICE, driver
+
+import ringcomm.torch as hvd
+
+
+def launched(net, optimizer, step, to_none):
+    """How many kernels of ours a step has started."""
+    optimizer.zero_grad(set_to_none=to_none)
+    loss = loss_of(net, step, DEVICE)
+    before = driver.standin_calls(b"cuLaunchKernel")
+    loss.backward()
+    optimizer.step()
+    return driver.standin_calls(b"cuLaunchKernel") - before
+
+
+def case_one_kernel_brings_all_gradients_of_a_bucket():
+    for groups in (None, 2):
+        net = model().to(DEVICE)
+        optimizer = wrapped(net, groups=groups)
+        counts = [launched(net, optimizer, step, step % 2 == 0) for step in range(STEPS + 2)]
+        kept, fresh = counts[STEPS - 1], counts[STEPS]  # kept ones are made where they travel
+        assert fresh - kept == (groups or 1), counts
+        assert counts[-1] == kept
+
+
+def case_what_changes_gradients_before_they_travel_finds_them():
+    how = {"everywhere": True, "min_elements": 0}
+    compare(
+        make=lambda p: torch.optim.SGD(p, lr=0.1), compression=hvd.Compression.topk(0.5, momentum=0.9, clip=1.0, **how)
+    )
+    compare(
+        make=lambda p: hvd.OneBitAdam(p, lr=0.01, freeze_step=2),
+        compression=hvd.Compression.onebit(warmup_steps=2, **how),
+    )
+
+
+def case_gradients_in_another_order_than_their_parameters():
+    def train(net, optimizer, device):
+        for step in range(STEPS):
+            generator = torch.Generator().manual_seed(100 * step + hvd.rank())
+            for parameter in net.parameters():
+                parameter.grad = torch.randn(*reversed(parameter.shape), generator=generator).to(device).t()
+            optimizer.step()
+
+    compare(train)

@@ -77,8 +77,7 @@ void Channel::run(Call call, bool (*interrupted)()) {
   } catch (const Error& error) {
     task->abandon();
     if (error.kind() == ErrorKind::interrupted) {
-      end_after(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
-      if (context_.epochs) context_.publish_state(2);
+      fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
     }
     throw;
   }
@@ -113,9 +112,10 @@ SubChannels& Channel::sub_channels() {
   return sub_channels_;
 }
 
-void Channel::end_after(const Error& error) {
+void Channel::fail(const Error& error) {
   context_.end_after(error);
-  if (sub_channels_.host && error.fatal()) sub_channels_.host->context_.publish_state(2);
+  if (context_.epochs) context_.publish_state(2);
+  if (sub_channels_.host) sub_channels_.host->fail(error);
 }
 
 void Channel::leave() noexcept {

@@ -56,7 +56,8 @@ class Channel {
   }
   void check_departures() { context_.departures.check(); }  // throws if the current call needs somebody who has gone
   // Of what a call met: after a fatal error, and once a rank has left, nothing more runs here.
-  void end_after(const Error& error);
+  void end_after(const Error& error) { context_.end_after(error); }
+  void fail(const Error& error);  // the same of what others do not meet by themselves: they are told
   const std::optional<Error>& broken() const { return context_.broken; }
   void book(Collective collective, const Choice& choice, std::uint64_t calls) {
     context_.book(collective, choice, calls);

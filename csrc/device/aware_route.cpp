@@ -39,15 +39,10 @@ class AwareTask final : public Task {
   ~AwareTask() override { abandon(); }
 
   Progress advance() override {
-    try {
-      const Device::Current current(aware_.flow.device);  // MPI copies in it
-      const Progress progress = look();
-      if (progress != Progress::done) return progress;
-      return next() ? Progress::moved : Progress::done;
-    } catch (const Error& error) {
-      channel_.end_after(error);
-      throw;
-    }
+    const Device::Current current(aware_.flow.device);  // MPI copies in it
+    const Progress progress = look();
+    if (progress != Progress::done) return progress;
+    return next() ? Progress::moved : Progress::done;
   }
 
   void abandon() noexcept override {

@@ -39,11 +39,11 @@ void DeviceRoom::release() noexcept {
   strand();
 }
 
-void Flow::begin(Call& call, const DevicePlace& place) {
+void Flow::begin(Call& call, const DevicePlace& place, std::byte* room) {
   place.hold(stream);
   if (call.fragments.empty()) return;
   const std::size_t item = size_of(call.dtype);
-  std::byte* const together = room_.at_least(call.count * item);
+  std::byte* const together = room ? room : room_.at_least(call.count * item);
   launcher.pack(tensors_of(call.fragments, together, item, true), call.dtype, stream);
   call.input = call.output = together;
 }

@@ -39,8 +39,8 @@ class Flow {
   Flow& operator=(const Flow&) = delete;
 
   // Has the call's array in one piece: where it lies, or a copy of its fragments, which unpack() brings back. Behind
-  // what the place waits for.
-  void begin(Call& call, const DevicePlace& place);
+  // what the place waits for. `room`: for a copy; null: memory of its own.
+  void begin(Call& call, const DevicePlace& place, std::byte* room = nullptr);
   void unpack(const Call& call, const std::vector<Fragment>& fragments);
   void finish(DevicePlace& place);            // what the stream holds is all there is to it
   void settle() noexcept;                     // waits for what the stream holds

@@ -119,6 +119,7 @@ class IpcTask final : public Task {
       fresh |= others_[rank].fresh != 0;
     }
     // What is fresh is opened even so: its rank does not say it again.
+    ipc_.peers.heard(others_[me_]);
     if (!fresh) return able ? work() : go_by_the_host();
     const bool opened = ipc_.peers.open(others_, channel_.rank());
     agreed_ = !opened ? kRefused : able ? kAble : kUnable;

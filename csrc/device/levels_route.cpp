@@ -22,20 +22,15 @@ class LevelsTask final : public Task {
   ~LevelsTask() override { abandon(); }
 
   Progress advance() override {
-    try {
-      if (task_) {
-        const Progress progress = task_->advance();
-        if (progress == Progress::blocked) channel_.check_departures();
-        if (progress != Progress::done) return progress;
-        task_.reset();
-        if (part_) part_->join(flow_.stream);
-      }
-      task_ = next();
-      return task_ ? Progress::moved : Progress::done;
-    } catch (const Error& error) {
-      channel_.end_after(error);
-      throw;
+    if (task_) {
+      const Progress progress = task_->advance();
+      if (progress == Progress::blocked) channel_.check_departures();
+      if (progress != Progress::done) return progress;
+      task_.reset();
+      if (part_) part_->join(flow_.stream);
     }
+    task_ = next();
+    return task_ ? Progress::moved : Progress::done;
   }
 
   void abandon() noexcept override {

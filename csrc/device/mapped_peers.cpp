@@ -32,7 +32,7 @@ CuEvent MappedPeers::make_event() const {
   return made;
 }
 
-Lying MappedPeers::lying(const void* data, std::size_t nbytes) {
+Lying MappedPeers::lying(const void* data, std::size_t nbytes) const {
   Lying made;
   if (nbytes == 0) return made;
   const Driver& driver = device_.driver();
@@ -46,7 +46,7 @@ Lying MappedPeers::lying(const void* data, std::size_t nbytes) {
 }
 
 Whereabouts MappedPeers::tell(const void* input, std::size_t input_bytes, const void* output,
-                              std::size_t output_bytes) {
+                              std::size_t output_bytes) const {
   Whereabouts mine;
   try {
     const Device::Current current(device_);
@@ -55,18 +55,24 @@ Whereabouts MappedPeers::tell(const void* input, std::size_t input_bytes, const 
     driver.check(driver.ipc_event_handle(&mine.done, done_), "let other processes wait for an event");
     mine.input = lying(input, input_bytes);
     mine.output = lying(output, output_bytes);
-    if (told_.size() > kMostTold) {
-      told_.clear();
-      mine.forget = 1;
-    }
+    mine.forget = told_.size() > kMostTold;
+    const bool all_known = told_events_ && !mine.forget;
     for (const Lying& one : {mine.input, mine.output}) {
-      if (one.id != 0 && told_.insert(one.id).second) mine.fresh = 1;
+      if (!all_known || (one.id != 0 && !told_.contains(one.id))) mine.fresh = 1;
     }
-    if (!std::exchange(told_events_, true) || mine.forget) mine.fresh = 1;
     mine.able = 1;
   } catch (const Error&) {  // such as memory of a pool, which has no handle
   }
   return mine;
+}
+
+void MappedPeers::heard(const Whereabouts& mine) {
+  if (!mine.fresh) return;
+  if (mine.forget) told_.clear();
+  for (const Lying& one : {mine.input, mine.output}) {
+    if (one.id != 0) told_.insert(one.id);
+  }
+  told_events_ = true;
 }
 
 bool MappedPeers::open(const std::vector<Whereabouts>& all, int me) {

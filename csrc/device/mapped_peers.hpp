@@ -36,7 +36,8 @@ class MappedPeers {
   MappedPeers& operator=(const MappedPeers&) = delete;
 
   // Of this rank's buffers; not `able` where the driver refuses.
-  Whereabouts tell(const void* input, std::size_t input_bytes, const void* output, std::size_t output_bytes);
+  Whereabouts tell(const void* input, std::size_t input_bytes, const void* output, std::size_t output_bytes) const;
+  void heard(const Whereabouts& mine);  // by everybody: it is not fresh any more
   // Opens what is fresh. False if the driver refuses, as between containers.
   bool open(const std::vector<Whereabouts>& all, int me);
 
@@ -53,7 +54,7 @@ class MappedPeers {
     std::map<std::uint64_t, CuPointer> memory;  // by allocation
   };
   CuEvent make_event() const;
-  Lying lying(const void* data, std::size_t nbytes);
+  Lying lying(const void* data, std::size_t nbytes) const;
   void record(CuEvent event);
   static void forget(Device& device, Peer& peer) noexcept;
   void open_memory(Peer& peer, const Lying& lying);

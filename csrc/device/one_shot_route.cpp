@@ -20,18 +20,20 @@ constexpr std::size_t kRoom = 2 << 20, kMost = 256 << 10;
 struct Rooms {
   Rooms(Device& device, int size)
       : flow(device), peers(device, flow.stream),
-        each(std::min(kMost, kRoom / static_cast<std::size_t>(size) / kLine * kLine)) {}
+        each(std::min(kMost, kRoom / static_cast<std::size_t>(size) / kLine * kLine)),
+        all(static_cast<std::size_t>(size)) {}
   ~Rooms() {
     if (memory != 0) flow.device.keep(memory, nbytes(), flow.stream);
   }
   Rooms(const Rooms&) = delete;
   Rooms& operator=(const Rooms&) = delete;
 
-  std::size_t nbytes() const { return 2 * each * all.size(); }
+  std::size_t nbytes() const { return (2 * all.size() + 1) * each; }
+  std::byte* mine() const { return reinterpret_cast<std::byte*>(memory); }
+  std::byte* packed() const { return mine() + 2 * all.size() * each; }  // fragments of this rank's
   // Where a rank writes to in somebody's memory.
   std::byte* part(std::size_t writer, std::size_t owner, std::size_t me) const {
-    std::byte* const begin =
-        owner == me ? reinterpret_cast<std::byte*>(memory) : peers.at(static_cast<int>(owner), all[owner].input);
+    std::byte* const begin = owner == me ? mine() : peers.at(static_cast<int>(owner), all[owner].input);
     return begin + (calls % 2 * all.size() + writer) * each;
   }
 
@@ -39,7 +41,8 @@ struct Rooms {
   MappedPeers peers;
   const std::size_t each;
   CuPointer memory = 0;
-  std::vector<Whereabouts> all;  // by rank; none before they have told
+  std::vector<Whereabouts> all;  // by rank
+  bool told = false;             // them
   std::uint8_t mapped = 1;       // whether all have everybody's
   std::uint64_t calls = 0;
 };
@@ -78,7 +81,7 @@ class OneShotTask final : public Task {
   void next() {
     switch (phase_) {
       case Phase::begin:
-        return rooms_.all.empty() ? tell() : give();
+        return rooms_.told ? give() : tell();
       case Phase::tell:
         return confirm();
       case Phase::confirm:
@@ -98,10 +101,9 @@ class OneShotTask final : public Task {
   }
 
   void tell() {
-    rooms_.all.resize(static_cast<std::size_t>(channel_.size()));
     try {
-      rooms_.memory = rooms_.flow.device.borrow(rooms_.nbytes());
-      mine_ = rooms_.peers.tell(reinterpret_cast<void*>(rooms_.memory), rooms_.nbytes(), nullptr, 0);
+      if (rooms_.memory == 0) rooms_.memory = rooms_.flow.device.borrow(rooms_.nbytes());
+      mine_ = rooms_.peers.tell(rooms_.mine(), rooms_.nbytes(), nullptr, 0);
     } catch (const std::bad_alloc&) {  // not able, then
     }
     Call call = part_of(call_.name + "/rooms", Collective::allgather);
@@ -114,6 +116,8 @@ class OneShotTask final : public Task {
   }
 
   void confirm() {
+    rooms_.told = true;
+    rooms_.peers.heard(mine_);
     const bool able = std::ranges::all_of(rooms_.all, [](const Whereabouts& one) { return one.able != 0; });
     rooms_.mapped = able && rooms_.peers.open(rooms_.all, channel_.rank());
     Call call = part_of(call_.name + "/mapped", Collective::allreduce);
@@ -132,7 +136,7 @@ class OneShotTask final : public Task {
   void give() {
     Flow& flow = rooms_.flow;
     ++rooms_.calls;
-    flow.begin(call_, *place_);
+    flow.begin(call_, *place_, rooms_.packed());
     std::vector<gpu::Tensor> gifts;
     for (std::size_t rank = 0; rank < rooms_.all.size(); ++rank) {
       if (call_.collective != Collective::reduce || static_cast<int>(rank) == call_.root)

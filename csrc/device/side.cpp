@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -78,28 +79,40 @@ class FirstTask final : public Task {
   std::unique_ptr<Task> task_;
 };
 
-// A call on a route: counted, and on the timeline from its start to when the host has begun all of it.
-class RouteTask final : public Task {
+// Any call. On a route: counted, and on the timeline from its start to when the host has begun all of it. What this
+// rank's device fails alone, its peers are told of.
+class DeviceTask final : public Task {
  public:
-  RouteTask(Channel& channel, const Route& route, const Call& call, std::unique_ptr<Task> task)
+  DeviceTask(Channel& channel, const Route* route, const Call& call, std::unique_ptr<Task> task)
       : channel_(channel), route_(route), collective_(call.collective), thread_(call.agreed ? 1 : 0),
         calls_(call.part ? 0 : std::max<std::size_t>(1, call.parts.size())),
         name_(call.name.empty() ? std::string(name_of(collective_)) : call.name), task_(std::move(task)) {}
   Progress advance() override {
-    const Progress progress = task_->advance();
-    if (progress != Progress::done) return progress;
-    channel_.book(collective_, route_.choice(), calls_);
-    if (begun_ns_ != 0 && trace().enabled())
-      trace().record("run", name_, route_.choice().name, begun_ns_, now_ns(), 0, channel_.rank(), thread_);
-    return progress;
+    try {
+      const Progress progress = task_->advance();
+      if (progress == Progress::done && route_) record();
+      return progress;
+    } catch (const Error& error) {
+      if (error.fatal()) channel_.fail(error);
+      throw;
+    } catch (const std::bad_alloc&) {
+      channel_.fail(Error(ErrorKind::transport, "this rank had no memory for an earlier call"));
+      throw;
+    }
   }
   void abandon() noexcept override { task_->abandon(); }
   void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
   std::string_view label() const override { return task_->label(); }
 
  private:
+  void record() {
+    channel_.book(collective_, route_->choice(), calls_);
+    if (begun_ns_ != 0 && trace().enabled())
+      trace().record("run", name_, route_->choice().name, begun_ns_, now_ns(), 0, channel_.rank(), thread_);
+  }
+
   Channel& channel_;
-  const Route& route_;
+  const Route* const route_;  // null: by way of the host
   const Collective collective_;
   const int thread_;
   const std::uint64_t calls_;
@@ -107,6 +120,13 @@ class RouteTask final : public Task {
   const std::unique_ptr<Task> task_;
   const std::int64_t begun_ns_ = trace().enabled() ? now_ns() : 0;
 };
+
+// `route`: null for none.
+std::unique_ptr<Task> make_task(Channel& channel, Route* route, Call call, std::shared_ptr<DevicePlace> place) {
+  if (route) return route->start(channel, std::move(call), std::move(place));
+  const bool host_output = place->host_output();
+  return make_staged(channel, std::move(call), device_copies(std::move(place)), host_output);
+}
 
 }  // namespace
 
@@ -162,11 +182,11 @@ Route* DeviceSide::route_for(const Call& call) const {
 std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) {
   const bool everybody = channel.size() > 1 && !call.stand_ins;
   DeviceSide& side = DeviceSide::of(channel);
-  if (everybody && !side.agreed()) return std::make_unique<FirstTask>(channel, std::move(call), std::move(place));
-  Route* const route = everybody && !place->host_output() ? side.route_for(call) : nullptr;
-  if (route) return std::make_unique<RouteTask>(channel, *route, call, route->start(channel, call, std::move(place)));
-  const bool host_output = place->host_output();
-  return make_staged(channel, std::move(call), device_copies(std::move(place)), host_output);
+  const bool first = everybody && !side.agreed();
+  Route* const route = everybody && !first && !place->host_output() ? side.route_for(call) : nullptr;
+  auto task = first ? std::make_unique<FirstTask>(channel, call, std::move(place))
+                    : make_task(channel, route, call, std::move(place));
+  return std::make_unique<DeviceTask>(channel, route, call, std::move(task));
 }
 
 }  // namespace ringcomm

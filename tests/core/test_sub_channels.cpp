@@ -43,7 +43,7 @@ static void ended(RankContext& context, const Hosts& hosts) {
   const SubChannels& sub = context.channel.sub_channels();
   std::vector<std::int64_t> values(10, 1);
   if (hosts.local_rank(context.rank) == 0) {
-    context.channel.end_after(Error(ErrorKind::transport, "a lane is broken"));
+    context.channel.fail(Error(ErrorKind::transport, "a lane is broken"));
     return;
   }
   try {

@@ -44,6 +44,19 @@ def what_works_on_the_hosts_memory_alone_says_so(here: Here) -> None:
 
 
 @case
+def calls_that_ranks_disagree_on_leave_the_next_ones_right(here: Here) -> None:
+    """Small and large: what ranks could not tell each other about their memory then, they tell in the next call."""
+    if here.size == 1:
+        return
+    for count, differs in itertools.product((10, 100, 70_000, 100_000), (True, False, True, False)):
+        x = late(np.ones(count + differs * here.comm.rank, np.float32))
+        if differs:
+            raises(ringcomm.MismatchError, "ranks disagree", lambda: here.comm.allreduce(x))  # noqa: B023
+        else:
+            check(here.comm.allreduce(x), np.full(count, here.size, np.float32))
+
+
+@case
 def a_stream_that_is_captured_is_refused(here: Here) -> None:
     x = late(np.ones(3))
     here.library.standin_capture(ctypes.c_void_p(da.current_stream()), 1)

@@ -68,9 +68,8 @@ Progress AwareProbe::advance() {
 void AwareProbe::abandon() noexcept {
   if (task_) task_->abandon();
   if (phase_ == Phase::over) return;
-  try {
-    for (const CuStream stream : {device_.to_device(), device_.from_device()}) device_.record(stream).wait();
-  } catch (const Error&) {  // the driver is lost, and touches nothing any more
+  for (const CuStream stream : {device_.to_device(), device_.from_device()}) {
+    if (!device_.settle(stream)) DeviceSide::of(channel_).stage.strand();
   }
   phase_ = Phase::over;
 }

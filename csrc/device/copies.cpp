@@ -16,7 +16,7 @@ class HostCopies final : public Copies {
   Mark mark_in() override { return nullptr; }
   Mark mark_out() override { return nullptr; }
   void finish() override {}
-  void give_up() noexcept override {}
+  bool give_up() noexcept override { return true; }
   Device* device() const override { return nullptr; }
 };
 
@@ -38,12 +38,9 @@ class DeviceCopies final : public Copies {
   Mark mark_in() override { return mark(device_.from_device()); }
   Mark mark_out() override { return mark(device_.to_device()); }
   void finish() override { place_->finish(mark_out()); }
-  void give_up() noexcept override {
-    try {
-      mark_in()->wait();
-      mark_out()->wait();
-    } catch (const Error&) {  // the driver is lost, and touches nothing any more
-    }
+  bool give_up() noexcept override {
+    const bool in = device_.settle(device_.from_device());
+    return device_.settle(device_.to_device()) && in;
   }
   Device* device() const override { return &device_; }
 

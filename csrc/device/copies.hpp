@@ -19,7 +19,7 @@ class Copies {
   virtual Mark mark_in() = 0;  // behind all that in() has begun
   virtual Mark mark_out() = 0;
   virtual void finish() = 0;            // nothing comes any more: the result is there behind what has been begun
-  virtual void give_up() noexcept = 0;  // nothing touches the buffers any more
+  virtual bool give_up() noexcept = 0;  // waits until nothing touches the buffers any more; false: something may yet
   virtual Device* device() const = 0;   // null: the buffers are in the host's memory
 };
 

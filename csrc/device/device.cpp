@@ -1,7 +1,9 @@
 #include "device/device.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -222,6 +224,14 @@ Event Device::record(CuStream stream) {
   return made;
 }
 
+bool Device::settle(CuStream stream) noexcept {
+  try {
+    return record(stream).settle();
+  } catch (const Error&) {  // the driver is lost, and touches nothing any more
+    return true;
+  }
+}
+
 void Device::copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const {
   const Current current(*this);
   driver_->check(driver_->copy(device_address(to), device_address(from), nbytes, stream), "copy");
@@ -265,6 +275,20 @@ void Event::wait() const noexcept {
     device_->driver().event_synchronize(it_);
   } catch (const Error&) {  // the driver is lost, and touches nothing any more
   }
+}
+
+bool Event::settle() const noexcept {
+  constexpr std::chrono::seconds kPatience(2);
+  constexpr std::chrono::microseconds kNap(100);
+  try {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!happened()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(kNap);
+    }
+  } catch (const Error&) {  // the driver is lost, and touches nothing any more
+  }
+  return true;
 }
 
 void Event::hold(CuStream stream) const {

@@ -30,6 +30,7 @@ class Event {
   ~Event();  // its device has it for another
   bool happened() const;
   void wait() const noexcept;        // here
+  bool settle() const noexcept;      // the same, but not for ever: false if a peer that it depends on must have died
   void hold(CuStream stream) const;  // what comes next on the stream waits
 
  private:
@@ -55,6 +56,7 @@ class Device {
   std::array<char, 16> uuid() const;
   unsigned processors() const;  // a launch of a few blocks for each fills the device
   Event record(CuStream stream);
+  bool settle(CuStream stream) noexcept;  // what it holds, as Event has it
   void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const;
   CuPointer allocate(std::size_t nbytes);
   void free(CuPointer data) const noexcept;  // waits for the device

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/error.hpp"
-
 namespace ringcomm {
 namespace {
 
@@ -55,12 +53,5 @@ void Flow::unpack(const Call& call, const std::vector<Fragment>& fragments) {
 }
 
 void Flow::finish(DevicePlace& place) { place.finish(std::make_shared<const Event>(device.record(stream))); }
-
-void Flow::settle() noexcept {
-  try {
-    device.record(stream).wait();
-  } catch (const Error&) {  // the driver is lost, and touches nothing any more
-  }
-}
 
 }  // namespace ringcomm

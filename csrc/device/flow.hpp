@@ -42,8 +42,8 @@ class Flow {
   // what the place waits for. `room`: for a copy; null: memory of its own.
   void begin(Call& call, const DevicePlace& place, std::byte* room = nullptr);
   void unpack(const Call& call, const std::vector<Fragment>& fragments);
-  void finish(DevicePlace& place);            // what the stream holds is all there is to it
-  void settle() noexcept;                     // waits for what the stream holds
+  void finish(DevicePlace& place);  // what the stream holds is all there is to it
+  void settle() noexcept { device.settle(stream); }
   void strand() noexcept { room_.strand(); }  // as DeviceRoom has it, of copies of fragments
 
   Device& device;

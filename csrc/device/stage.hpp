@@ -12,7 +12,7 @@ namespace ringcomm {
 
 class Stage {
  public:
-  explicit Stage(std::shared_ptr<Node> node) : room_(std::move(node)) {}
+  explicit Stage(std::shared_ptr<Node> node) : node_(std::move(node)) {}
   ~Stage() { release(); }
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
@@ -24,11 +24,13 @@ class Stage {
   // So many slots of so many bytes at least. Waits for copies under way if it has to make other ones. `device`: null
   // for a rank that has none.
   std::vector<Slot>& slots(std::size_t count, std::size_t nbytes, Device* device);
+  void strand() noexcept;  // its memory is never used again: copies may be under way that never end
 
  private:
   void release() noexcept;  // for the room to go, or to be another
 
-  ArenaRoom room_;
+  const std::shared_ptr<Node> node_;
+  std::unique_ptr<ArenaRoom> room_;
   std::size_t slot_bytes_ = 0;
   Device* pinned_by_ = nullptr;
   std::vector<Slot> slots_;

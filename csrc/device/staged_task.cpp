@@ -67,7 +67,7 @@ class StagedTask final : public Task {
     if (std::exchange(ended_, true)) return;
     if (task_) task_->abandon();
     task_.reset();
-    copies_->give_up();
+    if (!copies_->give_up()) DeviceSide::of(channel_).stage.strand();
   }
 
   void nap(std::chrono::nanoseconds longest) override {

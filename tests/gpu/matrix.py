@@ -60,7 +60,7 @@ class Calls:
         # What ranks do not draw alike comes last.
         mine = np.random.default_rng(self.rng.integers(2**31) + self.comm.rank)
         x = values(mine, self.count, self.dtype, self.op == "product")
-        even = values(mine, self.count // self.comm.size * self.comm.size, self.dtype, False)
+        even = values(mine, self.count // self.comm.size * self.comm.size, self.dtype, self.op == "product")
         rows = values(mine, self.count + self.comm.rank, self.dtype, False)
 
         def placed(call: Callable[..., Any], array: Any, **how: Any) -> Callable[[Any], Any]:

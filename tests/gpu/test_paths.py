@@ -7,6 +7,7 @@ only a stand-in can do.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,20 @@ def test_a_rank_whose_driver_fails(path: str, fault: str, harmless: bool) -> Non
         assert done.stdout.count("0 registrations, 0 opened left") == 2, done.stdout
     else:
         assert "harmless" not in done.stdout, done.stdout
+
+
+@only_a_stand_in
+@SLOW
+@pytest.mark.parametrize("path", [*PATHS, "levels"])
+@pytest.mark.parametrize(
+    "fault", ["alloc", "register", "ipc", "ipc_get", "copy:3", "launch:1", "kernel:1", "lost:9", "nccl_peer:1"]
+)
+def test_no_fault_leaves_a_rank_waiting(path: str, fault: str) -> None:
+    ranks = 4 if path == "levels" else 2
+    done = run(ranks, path, "faults.py", fault, STANDIN_DELAY_US="100")
+    told = set(re.findall(r"rank (\d): (?:harmless|\w+Error)", done.stdout))
+    nobody_to_tell = path == "nccl" and "NCCL failed on this rank after calls had returned" in done.stderr
+    assert len(told) == ranks or nobody_to_tell, done.stdout + done.stderr
 
 
 @only_a_stand_in

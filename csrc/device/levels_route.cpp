@@ -71,8 +71,10 @@ class LevelsTask final : public Task {
     if (sums_ || !roots) parts_.emplace_back(*levels.host, gather());
   }
 
-  // Behind what the flow's stream holds.
+  // Behind what the flow's stream holds. For who leaves each is a call of the channel: nobody waits for one that another
+  // has not begun.
   std::unique_ptr<Task> start(Channel& level, Call call) {
+    channel_.context().departures.begin_call();
     part_ = std::make_shared<DevicePlace>(flow_.device, flow_.stream, true, false);
     call.place = part_;
     call.on_device = true;

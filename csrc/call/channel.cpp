@@ -112,6 +112,11 @@ SubChannels& Channel::sub_channels() {
   return sub_channels_;
 }
 
+void Channel::look_for_loss() {
+  context_.departures.check();
+  if (context_.epochs) context_.epochs->look_for_failures();
+}
+
 void Channel::fail(const Error& error) {
   context_.end_after(error);
   if (context_.epochs) context_.publish_state(2);

@@ -54,7 +54,7 @@ class Channel {
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
     context_.departures.watch(std::move(processes), std::move(rank_of));
   }
-  void check_departures() { context_.departures.check(); }  // throws if the current call needs somebody who has gone
+  void look_for_loss();  // throws if the current call needs somebody who has gone, or a rank of this host has failed
   // Of what a call met: after a fatal error, and once a rank has left, nothing more runs here.
   void end_after(const Error& error) { context_.end_after(error); }
   void fail(const Error& error);  // the same of what others do not meet by themselves: they are told

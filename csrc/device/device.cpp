@@ -278,12 +278,13 @@ void Event::wait() const noexcept {
 }
 
 bool Event::settle() const noexcept {
-  constexpr std::chrono::seconds kPatience(2);
+  constexpr std::chrono::milliseconds kPatience(500);
   constexpr std::chrono::microseconds kNap(100);
   try {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!happened()) {
-      if (std::chrono::steady_clock::now() > end) return false;
+      if (std::chrono::steady_clock::now() > end) device_->stuck_ = true;
+      if (device_->stuck_) return false;
       std::this_thread::sleep_for(kNap);
     }
   } catch (const Error&) {  // the driver is lost, and touches nothing any more

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -100,6 +101,7 @@ class Device {
   const int ordinal_;
   CuContext context_ = nullptr;
   CuStream from_device_ = nullptr, to_device_ = nullptr;
+  std::atomic<bool> stuck_{false};  // somebody has waited in vain: nobody does again
   std::mutex mutex_;
   struct Spare {
     CuPointer data;

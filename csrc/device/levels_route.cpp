@@ -24,7 +24,6 @@ class LevelsTask final : public Task {
   Progress advance() override {
     if (task_) {
       const Progress progress = task_->advance();
-      if (progress == Progress::blocked) channel_.check_departures();
       if (progress != Progress::done) return progress;
       task_.reset();
       if (part_) part_->join(flow_.stream);
@@ -71,8 +70,8 @@ class LevelsTask final : public Task {
     if (sums_ || !roots) parts_.emplace_back(*levels.host, gather());
   }
 
-  // Behind what the flow's stream holds. For who leaves each is a call of the channel: nobody waits for one that another
-  // has not begun.
+  // Behind what the flow's stream holds. For who leaves, each is a call of the channel: nobody waits for one that
+  // another has not begun.
   std::unique_ptr<Task> start(Channel& level, Call call) {
     channel_.context().departures.begin_call();
     part_ = std::make_shared<DevicePlace>(flow_.device, flow_.stream, true, false);

@@ -83,13 +83,14 @@ class FirstTask final : public Task {
 // rank's device fails alone, its peers are told of.
 class DeviceTask final : public Task {
  public:
-  DeviceTask(Channel& channel, const Route* route, const Call& call, std::unique_ptr<Task> task)
-      : channel_(channel), route_(route), collective_(call.collective), thread_(call.agreed ? 1 : 0),
+  DeviceTask(Channel& channel, Device& device, const Route* route, const Call& call, std::unique_ptr<Task> task)
+      : channel_(channel), device_(device), route_(route), collective_(call.collective), thread_(call.agreed ? 1 : 0),
         calls_(call.part ? 0 : std::max<std::size_t>(1, call.parts.size())),
         name_(call.name.empty() ? std::string(name_of(collective_)) : call.name), task_(std::move(task)) {}
   Progress advance() override {
     try {
       const Progress progress = task_->advance();
+      if (progress == Progress::blocked) look_around();
       if (progress == Progress::done && route_) record();
       return progress;
     } catch (const Error& error) {
@@ -105,13 +106,25 @@ class DeviceTask final : public Task {
   std::string_view label() const override { return task_->label(); }
 
  private:
+  // Streams wait for events of peers without end, and hosts for streams: so what a kernel has met is asked here, and
+  // who has failed elsewhere.
+  void look_around() {
+    const std::int64_t now = now_ns();
+    if (now - looked_ns_ < kLookEvery) return;
+    looked_ns_ = now;
+    channel_.look_for_loss();
+    device_.record(device_.from_device());
+  }
   void record() {
     channel_.book(collective_, route_->choice(), calls_);
     if (begun_ns_ != 0 && trace().enabled())
       trace().record("run", name_, route_->choice().name, begun_ns_, now_ns(), 0, channel_.rank(), thread_);
   }
 
+  static constexpr std::int64_t kLookEvery = 20'000'000;  // ns
+
   Channel& channel_;
+  Device& device_;
   const Route* const route_;  // null: by way of the host
   const Collective collective_;
   const int thread_;
@@ -119,6 +132,7 @@ class DeviceTask final : public Task {
   const std::string name_;
   const std::unique_ptr<Task> task_;
   const std::int64_t begun_ns_ = trace().enabled() ? now_ns() : 0;
+  std::int64_t looked_ns_ = now_ns();
 };
 
 // `route`: null for none.
@@ -184,9 +198,10 @@ std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_
   DeviceSide& side = DeviceSide::of(channel);
   const bool first = everybody && !side.agreed();
   Route* const route = everybody && !first && !place->host_output() ? side.route_for(call) : nullptr;
+  Device& device = place->device();
   auto task = first ? std::make_unique<FirstTask>(channel, call, std::move(place))
                     : make_task(channel, route, call, std::move(place));
-  return std::make_unique<DeviceTask>(channel, route, call, std::move(task));
+  return std::make_unique<DeviceTask>(channel, device, route, call, std::move(task));
 }
 
 }  // namespace ringcomm

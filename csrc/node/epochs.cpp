@@ -27,6 +27,12 @@ std::int64_t coarse_now_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+constexpr const char* kFailed = "failed in an earlier call, or was interrupted";
+
+void report(ErrorKind kind, const std::vector<int>& ranks, const char* what) {
+  if (!ranks.empty()) throw Error(kind, rank_text(ranks) + " of this host " + what, ranks);
+}
+
 }  // namespace
 
 // Every rank of the slot starts from the same epoch: the slot is new, or its last user ended it on all ranks alike. All
@@ -98,12 +104,17 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
     if ((state == 0 && !dead) || !lags(rank, epoch)) continue;  // asked again last: it may have arrived, and then gone
     (state == 1 ? left : state != 0 ? failed : died).push_back(rank);
   }
-  const auto report = [](ErrorKind kind, const std::vector<int>& ranks, const char* what) {
-    if (!ranks.empty()) throw Error(kind, rank_text(ranks) + " of this host " + what, ranks);
-  };
   report(ErrorKind::peer_lost, died, "died: the process has ended");
-  report(ErrorKind::peer_lost, failed, "failed in an earlier call, or was interrupted");
+  report(ErrorKind::peer_lost, failed, kFailed);
   report(ErrorKind::left, left, "closed the communicator or ended its script");
+}
+
+void Epochs::look_for_failures() const {
+  std::vector<int> failed;
+  for (int rank = 0; rank < node_.size(); ++rank) {
+    if (node_.mailbox(rank, slot_).state.load(std::memory_order_acquire) == 2) failed.push_back(rank);
+  }
+  report(ErrorKind::peer_lost, failed, kFailed);
 }
 
 void Epochs::sleep(std::uint32_t epoch, std::int64_t longest_ns) {

@@ -22,8 +22,9 @@ class Epochs {
   // has everybody? acquire. Throws Error(left | peer_lost) if a lagging rank is gone
   bool reached(std::uint32_t epoch);
   void sleep(std::uint32_t epoch, std::int64_t longest_ns);  // raw shared futex on a lagging rank's epoch
-  void wake();                // after a change of this rank's mailbox.state: whoever sleeps on us looks again
-  std::vector<int> behind();  // ranks that have not arrived as often as this one
+  void look_for_failures() const;  // throws Error(peer_lost) for ranks that have said so, whoever waits for whom
+  void wake();                     // after a change of this rank's mailbox.state: whoever sleeps on us looks again
+  std::vector<int> behind();       // ranks that have not arrived as often as this one
   Node& node() { return node_; }
   int slot() const { return slot_; }
   Mailbox& mailbox(int rank) { return node_.mailbox(rank, slot_); }

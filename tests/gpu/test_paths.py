@@ -104,12 +104,12 @@ def test_a_rank_whose_driver_fails(path: str, fault: str, harmless: bool) -> Non
 @pytest.mark.parametrize(
     "fault", ["alloc", "register", "ipc", "ipc_get", "copy:3", "launch:1", "kernel:1", "lost:9", "nccl_peer:1"]
 )
-def test_no_fault_leaves_a_rank_waiting(path: str, fault: str) -> None:
-    ranks = 4 if path == "levels" else 2
-    done = run(ranks, path, "faults.py", fault, STANDIN_DELAY_US="100")
-    told = set(re.findall(r"rank (\d): (?:harmless|\w+Error)", done.stdout))
-    nobody_to_tell = path == "nccl" and "NCCL failed on this rank after calls had returned" in done.stderr
-    assert len(told) == ranks or nobody_to_tell, done.stdout + done.stderr
+def test_no_fault_leaves_a_job_waiting(path: str, fault: str) -> None:
+    """Peers whose streams wait for a kernel that has failed hear of it by the end of the job."""
+    done = run(4 if path == "levels" else 2, path, "faults.py", fault, STANDIN_DELAY_US="100")
+    told = re.search(r"rank 1: (harmless|\w+Error)", done.stdout)
+    ended = "ending the job" in done.stderr or "NCCL failed on this rank after calls had returned" in done.stderr
+    assert told or ended, done.stdout + done.stderr
 
 
 @only_a_stand_in

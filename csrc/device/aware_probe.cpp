@@ -5,6 +5,7 @@
 
 #include "call/channel.hpp"
 #include "device/aware_route.hpp"
+#include "device/calls.hpp"
 #include "device/kernels/parameters.hpp"
 
 namespace ringcomm {
@@ -19,11 +20,12 @@ std::byte expected(int rank, std::size_t index) {  // never 0
 }  // namespace
 
 AwareProbe::AwareProbe(Channel& channel, Device& device)
-    : channel_(channel), device_(device), nbytes_(static_cast<std::size_t>(channel.size()) * kEach) {
+    : channel_(channel), device_(device), nbytes_(static_cast<std::size_t>(channel.size()) * kEach),
+      room_(device, device.from_device()) {
   const bool too_many = static_cast<unsigned>(channel.size()) > gpu::kMostPointers;  // for our kernels
   if (too_many || !channel.context().transport->takes_device_memory()) return;
   try {
-    memory_ = device.borrow(nbytes_);
+    memory_ = room_.at_least(nbytes_);
   } catch (const std::bad_alloc&) {  // the GPU is full
   }
 }
@@ -31,7 +33,6 @@ AwareProbe::AwareProbe(Channel& channel, Device& device)
 AwareProbe::~AwareProbe() {
   abandon();
   task_.reset();
-  if (memory_ != 0) device_.keep(memory_, nbytes_, device_.from_device());
 }
 
 void AwareProbe::begin(std::vector<Ability>& all) {
@@ -80,21 +81,20 @@ void AwareProbe::exchange() {
   std::byte* const host = slot().data;
   std::fill_n(host, nbytes_, std::byte{0});
   for (std::size_t i = 0; i < kEach; ++i) host[me * kEach + i] = expected(channel_.rank(), i);
-  auto* const memory = reinterpret_cast<std::byte*>(memory_);
-  device_.copy(memory, host, nbytes_, device_.to_device());
+  device_.copy(memory_, host, nbytes_, device_.to_device());
   place_ = std::make_shared<DevicePlace>(device_, device_.to_device(), true, false);
   route_ = make_aware_route(device_);
   Call call = part_of("aware/probe", Collective::allgather);
   call.counts.assign(static_cast<std::size_t>(channel_.size()), kEach);
-  call.input = memory + me * kEach;
-  call.output = memory;
+  call.input = memory_ + me * kEach;
+  call.output = memory_;
   task_ = route_->start(channel_, std::move(call), place_);
 }
 
 void AwareProbe::fetch() {
   phase_ = Phase::fetch;
   place_->join(device_.from_device());
-  device_.copy(slot().data, reinterpret_cast<const void*>(memory_), nbytes_, device_.from_device());
+  device_.copy(slot().data, memory_, nbytes_, device_.from_device());
   event_ = device_.record(device_.from_device());
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/ability.hpp"
+#include "device/flow.hpp"
 #include "device/side.hpp"
 
 namespace ringcomm {
@@ -14,7 +15,7 @@ class AwareProbe final : public Task {
  public:
   AwareProbe(Channel& channel, Device& device);
   ~AwareProbe() override;
-  bool possible() const { return memory_ != 0; }  // MPI says so, and there is memory to try it
+  bool possible() const { return memory_ != nullptr; }  // MPI says so, and there is memory to try it
 
   // On every rank, if it is possible on all: what comes of it is put into their abilities.
   void begin(std::vector<Ability>& all);
@@ -32,7 +33,8 @@ class AwareProbe final : public Task {
   Channel& channel_;
   Device& device_;
   const std::size_t nbytes_;
-  CuPointer memory_ = 0;  // every rank's bytes
+  DeviceRoom room_;
+  std::byte* memory_ = nullptr;  // every rank's bytes
   std::unique_ptr<Route> route_;
   std::shared_ptr<DevicePlace> place_;
   std::vector<Ability>* all_ = nullptr;

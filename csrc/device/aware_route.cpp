@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "base/short_sleeps.hpp"
-#include "call/channel.hpp"
 #include "call/direct_messages.hpp"
 #include "device/aware_pieces.hpp"
 #include "device/copies.hpp"
-#include "device/flow.hpp"
+#include "device/route_task.hpp"
 #include "device/staged_task.hpp"
 
 namespace ringcomm {
@@ -28,90 +27,75 @@ struct Aware {
   std::size_t scratch_granted = 0, packed_granted = 0;
 };
 
-class AwareTask final : public Task {
+class AwareTask final : public RouteTask {
  public:
   AwareTask(Channel& channel, Aware& aware, Call call, std::shared_ptr<DevicePlace> place)
-      : channel_(channel), aware_(aware), asked_(call), call_(std::move(call)), place_(std::move(place)),
-        ranks_(channel.size()), me_(channel.rank()), pieces_(call_, me_, ranks_), messages_(channel.context()) {
-    if (call_.op == Op::average) call_.post.divisor *= ranks_;
-    call_.place = nullptr;
+      : RouteTask(channel, aware.flow, std::move(call), std::move(place)), aware_(aware), ranks_(channel.size()),
+        me_(channel.rank()), pieces_(call_, me_, ranks_), messages_(channel.context()) {
+    if (!asked_.agreed) start(comparison_of(asked_));
   }
-  ~AwareTask() override { abandon(); }
+  ~AwareTask() override { AwareTask::abandon(); }
 
   Progress advance() override {
-    const Device::Current current(aware_.flow.device);  // MPI copies in it
-    const Progress progress = look();
-    if (progress != Progress::done) return progress;
-    return next() ? Progress::moved : Progress::done;
+    const Device::Current current(flow_.device);  // MPI copies in it
+    return RouteTask::advance();
   }
 
   void abandon() noexcept override {
-    if (std::exchange(ended_, true)) return;
-    if (task_)
-      task_->abandon();
-    else if (phase_ != Phase::begin)
-      channel_.context().book_failure();
-    task_.reset();
+    if (!ended_ && !task_ && phase_ != Phase::begin) channel_.context().book_failure();
     if (messages_.abandon()) {
       aware_.scratch.strand();
-      aware_.flow.strand();
+      flow_.strand();
     }
-    aware_.flow.settle();
+    RouteTask::abandon();
   }
 
   void nap(std::chrono::nanoseconds longest) override {
-    if (task_) return task_->nap(longest);
-    if (phase_ != Phase::ready && phase_ != Phase::reduced) return Task::nap(longest);
+    if (task_ || (phase_ != Phase::ready && phase_ != Phase::reduced)) return RouteTask::nap(longest);
     const ShortSleeps precise;
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(longest, kEventNap));
   }
-  std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
 
  private:
-  enum class Phase : std::uint8_t { begin, compare, room, by_the_host, ready, exchange, reduced, results };
+  enum class Phase : std::uint8_t { begin, room, by_the_host, ready, exchange, reduced, results };
 
-  // At what the phase waits for.
-  Progress look() {
-    if (task_) return task_->advance();
-    if (phase_ == Phase::begin) return Progress::done;
-    if (phase_ == Phase::exchange || phase_ == Phase::results) return messages_.advance();
-    return event_.happened() ? Progress::done : Progress::blocked;
-  }
-
-  // What follows the phase that has ended; false: nothing.
-  bool next() {
-    task_.reset();
+  // What follows the phase, if that has ended.
+  Progress next() override {
+    const bool messages = phase_ == Phase::exchange || phase_ == Phase::results;
+    const Progress progress = messages ? messages_.advance() : event_.happened() ? Progress::done : Progress::blocked;
+    if (progress != Progress::done) return progress;
     switch (phase_) {
       case Phase::begin:
-        return call_.agreed ? prepare() : start(Phase::compare, comparison_of(asked_)), true;
-      case Phase::compare:
-        return prepare(), true;
+        prepare();
+        break;
       case Phase::room:
-        return look_for_room(), true;
+        look_for_room();
+        break;
       case Phase::ready:
-        return exchange(), true;
+        exchange();
+        break;
       case Phase::exchange:
         if (computes(call_.collective)) reduce();
         if (!computes(call_.collective) || call_.collective == Collective::reducescatter) return end();
-        return wait_for_stream(Phase::reduced), true;
+        wait_for_stream(Phase::reduced);
+        break;
       case Phase::reduced:
-        return exchange_results(), true;
+        exchange_results();
+        break;
       case Phase::results:
         return end();
       case Phase::by_the_host:
-        break;
+        return Progress::done;
     }
-    ended_ = true;
-    return false;
+    return Progress::moved;
   }
 
-  bool end() {
+  Progress end() {
     const Target last = pieces_.last();
     copy(call_.output, {last.data, last.nbytes});
-    aware_.flow.unpack(call_, asked_.fragments);
-    aware_.flow.finish(*place_);
-    ended_ = true;
-    return false;
+    flow_.unpack(call_, asked_.fragments);
+    flow_.finish(*place_);
+    return Progress::done;
   }
 
   // One rank's GPU alone may be full: where more is needed than before, ranks tell each other whether they have it.
@@ -119,7 +103,7 @@ class AwareTask final : public Task {
     roomy_ = 1;
     packed_ = call_.fragments.empty() ? 0 : call_.count * size_of(call_.dtype);
     try {
-      aware_.flow.begin(call_, *place_);
+      flow_.begin(call_, *place_);
       pieces_.lie_in(aware_.scratch.at_least(std::max(pieces_.common_bytes(), pieces_.own_bytes())));
     } catch (const std::bad_alloc&) {
       roomy_ = 0;
@@ -129,7 +113,8 @@ class AwareTask final : public Task {
       call.op = Op::min;
       call.input = call.output = &roomy_;
       call.count = 1;
-      start(Phase::room, std::move(call));
+      phase_ = Phase::room;
+      start(std::move(call));
     } else if (roomy_) {
       wait_for_stream(Phase::ready);
     } else {
@@ -146,13 +131,9 @@ class AwareTask final : public Task {
     task_ = make_staged(channel_, asked_, device_copies(place_), false);
   }
 
-  void start(Phase phase, Call call) {
-    phase_ = phase;
-    task_ = channel_.start(std::move(call));
-  }
   void wait_for_stream(Phase phase) {
     phase_ = phase;
-    event_ = aware_.flow.device.record(aware_.flow.stream);
+    event_ = flow_.device.record(flow_.stream);
   }
 
   // act(to, from): all pairs in turn, so that not all ranks send to one at first.
@@ -182,7 +163,7 @@ class AwareTask final : public Task {
   }
 
   void copy(void* to, const Source& from) const {
-    if (from.nbytes > 0 && to != from.data) aware_.flow.device.copy(to, from.data, from.nbytes, aware_.flow.stream);
+    if (from.nbytes > 0 && to != from.data) flow_.device.copy(to, from.data, from.nbytes, flow_.stream);
   }
 
   void reduce() {
@@ -193,20 +174,17 @@ class AwareTask final : public Task {
     // This rank's comes last: its result may lie where its input does.
     for (int step = 1; step <= ranks_; ++step) {
       const int rank = (me_ + step) % ranks_;
-      const int count = call_.collective == Collective::scan ? rank + 1 : rank;
+      const int count = combined_for(rank, call_, ranks_);
       if (count > 0) reduce(std::span(sources).first(static_cast<std::size_t>(count)), rank);
     }
   }
   void reduce(std::span<const void* const> sources, int rank) {
     void* const result = pieces_.result_for(rank).data;
-    aware_.flow.launcher.reduce(sources, {&result, 1}, {0, pieces_.reduced()}, call_.dtype, call_.op, call_.pre,
-                                call_.post, aware_.flow.stream);
+    flow_.launcher.reduce(sources, {&result, 1}, {0, pieces_.reduced()}, call_.dtype, call_.op, call_.pre, call_.post,
+                          flow_.stream);
   }
 
-  Channel& channel_;
   Aware& aware_;
-  Call asked_, call_;  // as it came; with its array in one piece
-  const std::shared_ptr<DevicePlace> place_;
   const int ranks_, me_;
   AwarePieces pieces_;
   DirectMessages messages_;
@@ -214,8 +192,6 @@ class AwareTask final : public Task {
   Event event_;
   std::uint8_t roomy_ = 1;
   std::size_t packed_ = 0;
-  std::unique_ptr<Task> task_;
-  bool ended_ = false;
 };
 
 class AwareRoute final : public Route {

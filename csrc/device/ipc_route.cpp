@@ -4,10 +4,9 @@
 #include <new>
 #include <utility>
 
-#include "call/channel.hpp"
 #include "device/copies.hpp"
-#include "device/flow.hpp"
 #include "device/mapped_peers.hpp"
+#include "device/route_task.hpp"
 #include "device/staged_task.hpp"
 
 namespace ringcomm {
@@ -20,66 +19,48 @@ struct Ipc {
   bool refused = false;  // a rank could not open what others have told of, and will not be told again
 };
 
-class IpcTask final : public Task {
+class IpcTask final : public RouteTask {
  public:
   IpcTask(Channel& channel, Ipc& ipc, Call call, std::shared_ptr<DevicePlace> place)
-      : channel_(channel), ipc_(ipc), asked_(call), call_(std::move(call)), place_(std::move(place)),
-        ranks_(static_cast<std::size_t>(channel.size())), me_(static_cast<std::size_t>(channel.rank())) {
-    if (call_.op == Op::average) call_.post.divisor *= channel.size();
-    call_.place = nullptr;
-  }
-  ~IpcTask() override { abandon(); }
-
-  Progress advance() override {
-    if (!task_) {
-      tell();
-      return Progress::moved;
-    }
-    const Progress progress = task_->advance();
-    if (progress != Progress::done) return progress;
-    return next() ? Progress::moved : Progress::done;
-  }
-
-  void abandon() noexcept override {
-    if (std::exchange(ended_, true)) return;
-    if (task_) task_->abandon();
-    task_.reset();
-    ipc_.flow.settle();
-  }
-
-  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
-  std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
+      : RouteTask(channel, ipc.flow, std::move(call), std::move(place)), ipc_(ipc),
+        ranks_(static_cast<std::size_t>(channel.size())), me_(static_cast<std::size_t>(channel.rank())) {}
 
  private:
-  enum class Phase : std::uint8_t { tell, confirm, meet, by_the_host };
+  enum class Phase : std::uint8_t { begin, tell, confirm, meet, by_the_host };
   // What has become of what was fresh, on the rank where it was worst.
   static constexpr std::uint8_t kRefused = 0, kUnable = 1, kAble = 2;
 
-  // What follows the phase that has ended; false: nothing.
-  bool next() {
-    task_.reset();
+  Progress next() override {
     switch (phase_) {
+      case Phase::begin:
+        tell();
+        break;
       case Phase::tell:
-        return look(), true;
+        look();
+        break;
       case Phase::confirm:
         ipc_.refused |= agreed_ == kRefused;
-        return agreed_ == kAble ? work() : go_by_the_host(), true;
+        agreed_ == kAble ? work() : go_by_the_host();
+        break;
       case Phase::meet:
         ipc_.peers.hold_done();
-        ipc_.flow.unpack(call_, asked_.fragments);
-        ipc_.flow.finish(*place_);
-        break;
+        flow_.unpack(call_, asked_.fragments);
+        flow_.finish(*place_);
+        return Progress::done;
       case Phase::by_the_host:
-        break;
+        return Progress::done;
     }
-    ended_ = true;
-    return false;
+    return Progress::moved;
+  }
+  void start(Phase phase, Call call) {
+    phase_ = phase;
+    RouteTask::start(std::move(call));
   }
 
   void tell() {
     bool ready = true;
     try {
-      ipc_.flow.begin(call_, *place_);
+      flow_.begin(call_, *place_);
       ipc_.peers.record_ready();
     } catch (const std::bad_alloc&) {  // to pack into
       ready = false;
@@ -131,7 +112,7 @@ class IpcTask final : public Task {
   }
 
   void work() {
-    const CuStream stream = ipc_.flow.stream;
+    const CuStream stream = flow_.stream;
     ipc_.peers.hold_ready();
     if (computes(call_.collective))
       reduce(stream);
@@ -147,11 +128,6 @@ class IpcTask final : public Task {
     task_ = make_staged(channel_, std::move(asked_), device_copies(place_), false);
   }
 
-  void start(Phase phase, Call call) {
-    phase_ = phase;
-    task_ = channel_.start(std::move(call));
-  }
-
   const std::byte* input_of(std::size_t rank) const {
     if (rank == me_) return static_cast<const std::byte*>(call_.input);
     return ipc_.peers.at(static_cast<int>(rank), others_[rank].input);
@@ -165,7 +141,8 @@ class IpcTask final : public Task {
   void reduce(CuStream stream) {
     const std::size_t item = size_of(call_.dtype);
     std::vector<const void*> sources;
-    for (std::size_t rank = 0; rank < sources_end(); ++rank) sources.push_back(input_of(rank));
+    const int combined = combined_for(channel_.rank(), call_, channel_.size());
+    for (int rank = 0; rank < combined; ++rank) sources.push_back(input_of(static_cast<std::size_t>(rank)));
     Part share = slice_of(call_.count, item, channel_.size(), channel_.rank());
     std::vector<void*> destinations;
     if (call_.collective == Collective::allreduce) {
@@ -181,13 +158,8 @@ class IpcTask final : public Task {
       for (const void*& source : sources) source = at(source, start_of(call_.counts, channel_.rank()) * item);
     }
     if (!sources.empty())
-      ipc_.flow.launcher.reduce(sources, destinations, share, call_.dtype, call_.op, call_.pre, call_.post, stream);
+      flow_.launcher.reduce(sources, destinations, share, call_.dtype, call_.op, call_.pre, call_.post, stream);
   }
-  std::size_t sources_end() const {
-    if (!is_scan(call_.collective)) return ranks_;
-    return call_.collective == Collective::scan ? me_ + 1 : me_;
-  }
-
   void move(CuStream stream) {
     const std::size_t item = size_of(call_.dtype);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -207,20 +179,13 @@ class IpcTask final : public Task {
     }
   }
   void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const {
-    if (nbytes > 0 && to != from) ipc_.flow.device.copy(to, from, nbytes, stream);
+    if (nbytes > 0 && to != from) flow_.device.copy(to, from, nbytes, stream);
   }
 
   std::size_t record_bytes() const {
     return sizeof(Whereabouts) + (call_.collective == Collective::alltoall ? ranks_ * sizeof(std::uint64_t) : 0);
   }
-  std::size_t in_bytes() const {
-    if (call_.collective == Collective::broadcast && channel_.rank() != call_.root) return 0;
-    const bool own = call_.collective == Collective::allgather;
-    const std::size_t count = !has_blocks(call_.collective) ? call_.count
-                              : own                         ? call_.counts[me_]
-                                                            : total(call_.counts);
-    return count * size_of(call_.dtype);
-  }
+  std::size_t in_bytes() const { return given_by(channel_.rank(), call_) * size_of(call_.dtype); }
   // What others write to.
   std::size_t out_bytes() const {
     const bool everybody = call_.collective == Collective::allreduce;
@@ -228,17 +193,12 @@ class IpcTask final : public Task {
     return everybody || mine ? call_.count * size_of(call_.dtype) : 0;
   }
 
-  Channel& channel_;
   Ipc& ipc_;
-  Call asked_, call_;  // as it came; with its array in one piece
-  const std::shared_ptr<DevicePlace> place_;
   const std::size_t ranks_, me_;
-  Phase phase_ = Phase::tell;
+  Phase phase_ = Phase::begin;
   std::vector<std::byte> mine_, all_;  // an Whereabouts, and where blocks for each rank begin
   std::vector<Whereabouts> others_;
   std::uint8_t agreed_ = kRefused;
-  std::unique_ptr<Task> task_;
-  bool ended_ = false;
 };
 
 class IpcRoute final : public Route {

@@ -2,66 +2,39 @@
 
 #include <utility>
 
-#include "call/channel.hpp"
-#include "device/flow.hpp"
+#include "device/route_task.hpp"
 
 namespace ringcomm {
 namespace {
 
-class LevelsTask final : public Task {
+class LevelsTask final : public RouteTask {
  public:
   LevelsTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DevicePlace> place)
-      : channel_(channel), flow_(flow), asked_(call), call_(std::move(call)), place_(std::move(place)),
-        hosts_(channel.hosts()), item_(size_of(call_.dtype)), sums_(call_.collective == Collective::allreduce) {
-    if (call_.op == Op::average) {
-      call_.op = Op::sum;
-      call_.post.divisor *= channel.size();
-    }
-    if (!asked_.agreed) task_ = channel_.start(comparison_of(asked_));
+      : RouteTask(channel, flow, std::move(call), std::move(place)), hosts_(channel.hosts()),
+        item_(size_of(call_.dtype)), sums_(call_.collective == Collective::allreduce) {
+    if (!asked_.agreed) start(comparison_of(asked_));
   }
-  ~LevelsTask() override { abandon(); }
-
-  Progress advance() override {
-    if (task_) {
-      const Progress progress = task_->advance();
-      if (progress != Progress::done) return progress;
-      task_.reset();
-      if (part_) part_->join(flow_.stream);
-    }
-    task_ = next();
-    return task_ ? Progress::moved : Progress::done;
-  }
-
-  void abandon() noexcept override {
-    if (std::exchange(ended_, true)) return;
-    if (task_) task_->abandon();
-    task_.reset();
-    flow_.settle();
-  }
-  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
-  std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
 
  private:
-  // Null: there is no more.
-  std::unique_ptr<Task> next() {
+  Progress next() override {
+    if (part_) part_->join(flow_.stream);
     if (!std::exchange(begun_, true)) {
       flow_.begin(call_, *place_);
       cut();
     }
     if (done_ < parts_.size()) {
       auto& [level, call] = parts_[done_++];
-      return start(level, std::move(call));
+      start_on(level, std::move(call));
+      return Progress::moved;
     }
     flow_.unpack(call_, asked_.fragments);
     flow_.finish(*place_);
-    ended_ = true;
-    return nullptr;
+    return Progress::done;
   }
 
   void cut() {
     SubChannels& levels = channel_.sub_channels();
     const bool roots = hosts_.host_of(call_.root) == hosts_.mine();
-    if (!DeviceSide::of(*levels.host).agreed()) parts_.emplace_back(*levels.host, first());
     if (sums_)
       parts_.emplace_back(*levels.host, share());
     else if (roots)
@@ -72,12 +45,12 @@ class LevelsTask final : public Task {
 
   // Behind what the flow's stream holds. For who leaves, each is a call of the channel: nobody waits for one that
   // another has not begun.
-  std::unique_ptr<Task> start(Channel& level, Call call) {
+  void start_on(Channel& level, Call call) {
     channel_.context().departures.begin_call();
     part_ = std::make_shared<DevicePlace>(flow_.device, flow_.stream, true, false);
     call.place = part_;
     call.on_device = true;
-    return level.start(std::move(call));
+    task_ = level.start(std::move(call));
   }
   Call part(Collective collective) const {
     Call call = part_of(call_.name + "/levels", collective);
@@ -97,12 +70,6 @@ class LevelsTask final : public Task {
     return counts;
   }
 
-  // A channel's first call goes by way of the host, where blocks would all need room at once.
-  Call first() const {
-    Call call = part(Collective::broadcast);
-    call.count = 0;
-    return call;
-  }
   // Where the array is worked on in place, each writes to its slice, which nobody else reads.
   Call share() const {
     Call call = part(Collective::reducescatter);
@@ -134,19 +101,13 @@ class LevelsTask final : public Task {
     return call;
   }
 
-  Channel& channel_;
-  Flow& flow_;
-  const Call asked_;
-  Call call_;  // with its array in one piece
-  const std::shared_ptr<DevicePlace> place_;
   const Hosts& hosts_;
   const std::size_t item_;
   const bool sums_;
-  bool begun_ = false, ended_ = false;
+  bool begun_ = false;
   std::vector<std::pair<Channel&, Call>> parts_;  // in their order
   std::size_t done_ = 0;
   std::shared_ptr<DevicePlace> part_;  // of the one under way
-  std::unique_ptr<Task> task_;
 };
 
 class LevelsRoute final : public Route {

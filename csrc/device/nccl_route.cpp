@@ -4,9 +4,8 @@
 #include <functional>
 #include <utility>
 
-#include "call/channel.hpp"
-#include "device/flow.hpp"
 #include "device/nccl_comm.hpp"
+#include "device/route_task.hpp"
 
 namespace ringcomm {
 namespace {
@@ -55,25 +54,17 @@ struct Linked {
   std::unique_ptr<NcclComm> comm;
 };
 
-class NcclTask final : public Task {
+class NcclTask final : public RouteTask {
  public:
   NcclTask(Channel& channel, Linked& linked, Call call, std::shared_ptr<DevicePlace> place)
-      : channel_(channel), linked_(linked), asked_(call), call_(std::move(call)), place_(std::move(place)) {
-    if (call_.op == Op::average) call_.post.divisor *= channel.size();
-    if (!call_.agreed) task_ = channel_.start(comparison_of(asked_));
+      : RouteTask(channel, linked.flow, std::move(call), std::move(place)), linked_(linked) {
+    if (!asked_.agreed) start(comparison_of(asked_));
   }
-  ~NcclTask() override { abandon(); }
 
-  Progress advance() override {
-    if (task_) {
-      const Progress progress = task_->advance();
-      if (progress != Progress::done) return progress;
-      task_.reset();
-      if (std::exchange(introducing_, false)) {
-        linked_.comm =
-            std::make_unique<NcclComm>(linked_.nccl, linked_.flow.device, id_, channel_.size(), channel_.rank());
-      }
-      return Progress::moved;
+ private:
+  Progress next() override {
+    if (std::exchange(introducing_, false)) {
+      linked_.comm = std::make_unique<NcclComm>(linked_.nccl, flow_.device, id_, channel_.size(), channel_.rank());
     }
     if (!linked_.comm) {
       introduce();
@@ -83,38 +74,30 @@ class NcclTask final : public Task {
     work();
     return Progress::done;
   }
-  void abandon() noexcept override {
-    if (task_) task_->abandon();
-    task_.reset();
-  }
-  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
-  std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
 
- private:
   // Rank 0 says which communicator it is to be.
   void introduce() {
     if (channel_.rank() == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "make a communicator");
     Call call = part_of(call_.name + "/nccl", Collective::broadcast);
     call.input = call.output = &id_;
     call.count = sizeof id_;
-    task_ = channel_.start(std::move(call));
+    start(std::move(call));
     introducing_ = true;
   }
 
   void work() {
-    Flow& flow = linked_.flow;
-    flow.begin(call_, *place_);
+    flow_.begin(call_, *place_);
     {
-      const Device::Current current(flow.device);
+      const Device::Current current(flow_.device);
       if (computes(call_.collective))
         reduce();
       else
         move();
     }
     if (!call_.post.identity() && results() > 0)
-      flow.launcher.scale(call_.output, results(), call_.dtype, call_.post, flow.stream);
-    flow.unpack(call_, asked_.fragments);
-    flow.finish(*place_);
+      flow_.launcher.scale(call_.output, results(), call_.dtype, call_.post, flow_.stream);
+    flow_.unpack(call_, asked_.fragments);
+    flow_.finish(*place_);
   }
   // Of a reduction, on this rank.
   std::size_t results() const {
@@ -126,7 +109,7 @@ class NcclTask final : public Task {
     const auto [type, parts] = type_of(call_.dtype);
     const NcclHandle comm = linked_.comm->handle();
     const std::size_t count = call_.count * parts;
-    const CuStream stream = linked_.flow.stream;
+    const CuStream stream = flow_.stream;
     const Nccl& nccl = linked_.nccl;
     if (call_.collective == Collective::reducescatter) return reduce_blocks(type, parts);
     nccl.check(call_.collective == Collective::allreduce
@@ -139,7 +122,7 @@ class NcclTask final : public Task {
   void reduce_blocks(int type, std::size_t parts) {
     const Nccl& nccl = linked_.nccl;
     const NcclHandle comm = linked_.comm->handle();
-    const CuStream stream = linked_.flow.stream;
+    const CuStream stream = flow_.stream;
     const std::vector<std::size_t>& counts = call_.counts;
     if (std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end())
       return nccl.check(nccl.reducescatter(call_.input, call_.output, counts[0] * parts, type, kSum, comm, stream),
@@ -157,7 +140,7 @@ class NcclTask final : public Task {
     const std::size_t item = size_of(call_.dtype);
     const Nccl& nccl = linked_.nccl;
     const NcclHandle comm = linked_.comm->handle();
-    const CuStream stream = linked_.flow.stream;
+    const CuStream stream = flow_.stream;
     if (call_.collective == Collective::broadcast)
       return nccl.check(nccl.broadcast(call_.input, call_.output, call_.count * item, kByte, call_.root, comm, stream),
                         "broadcast");
@@ -167,7 +150,7 @@ class NcclTask final : public Task {
     if (input == call_.output) {  // NCCL sends and receives in any order: what comes must not lie on what is to be sent
       const std::size_t own = gathers ? call_.counts[static_cast<std::size_t>(channel_.rank())] : total(call_.counts);
       std::byte* const kept = linked_.inputs.at_least(own * item);
-      if (own > 0) linked_.flow.device.copy(kept, input, own * item, stream);
+      if (own > 0) flow_.device.copy(kept, input, own * item, stream);
       input = kept;
     }
     nccl.check(nccl.group_start(), "begin a group");
@@ -182,14 +165,9 @@ class NcclTask final : public Task {
     nccl.check(nccl.group_end(), "end a group");
   }
 
-  Channel& channel_;
   Linked& linked_;
-  const Call asked_;
-  Call call_;
-  const std::shared_ptr<DevicePlace> place_;
   NcclId id_{};
   bool introducing_ = false;
-  std::unique_ptr<Task> task_;
 };
 
 class NcclRoute final : public Route {

@@ -4,9 +4,8 @@
 #include <new>
 #include <utility>
 
-#include "call/channel.hpp"
-#include "device/flow.hpp"
 #include "device/mapped_peers.hpp"
+#include "device/route_task.hpp"
 
 namespace ringcomm {
 namespace {
@@ -20,90 +19,65 @@ constexpr std::size_t kRoom = 2 << 20, kMost = 256 << 10;
 struct Rooms {
   Rooms(Device& device, int size)
       : flow(device), peers(device, flow.stream),
-        each(std::min(kMost, kRoom / static_cast<std::size_t>(size) / kLine * kLine)),
+        each(std::min(kMost, kRoom / static_cast<std::size_t>(size) / kLine * kLine)), memory(device, flow.stream),
         all(static_cast<std::size_t>(size)) {}
-  ~Rooms() {
-    if (memory != 0) flow.device.keep(memory, nbytes(), flow.stream);
-  }
-  Rooms(const Rooms&) = delete;
-  Rooms& operator=(const Rooms&) = delete;
 
   std::size_t nbytes() const { return (2 * all.size() + 1) * each; }
-  std::byte* mine() const { return reinterpret_cast<std::byte*>(memory); }
-  std::byte* packed() const { return mine() + 2 * all.size() * each; }  // fragments of this rank's
+  std::byte* packed() const { return mine + 2 * all.size() * each; }  // fragments of this rank's
   // Where a rank writes to in somebody's memory.
   std::byte* part(std::size_t writer, std::size_t owner, std::size_t me) const {
-    std::byte* const begin = owner == me ? mine() : peers.at(static_cast<int>(owner), all[owner].input);
+    std::byte* const begin = owner == me ? mine : peers.at(static_cast<int>(owner), all[owner].input);
     return begin + (calls % 2 * all.size() + writer) * each;
   }
 
   Flow flow;
   MappedPeers peers;
   const std::size_t each;
-  CuPointer memory = 0;
+  DeviceRoom memory;
+  std::byte* mine = nullptr;     // that
   std::vector<Whereabouts> all;  // by rank
   bool told = false;             // them
   std::uint8_t mapped = 1;       // whether all have everybody's
   std::uint64_t calls = 0;
 };
 
-class OneShotTask final : public Task {
+class OneShotTask final : public RouteTask {
  public:
   OneShotTask(Channel& channel, Rooms& rooms, Call call, std::shared_ptr<DevicePlace> place)
-      : channel_(channel), rooms_(rooms), asked_(call), call_(std::move(call)), place_(std::move(place)),
-        me_(static_cast<std::size_t>(channel.rank())) {
-    if (call_.op == Op::average) call_.post.divisor *= channel.size();
-  }
-  ~OneShotTask() override { abandon(); }
-
-  Progress advance() override {
-    if (task_) {
-      const Progress progress = task_->advance();
-      if (progress != Progress::done) return progress;
-      task_.reset();
-    }
-    next();
-    return phase_ == Phase::end ? Progress::done : Progress::moved;
-  }
-
-  void abandon() noexcept override {
-    if (std::exchange(phase_, Phase::end) == Phase::end) return;
-    if (task_) task_->abandon();
-    task_.reset();
-    rooms_.flow.settle();
-  }
-  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
-  std::string_view label() const override { return call_.name.empty() ? name_of(call_.collective) : call_.name; }
+      : RouteTask(channel, rooms.flow, std::move(call), std::move(place)), rooms_(rooms),
+        me_(static_cast<std::size_t>(channel.rank())) {}
 
  private:
-  enum class Phase : std::uint8_t { begin, tell, confirm, meet, another_way, end };
+  enum class Phase : std::uint8_t { begin, tell, confirm, meet, another_way };
 
-  void next() {
+  Progress next() override {
     switch (phase_) {
       case Phase::begin:
-        return rooms_.told ? give() : tell();
+        rooms_.told ? give() : tell();
+        break;
       case Phase::tell:
-        return confirm();
+        confirm();
+        break;
       case Phase::confirm:
-        return rooms_.mapped ? give() : go_another_way();
+        rooms_.mapped ? give() : go_another_way();
+        break;
       case Phase::meet:
         take();
-        break;
+        return Progress::done;
       case Phase::another_way:
-      case Phase::end:
-        break;
+        return Progress::done;
     }
-    phase_ = Phase::end;
+    return Progress::moved;
   }
   void start(Phase phase, Call call) {
     phase_ = phase;
-    task_ = channel_.start(std::move(call));
+    RouteTask::start(std::move(call));
   }
 
   void tell() {
     try {
-      if (rooms_.memory == 0) rooms_.memory = rooms_.flow.device.borrow(rooms_.nbytes());
-      mine_ = rooms_.peers.tell(rooms_.mine(), rooms_.nbytes(), nullptr, 0);
+      rooms_.mine = rooms_.memory.at_least(rooms_.nbytes());
+      mine_ = rooms_.peers.tell(rooms_.mine, rooms_.nbytes(), nullptr, 0);
     } catch (const std::bad_alloc&) {  // not able, then
     }
     Call call = part_of(call_.name + "/rooms", Collective::allgather);
@@ -134,75 +108,58 @@ class OneShotTask final : public Task {
   }
 
   void give() {
-    Flow& flow = rooms_.flow;
     ++rooms_.calls;
-    flow.begin(call_, *place_, rooms_.packed());
+    flow_.begin(call_, *place_, rooms_.packed());
     std::vector<gpu::Tensor> gifts;
     for (std::size_t rank = 0; rank < rooms_.all.size(); ++rank) {
       if (call_.collective != Collective::reduce || static_cast<int>(rank) == call_.root)
-        gifts.push_back({call_.input, rooms_.part(me_, rank, me_), given(call_, me_)});
+        gifts.push_back({call_.input, rooms_.part(me_, rank, me_), given_by(channel_.rank(), call_)});
     }
-    flow.launcher.pack(std::move(gifts), call_.dtype, flow.stream);
+    flow_.launcher.pack(std::move(gifts), call_.dtype, flow_.stream);
     rooms_.peers.record_ready();
     start(Phase::meet, comparison_of(asked_));
   }
 
   void take() {
-    Flow& flow = rooms_.flow;
     rooms_.peers.hold_ready();
     if (computes(call_.collective))
       reduce();
     else
       move();
-    flow.unpack(call_, asked_.fragments);
-    flow.finish(*place_);
+    flow_.unpack(call_, asked_.fragments);
+    flow_.finish(*place_);
   }
 
   void reduce() {
     if (call_.collective == Collective::reduce && channel_.rank() != call_.root) return;
     const bool blocks = call_.collective == Collective::reducescatter;
     const std::size_t before = blocks ? start_of(call_.counts, channel_.rank()) * size_of(call_.dtype) : 0;
-    const std::size_t ranks = !is_scan(call_.collective)             ? rooms_.all.size()
-                              : call_.collective == Collective::scan ? me_ + 1
-                                                                     : me_;
     std::vector<const void*> sources;
-    for (std::size_t rank = 0; rank < ranks; ++rank) sources.push_back(given_by(rank) + before);
+    for (int rank = 0; rank < combined_for(channel_.rank(), call_, channel_.size()); ++rank)
+      sources.push_back(gift_of(static_cast<std::size_t>(rank)) + before);
     const Part all{0, blocks ? call_.counts[me_] : call_.count};
     if (!sources.empty())
-      rooms_.flow.launcher.reduce(sources, {&call_.output, 1}, all, call_.dtype, call_.op, call_.pre, call_.post,
-                                  rooms_.flow.stream);
+      flow_.launcher.reduce(sources, {&call_.output, 1}, all, call_.dtype, call_.op, call_.pre, call_.post,
+                            flow_.stream);
   }
 
   void move() {
     const std::size_t item = size_of(call_.dtype);
     if (call_.collective == Collective::broadcast)
-      return copy(call_.output, given_by(static_cast<std::size_t>(call_.root)), call_.count * item);
+      return copy(call_.output, gift_of(static_cast<std::size_t>(call_.root)), call_.count * item);
     for (std::size_t rank = 0; rank < rooms_.all.size(); ++rank)
-      copy(at(call_.output, start_of(call_.counts, static_cast<int>(rank)) * item), given_by(rank),
+      copy(at(call_.output, start_of(call_.counts, static_cast<int>(rank)) * item), gift_of(rank),
            call_.counts[rank] * item);
   }
-  const std::byte* given_by(std::size_t rank) const { return rooms_.part(rank, me_, me_); }
+  const std::byte* gift_of(std::size_t rank) const { return rooms_.part(rank, me_, me_); }
   void copy(void* to, const void* from, std::size_t nbytes) const {
-    if (nbytes > 0) rooms_.flow.device.copy(to, from, nbytes, rooms_.flow.stream);
+    if (nbytes > 0) flow_.device.copy(to, from, nbytes, flow_.stream);
   }
 
- public:
-  // Elements that a rank gives.
-  static std::size_t given(const Call& call, std::size_t rank) {
-    if (call.collective == Collective::broadcast && static_cast<int>(rank) != call.root) return 0;
-    if (!has_blocks(call.collective)) return call.count;
-    return call.collective == Collective::allgather ? call.counts[rank] : total(call.counts);
-  }
-
- private:
-  Channel& channel_;
   Rooms& rooms_;
-  Call asked_, call_;  // as it came; with its array in one piece
-  const std::shared_ptr<DevicePlace> place_;
   const std::size_t me_;
   Phase phase_ = Phase::begin;
   Whereabouts mine_;
-  std::unique_ptr<Task> task_;
 };
 
 class OneShotRoute final : public Route {
@@ -211,7 +168,7 @@ class OneShotRoute final : public Route {
   bool takes(const Call& call) const override {
     if (!rooms_.mapped || !kernels_take(call) || call.collective == Collective::alltoall) return false;
     for (int rank = 0; rank < size_; ++rank) {
-      if (OneShotTask::given(call, static_cast<std::size_t>(rank)) * size_of(call.dtype) > rooms_.each) return false;
+      if (given_by(rank, call) * size_of(call.dtype) > rooms_.each) return false;
     }
     return true;
   }

@@ -12,13 +12,13 @@
 #include "call/channel.hpp"
 #include "device/aware_probe.hpp"
 #include "device/aware_route.hpp"
+#include "device/calls.hpp"
 #include "device/copies.hpp"
 #include "device/ipc_route.hpp"
 #include "device/levels_route.hpp"
 #include "device/nccl_route.hpp"
 #include "device/one_shot_route.hpp"
 #include "device/staged_task.hpp"
-#include "kernels/kernels.hpp"
 
 namespace ringcomm {
 namespace {
@@ -26,43 +26,49 @@ namespace {
 // Bytes of a call that is worth the steps of levels. Guessed: no GPU has been timed.
 constexpr std::size_t kLeastLevels = 1 << 20;
 
-// The first call on devices of a channel, and what ranks tell each other once it has worked everywhere.
+// The first call on devices of a channel: ranks compare it, and tell each other what they can before it goes its way.
 class FirstTask final : public Task {
  public:
   FirstTask(Channel& channel, Call call, std::shared_ptr<DevicePlace> place)
-      : channel_(channel), place_(std::move(place)), name_(call.name),
-        task_(make_staged(channel, std::move(call), device_copies(place_), place_->host_output())) {}
-  ~FirstTask() override { abandon(); }
+      : channel_(channel), call_(std::move(call)), place_(std::move(place)) {
+    task_ = channel_.start(comparison_of(call_));
+  }
 
   Progress advance() override {
     const Progress progress = task_->advance();
-    if (progress != Progress::done) return progress;
-    if (!std::exchange(telling_, true)) {
-      tell();
-      return Progress::moved;
-    }
-    if (probe_) {
-      probe_->begin(all_);
-      task_ = std::move(probe_);
-      return Progress::moved;
-    }
-    DeviceSide::of(channel_).agree(channel_, place_->device(), all_);
-    task_ = std::make_unique<Finished>();
-    return Progress::done;
+    if (progress != Progress::done || phase_ == Phase::go) return progress;
+    next();
+    return Progress::moved;
   }
   void abandon() noexcept override { task_->abandon(); }
   void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
-  std::string_view label() const override { return name_; }
 
  private:
+  enum class Phase : std::uint8_t { compare, tell, probe, go };
+
+  void next() {
+    if (phase_ == Phase::compare) return tell();
+    if (phase_ == Phase::tell && probe_) {
+      phase_ = Phase::probe;
+      probe_->begin(all_);
+      task_ = std::move(probe_);
+      return;
+    }
+    phase_ = Phase::go;
+    DeviceSide::of(channel_).agree(channel_, place_->device(), all_);
+    call_.agreed = true;
+    task_ = make_device_task(channel_, std::move(call_), place_);
+  }
+
   void tell() {
+    phase_ = Phase::tell;
     mine_ = ability_of(place_->device());
     if (DeviceSide::considers("aware", channel_.device_path())) {
       probe_ = std::make_unique<AwareProbe>(channel_, place_->device());
       if (probe_->possible()) mine_.aware = kSaid;
     }
     all_.resize(static_cast<std::size_t>(channel_.size()));
-    Call call = part_of(name_ + "/abilities", Collective::allgather);
+    Call call = part_of(call_.name + "/abilities", Collective::allgather);
     call.counts.assign(all_.size(), sizeof(Ability));
     call.input = &mine_;
     call.output = all_.data();
@@ -70,11 +76,11 @@ class FirstTask final : public Task {
   }
 
   Channel& channel_;
+  Call call_;
   const std::shared_ptr<DevicePlace> place_;
-  const std::string name_;
+  Phase phase_ = Phase::compare;
   Ability mine_;
   std::vector<Ability> all_;
-  bool telling_ = false;
   std::unique_ptr<AwareProbe> probe_;  // until it is what runs
   std::unique_ptr<Task> task_;
 };
@@ -103,7 +109,7 @@ class DeviceTask final : public Task {
   }
   void abandon() noexcept override { task_->abandon(); }
   void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
-  std::string_view label() const override { return task_->label(); }
+  std::string_view label() const override { return name_; }
 
  private:
   // Streams wait for events of peers without end, and hosts for streams: so what a kernel has met is asked here, and
@@ -147,12 +153,6 @@ std::unique_ptr<Task> make_task(Channel& channel, Route* route, Call call, std::
 DeviceSide& DeviceSide::of(Channel& channel) {
   if (!channel.guest()) channel.guest() = std::make_shared<DeviceSide>(channel.node());
   return *static_cast<DeviceSide*>(channel.guest().get());
-}
-
-bool kernels_take(const Call& call) {
-  if (call.collective == Collective::barrier || call.feedback || !rounds(call.wire) || !call.algorithm.empty())
-    return false;
-  return !computes(call.collective) || (call.op != Op::adasum && kernels::reduces(call.dtype, call.op));
 }
 
 Ability ability_of(Device& device) {

@@ -17,27 +17,6 @@
 
 namespace ringcomm {
 
-// A small collective of the host's, of those that calls on devices are made of.
-inline Call part_of(std::string name, Collective collective) {
-  Call call;
-  call.collective = collective;
-  call.dtype = DType::uint8;
-  call.name = std::move(name);
-  call.agreed = call.part = true;
-  return call;
-}
-
-// The comparison of a call that is made of others which are agreed.
-inline Call comparison_of(const Call& asked) {
-  Call call = part_of(asked.name, Collective::barrier);
-  call.agreed = asked.agreed;
-  call.about = &asked;
-  return call;
-}
-
-// Whether our kernels do all that a call asks for.
-bool kernels_take(const Call& call);
-
 // A way for calls on devices.
 class Route {
  public:
@@ -81,7 +60,7 @@ class DeviceSide {
 
 Ability ability_of(Device& device);
 
-// On the way that the ranks have agreed on; the first call of a channel goes by way of the host, and then they agree.
+// On the way that the ranks have agreed on, which they do before the first call of a channel.
 std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DevicePlace> place);
 
 }  // namespace ringcomm

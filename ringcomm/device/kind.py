@@ -20,8 +20,7 @@ _IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # libraries whose arrays say nothi
 class DeviceKind:
     @staticmethod
     def source(x: Any) -> Buffer:
-        view = _view(x)
-        return _buffer(view, x) if view.contiguous else _copied(view, x)
+        return _source(_view(x), x)
 
     @staticmethod
     def target(x: Any) -> Buffer:
@@ -65,7 +64,8 @@ class DeviceKind:
     @staticmethod
     def to_host(x: Any) -> np.ndarray[Any, Any]:
         """A copy in the host's memory, which waits for it."""
-        buffer, host = DeviceKind.source(x), np.empty(_view(x).shape, _view(x).dtype)
+        view = _view(x)
+        buffer, host = _source(view, x), np.empty(view.shape, view.dtype)
         assert buffer.place is not None
         buffer.place.read(buffer.address, host.ctypes.data, host.nbytes)
         return host
@@ -101,6 +101,10 @@ def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
     except (KeyError, TypeError):
         return dtype
     return told if told.itemsize == dtype.itemsize else dtype
+
+
+def _source(view: dlpack.View, x: Any) -> Buffer:
+    return _buffer(view, x) if view.contiguous else _copied(view, x)
 
 
 def _copied(view: dlpack.View, x: Any) -> Buffer:

@@ -1,0 +1,51 @@
+// What calls on devices are made of.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "base/call.hpp"
+#include "codecs/wire_format.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm {
+
+// A small collective of the host's.
+inline Call part_of(std::string name, Collective collective) {
+  Call call;
+  call.collective = collective;
+  call.dtype = DType::uint8;
+  call.name = std::move(name);
+  call.agreed = call.part = true;
+  return call;
+}
+
+// The comparison of a call that is made of others which are agreed; of one that is agreed, that all have come.
+inline Call comparison_of(const Call& asked) {
+  Call call = part_of(asked.name, Collective::barrier);
+  call.agreed = asked.agreed;
+  call.about = &asked;
+  return call;
+}
+
+// Whether our kernels do all that a call asks for.
+inline bool kernels_take(const Call& call) {
+  if (call.collective == Collective::barrier || call.feedback || !rounds(call.wire) || !call.algorithm.empty())
+    return false;
+  return !computes(call.collective) || (call.op != Op::adasum && kernels::reduces(call.dtype, call.op));
+}
+
+// Elements that a rank gives.
+inline std::size_t given_by(int rank, const Call& call) {
+  if (call.collective == Collective::broadcast && rank != call.root) return 0;
+  if (!has_blocks(call.collective)) return call.count;
+  return call.collective == Collective::allgather ? call.counts[static_cast<std::size_t>(rank)] : total(call.counts);
+}
+
+// Of how many ranks a rank's result is, from rank 0 on.
+inline int combined_for(int rank, const Call& call, int ranks) {
+  if (!is_scan(call.collective)) return ranks;
+  return call.collective == Collective::scan ? rank + 1 : rank;
+}
+
+}  // namespace ringcomm

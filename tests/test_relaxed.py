@@ -251,6 +251,4 @@ def test_a_rank_that_leaves_a_store_between_hosts(how: str) -> None:
         assert result.status != 0 or how == "leave"
         assert not result.lines("finished")
     if how in ("kill", "raise"):
-        # MPI itself may fail first, in reading the memory of a process that is gone.
-        seen = ("died", "rank 1 has had enough", "MPI failed while receiving from rank 1")
-        assert any(words in result.text for words in seen), result.text
+        assert "died" in result.text or "rank 1 has had enough" in result.text

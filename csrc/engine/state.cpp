@@ -1,6 +1,8 @@
 #include "engine/state.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <variant>
 
 #include "base/clock.hpp"
@@ -11,7 +13,9 @@ namespace ringcomm {
 namespace {
 
 constexpr std::int64_t kLookEvery = 50'000'000;  // ns
-constexpr double kLeaveAtMost = 60;              // seconds in all, however much still moves
+constexpr int kLooksAfterFailure = 20;           // a millisecond apart
+constexpr const char* kDied = " died: the process has ended";
+constexpr double kLeaveAtMost = 60;  // seconds in all, however much still moves
 
 // Its channels only run what has been agreed.
 EngineConfig without_comparison(EngineConfig config) {
@@ -113,7 +117,7 @@ Progress Engine::State::turn() {
   try {
     return give_turn();
   } catch (const Error& error) {
-    fail(error);
+    fail(explained(error));
   } catch (const std::exception& error) {
     fail(Error(ErrorKind::internal, std::string("the worker met ") + error.what()));
   }
@@ -165,8 +169,18 @@ void Engine::State::look_around() {
   if (now - looked_ns_ < kLookEvery) return;
   looked_ns_ = now;
   const std::vector<int> dead = deaths.look([this](int rank) { return gone_.contains(rank); });
-  if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + " died: the process has ended", dead);
+  if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + kDied, dead);
   for (const auto& [id, set] : live_) set->check_stall(now);
+}
+
+// MPI fails as soon as it reads the memory of a process that is going, a moment before that has ended.
+Error Engine::State::explained(const Error& error) const {
+  for (int look = 0; error.kind() == ErrorKind::transport && deaths.watches() && look < kLooksAfterFailure; ++look) {
+    const std::vector<int> dead = deaths.ended([this](int rank) { return gone_.contains(rank); });
+    if (!dead.empty()) return Error(ErrorKind::peer_lost, rank_text(dead) + kDied + " (" + error.what() + ")", dead);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return error;
 }
 
 // ---- messages

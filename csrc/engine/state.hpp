@@ -48,8 +48,9 @@ struct Engine::State final : public Source {
   bool still_busy();
   void receive(int peer, Record&& record);
   void receive_leave(int peer, LeaveRecord&& record);
-  void welcome(int id);  // a set that is new to the worker
-  void look_around();    // for the dead, and for what stalls
+  void welcome(int id);                       // a set that is new to the worker
+  void look_around();                         // for the dead, and for what stalls
+  Error explained(const Error& error) const;  // by who has died, if MPI has failed for that
   void fail(const Error& error) noexcept;
 
   bool leaving_ = false;     // guarded

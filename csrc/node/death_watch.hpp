@@ -22,16 +22,23 @@ class DeathWatch {
   // before it ended may still be on its way.
   template <class HasLeft>
   std::vector<int> look(HasLeft&& has_left) {
-    std::vector<int> ended, dead;
-    if (!watches()) return dead;
+    std::vector<int> now = ended(has_left), dead;
+    for (const int rank : now) {
+      if (std::find(suspects_.begin(), suspects_.end(), rank) != suspects_.end()) dead.push_back(rank);
+    }
+    suspects_ = std::move(now);
+    return dead;
+  }
+  // Those whose process has ended by now.
+  template <class HasLeft>
+  std::vector<int> ended(HasLeft&& has_left) const {
+    std::vector<int> found;
+    if (!watches()) return found;
     for (const int pid : processes_->dead()) {
       const auto rank = rank_of_.find(pid);
-      if (rank == rank_of_.end() || has_left(rank->second)) continue;
-      ended.push_back(rank->second);
-      if (std::find(suspects_.begin(), suspects_.end(), rank->second) != suspects_.end()) dead.push_back(rank->second);
+      if (rank != rank_of_.end() && !has_left(rank->second)) found.push_back(rank->second);
     }
-    suspects_ = std::move(ended);
-    return dead;
+    return found;
   }
 
  private:

@@ -27,10 +27,10 @@ from ringcomm.topology import topology
 def mixer(name: str, count: int) -> Callable[[np.ndarray[Any, Any]], Any]:
     graph = topology(name)
     neighbours = neighbours_of(f"bench.{name}.{count}", graph, ringcomm.global_process_set, 4 * count)
-    mix = Mix(graph, neighbours, np.float32)
+    mix = Mix(graph, neighbours, count, np.float32)
 
     def work(x: np.ndarray[Any, Any]) -> None:
-        mix.begin(x)
+        mix.begin(lambda room: np.copyto(room, x))
         mix.land()
 
     return work

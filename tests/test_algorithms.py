@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from unittest import mock
 
 import mpi_case
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ringcomm
-from ringcomm import Sum, _core, algorithms, plans, threads
+from ringcomm import Sum, _core, algorithms, bootstrap, plans, threads
 from ringcomm.algorithms import combine, copy, receive, reduce, send
 from ringcomm.events import Listener
 
@@ -234,9 +236,23 @@ def every_way(process_set, algorithm):
     } - {"fused, 2 together"}
 
 
-def wishes_come_true(default, rule):
+def wishes_come_true(default, rule, host_of=()):
+    """`host_of` each rank, which then shares memory with the others of its host only."""
     ringcomm.register_algorithm(LONGEST, star)
-    ringcomm.init()
+    if host_of:
+        from mpi4py import MPI
+
+        mine = (f"host{host_of[MPI.COMM_WORLD.rank]}",)
+        with mock.patch.object(bootstrap, "host_key", lambda: mine):
+            ringcomm.init()
+            each_way_of(default, rule, len(set(host_of)))
+    else:
+        ringcomm.init()
+        each_way_of(default, rule, hosts=1)
+    ringcomm.shutdown()
+
+
+def each_way_of(default, rule, hosts):
     rank, everybody = ringcomm.rank(), ringcomm.global_process_set
     some = ringcomm.add_process_set([0, 2])
     comm = ringcomm.communicator()
@@ -256,13 +272,11 @@ def wishes_come_true(default, rule):
         ringcomm.join()
     else:  # a rank that has joined takes part by the name of the algorithm alone
         for wish in (LONGEST, "two_level:butterfly_doubling", "tree:2"):
-            try:
+            refused = hosts == 1 and wish.startswith("two_level")
+            with pytest.raises(ValueError, match="several hosts") if refused else contextlib.nullcontext():
                 result = ringcomm.allreduce(np.ones(10, np.float32), op=Sum, name=f"joined {wish}", algorithm=wish)
                 np.testing.assert_array_equal(result, np.full(10, 2, np.float32))
-            except ValueError as error:
-                assert "several hosts" in str(error)
         ringcomm.join()
-    ringcomm.shutdown()
 
 
 @pytest.mark.mpi
@@ -273,6 +287,13 @@ def test_an_algorithm_that_is_asked_for_runs(tmp_path, memory, default, rule):
     file.write_text(f'[{{"algorithm": "{rule}"}}]')
     variables = {"RINGCOMM_ALGORITHM": default, "RINGCOMM_TUNING_FILE": str(file), "RINGCOMM_SHARED_MEMORY": memory}
     mpi_case.run(3, wishes_come_true, default, rule, variables=variables)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("default", ["", LONGEST])
+@pytest.mark.parametrize("host_of", [(0, 0, 1), (0, 1, 0)])
+def test_an_algorithm_that_is_asked_for_runs_between_hosts(default, host_of):
+    mpi_case.run(3, wishes_come_true, default, "", host_of, variables={"RINGCOMM_ALGORITHM": default})
 
 
 def refused(why):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 from ringcomm.process_sets import ProcessSet
@@ -84,9 +85,9 @@ def rounds(name: str, replica: Replica[Any], how: How, process_set: ProcessSet) 
     neighbours = neighbours_of(f"{name}.gossip", how.graph, process_set, nbytes)
     mix: Any
     if how.mode == "push_sum":
-        mix = PushSum(neighbours, replica.dtype)
+        mix = PushSum(neighbours, count, replica.dtype)
     elif compression is None:
-        mix = Mix(how.graph, neighbours, replica.dtype)
+        mix = Mix(how.graph, neighbours, count, replica.dtype)
     else:
         gamma = how.gamma if how.gamma is not None else (1.0 if compression.name == "int8" else 0.4)
         mix = Compressed(how.graph, neighbours, count, compression, gamma)
@@ -125,7 +126,7 @@ class GossipRounds:
         steps = self._means.steps + 1
         if steps % self._every == 0:
             self._flush()
-            self._mix.begin(self._replica.now(0))
+            self._mix.begin(partial(self._replica.read, 0))
             self._flying = True
             if not self._overlap:
                 self._flush()

@@ -45,18 +45,22 @@ class HostNeighbours:
         self.some_gone |= len(live) < len(tells)
         return live
 
-    def begin(self, data: np.ndarray[Any, Any], told: list[int], weight: float = 1.0) -> None:
-        """Shows this round's data (bytes)."""
+    def room(self) -> np.ndarray[Any, Any]:
+        """Where this round's data (bytes) is put for `begin`, once nobody reads what was there. It stays as it is until
+        the next round asks for room."""
         self._read.clocks.set(self.rank, self.round)
         for rank in self._tells[(self.round - _TURNS) % len(self._tells)] if self.round >= _TURNS else ():
             self._read.wait(lambda rank=rank: self._has(self._read, rank, self.round - _TURNS + 1))  # type: ignore[misc]
+        return self._data[self.rank][self.round % _TURNS][:-_TAIL]
+
+    def begin(self, nbytes: int, told: list[int], weight: float = 1.0) -> None:
+        """Shows so much of the room."""
         turn = self._data[self.rank][self.round % _TURNS]
-        turn[: len(data)] = data
-        turn[-_TAIL:].view(np.float64)[:] = len(data), weight, self.some_gone
+        turn[-_TAIL:].view(np.float64)[:] = nbytes, weight, self.some_gone
         self.round += 1
         self._begun.count(self.round)
         self._begun.clocks.set(self.rank, self.round)
-        self.bytes += len(data) * len(told)
+        self.bytes += nbytes * len(told)
 
     @staticmethod
     def _has(workers: Workers, rank: int, clock: int) -> bool:

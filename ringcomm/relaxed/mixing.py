@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,35 +15,51 @@ from ringcomm.topology import Topology
 from ringcomm.wire_formats import WireFormat
 
 Talk = Neighbours | HostNeighbours
+Read = Callable[[Flat], None]  # the weights, into an array
+_BLOCK = 1 << 14  # elements
+
+
+def weighted_sum(out: Flat, parts: list[tuple[float, Flat]]) -> None:
+    """sum w x, in this order. By blocks whose products caches hold: each element comes from memory once."""
+    scratch = np.empty(min(len(out), _BLOCK), out.dtype)
+    weights = [out.dtype.type(weight) for weight, _ in parts]
+    for begin in range(0, len(out), _BLOCK):
+        block = out[begin : begin + _BLOCK]
+        first, *others = (x[begin : begin + _BLOCK] for _, x in parts)
+        np.multiply(first, weights[0], out=block)
+        for weight, x in zip(weights[1:], others, strict=True):
+            np.multiply(x, weight, out=scratch[: len(x)])
+            block += scratch[: len(x)]
 
 
 class Mix:
-    """What a rank makes of its own weights and its neighbours'."""
+    """What a rank makes of its own ``count`` weights and its neighbours'."""
 
-    def __init__(self, topology: Topology, neighbours: Talk, dtype: Any) -> None:
+    def __init__(self, topology: Topology, neighbours: Talk, count: int, dtype: Any) -> None:
         self._neighbours, self._dtype = neighbours, dtype
         size, rank = neighbours.size, neighbours.rank
         self._rows = [topology.matrix(size, t)[rank] for t in range(topology.period(size))]
-        self._sent: Flat | None = None
+        self._sent, self._mixed = (np.empty(count, dtype) for _ in range(2))
         self._row = self._rows[0]
 
-    def begin(self, x: Flat) -> None:
+    def begin(self, read: Read) -> None:
         self._row = self._rows[self._neighbours.round % len(self._rows)]
-        self._sent = x.copy()
-        self._neighbours.begin(self._sent.view(np.uint8), self._neighbours.told())
+        nbytes = self._mixed.nbytes
+        self._sent = self._neighbours.room()[:nbytes].view(self._dtype)
+        read(self._sent)
+        self._neighbours.begin(nbytes, self._neighbours.told())
 
     def land(self) -> Flat:
-        """sum W x_j. The weights of those who have finished are this rank's own."""
-        assert self._sent is not None
-        mixed, rest, number = np.zeros_like(self._sent), 1.0, self._sent.dtype.type
+        """sum W x_j, until the next. The weights of those who have finished are this rank's own."""
+        parts, rest = [], 1.0
         for rank, (data, _) in sorted(self._neighbours.land().items()):
-            mixed += number(self._row[rank]) * data.view(self._dtype)
+            parts.append((self._row[rank], data.view(self._dtype)))
             rest -= self._row[rank]
-        mixed += number(rest) * self._sent
-        return mixed
+        weighted_sum(self._mixed, [*parts, (rest, self._sent)])
+        return self._mixed
 
     def sent(self) -> Flat:
-        assert self._sent is not None
+        """What the neighbours heard in this round, until the next begins."""
         return self._sent
 
     def state(self) -> dict[str, Any]:
@@ -69,8 +85,7 @@ class Compressed:
         self._codec = _core.Codec(wire.code, _core.DTYPES.index("float32"), None)
         self._known = np.zeros(count, np.float32)  # x^ of this rank
         self._sum = np.zeros(count, np.float32)  # sum W x^_j
-        self._wire = np.empty(self.capacity(wire, count), np.uint8)
-        self._x = self._known
+        self._x = np.empty(count, np.float32)
 
     def begin_with(self, x: Flat) -> None:
         """Weights that all ranks know, for they have the same."""
@@ -81,13 +96,13 @@ class Compressed:
     def capacity(wire: WireFormat, count: int) -> int:
         return int(_core.Codec(wire.code, _core.DTYPES.index("float32"), None).capacity(count))
 
-    def begin(self, x: Flat) -> None:
-        self._x = x.copy()
-        change = x - self._known
-        nbytes = self._codec.encode(change.ctypes.data, len(change), self._wire.ctypes.data) if len(x) else 0
+    def begin(self, read: Read) -> None:
+        read(self._x)
+        change, room = self._x - self._known, self._neighbours.room()
+        nbytes = self._codec.encode(change.ctypes.data, len(change), room.ctypes.data) if len(change) else 0
         self._known += change  # which is now what it decodes to
         self._sum += np.float32(self._row[self._neighbours.rank]) * change
-        self._neighbours.begin(self._wire[:nbytes].copy(), self._neighbours.told())
+        self._neighbours.begin(nbytes, self._neighbours.told())
 
     def land(self) -> Flat:
         change = np.empty_like(self._known)
@@ -116,13 +131,15 @@ class PushSum:
     Source: Kempe, Dobra and Gehrke, FOCS 2003; Assran et al. (SGP), arXiv:1811.10792.
     """
 
-    def __init__(self, neighbours: Talk, dtype: Any) -> None:
-        self._neighbours, self._dtype = neighbours, dtype
+    def __init__(self, neighbours: Talk, count: int, dtype: Any) -> None:
+        self._neighbours, self._count, self._dtype = neighbours, count, dtype
         self.weight = 1.0
         self._x: Flat | None = None  # the numerator,
         self._z: Flat | None = None  # and the quotient, as they were after the last round
 
-    def begin(self, z: Flat) -> None:
+    def begin(self, read: Read) -> None:
+        z = np.empty(self._count, self._dtype)
+        read(z)
         if self._x is None or self._z is None:
             x = z * np.asarray(self.weight, z.dtype)
         else:
@@ -133,7 +150,8 @@ class PushSum:
         share = 1 / (1 + len(told))  # everybody who hears gets as much
         self._x, self._sent = x * np.asarray(share, x.dtype), z
         self.weight *= share
-        self._neighbours.begin(self._x.view(np.uint8), told, self.weight)
+        self._neighbours.room()[: self._x.nbytes].view(self._dtype)[:] = self._x
+        self._neighbours.begin(self._x.nbytes, told, self.weight)
 
     def land(self) -> Flat:
         assert self._x is not None

@@ -37,6 +37,7 @@ class Neighbours:
         self.some_gone = False  # anywhere, as far as it has come round
         self.round = 0
         self._buffers = {rank: np.empty(nbytes + _TAIL * 8, np.uint8) for one in self._hears for rank in one}
+        self._message = np.empty(nbytes + _TAIL * 8, np.uint8)  # no send of a round outlives it, see land()
         self._sends: list[_core.MessageRequest | DeviceMessageRequest] = []
         self._receives: dict[int, _core.MessageRequest | DeviceMessageRequest] = {}
         self.bytes = 0
@@ -51,9 +52,14 @@ class Neighbours:
                 self.some_gone = True
         return [rank for rank in told if rank not in self._noted]
 
-    def begin(self, data: np.ndarray[Any, Any], told: list[int], weight: float = 1.0) -> None:
-        """Sends this round's data (bytes) to these, and asks for the others'."""
-        message = np.concatenate([data, np.array([_SOME_GONE if self.some_gone else _ALL_HERE, weight]).view(np.uint8)])
+    def room(self) -> np.ndarray[Any, Any]:
+        """Where this round's data (bytes) is put for `begin`. It stays as it is until the next round asks for room."""
+        return self._message[: -_TAIL * 8]
+
+    def begin(self, nbytes: int, told: list[int], weight: float = 1.0) -> None:
+        """Sends so much of the room to these, and asks for the others'."""
+        message = self._message[: nbytes + _TAIL * 8]
+        message[nbytes:].view(np.float64)[:] = _SOME_GONE if self.some_gone else _ALL_HERE, weight
         for rank in told:
             self._sends.append(self._comm.isend(message, self._ranks[rank], self._tag))
             self.bytes += message.nbytes

@@ -796,6 +796,7 @@ class Messages:
         on_host: Sequence[int],
         transport: Transport | None,
         first_tag: int,
+        piece: int,
         spin_ns: int,
         stall_warn_seconds: float,
         account: Account,

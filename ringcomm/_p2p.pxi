@@ -31,8 +31,8 @@ cdef extern from "border/p2p.hpp" namespace "ringcomm_border" nogil:
         cbool lent
         vector[shared_ptr[CMessage]] requests
     shared_ptr[CPointToPoint] c_point_to_point "ringcomm_border::point_to_point"(
-        int rank, int size, shared_ptr[CNode], vector[int], shared_ptr[CTransport], int, shared_ptr[CWorker], int64_t, double,
-        shared_ptr[CAccount]) except +translate
+        int rank, int size, shared_ptr[CNode], vector[int], shared_ptr[CTransport], int, size_t piece, shared_ptr[CWorker], int64_t,
+        double, shared_ptr[CAccount]) except +translate
     CEnvelope c_run "ringcomm_border::run"(
         CPointToPoint&, cbool sends, int peer, int tag, void*, size_t, cbool (*)() noexcept nogil, Remains&) except +translate
     CEnvelope c_send_receive "ringcomm_border::send_receive"(
@@ -148,12 +148,13 @@ cdef class Messages:
     cdef ElementSizes sizes
     cdef object describe
 
-    def __init__(self, Worker worker not None, int rank, int size, node, on_host, transport, int first_tag, int64_t spin_ns,
-                 double stall_warn_seconds, Account account not None, describe):
+    def __init__(self, Worker worker not None, int rank, int size, node, on_host, transport, int first_tag, size_t piece,
+                 int64_t spin_ns, double stall_warn_seconds, Account account not None, describe):
         cdef shared_ptr[CTransport] others
         if transport is not None:
             others = (<Transport?>transport).it
-        self.it = c_point_to_point(rank, size, node_of(node), on_host, others, first_tag, worker.it, spin_ns, stall_warn_seconds, account.it)
+        self.it = c_point_to_point(
+            rank, size, node_of(node), on_host, others, first_tag, piece, worker.it, spin_ns, stall_warn_seconds, account.it)
         self.worker = worker.it
         self.source = make_shared[CMessageSource](worker.it, self.it)
         self.worker.get().add(<shared_ptr[CSource]>self.source)

@@ -12,6 +12,7 @@ from ringcomm.errors import MismatchError
 from ringcomm.links import Link
 
 MOST_LINES = 5  # of what was never received, in one message
+_PIECE_SECONDS, _PIECES = 2e-3, (48 << 10, 32 << 20)  # that a piece takes on its way; least and most bytes
 
 
 def describe(array: Any, written: bool) -> tuple[int, int, Any, bool]:
@@ -29,8 +30,11 @@ def describe(array: Any, written: bool) -> tuple[int, int, Any, bool]:
 
 
 def open_messages(
-    link: Link, node: _core.Node | None, spin_ns: int, stall_warn_seconds: float, account: _core.Account
+    link: Link, node: _core.Node | None, beta: float, config: _core.ChannelConfig, account: _core.Account
 ) -> _core.Messages:
+    """``beta``: seconds that a byte takes between hosts; 0: not known. All ranks must cut messages alike."""
+    least, most = _PIECES
+    piece = max(least, min(most, int(_PIECE_SECONDS / beta))) if beta > 0 else most
     on_host = list(link.topology.host) if node is not None else []
     everybody = len(on_host) == link.size or link.size == 1
     transport = None if everybody else link.message_transport()
@@ -42,8 +46,9 @@ def open_messages(
         on_host,
         transport,
         link.tags,
-        spin_ns,
-        stall_warn_seconds,
+        piece,
+        config.spin_ns,
+        config.stall_warn_seconds,
         account,
         describe,
     )

@@ -8,28 +8,24 @@
 namespace ringcomm {
 namespace {
 
-constexpr int kLetters = 64;                           // read in one go
-constexpr std::size_t kPiece = std::size_t{32} << 20;  // what nobody wants is received by so much memory
-
-template <class Post>
-void by_pieces(std::uint64_t begin, std::uint64_t end, Post&& post) {
-  for (; begin < end; begin += kPiece) post(begin, std::min<std::uint64_t>(kPiece, end - begin));
-}
+constexpr int kLetters = 64;                                // read in one go
+constexpr std::size_t kSends = 16, kReceives = 2 * kSends;  // pieces of a message that are under way
 
 }  // namespace
 
-NetworkPath::NetworkPath(std::shared_ptr<Transport> transport, int first_tag, Account& account, Matcher& matcher)
+NetworkPath::NetworkPath(std::shared_ptr<Transport> transport, int first_tag, std::size_t piece, Account& account,
+                         Matcher& matcher)
     : MessagePath(account, "network"),
       transport_(std::make_shared<CountedTransport>(std::move(transport), sends->sent, receives->received)),
-      first_tag_(first_tag), mail_(*transport_, first_tag), matcher_(matcher),
+      first_tag_(first_tag), piece_(piece), mail_(*transport_, first_tag), matcher_(matcher),
       sent_(static_cast<std::size_t>(transport_->size())), heard_(sent_) {}
 
 NetworkPath::~NetworkPath() { close(); }
 
 void NetworkPath::close() {
   if (!transport_) return;
-  for (Taking& one : taking_) give_up(one.tickets);
-  for (Sending& one : sending_) give_up(one.tickets);
+  for (Taking& one : taking_) give_up(one.pieces.tickets);
+  for (Sending& one : sending_) give_up(one.pieces.tickets);
   taking_.clear();
   sending_.clear();
   mail_.close();
@@ -47,9 +43,22 @@ void NetworkPath::give_up(std::vector<Ticket>& tickets) {
   tickets.clear();
 }
 
-bool NetworkPath::done(std::vector<Ticket>& tickets) {
-  std::erase_if(tickets, [&](Ticket ticket) { return transport_->done(ticket); });
-  return tickets.empty();
+template <class Post>
+bool NetworkPath::advance(Pieces& pieces, std::size_t most, Post&& post) {
+  bool moved = std::erase_if(pieces.tickets, [&](Ticket ticket) { return transport_->done(ticket); }) > 0;
+  for (; pieces.tickets.size() < most && pieces.posted < pieces.nbytes; moved = true) {
+    const std::uint64_t nbytes = std::min<std::uint64_t>(piece_, pieces.nbytes - pieces.posted);
+    pieces.tickets.push_back(post(pieces.posted, nbytes));
+    pieces.posted += nbytes;
+  }
+  return moved;
+}
+
+bool NetworkPath::advance(Sending& sending) {
+  const Request& send = *sending.send;
+  return advance(sending.pieces, kSends, [&](std::uint64_t begin, std::uint64_t nbytes) {
+    return transport_->send(send.peer, data_tag(send.id), static_cast<const std::byte*>(send.data) + begin, nbytes);
+  });
 }
 
 void NetworkPath::write(int peer, const Header& header, const void* data, std::size_t nbytes) {
@@ -66,11 +75,7 @@ void NetworkPath::send(Request& send) {
     return send.finish();
   }
   write(send.peer, {Kind::announce, send.tag, send.nbytes, id}, nullptr, 0);
-  Sending& sending = sending_.emplace_back(Sending{&send, {}});
-  const auto* const data = static_cast<const std::byte*>(send.data);
-  by_pieces(0, send.nbytes, [&](std::uint64_t begin, std::uint64_t nbytes) {
-    sending.tickets.push_back(transport_->send(send.peer, data_tag(id), data + begin, nbytes));
-  });
+  advance(sending_.emplace_back(Sending{&send, {send.nbytes, 0, {}}}));
 }
 
 bool NetworkPath::read() {
@@ -86,15 +91,18 @@ bool NetworkPath::advance() {
   if (!transport_) return false;
   bool moved = read();
   mail_.advance();
-  const auto gone_out = [&](Sending& one) {
-    if (!done(one.tickets)) return false;
+  for (Sending& one : sending_) moved |= advance(one);
+  std::erase_if(sending_, [](Sending& one) {
+    if (!one.pieces.moved()) return false;
     one.send->finish();
     return true;
-  };
-  moved |= std::erase_if(sending_, gone_out) > 0;
-  bool came = false;
-  for (Taking& one : taking_) came |= take(one);
-  if (!came) return moved;
+  });
+  bool here = false;
+  for (Taking& one : taking_) {
+    moved |= advance(one);
+    here |= one.pieces.moved();
+  }
+  if (!here) return moved;
   read();  // who gave a message up has said so before the last of it came
   std::erase_if(taking_, [this](Taking& one) { return end(one); });
   return true;
@@ -142,39 +150,22 @@ void NetworkPath::withdrawn(int peer, std::uint64_t id) {
 void NetworkPath::matched(const Message& message) {
   if (!message->announced) return;
   message->announced = false;
-  Taking& taking = taking_.emplace_back();
-  taking.message = message;
-  post(taking);
+  Taking& taking = taking_.emplace_back(Taking{message, {message->envelope.nbytes, 0, {}}, {}});
+  if (message->dropped) taking.waste.resize(std::min<std::uint64_t>(message->envelope.nbytes, piece_));
+  advance(taking);
 }
 
-void NetworkPath::post(Taking& taking) {
+bool NetworkPath::advance(Taking& taking) {
   const Incoming& message = *taking.message;
-  const auto receive = [&](std::byte* data, std::uint64_t nbytes) {
-    taking.tickets.push_back(transport_->receive(message.envelope.source, data_tag(message.id), data, nbytes));
-    taking.asked += nbytes;
-  };
-  const std::uint64_t nbytes = message.envelope.nbytes;
-  if (!message.dropped) {
-    by_pieces(0, nbytes, [&](std::uint64_t begin, std::uint64_t n) {
-      receive(static_cast<std::byte*>(message.into->data) + begin, n);
-    });
-  } else {
-    taking.waste.resize(std::min<std::uint64_t>(nbytes, kPiece));
-    receive(taking.waste.data(), std::min<std::uint64_t>(kPiece, nbytes - taking.asked));
-  }
-}
-
-bool NetworkPath::take(Taking& taking) {
-  if (taking.here || !done(taking.tickets)) return false;
-  if (taking.asked < taking.message->envelope.nbytes) {
-    post(taking);
-    return false;
-  }
-  return taking.here = true;
+  const bool dropped = !taking.waste.empty();
+  return advance(taking.pieces, dropped ? 1 : kReceives, [&](std::uint64_t begin, std::uint64_t nbytes) {
+    auto* const data = dropped ? taking.waste.data() : static_cast<std::byte*>(message.into->data) + begin;
+    return transport_->receive(message.envelope.source, data_tag(message.id), data, nbytes);
+  });
 }
 
 bool NetworkPath::end(Taking& taking) {
-  if (!taking.here) return false;
+  if (!taking.pieces.moved()) return false;
   Incoming& message = *taking.message;
   message.arrived = message.envelope.nbytes;
   if (message.lost)
@@ -210,14 +201,14 @@ void NetworkPath::forget(int peer, const Error& why) {
   mail_.forget(peer);
   std::erase_if(sending_, [&](Sending& one) {
     if (one.send->peer != peer) return false;
-    give_up(one.tickets);
+    give_up(one.pieces.tickets);
     one.send->lent = true;
     one.send->fail(why);
     return true;
   });
   std::erase_if(taking_, [&](Taking& one) {
     if (one.message->envelope.source != peer) return false;
-    give_up(one.tickets);
+    give_up(one.pieces.tickets);
     if (one.message->into) one.message->into->lent = true;
     one.message->fail(why);
     return true;

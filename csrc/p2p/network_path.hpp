@@ -3,7 +3,9 @@
 // Every message begins with a letter, all letters on one tag: so they come in the order sent, whatever their own tags.
 // Up to kLongestEager the data comes in it. Longer data follows at once as messages of its own, on a tag that the
 // letter's number tells; its receives are posted when somebody wants it, straight into place. What waits meanwhile is
-// the transport's business: MPI sends long messages only when they are received.
+// the transport's business: MPI sends long messages only when they are received. To receive one it first asks for it,
+// in a message that waits behind all that is on its way in that direction. So data goes in pieces, few at a time, which
+// on slow links are so short that MPI sends them unasked.
 //
 // Nothing can take such data back: who gives up a send says so in a letter (withdrawn) and keeps the memory until the
 // receiver has taken all of it, and dropped it.
@@ -25,7 +27,9 @@ namespace ringcomm {
 class NetworkPath final : public MessagePath {
  public:
   // Its tags are those from `first_tag` on; nobody else has them, and nobody else uses the transport.
-  NetworkPath(std::shared_ptr<Transport> transport, int first_tag, Account& account, Matcher& matcher);
+  // `piece`: bytes of long messages that go at once, the same on all ranks.
+  NetworkPath(std::shared_ptr<Transport> transport, int first_tag, std::size_t piece, Account& account,
+              Matcher& matcher);
   ~NetworkPath() override;
 
   void send(Request& send) override;
@@ -56,31 +60,36 @@ class NetworkPath final : public MessagePath {
     std::uint64_t nbytes = 0, id = 0;
   };
   using Message = std::shared_ptr<Incoming>;
-  struct Sending {  // the data after an announcement
-    Request* send;
-    std::vector<Ticket> tickets;
+  struct Pieces {  // of the data after an announcement
+    std::uint64_t nbytes = 0, posted = 0;
+    std::vector<Ticket> tickets;  // under way
+    bool moved() const { return posted == nbytes && tickets.empty(); }
   };
-  struct Taking {  // the data of an announced message
+  struct Sending {
+    Request* send;
+    Pieces pieces;
+  };
+  struct Taking {
     Message message;
-    std::vector<Ticket> tickets;
+    Pieces pieces;
     std::vector<std::byte> waste;  // where a message goes that nobody wants, piece by piece
-    std::uint64_t asked = 0;       // bytes for which receives have been posted
-    bool here = false;             // all of it
   };
 
   int data_tag(std::uint64_t id) const;
-  bool done(std::vector<Ticket>& tickets);
+  template <class Post>
+  bool advance(Pieces& pieces, std::size_t most, Post&& post);  // true: some have moved
+  bool advance(Sending& sending);
   void write(int peer, const Header& header, const void* data, std::size_t nbytes);
-  void post(Taking& taking);
-  bool take(Taking& taking);  // true: the last of it has come just now
-  bool end(Taking& taking);   // true: it was here
-  bool read();                // letters; true: there were some
+  bool advance(Taking& taking);
+  bool end(Taking& taking);  // true: it was here
+  bool read();               // letters; true: there were some
   void handle(const Letter& letter);
   void withdrawn(int peer, std::uint64_t id);
   void give_up(std::vector<Ticket>& tickets);
 
   std::shared_ptr<Transport> transport_;  // null after close()
   const int first_tag_;
+  const std::size_t piece_;
   Mail mail_;
   Matcher& matcher_;
   std::vector<std::uint64_t> sent_, heard_;  // messages and what was said of them, by rank

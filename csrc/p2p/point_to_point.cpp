@@ -31,7 +31,8 @@ PointToPoint::PointToPoint(Group group)
     for (const int rank : group_.on_host) here_[static_cast<std::size_t>(rank)] = true;
   }
   if (group_.transport)
-    network_ = std::make_unique<NetworkPath>(std::move(group_.transport), group_.first_tag, *group_.account, matcher_);
+    network_ = std::make_unique<NetworkPath>(std::move(group_.transport), group_.first_tag, group_.piece,
+                                             *group_.account, matcher_);
 }
 
 PointToPoint::~PointToPoint() {

@@ -33,6 +33,7 @@ class PointToPoint {
     std::vector<int> on_host;              // the node's ranks, as ranks of the group
     std::shared_ptr<Transport> transport;  // to the others; null if there are none
     int first_tag = 0;                     // of the transport: from there on they are free
+    std::size_t piece = 32 << 20;          // bytes of a long message that the transport is given at once
     std::function<bool()> help;            // gives others of this process a turn while a caller waits; may be null
     bool reads_peers = true;               // copies out of other processes' memory where the kernel permits it
     std::int64_t spin_ns = 0;              // who waits keeps its core for so long: where every rank has one

@@ -31,10 +31,11 @@ struct Asked final : Operation {
 };
 
 // Cuts requests into segments, which a server applies and answers as they come, so that both directions of a link are
-// busy; and lets only so many of them be under way to each server, which therefore holds little.
+// busy; and lets only so many of them be under way to each server, which therefore holds little, and no server takes the
+// link before the others. Segments are so short that MPI sends them unasked: its questions wait behind data.
 class Client {
  public:
-  static constexpr std::size_t kSegment = 256 << 10;  // bytes of one array: whole stripes
+  static constexpr std::size_t kSegment = 48 << 10;  // bytes of one array: whole stripes
   static constexpr std::size_t kUnderWay = 8;
 
   void ask(std::shared_ptr<Asked> asked);  // any thread. One that cannot be sent any more is done at once, and failed

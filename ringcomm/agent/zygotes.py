@@ -6,13 +6,13 @@ import contextlib
 import os
 import re
 import selectors
-import signal
 import socket
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
-from ringcomm.agent.peers import Message, Peer, die_with_parent
+from ringcomm.agent.peers import Message, Peer
+from ringcomm.agent.processes import in_own_session, signal_group
 
 _NUMBERED = re.compile(r"python[\d.]*")
 _RANK_ONLY = re.compile(r"PMI.*|OMPI_COMM_WORLD_(LOCAL_|NODE_)?RANK|RINGCOMM_ELASTIC_GENERATION")
@@ -46,7 +46,7 @@ class Zygote:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                preexec_fn=_in_child,
+                preexec_fn=in_own_session,
             )
         self.peer.tell({"command": how["command"], "interpreter": len(words), "modules": modules})
 
@@ -55,11 +55,6 @@ class Zygote:
         with contextlib.suppress(OSError):
             self.process.kill()
         self.process.wait()
-
-
-def _in_child() -> None:
-    die_with_parent()
-    os.setsid()
 
 
 class Zygotes:
@@ -164,13 +159,15 @@ class Zygotes:
         self.events.zygote_lost(zygote.peer)
 
     @property
+    def _all(self) -> list[Zygote]:
+        return [one for one in (self._now, self._next, *self._older) if one is not None]
+
+    @property
     def pids(self) -> list[int]:
-        return [one.process.pid for one in (self._now, self._next, *self._older) if one is not None]
+        return [one.process.pid for one in self._all]
 
     def end(self) -> None:
-        for zygote in (self._now, self._next, *self._older):
-            if zygote is not None:
-                for pid in zygote.pids:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(pid, signal.SIGKILL)
-                self._forget(zygote)
+        for zygote in self._all:
+            for pid in zygote.pids:
+                signal_group(pid)
+            self._forget(zygote)

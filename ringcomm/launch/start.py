@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
+from ringcomm.agent.start import bare_command
 from ringcomm.launch import rank
 from ringcomm.launch.job import Line
-from ringcomm.launch.launched import Launched, environment_of, hosts_file, say
+from ringcomm.launch.launched import Launched, environment_of, say
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 SI_KERNEL = 0x80  # where the terminal's Ctrl-C comes from; the launcher, of the same process group, has it too
 AFTER_FAILURE = 5.0  # seconds that a launcher has to end the job itself
 
 
-def tagging(output: str | None, timestamps: bool) -> list[str]:
-    """The words before a program that run it under rank.py."""
-    return [sys.executable, "-IS", os.path.abspath(rank.__file__), *tags(output, timestamps), "--"]
-
-
-def tags(output: str | None, timestamps: bool) -> list[str]:
-    """Options of rank.py."""
-    words = ["--output", os.path.abspath(output)] if output else []
-    return [*words, *(["--timestamps"] if timestamps else [])]
+def tagging(module: str, options: argparse.Namespace) -> list[str]:
+    """The words before a program that run it under a module as rank.py."""
+    words = ["--output", os.path.abspath(options.output_filename)] if options.output_filename else []
+    return [*bare_command(module), *words, *(["--timestamps"] if options.timestamps else []), "--"]
 
 
 def replace(line: Line) -> None:
     """Becomes the launcher. Does not return; raises OSError."""
-    environment = environment_of(line)
-    if line.host_variable:
-        environment[line.host_variable] = hosts_file(line.hosts)  # outlives this process
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvpe(line.arguments[0], line.arguments, environment)
+    os.execvpe(line.arguments[0], line.arguments, environment_of(line))  # its file of hosts outlives this process
 
 
 class Start:
@@ -50,7 +45,8 @@ class Start:
     def run(self) -> int:
         """The exit status: the first failing rank's if it is known, else the launcher's."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # taken by a thread that sees who sent them
-        launched = Launched(self._line, self._size, self._verbose, lambda: set_mask(before))
+        unmask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        launched = Launched(self._line, self._size, self._verbose, unmask)
         threading.Thread(target=self._pass_signals, args=[launched.process], daemon=True).start()
         late = self._wait(launched)
         launched.drain()
@@ -111,7 +107,3 @@ class Start:
             say(f"ringrun: {launched.name()} ended with exit status {status}")
         first = report.first
         return (first.status if first and first.status is not None else status) or 1
-
-
-def set_mask(mask: set[int | signal.Signals]) -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

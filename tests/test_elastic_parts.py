@@ -29,6 +29,7 @@ from ringcomm.elastic import packing
 from ringcomm.launch import elastic, hosts_of_slurm
 from ringcomm.launch.elastic.limits import Limits
 from ringcomm.launch.elastic.membership import Membership, Slot
+from ringcomm.launch.elastic.snapshots import Snapshots
 from ringcomm.launch.hosts import Host
 from ringcomm.launch.options import make_parser
 from ringcomm.torch.elastic import packing as _torch_packing  # noqa: F401
@@ -294,6 +295,34 @@ def test_snapshots(tmp_path: Path) -> None:
     assert stream == b"stream 7" and bytes(part) == bytes([7]) * 10000
     for fd in (*fds, *others):
         os.close(fd)
+
+
+def test_why_there_is_no_snapshot_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """And for the last one, after which nothing is written any more."""
+
+    class Agents:
+        reached = ("a",)
+
+        def tell(self, host: str, message: dict[str, Any]) -> None:
+            assert (host, message) == ("a", {"snapshot": "/folder"})
+            told.append(host)
+
+    told: list[str] = []
+    asked = Snapshots(Agents(), "/folder", 1.0)  # type: ignore[arg-type]
+    for turn in range(1, 4):
+        asked.tick(time.monotonic() + 10 * turn)
+        asked.answered("a", {"snapshot": -1, "why": "no room"})
+    asked.tick(0.0)
+    assert told == ["a"] * 3 and capfd.readouterr().err == "ringrun: no snapshot was written: no room\n"
+    asked.owe()
+    assert asked.owed and told == ["a"] * 4
+    asked.answered("a", {"snapshot": -1, "why": "no room"})
+    assert not asked.owed and capfd.readouterr().err.count("no room") == 1
+    asked.answered("a", {"snapshot": 7})
+    nowhere = Snapshots(Agents(), None, 0.0)  # type: ignore[arg-type]
+    nowhere.tick(time.monotonic() + 100)
+    nowhere.owe()
+    assert not nowhere.owed and len(told) == 4 and not capfd.readouterr().err
 
 
 # ---- the rest --------------------------------------------------------------------------------------------------------

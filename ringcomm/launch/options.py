@@ -113,7 +113,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--tag-output",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="'[rank]<stdout>: ' in front of every line; without it, mpirun runs the command itself, unwatched",
+        help="'[rank]<stdout>: ' in front of every line; without it, mpirun runs the command itself, unwatched (except "
+        "in elastic jobs)",
     )
 
 

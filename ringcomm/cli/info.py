@@ -101,11 +101,7 @@ def mpi_facts() -> dict[str, Any]:
         "library": " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split()),
         "path": library_path(str(MPI.__file__)),
         "standard": ".".join(map(str, MPI.Get_version())),
-        "thread_level": THREAD_LEVELS[
-            [MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE].index(
-                MPI.Query_thread()
-            )
-        ],
+        "thread_level": {getattr(MPI, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}[MPI.Query_thread()],
         "mpi4py": importlib.metadata.version("mpi4py"),
     }
 

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from ringcomm.launch.hosts import Host
 from ringcomm.launch.job import Job, Line, exportable
-from ringcomm.launch.mpi import INTEL, MPICH, OPEN_MPI, Mpi
+from ringcomm.launch.mpi import INTEL, OPEN_MPI, Mpi
 from ringcomm.mpi_library import quick_start
 
 
 def line(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
     """For an MPI's own launcher."""
-    return {OPEN_MPI: open_mpi, MPICH: mpich, INTEL: intel_mpi}[mpi.family](job, mpi, launcher, environment)
+    if mpi.family == OPEN_MPI:
+        return open_mpi(job, mpi, launcher, environment)
+    return (intel_mpi if mpi.family == INTEL else mpich)(job, launcher)
 
 
 def _host_list(hosts: tuple[Host, ...]) -> str:
@@ -74,7 +76,7 @@ def _hydra(job: Job, launcher: str, variable: str) -> tuple[list[str], dict[str,
     return [*words, *(job.binding or ()), *job.extra], variables
 
 
-def mpich(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
+def mpich(job: Job, launcher: str) -> Line:
     """MPICH and its relatives (MVAPICH, Cray's with Hydra)."""
     words = [launcher, "-n", str(job.size), "-genvall"]
     if job.survive:
@@ -85,7 +87,7 @@ def mpich(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os
     return Line([*words, *more, *job.command], variables)
 
 
-def intel_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
+def intel_mpi(job: Job, launcher: str) -> Line:
     """Intel's Hydra knows no slots: as many ranks on each host, or a part of the command line for each."""
     more, variables = _hydra(job, "-bootstrap", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS")
     words = [launcher, "-genvall", *more]

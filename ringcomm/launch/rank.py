@@ -25,8 +25,8 @@ TAG = "[{rank}]<{stream}>: "
 STARTED = "ringrun: rank {rank} started on {host}"
 ENDED = "ringrun: rank {rank} on {host} ended with {how}"
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 
 PARTIAL = 1.0  # seconds that the start of a line is held back
 AFTER = 2.0  # seconds that output is read after the program has ended: its children may go on writing

@@ -16,7 +16,6 @@ from ringcomm.launch import rank
 from ringcomm.launch.job import Line
 from ringcomm.launch.launched import Launched, environment_of, say
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 SI_KERNEL = 0x80  # where the terminal's Ctrl-C comes from; the launcher, of the same process group, has it too
 AFTER_FAILURE = 5.0  # seconds that a launcher has to end the job itself
 
@@ -44,7 +43,7 @@ class Start:
 
     def run(self) -> int:
         """The exit status: the first failing rank's if it is known, else the launcher's."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # taken by a thread that sees who sent them
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, rank.FORWARDED)  # taken by a thread that sees who sent them
         unmask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         launched = Launched(self._line, self._size, self._verbose, unmask)
         threading.Thread(target=self._pass_signals, args=[launched.process], daemon=True).start()
@@ -73,7 +72,7 @@ class Start:
 
     def _pass_signals(self, launcher: subprocess.Popen[bytes]) -> None:
         while True:
-            got = signal.sigwaitinfo(SIGNALS)
+            got = signal.sigwaitinfo(rank.FORWARDED)
             if got.si_signo in rank.ENDING:
                 self._interrupted = got.si_signo
             if got.si_code != SI_KERNEL and launcher.poll() is None:

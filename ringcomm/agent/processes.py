@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LIBC = ctypes.CDLL(None)
@@ -52,6 +53,12 @@ def stat_of(pid: int) -> list[str]:
     """State, parent, and what follows behind a process's name in its stat. Raises OSError if there is none."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()
+
+
+def loaded_modules() -> list[str]:
+    """Of this one: what it has imported that comes from where packages are installed."""
+    places = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
+    return [name for name, place in places if "site-packages" in place or "dist-packages" in place]
 
 
 def as_shell(status: int) -> int:

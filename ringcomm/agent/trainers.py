@@ -50,8 +50,8 @@ class Trainers:
         self._all: list[Trainer] = []
         self._refused = -1  # generations up to this one are over
 
-    def living(self, generation: int | None = None) -> list[Trainer]:
-        return [one for one in self._all if one.status is None and generation in (None, one.generation)]
+    def living(self) -> list[Trainer]:
+        return [one for one in self._all if one.status is None]
 
     def start(self, message: Message, fds: list[int], stub: Peer) -> None:
         """What a stub asks for: the command of its rank, with its descriptors 0, 1, 2 and those
@@ -154,12 +154,12 @@ class Trainers:
             if one.stopped >= _STOPPED_LOOKS:
                 one.kill(STOPPED)
 
-    def kill(self, generation: int, cause: str = ORDER) -> None:
+    def kill(self, generation: int) -> None:
         """All of the generations up to this one, and those that are still to come of them."""
         self._refused = max(self._refused, generation)
         for one in self._all:
             if one.generation <= generation:
-                one.kill(cause)
+                one.kill(ORDER)
 
     def clear(self, generation: int) -> None:
         """Forgets a generation that is over; its stubs may end."""

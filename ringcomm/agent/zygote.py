@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ringcomm.agent.peers import Message, Peer
-from ringcomm.agent.processes import in_own_session, outlive_parent, signal_group, wake_at_signals
+from ringcomm.agent.processes import in_own_session, loaded_modules, outlive_parent, signal_group, wake_at_signals
 from ringcomm.agent.segments import remove_orphans
 
 _WITH_BLAS = ("scipy", "sklearn", "skimage", "statsmodels")  # SciPy has an OpenBLAS of its own
@@ -106,12 +106,6 @@ def _imports_of(program: list[str]) -> Iterator[str]:
         for name in names:
             if is_installed(name):
                 yield name
-
-
-def loaded_modules() -> list[str]:
-    """That come from where packages are installed."""
-    places = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
-    return [name for name, place in places if "site-packages" in place or "dist-packages" in place]
 
 
 def is_installed(name: str) -> bool:

@@ -426,8 +426,8 @@ def test_a_trainer_that_a_lost_zygote_was_to_fork_has_ended() -> None:
     zygote, stub = (Peer(end) for end in socket.socketpair())
 
     class Zygotes:
-        def start(self, _how: Any, fork: Any, _cold: Any, it: Any) -> None:
-            fork(zygote, it)
+        def start(self, trainer: Trainer) -> None:
+            trainers.fork(zygote, trainer)
 
     ended: list[Trainer] = []
     trainers = Trainers(ended.append, Zygotes())  # type: ignore[arg-type]

@@ -62,9 +62,9 @@ class Trainers:
             stub.tell({"ended": 1, "go": True})
             return
         self._all.append(one)
-        self._zygotes.start(one.how, self._fork, self._start_cold, one)
+        self._zygotes.start(one)
 
-    def _fork(self, zygote: Peer, one: Trainer) -> None:
+    def fork(self, zygote: Peer, one: Trainer) -> None:
         if one.cause != OWN:  # meanwhile
             self._end(one, 1)
             return
@@ -80,7 +80,7 @@ class Trainers:
                 if one.cause != OWN:  # meanwhile
                     one.kill(one.cause)
 
-    def _start_cold(self, one: Trainer) -> None:
+    def start_cold(self, one: Trainer) -> None:
         """Without a zygote: a new interpreter, or whatever the command is."""
         if one.cause != OWN:
             self._end(one, 1)

@@ -13,7 +13,8 @@ import runpy
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -32,7 +33,7 @@ from ringcomm.cli.text import refuse
 from ringcomm.cli.wires import parse_wire, wire_names
 from ringcomm.device import paths
 from ringcomm.events import Listener
-from ringcomm.installed import lacks
+from ringcomm.installed import exists, lacks
 from ringcomm.mpi_library import load
 from ringcomm.ops import FLOATING, NUMBERS, Adasum, Op
 
@@ -261,21 +262,13 @@ def what_ran(case: Case) -> str:
     return str(case.world.bcast(paths[-1] if paths else "", root=0))
 
 
-class progress:
+@contextmanager
+def progress(total: int, first: bool) -> Iterator[Callable[[int], object]]:
     """A tqdm bar on rank 0 if stderr is a terminal and tqdm is there; gives the function that moves it."""
+    if first and sys.stderr.isatty() and exists("tqdm"):
+        from tqdm import tqdm
 
-    def __init__(self, total: int, first: bool) -> None:
-        self.bar: Any = None
-        if first and sys.stderr.isatty():
-            try:
-                from tqdm import tqdm
-            except ImportError:
-                return
-            self.bar = tqdm(total=total, unit="call", leave=False, file=sys.stderr)
-
-    def __enter__(self) -> Callable[[int], object]:
-        return self.bar.update if self.bar is not None else lambda calls: None
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        with tqdm(total=total, unit="call", leave=False, file=sys.stderr) as bar:
+            yield bar.update
+    else:
+        yield lambda calls: None

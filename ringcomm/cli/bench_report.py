@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from ringcomm.cli import measured
 from ringcomm.cli.bench_cases import REDUCING, SHARED_ARRAYS
 from ringcomm.cli.sizes import human_size
 from ringcomm.cli.text import aligned
+from ringcomm.installed import exists
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
 UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
@@ -57,15 +59,11 @@ def header(options: argparse.Namespace, ranks: int, gpu_path: str = "") -> list[
 
 
 def write_rows(rows: Sequence[Row]) -> None:
-    from contextlib import nullcontext
-
     context: Any = nullcontext()
-    try:
+    if exists("tqdm"):
         from tqdm import tqdm
 
         context = tqdm.external_write_mode()
-    except ImportError:
-        pass
     with context:
         for row in rows:
             print(format_row(row), flush=True)

@@ -165,15 +165,10 @@ def _end(children: set[int], began: float) -> None:
 
 
 def _reap(peer: Peer, children: set[int]) -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            return
-        children.discard(pid)
-        peer.tell({"ended": pid, "status": os.waitstatus_to_exitcode(status)})
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            children.discard(found[0])
+            peer.tell({"ended": found[0], "status": os.waitstatus_to_exitcode(found[1])})
 
 
 # ---- in the child ----------------------------------------------------------------------------------------------------

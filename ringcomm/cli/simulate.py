@@ -7,7 +7,7 @@ import argparse
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -273,22 +273,15 @@ def plot(options: argparse.Namespace, rows: Sequence[Row]) -> None:
 def _picture(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
     from ringcomm.cli.plotting import over_sizes
 
+    def times(rows: Iterable[Row]) -> tuple[list[int], list[float]]:
+        some = sorted(rows, key=lambda row: row.size)
+        return [max(1, row.size) for row in some], [row.time for row in some]
+
     for name in dict.fromkeys(row.algorithm for row in rows):
-        own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
         base = name.removeprefix("two_level:")
-        axes.plot(
-            [max(1, row.size) for row in own],
-            [row.time for row in own],
-            "o" + ("--" if base != name else "-"),
-            color=f"C{names.index(base) % 10}",
-            markersize=3,
-            linewidth=1.3,
-            label=name,
-        )
-    chosen = sorted((row for row in rows if row.chosen), key=lambda row: row.size)
-    axes.plot(
-        [max(1, row.size) for row in chosen], [row.time for row in chosen], color="black", linewidth=5, alpha=0.15
-    )
+        own, dashes = times(row for row in rows if row.algorithm == name), "o--" if base != name else "o-"
+        axes.plot(*own, dashes, color=f"C{names.index(base) % 10}", markersize=3, linewidth=1.3, label=name)
+    axes.plot(*times(row for row in rows if row.chosen), color="black", linewidth=5, alpha=0.15)
     over_sizes(axes, {max(1, row.size) for row in rows}, most=7)
     axes.set_yscale("log")
     axes.minorticks_off()

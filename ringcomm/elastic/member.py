@@ -20,8 +20,7 @@ class Member:
         self._peer.send({"trainer": True})
         message, fds = self._peer.receive()
         self.keeper = Keeper(fds)
-        for fd in fds[:1]:  # buffers keep theirs, to make them longer
-            os.close(fd)
+        os.close(fds[0])  # buffers keep theirs, to make them longer
         self.generation = generation
         self.host: str = message["host"]
         self.keeps: bool = message["membership"]["keeps"]  # whether this host keeps commits

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import IO
 
-from ringcomm.agent.processes import as_shell
 from ringcomm.launch import rank
 from ringcomm.launch.job import Line, outside_of_jobs
 from ringcomm.launch.report import Report, is_of_rank, untagged
@@ -72,7 +70,7 @@ class Launched:
         tags: bool = True,
     ) -> None:
         """Raises OSError."""
-        self.line, self.report, self._verbose = line, Report(size), verbose
+        self.report, self._verbose = Report(size), verbose
         self._read_bytes = 0
         self._only_ranks, self._tags = only_ranks, tags
         self.unshown: deque[str] = deque(maxlen=_UNSHOWN)  # what the launcher wrote
@@ -105,11 +103,6 @@ class Launched:
             with contextlib.suppress(OSError):
                 os.unlink(self._hosts)
 
-    @property
-    def status(self) -> int:
-        """The launcher's, as a shell has it."""
-        return as_shell(self.process.returncode)
-
     def _read(self, stream: IO[bytes], target: int) -> None:
         held = b""
         while chunk := os.read(stream.fileno(), 1 << 16):
@@ -132,6 +125,3 @@ class Launched:
             return shown or self._verbose
         self.unshown.append(line)
         return False
-
-    def name(self) -> str:
-        return shlex.quote(self.line.arguments[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 from functools import partial
 
+from ringcomm.agent.processes import as_shell
 from ringcomm.agent.start import bare_command
 from ringcomm.launch import rank
 from ringcomm.launch.job import Line
@@ -79,7 +81,7 @@ class Start:
                 launcher.send_signal(got.si_signo)
 
     def _conclude(self, launched: Launched, late: bool) -> int:
-        status, report = launched.status, launched.report
+        status, report = as_shell(launched.process.returncode), launched.report
         if late:
             missing = sorted(set(range(report.size)) - set(report.hosts))
             say(
@@ -103,6 +105,6 @@ class Start:
             )
         else:
             say(*(text.rstrip("\n") for text in report.aside))
-            say(f"ringrun: {launched.name()} ended with exit status {status}")
+            say(f"ringrun: {shlex.quote(self._line.arguments[0])} ended with exit status {status}")
         first = report.first
         return (first.status if first and first.status is not None else status) or 1

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
 import os
 import statistics
 import sys
@@ -28,7 +27,7 @@ from cluster import Cluster, mpi_kind
 
 from ringcomm import _core
 from ringcomm.cli.bench import what_ran
-from ringcomm.cli.measured import now
+from ringcomm.cli.measured import lost, mean_loss, now
 from ringcomm.cli.simulate import Row, simulate
 from ringcomm.cli.sizes import human_size
 from ringcomm.config import NETWORK
@@ -113,7 +112,7 @@ def choices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         middles = {name: statistics.median(times) for name, times in row["seconds"].items()}
         own = middles.pop("auto")
         best = min(middles, key=lambda name: middles[name])
-        loss = own / min(own, middles[best]) - 1
+        loss = lost(own, middles.values())
         made.append({"nbytes": row["nbytes"], "chosen": row["chosen"], "best": best, "measured": own, "loss": loss})
     return made
 
@@ -126,9 +125,8 @@ def report(document: dict[str, Any]) -> None:
         )
     errors = [abs(one["error"]) for one in document["predictions"]]
     losses = [one["loss"] for one in document["choices"]]
-    mean = math.exp(statistics.fmean(math.log1p(loss) for loss in losses)) - 1
     print(f"# error {statistics.fmean(errors):.1%} in the mean, {max(errors):.1%} at most")
-    print(f"# the choice lost {max(losses):.1%} at most, {mean:.1%} in the geometric mean", flush=True)
+    print(f"# the choice lost {max(losses):.1%} at most, {mean_loss(losses):.1%} in the geometric mean", flush=True)
 
 
 def main() -> int:

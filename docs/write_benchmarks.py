@@ -4,7 +4,6 @@ around it is written by hand. Results that there are not leave their table empty
 
 from __future__ import annotations
 
-import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import plots  # noqa: E402
 from host_allreduce import MOST, PEERS, failing  # noqa: E402
 from torch_distributed import ITSELF, OPTIMIZER, OURS, added  # noqa: E402
 
-from ringcomm.cli.measured import interval  # noqa: E402
+from ringcomm.cli.measured import interval, lost, mean_loss  # noqa: E402
 from ringcomm.cli.sizes import human_size  # noqa: E402
 
 Result = dict[str, Any]
@@ -219,7 +218,7 @@ def chosen() -> Iterator[tuple[str, Result, list[tuple[float, int, str]]]]:
         losses = []
         for row in one["rows"]:
             medians = {name: statistics.median(times) for name, times in row["seconds"].items()}
-            loss = medians["ringcomm"] / min(medians.values()) - 1
+            loss = lost(medians["ringcomm"], medians.values())
             losses.append((loss, row["nbytes"], row["chosen"]["ringcomm"]["path"]))
         setup = one["setup"]
         yield f"{setup['hosts']} hosts × {setup['ranks_per_host']}, {setup['rate']}/s", one, losses
@@ -230,7 +229,7 @@ def choice_table() -> Iterator[str]:
     rows = []
     for setup, one, losses in chosen():
         worst, size, ran = max(losses)
-        mean = math.exp(statistics.mean(math.log1p(loss) for loss, _, _ in losses)) - 1
+        mean = mean_loss(loss for loss, _, _ in losses)
         sizes = f"{human_size(losses[0][1])} to {human_size(losses[-1][1])}"
         where = f"{human_size(size)}, {ran}" if worst > 0 else ""
         names = [setup, measure.mpi_name(one["machine"]["mpi"]), sizes]
@@ -294,9 +293,9 @@ def prediction_tables() -> Iterator[str]:
         rows.append([human_size(one["nbytes"]), name, cut, *times])
     yield from ["", *table(["size", "algorithm", "pieces", "predicted (ms)", "run (ms)", "differs by (%)"], rows), ""]
     errors, losses = [abs(one["error"]) for one in ones], [one["loss"] for one in document["choices"]]
-    mean = math.exp(statistics.fmean(math.log1p(loss) for loss in losses)) - 1
     yield f"Predictions are off by {statistics.fmean(errors):.1%} in the mean, {max(errors):.1%} at most."
-    yield f"What the model chose lost {max(losses):.1%} at most against the best that ran, {mean:.1%} in the mean."
+    at_most, mean = f"{max(losses):.1%}", f"{mean_loss(losses):.1%}"
+    yield f"What the model chose lost {at_most} at most against the best that ran, {mean} in the mean."
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 logger = logging.getLogger("ringcomm")
 
 
-class Meaning(NamedTuple):
-    """What a variable of Horovod's sets here, if it is on."""
-
-    option: str
-    value: Any
-
-
-# Switches: taken as Horovod does, where a number above 0 is "on".
-SWITCHES: dict[str, Meaning] = {
-    "HOROVOD_STALL_CHECK_DISABLE": Meaning("stall_warn_seconds", 0.0),
-    "HOROVOD_MPI_THREADS_DISABLE": Meaning("mpi_threads", False),
+# Switches, and the option that each sets here, with its value. Taken as Horovod does: a number above 0 is "on".
+SWITCHES: dict[str, tuple[str, Any]] = {
+    "HOROVOD_STALL_CHECK_DISABLE": ("stall_warn_seconds", 0.0),
+    "HOROVOD_MPI_THREADS_DISABLE": ("mpi_threads", False),
 }
 
 _NO_CYCLES = "there are no cycles: the worker sleeps until an operation is submitted"
@@ -87,7 +80,7 @@ def is_on(text: str) -> bool:
 
 def switched(environment: Mapping[str, str]) -> dict[str, Any]:
     """The options that Horovod's switches set."""
-    return {meaning.option: meaning.value for name, meaning in SWITCHES.items() if is_on(environment.get(name, ""))}
+    return dict(setting for name, setting in SWITCHES.items() if is_on(environment.get(name, "")))
 
 
 def note_ignored(environment: Mapping[str, str], size: int) -> None:

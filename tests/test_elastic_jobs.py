@@ -124,6 +124,15 @@ def test_a_rank_is_lost(start, how: str) -> None:
     assert ("ValueError: no such layer" in job.text) == (how == "raise")
 
 
+def test_output_without_tags(start) -> None:
+    """Ranks are watched none the less: whose fault it was is known, and what it said."""
+    words = ["-np", "3", "--min-np", "2", "--reset-limit", "1", "--no-tag-output"]
+    job = start(words, "8", "0.01", "raise:1:1:4", "raise:2:1:6")
+    assert job.end() != 0 and "]<std" not in job.text, job.text
+    assert "rank 1 of 3 on localhost ended with exit status 1" in job.text
+    assert job.text.count("Traceback (most recent call last)") >= 2 and "ValueError: no such layer" in job.text
+
+
 def test_losses_in_a_row_and_cold_starts(start) -> None:
     """Two of four at once, then another one; without a process to fork from."""
     faults = ["kill:1:1:4", "exit:1:3:4", "kill:2:0:8"]

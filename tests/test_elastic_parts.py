@@ -29,6 +29,7 @@ from ringcomm.elastic import packing
 from ringcomm.launch import elastic, hosts_of_slurm
 from ringcomm.launch.elastic.limits import Limits
 from ringcomm.launch.elastic.membership import Membership, Slot
+from ringcomm.launch.elastic.snapshots import Snapshots
 from ringcomm.launch.hosts import Host
 from ringcomm.launch.options import make_parser
 from ringcomm.torch.elastic import packing as _torch_packing  # noqa: F401
@@ -296,6 +297,34 @@ def test_snapshots(tmp_path: Path) -> None:
         os.close(fd)
 
 
+def test_why_there_is_no_snapshot_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """And for the last one, after which nothing is written any more."""
+
+    class Agents:
+        reached = ("a",)
+
+        def tell(self, host: str, message: dict[str, Any]) -> None:
+            assert (host, message) == ("a", {"snapshot": "/folder"})
+            told.append(host)
+
+    told: list[str] = []
+    asked = Snapshots(Agents(), "/folder", 1.0)  # type: ignore[arg-type]
+    for turn in range(1, 4):
+        asked.tick(time.monotonic() + 10 * turn)
+        asked.answered("a", {"snapshot": -1, "why": "no room"})
+    asked.tick(0.0)
+    assert told == ["a"] * 3 and capfd.readouterr().err == "ringrun: no snapshot was written: no room\n"
+    asked.owe()
+    assert asked.owed and told == ["a"] * 4
+    asked.answered("a", {"snapshot": -1, "why": "no room"})
+    assert not asked.owed and capfd.readouterr().err.count("no room") == 1
+    asked.answered("a", {"snapshot": 7})
+    nowhere = Snapshots(Agents(), None, 0.0)  # type: ignore[arg-type]
+    nowhere.tick(time.monotonic() + 100)
+    nowhere.owe()
+    assert not nowhere.owed and len(told) == 4 and not capfd.readouterr().err
+
+
 # ---- the rest --------------------------------------------------------------------------------------------------------
 def test_signs_of_life_need_the_key() -> None:
     one, other, stranger = Beats(b"key"), Beats(b"key"), Beats(b"another")
@@ -397,8 +426,8 @@ def test_a_trainer_that_a_lost_zygote_was_to_fork_has_ended() -> None:
     zygote, stub = (Peer(end) for end in socket.socketpair())
 
     class Zygotes:
-        def start(self, _how: Any, fork: Any, _cold: Any, it: Any) -> None:
-            fork(zygote, it)
+        def start(self, trainer: Trainer) -> None:
+            trainers.fork(zygote, trainer)
 
     ended: list[Trainer] = []
     trainers = Trainers(ended.append, Zygotes())  # type: ignore[arg-type]

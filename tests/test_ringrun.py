@@ -135,7 +135,7 @@ def test_the_line_that_is_printed_runs(script, tmp_path):
     path = script(HELLO)
     printed = run([*RINGRUN, "-np", 2, "--no-tag-output", "--dry-run", sys.executable, path], tmp_path)
     line = printed.stdout.strip()
-    assert printed.returncode == 0 and "rank.py" not in line
+    assert printed.returncode == 0 and "launch.rank" not in line
     done = subprocess.run(
         ["bash", "-c", line], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 
-from ringcomm.agent.peers import Message, die_with_parent
+from ringcomm.agent.peers import Message
+from ringcomm.agent.processes import as_shell, in_own_session, signal_group, stat_of
 
 
 class Helpers:
@@ -24,7 +24,7 @@ class Helpers:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
-            preexec_fn=_in_child,
+            preexec_fn=in_own_session,
         )
 
     @property
@@ -36,20 +36,11 @@ class Helpers:
         ended = {number: status for number, helper in self._all.items() if (status := helper.poll()) is not None}
         for number in ended:
             del self._all[number]
-        return [
-            {"helper_ended": number, "status": status if status >= 0 else 128 - status}
-            for number, status in ended.items()
-        ]
+        return [{"helper_ended": number, "status": as_shell(status)} for number, status in ended.items()]
 
     def kill(self) -> None:
         for pid in self.pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-
-
-def _in_child() -> None:
-    die_with_parent()
-    os.setsid()
+            signal_group(pid)
 
 
 def descendants(pid: int) -> list[int]:
@@ -57,8 +48,8 @@ def descendants(pid: int) -> list[int]:
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat") as file:
-                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+            with contextlib.suppress(OSError, IndexError):
+                parents[int(name)] = int(stat_of(int(name))[1])
     found: list[int] = []
     left = [pid]
     while left:

@@ -23,7 +23,8 @@ from ringcomm.agent import keeper, snapshots
 from ringcomm.agent.beats import Beats
 from ringcomm.agent.control import Control
 from ringcomm.agent.helpers import Helpers, descendants
-from ringcomm.agent.peers import Message, Peer, adopt_orphans, die_with_parent, listen
+from ringcomm.agent.peers import Message, Peer, listen
+from ringcomm.agent.processes import adopt_orphans, die_with_parent, wake_at_signals
 from ringcomm.agent.segments import remove_orphans
 from ringcomm.agent.trainers import Trainer, Trainers
 from ringcomm.agent.zygotes import Zygotes
@@ -45,8 +46,8 @@ class Agent:
         self._given, self._limit = given, float(given["limit"])
         self._job_began = time.time() - float(given["age"])
         self._selector = selectors.DefaultSelector()
-        self._zygotes = Zygotes(self._selector, None, given["zygote"])
-        self._trainers = self._zygotes.events = Trainers(self._ended, self._zygotes)
+        self._zygotes = Zygotes(self._selector, given["zygote"])
+        self._trainers = self._zygotes.trainers = Trainers(self._ended, self._zygotes)
         self._fds = keeper.make()
         self._keeper = keeper.Keeper(self._fds)
         self._helpers = Helpers(given["verbose"])
@@ -57,6 +58,14 @@ class Agent:
         self._lost_since = self._heard = self._looked = self._beaten = time.monotonic()
         self._done = False
         self._lock = threading.Lock()  # of the connection to the driver: snapshots are told by threads
+        self._acts: dict[str, Callable[[Message], None]] = {
+            "begin": self._begin,
+            "update": self._update,
+            "end": self._end_generation,
+            "help": self._helpers.start,
+            "snapshot": self._snapshot,
+            "bye": self.leave,
+        }
         if given.get("snapshot"):
             snapshots.load(given["snapshot"], self._keeper)
 
@@ -68,7 +77,8 @@ class Agent:
             return
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
         self._selector.register(self._beats, selectors.EVENT_READ, self._hear_beat)
-        self._watch_children()
+        wakeup, _ = wake_at_signals()
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._reap(wakeup))
         try:
             self._connect()
             while not self._done:
@@ -81,14 +91,6 @@ class Agent:
     def leave(self, *_signal: Any) -> None:
         """Soon. No exception: it would be lost where a signal happens to be handled in a destructor."""
         self._done = True
-
-    def _watch_children(self) -> None:
-        wakeup, alarm = os.pipe()
-        for end in (wakeup, alarm):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._reap(wakeup))
 
     def _reap(self, wakeup: int) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -142,7 +144,7 @@ class Agent:
         self._heard = time.monotonic()
         for word, act in self._acts.items():
             if word in message:
-                act(self, message)
+                act(message)
 
     def _lose_driver(self) -> None:
         """It is gone, or cannot be reached: no rank of this host goes on."""
@@ -203,10 +205,6 @@ class Agent:
                 self._say({"clear": generation, "sealed": self._keeper.words[keeper.SEALED], "held": held})
                 remove_orphans(self._job_began)
 
-    def _help(self, message: Message) -> None:
-        """A launcher's helper, as ssh would start it."""
-        self._helpers.start(message)
-
     def _snapshot(self, message: Message) -> None:
         """Writes the newest commit that all ranks hold, in the background."""
 
@@ -218,18 +216,6 @@ class Agent:
                 self._say({"snapshot": -1, "why": str(error)})
 
         threading.Thread(target=act, daemon=True).start()
-
-    def _bye(self, message: Message) -> None:
-        self._done = True
-
-    _acts: dict[str, Callable[[Agent, Message], None]] = {  # noqa: RUF012  not to be changed
-        "begin": _begin,
-        "update": _update,
-        "end": _end_generation,
-        "help": _help,
-        "snapshot": _snapshot,
-        "bye": _bye,
-    }
 
     # ---- stubs and trainers ------------------------------------------------------------------------------------------
     def _accept(self, listener: socket.socket) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ class Buffer:
         if total > os.fstat(self.fd).st_size:
             os.posix_fallocate(self.fd, 0, total)
         self._refresh()
-        self._bytes[PAGE:table] = _words(sizes[1:])
+        self._bytes[PAGE:table] = array("q", sizes[1:]).tobytes()
         for at, size, part in zip(places, sizes, (memoryview(stream), *parts), strict=False):
             self._bytes[at : at + size] = part.cast("B") if part.format != "B" or part.ndim != 1 else part
         self._words[_STREAM], self._words[_PARTS] = len(stream), len(parts)
@@ -111,27 +112,24 @@ class Buffer:
 
     def read(self) -> tuple[bytes, list[memoryview]]:
         """The stream, and views of the parts, which change with the next commit."""
-        self._refresh()
-        count = self._words[_PARTS]
-        table = PAGE + 8 * count
-        sizes = [self._words[_STREAM], *self._bytes[PAGE:table].cast("q")]
-        places = _places(table, sizes)
+        sizes, places = self._layout()
         stream, *parts = (self._bytes[at : at + size] for at, size in zip(places, sizes, strict=False))
         return bytes(stream), parts
 
     @property
     def nbytes(self) -> int:
         """Of what is held, with its words."""
+        return self._layout()[1][-1]
+
+    def _layout(self) -> tuple[list[int], list[int]]:
+        """Sizes of the stream and the parts; where each begins, and the end of all."""
         self._refresh()
         table = PAGE + 8 * self._words[_PARTS]
-        return _places(table, [self._words[_STREAM], *self._bytes[PAGE:table].cast("q")])[-1]
+        sizes = [self._words[_STREAM], *self._bytes[PAGE:table].cast("q")]
+        return sizes, _places(table, sizes)
 
 
 def _places(begin: int, sizes: Sequence[int]) -> list[int]:
     """Where each of them begins, and the end of all."""
     padded = (-(-size // _ALIGN) * _ALIGN for size in sizes)
     return list(itertools.accumulate(padded, initial=-(-begin // _ALIGN) * _ALIGN))
-
-
-def _words(values: Sequence[int]) -> bytes:
-    return b"".join(value.to_bytes(8, "little") for value in values)

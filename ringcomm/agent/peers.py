@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
 import socket
 import struct
 from collections.abc import Sequence
@@ -16,23 +14,6 @@ Message = dict[str, Any]
 
 _LENGTH = struct.Struct("=I")
 _MOST_FDS = 8
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_LIBC = ctypes.CDLL(None)
-
-
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """By this signal, when the thread that started this process ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
-
-
-def outlive_parent() -> None:
-    """Takes `die_with_parent` back."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, 0)
-
-
-def adopt_orphans() -> None:
-    """Processes that descend from this one become its children when their parents end."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Peer:

@@ -6,6 +6,11 @@ import sys
 import types
 
 
+def bare_command(module: str) -> list[str]:
+    """The words that run such a module, on any host."""
+    return [sys.executable, "-IS", os.path.abspath(__file__), module]
+
+
 def bare(name: str, folder: str) -> None:
     """A package whose modules can be imported, and whose __init__ is not run."""
     package = types.ModuleType(name)

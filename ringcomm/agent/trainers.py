@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ringcomm.agent.peers import Message, Peer, die_with_parent
+from ringcomm.agent.peers import Message, Peer
+from ringcomm.agent.processes import in_own_session, signal_group, stat_of
 from ringcomm.agent.said import ORDER, OWN, STOPPED, STUB
 from ringcomm.agent.zygotes import Zygotes
 
@@ -35,8 +35,7 @@ class Trainer:
         if self.status is None:
             self.cause = cause if self.cause == OWN else self.cause
             if self.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.pid, signal.SIGKILL)
+                signal_group(self.pid)
 
     def close_fds(self) -> None:
         while self.fds:
@@ -51,8 +50,8 @@ class Trainers:
         self._all: list[Trainer] = []
         self._refused = -1  # generations up to this one are over
 
-    def living(self, generation: int | None = None) -> list[Trainer]:
-        return [one for one in self._all if one.status is None and generation in (None, one.generation)]
+    def living(self) -> list[Trainer]:
+        return [one for one in self._all if one.status is None]
 
     def start(self, message: Message, fds: list[int], stub: Peer) -> None:
         """What a stub asks for: the command of its rank, with its descriptors 0, 1, 2 and those
@@ -63,9 +62,9 @@ class Trainers:
             stub.tell({"ended": 1, "go": True})
             return
         self._all.append(one)
-        self._zygotes.start(one.how, self._fork, self._start_cold, one)
+        self._zygotes.start(one)
 
-    def _fork(self, zygote: Peer, one: Trainer) -> None:
+    def fork(self, zygote: Peer, one: Trainer) -> None:
         if one.cause != OWN:  # meanwhile
             self._end(one, 1)
             return
@@ -81,7 +80,7 @@ class Trainers:
                 if one.cause != OWN:  # meanwhile
                     one.kill(one.cause)
 
-    def _start_cold(self, one: Trainer) -> None:
+    def start_cold(self, one: Trainer) -> None:
         """Without a zygote: a new interpreter, or whatever the command is."""
         if one.cause != OWN:
             self._end(one, 1)
@@ -90,8 +89,7 @@ class Trainers:
         environment = one.how["env"] | {name: str(fd) for name, fd in zip(one.how["more"], fds[3:], strict=True)}
 
         def in_child() -> None:
-            os.setsid()
-            die_with_parent()
+            in_own_session()
             os.sched_setaffinity(0, one.how["cores"])
             for number in range(3):
                 os.dup2(fds[number], number)
@@ -129,8 +127,7 @@ class Trainers:
         one.close_fds()
         one.status = status
         if one.pid:  # what it has started, and not waited for
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(one.pid, signal.SIGKILL)
+            signal_group(one.pid)
         one.stub.tell({"ended": status, "go": status == 0})
         self._ended(one)
 
@@ -149,8 +146,7 @@ class Trainers:
     def signal(self, stub: Peer, number: int) -> None:
         for one in self.living():
             if one.stub is stub and one.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(one.pid, number)
+                signal_group(one.pid, number)
 
     def look_for_stopped(self) -> None:
         for one in self.living():
@@ -158,12 +154,12 @@ class Trainers:
             if one.stopped >= _STOPPED_LOOKS:
                 one.kill(STOPPED)
 
-    def kill(self, generation: int, cause: str = ORDER) -> None:
+    def kill(self, generation: int) -> None:
         """All of the generations up to this one, and those that are still to come of them."""
         self._refused = max(self._refused, generation)
         for one in self._all:
             if one.generation <= generation:
-                one.kill(cause)
+                one.kill(ORDER)
 
     def clear(self, generation: int) -> None:
         """Forgets a generation that is over; its stubs may end."""
@@ -175,7 +171,6 @@ class Trainers:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "T"
+        return stat_of(pid)[0] == "T"
     except OSError:
         return False

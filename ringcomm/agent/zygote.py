@@ -23,7 +23,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from ringcomm.agent.peers import Message, Peer, die_with_parent, outlive_parent
+from ringcomm.agent.peers import Message, Peer
+from ringcomm.agent.processes import in_own_session, loaded_modules, outlive_parent, signal_group, wake_at_signals
 from ringcomm.agent.segments import remove_orphans
 
 _WITH_BLAS = ("scipy", "sklearn", "skimage", "statsmodels")  # SciPy has an OpenBLAS of its own
@@ -107,12 +108,6 @@ def _imports_of(program: list[str]) -> Iterator[str]:
                 yield name
 
 
-def loaded_modules() -> list[str]:
-    """That come from where packages are installed."""
-    places = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
-    return [name for name, place in places if "site-packages" in place or "dist-packages" in place]
-
-
 def is_installed(name: str) -> bool:
     """Whether a module comes with Python or from where packages are installed."""
     top = name.partition(".")[0]
@@ -130,11 +125,7 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
     """Forks until the agent goes; in a child, what it is to run."""
     outlive_parent()  # to end its trainers with their traces, also if the agent was killed
     children, began, me = set[int](), time.time(), os.getpid()
-    wakeup, alarm = os.pipe()
-    for end in (wakeup, alarm):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    wakeup, alarm = wake_at_signals()
     while True:
         ready, _, _ = select.select([peer.fileno(), wakeup], [], [])
         if wakeup in ready:
@@ -150,8 +141,7 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
             return None
         pid = os.fork()
         if not pid:
-            os.setsid()
-            die_with_parent()
+            in_own_session()
             if os.getppid() != me:  # it has died before that
                 os._exit(1)
             signal.set_wakeup_fd(-1)
@@ -168,23 +158,17 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
 
 def _end(children: set[int], began: float) -> None:
     for pid in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+        signal_group(pid)
     for pid in children:
         os.waitpid(pid, 0)
     remove_orphans(began)
 
 
 def _reap(peer: Peer, children: set[int]) -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            return
-        children.discard(pid)
-        peer.tell({"ended": pid, "status": os.waitstatus_to_exitcode(status)})
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            children.discard(found[0])
+            peer.tell({"ended": found[0], "status": os.waitstatus_to_exitcode(found[1])})
 
 
 # ---- in the child ----------------------------------------------------------------------------------------------------

@@ -6,13 +6,12 @@ import contextlib
 import os
 import re
 import selectors
-import signal
 import socket
 import subprocess
-from collections.abc import Callable
 from typing import Any
 
-from ringcomm.agent.peers import Message, Peer, die_with_parent
+from ringcomm.agent.peers import Message, Peer
+from ringcomm.agent.processes import in_own_session, signal_group
 
 _NUMBERED = re.compile(r"python[\d.]*")
 _RANK_ONLY = re.compile(r"PMI.*|OMPI_COMM_WORLD_(LOCAL_|NODE_)?RANK|RINGCOMM_ELASTIC_GENERATION")
@@ -46,7 +45,7 @@ class Zygote:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                preexec_fn=_in_child,
+                preexec_fn=in_own_session,
             )
         self.peer.tell({"command": how["command"], "interpreter": len(words), "modules": modules})
 
@@ -57,43 +56,39 @@ class Zygote:
         self.process.wait()
 
 
-def _in_child() -> None:
-    die_with_parent()
-    os.setsid()
-
-
 class Zygotes:
     """The one that forks now, perhaps one that is being loaded with more, and older ones whose children still run."""
 
-    def __init__(self, selector: selectors.BaseSelector, events: Any, wanted: bool) -> None:
-        """`events` gets what zygotes say: `forked`, `ended`, `zygote_lost` of `Trainers`."""
-        self._selector, self.events, self._wanted = selector, events, wanted
+    trainers: Any  # of `Trainers`, which this asks to `fork` and to `start_cold`, and tells what zygotes say
+
+    def __init__(self, selector: selectors.BaseSelector, wanted: bool) -> None:
+        self._selector = selector
         self._now: Zygote | None = None
         self._next: Zygote | None = None
         self._older: list[Zygote] = []
-        self._waiting: list[tuple[Callable[..., None], Callable[..., None], Any]] = []
+        self._waiting: list[Any] = []  # trainers
         self._modules: list[str] = []
         self._why_cold = "" if wanted else "none is wanted"
 
-    def start(self, how: Message, fork: Callable[..., None], cold: Callable[..., None], it: Any) -> None:
-        """Calls fork(zygote, it) as soon as there is a zygote for this, or cold(it) if there will be none."""
-        words = python_words(how["command"])
+    def start(self, trainer: Any) -> None:
+        """By a fork as soon as there is a zygote for it, or cold if there will be none."""
+        words = python_words(trainer.how["command"])
         if self._why_cold or words is None:
-            cold(it)
+            self.trainers.start_cold(trainer)
             return
         if self._now is None:
-            self._now = self._make(words, how)
+            self._now = self._make(words, trainer.how)
         if self._now.ready:
-            self._hand(fork, cold, it)
+            self._fork(trainer)
         else:
-            self._waiting.append((fork, cold, it))
+            self._waiting.append(trainer)
 
-    def _hand(self, fork: Callable[..., None], cold: Callable[..., None], it: Any) -> None:
+    def _fork(self, trainer: Any) -> None:
         assert self._now is not None
         try:
-            fork(self._now.peer, it)
+            self.trainers.fork(self._now.peer, trainer)
         except OSError:  # it has just ended
-            cold(it)
+            self.trainers.start_cold(trainer)
 
     def _make(self, words: list[str], how: Message) -> Zygote:
         self._words, self._how = words, how
@@ -116,10 +111,10 @@ class Zygotes:
             return
         if "forked" in message:
             zygote.pids.add(message["forked"])
-            self.events.forked(message)
+            self.trainers.forked(message)
         elif "ended" in message:
             zygote.pids.discard(message["ended"])
-            self.events.ended(message["ended"], message["status"])
+            self.trainers.ended(message["ended"], message["status"])
             self._drop_idle()
         elif "ready" in message:
             zygote.ready, zygote.loaded = True, set(message["ready"])
@@ -135,7 +130,7 @@ class Zygotes:
             self._now, self._next = zygote, None
         waiting, self._waiting = self._waiting, []
         for one in waiting:
-            self._hand(*one)
+            self._fork(one)
         self._drop_idle()
 
     def _drop_idle(self) -> None:
@@ -159,18 +154,20 @@ class Zygotes:
             if not zygote.ready:
                 self._why_cold = self._why_cold or "it ended while it was loading"
             waiting, self._waiting = self._waiting, []
-            for _, cold, it in waiting:
-                cold(it)
-        self.events.zygote_lost(zygote.peer)
+            for one in waiting:
+                self.trainers.start_cold(one)
+        self.trainers.zygote_lost(zygote.peer)
+
+    @property
+    def _all(self) -> list[Zygote]:
+        return [one for one in (self._now, self._next, *self._older) if one is not None]
 
     @property
     def pids(self) -> list[int]:
-        return [one.process.pid for one in (self._now, self._next, *self._older) if one is not None]
+        return [one.process.pid for one in self._all]
 
     def end(self) -> None:
-        for zygote in (self._now, self._next, *self._older):
-            if zygote is not None:
-                for pid in zygote.pids:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(pid, signal.SIGKILL)
-                self._forget(zygote)
+        for zygote in self._all:
+            for pid in zygote.pids:
+                signal_group(pid)
+            self._forget(zygote)

@@ -13,7 +13,8 @@ import runpy
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -26,12 +27,13 @@ from ringcomm.algorithms import registered
 from ringcomm.cli import bench_device, bench_report
 from ringcomm.cli.bench_cases import PERIOD, SHARED_ARRAYS, Case, numpy_dtype
 from ringcomm.cli.bench_report import Row
-from ringcomm.cli.measured import interval, take_turns
+from ringcomm.cli.measured import interval, lost, take_turns
 from ringcomm.cli.sizes import parse_names, parse_sizes
+from ringcomm.cli.text import refuse
 from ringcomm.cli.wires import parse_wire, wire_names
 from ringcomm.device import paths
 from ringcomm.events import Listener
-from ringcomm.installed import lacks
+from ringcomm.installed import exists, lacks
 from ringcomm.mpi_library import load
 from ringcomm.ops import FLOATING, NUMBERS, Adasum, Op
 
@@ -39,8 +41,9 @@ DEFAULT_SIZES = "4,1K,32K,1M,16M"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("collective", choices=_core.COLLECTIVES)
-    parser.add_argument(
+    add = parser.add_argument
+    add("collective", choices=_core.COLLECTIVES)
+    add(
         "--sizes",
         type=parse_sizes,
         default=None,
@@ -48,17 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"bytes, such as {DEFAULT_SIZES} (the default) or 4-64M for all powers of two between; "
         "allgather, reducescatter, alltoall: of all ranks' parts together",
     )
-    parser.add_argument(
+    add(
         "--algorithms",
         default=f"auto,{SHARED_ARRAYS}",
         help='"all", or names between commas; "auto" is our own choice, '
         f'"{SHARED_ARRAYS}" the same on arrays of Communicator.empty',
     )
-    parser.add_argument("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
-    parser.add_argument(
-        "--against", choices=("mpi", "none"), default="mpi", help="also time MPI's own collective (default mpi)"
-    )
-    parser.add_argument(
+    add("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
+    add("--against", choices=("mpi", "none"), default="mpi", help="also time MPI's own collective (default mpi)")
+    add(
         "--wire",
         type=wire_names,
         default=[],
@@ -66,24 +67,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='allreduce: also with elements encoded between hosts, such as bfloat16,int8,topk:0.001, or "all"; '
         "#wrong then counts elements that ranks do not have alike",
     )
-    parser.add_argument("--dtype", choices=NUMBERS, default="float32")
-    parser.add_argument("--op", choices=[op.name.lower() for op in Op if op.scaled and op != Adasum], default="sum")
-    parser.add_argument("--root", type=int, default=0)
-    parser.add_argument(
-        "--repeat", type=int, default=15, help="timed calls of large buffers; small ones get up to 20 times more"
-    )
-    parser.add_argument("--warmup", type=int, default=2, help="calls before the first timed one")
-    parser.add_argument(
+    add("--dtype", choices=NUMBERS, default="float32")
+    add("--op", choices=[op.name.lower() for op in Op if op.scaled and op != Adasum], default="sum")
+    add("--root", type=int, default=0)
+    add("--repeat", type=int, default=15, help="timed calls of large buffers; small ones get up to 20 times more")
+    add("--warmup", type=int, default=2, help="calls before the first timed one")
+    add(
         "--device",
         default="cpu",
         metavar="DEVICE",
         help="where buffers lie: cpu (the default), cuda (each rank's GPU) or cuda:1; MPI's own then works on copies "
         "in the host's memory",
     )
-    parser.add_argument("--in-place", action="store_true", help="allreduce in place")
-    parser.add_argument("--seed", type=int, default=0, help="of the order in which contestants take turns")
-    parser.add_argument("--json", metavar="FILE", help="also write rows, all times and a description of the machine")
-    parser.add_argument("--plot", metavar="FILE.png", help="also plot time and busbw over size (needs matplotlib)")
+    add("--in-place", action="store_true", help="allreduce in place")
+    add("--seed", type=int, default=0, help="of the order in which contestants take turns")
+    add("--json", metavar="FILE", help="also write rows, all times and a description of the machine")
+    add("--plot", metavar="FILE.png", help="also plot time and busbw over size (needs matplotlib)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -95,9 +94,7 @@ def run(options: argparse.Namespace) -> int:
         runpy.run_path(options.file, run_name="ringcomm_bench")
     problems = world.allgather(check(options, world.size) or bench_device.why_not(options.device))
     if any(problems):
-        if world.rank == 0:
-            print(f"ringcomm bench: {next(filter(None, problems))}", file=sys.stderr)
-        return 2
+        return refuse("bench", next(filter(None, problems))) if world.rank == 0 else 2
     comm = ringcomm.Communicator(world)
     try:
         rows = measure_all(options, comm, world)
@@ -251,7 +248,7 @@ def judged(rows: list[Row], encoded: Iterable[str] = ()) -> list[Row]:
     ours = [row for row in rows if row.algorithm not in ("mpi", SHARED_ARRAYS, *encoded)]
     for row in ours:
         if row.algorithm == "auto" and len(ours) > 1:
-            row.loss = row.time / min(one.time for one in ours) - 1
+            row.loss = lost(row.time, [one.time for one in ours])
     return rows
 
 
@@ -265,21 +262,13 @@ def what_ran(case: Case) -> str:
     return str(case.world.bcast(paths[-1] if paths else "", root=0))
 
 
-class progress:
+@contextmanager
+def progress(total: int, first: bool) -> Iterator[Callable[[int], object]]:
     """A tqdm bar on rank 0 if stderr is a terminal and tqdm is there; gives the function that moves it."""
+    if first and sys.stderr.isatty() and exists("tqdm"):
+        from tqdm import tqdm
 
-    def __init__(self, total: int, first: bool) -> None:
-        self.bar: Any = None
-        if first and sys.stderr.isatty():
-            try:
-                from tqdm import tqdm
-            except ImportError:
-                return
-            self.bar = tqdm(total=total, unit="call", leave=False, file=sys.stderr)
-
-    def __enter__(self) -> Callable[[int], object]:
-        return self.bar.update if self.bar is not None else lambda calls: None
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        with tqdm(total=total, unit="call", leave=False, file=sys.stderr) as bar:
+            yield bar.update
+    else:
+        yield lambda calls: None

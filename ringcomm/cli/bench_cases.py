@@ -11,11 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ringcomm.cli.bench_device import Buffers
+from ringcomm.ops import as_op
 
 PERIOD = 13  # inputs repeat with it, so the right answer of any length is known from 13 elements
 PATTERN = (3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 0, 4, 2)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 SHARED_ARRAYS = "shared_arrays"  # beside the names of algorithms: our own choice, on such arrays
+MPI_OPS = {  # of numbers, and of booleans
+    **{"sum": ("SUM", "LOR"), "average": ("SUM", "LOR"), "max": ("MAX", "LOR")},
+    **{"min": ("MIN", "LAND"), "product": ("PROD", "LAND")},
+}
 REDUCING = ("allreduce", "reduce", "reducescatter", "scan", "exscan")
 WHOLE = ("allreduce", "reduce", "broadcast", "scan", "exscan")  # results of as many elements as are given
 Array = npt.NDArray[Any]
@@ -169,17 +174,9 @@ class Case:
     # ---- calls ----
     def ours(self, algorithm: str | None) -> Callable[[], object]:
         """The ordered call on ringcomm.Communicator; None lets it choose."""
-        import ringcomm
-
         x, y = (self.input, self.output) if self.buffers is None else (self.buffers.input, self.buffers.output)
         comm, rows = self.comm, [self.part] * self.size  # MPI_Allgather knows them too
-        op = {
-            "sum": ringcomm.Sum,
-            "average": ringcomm.Average,
-            "min": ringcomm.Min,
-            "max": ringcomm.Max,
-            "product": ringcomm.Product,
-        }[self.op]
+        op = as_op(self.op)
         ours: dict[str, Callable[[], object]] = {
             "allreduce": lambda: comm.allreduce(x, op=op, out=y, algorithm=algorithm, wire=self.wire),
             "reduce": lambda: comm.reduce(x, root=self.root, op=op, out=y, algorithm=algorithm),
@@ -206,13 +203,7 @@ class Case:
         if self.dtype_name in ("float16", "bfloat16"):
             return None
         logical = self.dtype == np.bool_
-        op = {
-            "sum": MPI.LOR if logical else MPI.SUM,
-            "average": MPI.LOR if logical else MPI.SUM,
-            "max": MPI.LOR if logical else MPI.MAX,
-            "min": MPI.LAND if logical else MPI.MIN,
-            "product": MPI.LAND if logical else MPI.PROD,
-        }[self.op]
+        op = getattr(MPI, MPI_OPS[self.op][int(logical)])
         world, x, y, root = self.world, self.input, self.output, self.root
         source = MPI.IN_PLACE if x is y else x
         call: dict[str, Callable[[], object]] = {

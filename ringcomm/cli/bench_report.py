@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from ringcomm.cli import measured
 from ringcomm.cli.bench_cases import REDUCING, SHARED_ARRAYS
 from ringcomm.cli.sizes import human_size
+from ringcomm.cli.text import aligned
+from ringcomm.installed import exists
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
 UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
@@ -39,11 +41,7 @@ class Row:
     times: list[float] = field(default_factory=list)
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "  ".join(
-        cell.ljust(width) if index == 3 else cell.rjust(width)
-        for index, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))
-    ).rstrip()
+_line = partial(aligned, widths=WIDTHS, left=(3,))
 
 
 def header(options: argparse.Namespace, ranks: int, gpu_path: str = "") -> list[str]:
@@ -61,15 +59,11 @@ def header(options: argparse.Namespace, ranks: int, gpu_path: str = "") -> list[
 
 
 def write_rows(rows: Sequence[Row]) -> None:
-    from contextlib import nullcontext
-
     context: Any = nullcontext()
-    try:
+    if exists("tqdm"):
         from tqdm import tqdm
 
         context = tqdm.external_write_mode()
-    except ImportError:
-        pass
     with context:
         for row in rows:
             print(format_row(row), flush=True)
@@ -107,7 +101,7 @@ def losses(rows: Sequence[Row]) -> list[str]:
     rivals = [row for row in rows if row.size == worst.size and row.algorithm not in ("mpi", SHARED_ARRAYS)]
     best = min(rivals, key=lambda row: row.time)
     what = "at no size" if not worst.loss else f"{human_size(worst.size)}: {worst.ran} ran, {best.algorithm} was best"
-    mean = math.exp(statistics.fmean(math.log1p(row.loss or 0.0) for row in chosen)) - 1
+    mean = measured.mean_loss(row.loss or 0.0 for row in chosen)
     return [
         f"# what auto chose lost at most {(worst.loss or 0.0) * 100:.1f} % ({what}), "
         f"{mean * 100:.1f} % in the geometric mean of {len(chosen)} size{'s' * (len(chosen) > 1)}",

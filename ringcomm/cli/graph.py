@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 import runpy
-import sys
 
-from ringcomm.installed import lacks
+from ringcomm.cli.text import refuse
 from ringcomm.topology import Matrix, Topology, prove, topologies, topology
 
 _MOST = 16  # ranks whose matrix fits a terminal
 
 
 def show(name: str, size: int, file: str | None, output: str | None) -> int:
-    if output and (trouble := lacks("matplotlib", "--output")):
-        print(f"ringcomm show: {trouble}", file=sys.stderr)
-        return 2
     if not 1 <= size <= 1024:
-        print("ringcomm show: --ranks is 1 to 1024", file=sys.stderr)
-        return 2
+        return refuse("show", "--ranks is 1 to 1024")
     try:
         if file is not None:
             runpy.run_path(file, run_name="ringcomm_show")
@@ -31,8 +26,7 @@ def show(name: str, size: int, file: str | None, output: str | None) -> int:
             draw(graph, size, output)
             print(f"drawn to {output}")
     except (ValueError, OSError) as error:
-        print(f"ringcomm show: {error}", file=sys.stderr)
-        return 2
+        return refuse("show", error)
     return 0
 
 

@@ -101,11 +101,7 @@ def mpi_facts() -> dict[str, Any]:
         "library": " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split()),
         "path": library_path(str(MPI.__file__)),
         "standard": ".".join(map(str, MPI.Get_version())),
-        "thread_level": THREAD_LEVELS[
-            [MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE].index(
-                MPI.Query_thread()
-            )
-        ],
+        "thread_level": {getattr(MPI, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}[MPI.Query_thread()],
         "mpi4py": importlib.metadata.version("mpi4py"),
     }
 
@@ -137,21 +133,15 @@ def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
 def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Per feature: {"on": bool, "why": text}."""
     mpi, ranks = facts["mpi"], facts["ranks"]
-    table: dict[str, tuple[bool, str]] = {}
-    table["messages over MPI"] = (mpi["available"], "" if mpi["available"] else mpi["why"])
-    threaded = mpi.get("thread_level") == "multiple"
-    table["background worker"] = (
-        threaded,
-        ""
-        if threaded
-        else "MPI gives less than THREAD_MULTIPLE: operations progress on the calling thread"
-        if mpi["available"]
-        else "no MPI",
-    )
-    table["shared memory in the host"] = (bool(ranks["shared_memory"]), ranks["why"] or "")
-    table["gradients made in shared memory"] = gradients_made_shared(facts)
-    several = len(ranks["per_host"]) > 1
-    table["compression"] = several, "" if several else "one host: nothing is encoded unless a format says everywhere"
+    threaded, several = mpi.get("thread_level") == "multiple", len(ranks["per_host"]) > 1
+    limited = "MPI gives less than THREAD_MULTIPLE: operations progress on the calling thread"
+    table: dict[str, tuple[bool, str]] = {
+        "messages over MPI": (mpi["available"], mpi.get("why", "")),
+        "background worker": (threaded, "" if threaded else limited if mpi["available"] else "no MPI"),
+        "shared memory in the host": (bool(ranks["shared_memory"]), ranks["why"] or ""),
+        "gradients made in shared memory": gradients_made_shared(facts),
+        "compression": (several, "" if several else "one host: nothing is encoded unless a format says everywhere"),
+    }
     for name, module in BINDINGS.items():
         installed, bound = facts["frameworks"][name] is not None, exists(module)
         why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"

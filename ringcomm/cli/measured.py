@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import random
 import re
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,16 @@ def interval(
     drawn = value(lambda name: np.median(np.array(seconds[name])[draws], axis=1))
     low, high = np.percentile(drawn, (2.5, 97.5))
     return float(value(lambda name: np.median(seconds[name]))), float(low), float(high)
+
+
+def lost(chosen: float, others: Iterable[float]) -> float:
+    """By a choice that took so long, against the best of what there was: its time over that, less one."""
+    return chosen / min(chosen, *others) - 1
+
+
+def mean_loss(losses: Iterable[float]) -> float:
+    """The geometric mean, of times over the best's."""
+    return math.exp(statistics.fmean(map(math.log1p, losses))) - 1
 
 
 def machine() -> dict[str, Any]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ringcomm import _core
 from ringcomm._core import Schedule
+from ringcomm.cli.text import runs
 
 REDUCING = ("allreduce", "reduce", "reducescatter", "barrier", "scan", "exscan")
 REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # arrows
-EDGE, INK = "#9aa39a", "#1c241c"
+EDGE, INK, PALE = "#9aa39a", "#1c241c", "#6b746b"
 HEIGHT = 0.30  # of a block, in inches, as everything here
 
 
@@ -105,42 +107,25 @@ def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
 
 
 def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
+    write = partial(axes.text, ha="center", va="center", color=INK)
     rooted = f", root {schedule.root}" if schedule.collective in ("broadcast", "reduce") else ""
-    axes.text(
-        grid.width / 2,
-        0.78,
-        f"{schedule.collective} by {schedule.algorithm}, {schedule.size} ranks{rooted}",
-        ha="center",
-        va="center",
-        fontsize=13,
-        color=INK,
-    )
+    title = f"{schedule.collective} by {schedule.algorithm}, {schedule.size} ranks{rooted}"
+    write(grid.width / 2, 0.78, title, fontsize=13)
     for rank in range(schedule.size):
-        axes.text(
-            rank * grid.column + grid.strip / 2, 0.40, f"rank {rank}", ha="center", va="center", fontsize=9.5, color=INK
-        )
+        write(rank * grid.column + grid.strip / 2, 0.40, f"rank {rank}", fontsize=9.5)
         for block in range(grid.blocks if grid.cell >= 0.14 else 0):
             name = str(block) if block < schedule.blocks else f"t{block - schedule.blocks}"
-            axes.text(grid.middle(rank, [block]), 0.12, name, ha="center", va="center", fontsize=6.5, color="#6b746b")
+            write(grid.middle(rank, [block]), 0.12, name, fontsize=6.5, color=PALE)
     for index in range(grid.rounds):
         y = -index * grid.pitch - HEIGHT - (grid.pitch - HEIGHT) / 2
-        axes.text(-0.18, y, f"round {index}", ha="right", va="center", fontsize=8.5, color="#6b746b")
+        write(-0.18, y, f"round {index}", ha="right", fontsize=8.5, color=PALE)
     for name, first, last in phases(grid.schedules):
-        high, low = (-index * grid.pitch - HEIGHT - 0.1 for index in (first, last))
-        axes.plot([-0.86, -0.86], [high, low - grid.pitch + HEIGHT + 0.2], color=EDGE, linewidth=1.2)
-        axes.text(
-            -0.96,
-            (high + low - grid.pitch + HEIGHT) / 2,
-            name,
-            rotation=90,
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=INK,
-        )
-    axes.text(-0.18, -HEIGHT / 2, "start", ha="right", va="center", fontsize=8.5, color=INK)
+        high, low = -first * grid.pitch - HEIGHT - 0.1, -(last + 1) * grid.pitch + 0.1
+        axes.plot([-0.86, -0.86], [high, low], color=EDGE, linewidth=1.2)
+        write(-0.96, (high + low) / 2 - 0.1, name, rotation=90, fontsize=8)
+    write(-0.18, -HEIGHT / 2, "start", ha="right", fontsize=8.5)
     if grid.rounds:
-        axes.text(-0.18, -grid.height + HEIGHT / 2, "end", ha="right", va="center", fontsize=8.5, color=INK)
+        write(-0.18, -grid.height + HEIGHT / 2, "end", ha="right", fontsize=8.5)
 
 
 def phases(schedules: Sequence[Schedule]) -> list[tuple[str, int, int]]:
@@ -171,11 +156,8 @@ def colour(share: float) -> tuple[float, float, float]:
     for (low, first), (high, second) in pairwise(stops):
         if share <= high:
             t = (share - low) / (high - low)
-            return (
-                first[0] + t * (second[0] - first[0]),
-                first[1] + t * (second[1] - first[1]),
-                first[2] + t * (second[2] - first[2]),
-            )
+            red, green, blue = (one + t * (other - one) for one, other in zip(first, second, strict=True))
+            return red, green, blue
     return stops[-1][1]
 
 
@@ -186,54 +168,25 @@ def _strip(axes: Any, grid: _Grid, rank: int, moment: int) -> None:
     reducing = schedule.collective in REDUCING
     for block, share in enumerate(grid.complete[rank][moment]):
         x, y = grid.corner(rank, moment, block)
-        scratch = block >= schedule.blocks
-        axes.add_patch(
-            Rectangle(
-                (x, y),
-                grid.cell,
-                HEIGHT,
-                facecolor=colour(share),
-                edgecolor=EDGE,
-                linewidth=0.6,
-                linestyle=":" if scratch else "-",
-                zorder=2,
-            )
-        )
+        edge: dict[str, Any] = {"edgecolor": EDGE, "linewidth": 0.6, "zorder": 2}
+        edge["linestyle"] = ":" if block >= schedule.blocks else "-"  # scratch
+        axes.add_patch(Rectangle((x, y), grid.cell, HEIGHT, facecolor=colour(share), **edge))
         if reducing and share and grid.cell >= 0.11:
-            axes.text(
-                x + grid.cell / 2,
-                y + HEIGHT / 2,
-                str(round(share * schedule.size)),
-                ha="center",
-                va="center_baseline",
-                zorder=3,
-                fontsize=7 if grid.cell >= 0.14 else 5.5,
-                color="white" if share == 1 else INK,
-            )
+            style = {"fontsize": 7 if grid.cell >= 0.14 else 5.5, "color": "white" if share == 1 else INK}
+            style |= {"ha": "center", "va": "center_baseline", "zorder": 3}
+            axes.text(x + grid.cell / 2, y + HEIGHT / 2, str(round(share * schedule.size)), **style)
     x, y = grid.corner(rank, moment, 0)
     axes.add_patch(Rectangle((x, y), grid.strip, HEIGHT, fill=False, edgecolor="#5a645a", linewidth=0.9, zorder=4))
 
 
 def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
-    from matplotlib.patches import FancyArrowPatch
-
     tint = REDUCED if message.reduces else RECEIVED
     crowd = sum(m.sent == message.sent for m in grid.messages) / len(grid.schedules)
+    style = {"linewidth": 1.1, "alpha": 0.9} if crowd <= 2 else {"linewidth": 0.7, "alpha": 0.65}
     for sent, taken in _pairs(message):
-        axes.add_patch(
-            FancyArrowPatch(
-                (grid.middle(message.sender, sent), -message.sent * grid.pitch - HEIGHT - 0.02),
-                (grid.middle(message.receiver, taken), -(message.received + 1) * grid.pitch + 0.04),
-                arrowstyle="-|>",
-                mutation_scale=8,
-                color=tint,
-                shrinkA=0,
-                shrinkB=0,
-                linewidth=1.1 if crowd <= 2 else 0.7,
-                alpha=0.9 if crowd <= 2 else 0.65,
-                zorder=5,
-            )
-        )
+        start = grid.middle(message.sender, sent), -message.sent * grid.pitch - HEIGHT - 0.02
+        end = grid.middle(message.receiver, taken), -(message.received + 1) * grid.pitch + 0.04
+        _point(axes, start, end, tint, zorder=5, **style)
     for rank, moment, blocks, below in (
         (message.sender, message.sent, message.sent_blocks, True),
         (message.receiver, message.received + 1, message.received_blocks, False),
@@ -241,25 +194,20 @@ def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
         y = -moment * grid.pitch - (HEIGHT + 0.02 if below else -0.02)
         for block in blocks if len(blocks) < grid.blocks else ():
             x, _ = grid.corner(rank, moment, block)
-            axes.plot(
-                [x + 0.01, x + grid.cell - 0.01], [y, y], color=tint, linewidth=1.6, zorder=5, solid_capstyle="butt"
-            )
+            ends = [x + 0.01, x + grid.cell - 0.01]
+            axes.plot(ends, [y, y], color=tint, linewidth=1.6, zorder=5, solid_capstyle="butt")
 
 
-def _runs(blocks: Sequence[int]) -> list[list[int]]:
-    """Blocks that lie side by side: [0, 1, 4] -> [[0, 1], [4]]."""
-    runs: list[list[int]] = []
-    for block in sorted(blocks):
-        if runs and block <= runs[-1][-1] + 1:
-            runs[-1].append(block)
-        else:
-            runs.append([block])
-    return runs
+def _point(axes: Any, start: tuple[float, float], end: tuple[float, float], tint: str, **style: Any) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    style |= {"arrowstyle": "-|>", "mutation_scale": 8, "shrinkA": 0, "shrinkB": 0}
+    axes.add_patch(FancyArrowPatch(start, end, color=tint, **style))
 
 
 def _pairs(message: Message) -> list[tuple[Sequence[int], Sequence[int]]]:
     """From where to where a message's arrows go: one for each of a few runs, or one for all."""
-    sent, taken = _runs(message.sent_blocks), _runs(message.received_blocks)
+    sent, taken = runs(sorted(message.sent_blocks)), runs(sorted(message.received_blocks))
     if len(sent) <= 3 and [len(run) for run in sent] == [len(run) for run in taken]:
         return list(zip(sent, taken, strict=True))
     return [(message.sent_blocks, message.received_blocks)]
@@ -283,13 +231,11 @@ class _Legend:
 
 
 def _draw_legend(axes: Any, grid: _Grid, legend: _Legend) -> None:
-    from matplotlib.patches import FancyArrowPatch, Rectangle
+    from matplotlib.patches import Rectangle
 
     y, x = -grid.height - 0.38, grid.width / 2 - legend.width / 2
     for tint, text in legend.arrows:
-        axes.add_patch(
-            FancyArrowPatch((x, y), (x + 0.32, y), arrowstyle="-|>", mutation_scale=8, color=tint, shrinkA=0, shrinkB=0)
-        )
+        _point(axes, (x, y), (x + 0.32, y), tint)
         axes.text(x + 0.38, y, text, va="center", fontsize=8, color=INK)
         x += legend.ARROW + legend.LETTER * len(text)
     side = legend.SQUARE

@@ -12,50 +12,47 @@ from ringcomm import _core
 from ringcomm._core import Network, Schedule, Step
 from ringcomm.algorithms import registered
 from ringcomm.cli.sizes import human_size, human_time, parse_size
+from ringcomm.cli.text import refuse, runs
 from ringcomm.config import NETWORK
 from ringcomm.installed import lacks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("algorithm", nargs="?", help="its name; without one, the algorithms there are")
-    parser.add_argument("--collective", default="allreduce", choices=_core.COLLECTIVES)
-    parser.add_argument("--topology", metavar="NAME", help="show a graph of gossip instead: who averages with whom")
-    parser.add_argument("--ranks", type=int, default=8, help="number of ranks (default 8)")
-    parser.add_argument("--root", type=int, default=0, help="of broadcast, reduce and rooted algorithms")
-    parser.add_argument("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
-    parser.add_argument("--cost", action="store_true", help="only what it costs and whether it is proved, no table")
-    parser.add_argument("--output", metavar="FILE.png", help="also draw it (png, svg or pdf; needs matplotlib)")
-    parser.add_argument("--size", type=parse_size, default=16 << 20, help="bytes to price it for (default 16M)")
+    add = parser.add_argument
+    add("algorithm", nargs="?", help="its name; without one, the algorithms there are")
+    add("--collective", default="allreduce", choices=_core.COLLECTIVES)
+    add("--topology", metavar="NAME", help="show a graph of gossip instead: who averages with whom")
+    add("--ranks", type=int, default=8, help="number of ranks (default 8)")
+    add("--root", type=int, default=0, help="of broadcast, reduce and rooted algorithms")
+    add("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
+    add("--cost", action="store_true", help="only what it costs and whether it is proved, no table")
+    add("--output", metavar="FILE.png", help="also draw it (png, svg or pdf; needs matplotlib)")
+    add("--size", type=parse_size, default=16 << 20, help="bytes to price it for (default 16M)")
     for name, what in (
         ("alpha", "until a short message has come"),
         ("beta", "per byte sent"),
         ("gap", "for each further message of a round"),
         ("gamma", "per byte reduced"),
     ):
-        parser.add_argument(
-            f"--{name}", type=float, default=NETWORK[name], help=f"seconds {what} (default {NETWORK[name]:g})"
-        )
+        add(f"--{name}", type=float, default=NETWORK[name], help=f"seconds {what} (default {NETWORK[name]:g})")
 
 
 def run(options: argparse.Namespace) -> int:
+    if not options.topology and not options.algorithm:
+        print(listing())
+        return 0
+    if options.output and (trouble := lacks("matplotlib", "--output")):
+        return refuse("show", trouble)
     if options.topology:
         from ringcomm.cli import graph
 
         return graph.show(options.topology, options.ranks, options.file, options.output)
-    if not options.algorithm:
-        print(listing())
-        return 0
     if not 1 <= options.ranks <= 1024 or not 0 <= options.root < options.ranks:
-        print("ringcomm show: --ranks is 1 to 1024, and --root one of the ranks", file=sys.stderr)
-        return 2
-    if options.output and (trouble := lacks("matplotlib", "--output")):
-        print(f"ringcomm show: {trouble}", file=sys.stderr)
-        return 2
+        return refuse("show", "--ranks is 1 to 1024, and --root one of the ranks")
     try:
         schedules = schedules_of(options.algorithm, options.collective, options.ranks, options.root, options.file)
     except (ValueError, RuntimeError, OSError) as error:
-        print(f"ringcomm show: {error}", file=sys.stderr)
-        return 2
+        return refuse("show", error)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     print(summary(schedules) if options.cost else describe(schedules, width))
     print(cost(schedules, options.size, network(options)))
@@ -171,13 +168,7 @@ def _cell(steps: Sequence[Step], blocks: int) -> list[str]:
 
 def _ranges(numbers: Sequence[int], blocks: int = sys.maxsize) -> str:
     """0,1,2,5 as "0-2,5"; scratch blocks as t0 ..."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1 and number != blocks:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    names = [[str(n) if n < blocks else f"t{n - blocks}" for n in run] for run in runs]
+    names = [[str(n) if n < blocks else f"t{n - blocks}" for n in (run[0], run[-1])] for run in runs(numbers, blocks)]
     return ",".join(a if a == b else f"{a}-{b}" for a, b in names)
 
 

@@ -7,14 +7,15 @@ import argparse
 import dataclasses
 import json
 import math
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ringcomm import _core
 from ringcomm.cli import measured
 from ringcomm.cli.bench_cases import bus_factor
 from ringcomm.cli.sizes import human_size, human_time, parse_link, parse_names, parse_seconds, parse_sizes
+from ringcomm.cli.text import aligned, refuse
 from ringcomm.cli.wires import parse_wire
 from ringcomm.config import NETWORK
 from ringcomm.installed import lacks
@@ -49,9 +50,10 @@ class Row:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("collective", choices=_core.COLLECTIVES)
-    parser.add_argument("--ranks", type=_counts, default=_counts(DEFAULT_RANKS), help=f"(default {DEFAULT_RANKS})")
-    parser.add_argument(
+    add = parser.add_argument
+    add("collective", choices=_core.COLLECTIVES)
+    add("--ranks", type=_counts, default=_counts(DEFAULT_RANKS), help=f"(default {DEFAULT_RANKS})")
+    add(
         "--sizes",
         type=parse_sizes,
         default=parse_sizes(DEFAULT_SIZES),
@@ -59,33 +61,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"bytes (default {DEFAULT_SIZES}); 4K-64M: all powers of two between; "
         "allgather, reducescatter, alltoall: of all ranks' parts together",
     )
-    parser.add_argument(
-        "--ranks-per-host", type=int, default=1, metavar="N", help="ranks that share a link (default 1)"
-    )
-    parser.add_argument(
-        "--link", type=parse_link, metavar="RATE,LATENCY", help="of a host to the others, such as 200mbit,50us"
-    )
-    parser.add_argument(
-        "--host-link", type=parse_link, metavar="RATE,LATENCY", help="of messages inside a host, such as 40gbit,1us"
-    )
-    parser.add_argument(
-        "--network", metavar="FILE.json", help="what ringcomm tune --json wrote; the options above go before"
-    )
-    parser.add_argument("--gap", type=parse_seconds, metavar="TIME", help="each further message of a round: 1us")
-    parser.add_argument("--gamma", type=float, metavar="SECONDS", help="per byte reduced")
-    parser.add_argument("--copy", type=float, metavar="SECONDS", help="per byte copied in a host's memory")
-    parser.add_argument("--algorithms", default="all", help='"all", or names between commas')
-    parser.add_argument(
+    add("--ranks-per-host", type=int, default=1, metavar="N", help="ranks that share a link (default 1)")
+    add("--link", type=parse_link, metavar="RATE,LATENCY", help="of a host to the others, such as 200mbit,50us")
+    add("--host-link", type=parse_link, metavar="RATE,LATENCY", help="of messages inside a host, such as 40gbit,1us")
+    add("--network", metavar="FILE.json", help="what ringcomm tune --json wrote; the options above go before")
+    add("--gap", type=parse_seconds, metavar="TIME", help="each further message of a round: 1us")
+    add("--gamma", type=float, metavar="SECONDS", help="per byte reduced")
+    add("--copy", type=float, metavar="SECONDS", help="per byte copied in a host's memory")
+    add("--algorithms", default="all", help='"all", or names between commas')
+    add(
         "--wire", type=_wire, metavar="NAME", help="what float32 travels as in an allreduce: bfloat16, int8, topk:0.001"
     )
-    parser.add_argument("--json", metavar="FILE", help="also write all rows and the network")
-    parser.add_argument("--plot", metavar="FILE.png", help="also plot time over size (needs matplotlib)")
+    add("--json", metavar="FILE", help="also write all rows and the network")
+    add("--plot", metavar="FILE.png", help="also plot time over size (needs matplotlib)")
 
 
 def run(options: argparse.Namespace) -> int:
     if options.plot and (trouble := lacks("matplotlib", "--plot")):
-        print(f"ringcomm simulate: {trouble}", file=sys.stderr)
-        return 2
+        return refuse("simulate", trouble)
     try:
         network, guessed = network_of(options)
         if options.wire and options.collective != "allreduce":
@@ -94,8 +87,7 @@ def run(options: argparse.Namespace) -> int:
         rows = simulate(*asked, wire=options.wire or 0)
         plain = simulate(*asked[:5]) if options.wire else []
     except (ValueError, OSError, KeyError) as error:
-        print(f"ringcomm simulate: {error}", file=sys.stderr)
-        return 2
+        return refuse("simulate", error)
     print("\n".join(table(options.collective, rows, options.ranks_per_host, network, guessed)), flush=True)
     if options.wire:
         print("\n".join(["", *gains(rows, plain, options.wire)]), flush=True)
@@ -236,11 +228,7 @@ def table(
     return lines
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "  ".join(
-        cell.ljust(width) if index < 2 else cell.rjust(width)
-        for index, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))
-    ).rstrip()
+_line = partial(aligned, widths=WIDTHS, left=(0, 1))
 
 
 def _rate(seconds_per_byte: float) -> str:
@@ -285,22 +273,15 @@ def plot(options: argparse.Namespace, rows: Sequence[Row]) -> None:
 def _picture(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
     from ringcomm.cli.plotting import over_sizes
 
+    def times(rows: Iterable[Row]) -> tuple[list[int], list[float]]:
+        some = sorted(rows, key=lambda row: row.size)
+        return [max(1, row.size) for row in some], [row.time for row in some]
+
     for name in dict.fromkeys(row.algorithm for row in rows):
-        own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
         base = name.removeprefix("two_level:")
-        axes.plot(
-            [max(1, row.size) for row in own],
-            [row.time for row in own],
-            "o" + ("--" if base != name else "-"),
-            color=f"C{names.index(base) % 10}",
-            markersize=3,
-            linewidth=1.3,
-            label=name,
-        )
-    chosen = sorted((row for row in rows if row.chosen), key=lambda row: row.size)
-    axes.plot(
-        [max(1, row.size) for row in chosen], [row.time for row in chosen], color="black", linewidth=5, alpha=0.15
-    )
+        own, dashes = times(row for row in rows if row.algorithm == name), "o--" if base != name else "o-"
+        axes.plot(*own, dashes, color=f"C{names.index(base) % 10}", markersize=3, linewidth=1.3, label=name)
+    axes.plot(*times(row for row in rows if row.chosen), color="black", linewidth=5, alpha=0.15)
     over_sizes(axes, {max(1, row.size) for row in rows}, most=7)
     axes.set_yscale("log")
     axes.minorticks_off()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
 from ringcomm import tuning, tuning_cache
 from ringcomm.cli import measured
 from ringcomm.cli.sizes import human_time
+from ringcomm.cli.text import refuse
 from ringcomm.config import NETWORK
 
 MEANINGS = {
@@ -35,11 +35,7 @@ def run(options: argparse.Namespace) -> int:
     link = MpiLink(load().COMM_WORLD)
     try:
         if link.size == 1:
-            print(
-                "ringcomm tune: start it on the ranks that will work together: mpirun ... ringcomm tune",
-                file=sys.stderr,
-            )
-            return 2
+            return refuse("tune", "start it on the ranks that will work together: mpirun ... ringcomm tune")
         begun = time.perf_counter()
         network = tuning.measure(link)
         spent = time.perf_counter() - begun

@@ -7,7 +7,7 @@ before it given up.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,6 @@ from ringcomm.elastic.member import Member
 from ringcomm.elastic.packing import pack, unpack
 from ringcomm.errors import RingcommError
 from ringcomm.ops import Max
-
-
-class Store(Protocol):
-    """What a state is saved to."""
-
-    def write(self, value: Any) -> None: ...
-    def read(self) -> Any: ...
-    def vote(self, asked: bool) -> bool: ...
 
 
 class Private:

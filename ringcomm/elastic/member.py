@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 
 from ringcomm import runtime
 from ringcomm.agent.keeper import UPDATED, Keeper
 from ringcomm.agent.peers import Peer
+from ringcomm.agent.processes import loaded_modules
 from ringcomm.agent.said import ADDRESS, GENERATION
 
 
@@ -20,8 +20,7 @@ class Member:
         self._peer.send({"trainer": True})
         message, fds = self._peer.receive()
         self.keeper = Keeper(fds)
-        for fd in fds[:1]:  # buffers keep theirs, to make them longer
-            os.close(fd)
+        os.close(fds[0])  # buffers keep theirs, to make them longer
         self.generation = generation
         self.host: str = message["host"]
         self.keeps: bool = message["membership"]["keeps"]  # whether this host keeps commits
@@ -42,9 +41,7 @@ class Member:
 
     def tell_modules(self) -> None:
         """What the program has imported by now, so that the next ranks start with it."""
-        places = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
-        names = [name for name, place in places if "site-packages" in place or "dist-packages" in place]
-        self._peer.tell({"modules": names})
+        self._peer.tell({"modules": loaded_modules()})
 
 
 @functools.cache

@@ -102,10 +102,7 @@ class State(ABC):
 
     def resume(self) -> bool:
         """Takes up the job's last commit; False if there is none. Collective."""
-        if not isinstance(self._store, Kept):
-            return False
-        chosen = self._store.choose()
-        if chosen is None:
+        if not isinstance(self._store, Kept) or (chosen := self._store.choose()) is None:
             return False
         self.put_back(self._store.take(chosen))
         return True

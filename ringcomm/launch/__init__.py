@@ -12,7 +12,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ringcomm.launch import elastic, lines, settings
 from ringcomm.launch.hosts import Host, discover, parse_hosts, place, read_hostfile
@@ -78,12 +79,10 @@ def prepare(options: argparse.Namespace) -> tuple[Job, Mpi, Line]:
     size = size or int(os.environ.get("SLURM_NTASKS") or 0)
     if not size:
         raise ValueError("how many ranks? Give -np, or hosts with their slots")
-    tagged = tagging(options.output_filename, options.timestamps) if options.tag_output else []
+    tagged = tagging("ringcomm.launch.rank", options) if options.tag_output else []
     job = make_job(options, size, hosts, tagged)
     mpi = find()
-    if uses_srun(options, mpi):
-        return job, mpi, lines.srun(job, mpi, shutil.which("srun") or "srun")
-    return job, mpi, lines.line(job, mpi, options.mpirun or launcher(mpi))
+    return job, mpi, line_of(options, mpi, uses_srun(options, mpi))(job)
 
 
 def run_elastic(options: argparse.Namespace) -> int:
@@ -92,14 +91,15 @@ def run_elastic(options: argparse.Namespace) -> int:
         _say(note)
     mpi = find()
     use_srun = uses_srun(options, mpi)
-
-    def launch(one: Job) -> Line:
-        if use_srun:
-            return lines.srun(one, mpi, shutil.which("srun") or "srun")
-        return lines.line(one, mpi, options.mpirun or launcher(mpi))
-
     hosts = [] if options.host_discovery_script else hosts_of(options) or hosts_of_slurm()
-    return elastic.run(options, make_job(options, 1, [], []), hosts, launch, use_srun)
+    return elastic.run(options, make_job(options, 1, [], []), hosts, line_of(options, mpi, use_srun), use_srun)
+
+
+def line_of(options: argparse.Namespace, mpi: Mpi, use_srun: bool) -> Callable[[Job], Line]:
+    """How a job is started: by Slurm, or by this MPI's own launcher. Raises RuntimeError if there is none."""
+    if use_srun:
+        return partial(lines.srun, mpi=mpi, launcher=shutil.which("srun") or "srun")
+    return partial(lines.line, mpi=mpi, launcher=options.mpirun or launcher(mpi))
 
 
 def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: list[str]) -> Job:

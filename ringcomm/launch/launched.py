@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import IO
 
 from ringcomm.launch import rank
 from ringcomm.launch.job import Line, outside_of_jobs
-from ringcomm.launch.report import Report, is_of_rank
+from ringcomm.launch.report import Report, is_of_rank, untagged
 
 _LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r)")
 _UNSHOWN = 30  # lines
@@ -25,18 +24,18 @@ GRACE = 10.0  # seconds that a launcher has to end what it started
 
 
 def environment_of(line: Line) -> dict[str, str]:
-    """This process's, with the interpreter's own folder first in PATH, as if its environment were activated."""
+    """This process's, with the interpreter's own folder first in PATH, as if its environment were activated. The file
+    of hosts, if there is to be one, is written, and is the caller's."""
     environment = outside_of_jobs(os.environ)
     if sys.prefix != sys.base_prefix:
         folder = os.path.dirname(sys.executable)
         environment["PATH"] = os.pathsep.join([folder, environment.get("PATH", os.defpath)])
-    return environment | line.variables
-
-
-def hosts_file(hosts: Sequence[str]) -> str:
-    with tempfile.NamedTemporaryFile("w", prefix="ringrun-hosts-", delete=False) as file:
-        file.write("\n".join(hosts) + "\n")
-    return file.name
+    environment |= line.variables
+    if line.host_variable:
+        with tempfile.NamedTemporaryFile("w", prefix="ringrun-hosts-", delete=False) as file:
+            file.write("\n".join(line.hosts) + "\n")
+        environment[line.host_variable] = file.name
+    return environment
 
 
 _lock = threading.Lock()  # of this process's output
@@ -48,22 +47,35 @@ def say(*lines: str) -> None:
         rank.write_all(2, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
 
 
+def wait_or_kill(process: subprocess.Popen[bytes], limit: float) -> None:
+    """For its end, so many seconds at most."""
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Launched:
     """Started when it is made. `in_child`: called between fork and exec. `only_ranks`: what the launcher itself writes
-    is not shown."""
+    is not shown. `tags`: before what ranks write."""
 
     def __init__(
-        self, line: Line, size: int, verbose: bool, in_child: Callable[[], None], only_ranks: bool = False
+        self,
+        line: Line,
+        size: int,
+        verbose: bool,
+        in_child: Callable[[], object],
+        only_ranks: bool = False,
+        tags: bool = True,
     ) -> None:
         """Raises OSError."""
-        self.line, self.report, self._verbose = line, Report(size), verbose
+        self.report, self._verbose = Report(size), verbose
         self._read_bytes = 0
-        self._only_ranks = only_ranks
+        self._only_ranks, self._tags = only_ranks, tags
         self.unshown: deque[str] = deque(maxlen=_UNSHOWN)  # what the launcher wrote
         environment = environment_of(line)
-        self._hosts = hosts_file(line.hosts) if line.host_variable else None
-        if line.host_variable and self._hosts:
-            environment[line.host_variable] = self._hosts
+        self._hosts = environment[line.host_variable] if line.host_variable else None
         self.process = subprocess.Popen(
             line.arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=in_child
         )
@@ -78,11 +90,7 @@ class Launched:
     def end(self) -> None:
         """Ends the launcher, and what it has started."""
         self.process.terminate()
-        try:
-            self.process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        wait_or_kill(self.process, GRACE)
 
     def drain(self) -> None:
         """After its end: until no more output comes. Somebody may have inherited it and live on."""
@@ -94,12 +102,6 @@ class Launched:
         if self._hosts:
             with contextlib.suppress(OSError):
                 os.unlink(self._hosts)
-
-    @property
-    def status(self) -> int:
-        """The launcher's, as a shell has it."""
-        status = self.process.returncode
-        return status if status >= 0 else 128 - status
 
     def _read(self, stream: IO[bytes], target: int) -> None:
         held = b""
@@ -113,8 +115,9 @@ class Launched:
 
     def _show(self, lines: list[bytes], target: int) -> None:
         with _lock:
-            shown = [line for line in lines if self._is_shown(line.decode(errors="surrogateescape"))]
-            rank.write_all(target, b"".join(shown))
+            texts = (line.decode(errors="surrogateescape") for line in lines)
+            shown = [text if self._tags else untagged(text) for text in texts if self._is_shown(text)]
+            rank.write_all(target, "".join(shown).encode(errors="surrogateescape"))
 
     def _is_shown(self, line: str) -> bool:
         shown = self.report.hear(line)
@@ -122,6 +125,3 @@ class Launched:
             return shown or self._verbose
         self.unshown.append(line)
         return False
-
-    def name(self) -> str:
-        return shlex.quote(self.line.arguments[0])

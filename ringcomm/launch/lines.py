@@ -8,13 +8,15 @@ from pathlib import Path
 
 from ringcomm.launch.hosts import Host
 from ringcomm.launch.job import Job, Line, exportable
-from ringcomm.launch.mpi import INTEL, MPICH, OPEN_MPI, Mpi
+from ringcomm.launch.mpi import INTEL, OPEN_MPI, Mpi
 from ringcomm.mpi_library import quick_start
 
 
 def line(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
     """For an MPI's own launcher."""
-    return {OPEN_MPI: open_mpi, MPICH: mpich, INTEL: intel_mpi}[mpi.family](job, mpi, launcher, environment)
+    if mpi.family == OPEN_MPI:
+        return open_mpi(job, mpi, launcher, environment)
+    return (intel_mpi if mpi.family == INTEL else mpich)(job, launcher)
 
 
 def _host_list(hosts: tuple[Host, ...]) -> str:
@@ -62,37 +64,35 @@ def _open_mpi_variables(job: Job, mpi: Mpi, environment: Mapping[str, str]) -> d
     return quick_start(environment, *beside) | dict(job.variables)
 
 
-def mpich(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
+def _hydra(job: Job, launcher: str, variable: str) -> tuple[list[str], dict[str, str]]:
+    """Words and variables of MPICH's launcher and of Intel's. `launcher`: their option that names what they start
+    helpers with; `variable`: has arguments to that."""
+    words, variables = ["-iface", job.interfaces[0]] if job.interfaces else [], dict(job.variables)
+    if job.remote_shell and job.remote:
+        words += [launcher, "ssh", f"{launcher}-exec", job.remote_shell]
+    elif job.ssh_arguments:
+        words += [launcher, "ssh"]
+        variables[variable] = " ".join(job.ssh_arguments)
+    return [*words, *(job.binding or ()), *job.extra], variables
+
+
+def mpich(job: Job, launcher: str) -> Line:
     """MPICH and its relatives (MVAPICH, Cray's with Hydra)."""
     words = [launcher, "-n", str(job.size), "-genvall"]
-    variables = dict(job.variables)
     if job.survive:
         words.append("-disable-auto-cleanup")
     if job.hosts:
         words += ["-hosts", ",".join(f"{host.name}:{host.slots}" for host in job.hosts)]
-    if job.interfaces:
-        words += ["-iface", job.interfaces[0]]
-    if job.remote_shell and job.remote:
-        words += ["-launcher", "ssh", "-launcher-exec", job.remote_shell]
-    elif job.ssh_arguments:
-        words += ["-launcher", "ssh"]
-        variables["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(job.ssh_arguments)
-    return Line([*words, *(job.binding or ()), *job.extra, *job.command], variables)
+    more, variables = _hydra(job, "-launcher", "HYDRA_LAUNCHER_EXTRA_ARGS")
+    return Line([*words, *more, *job.command], variables)
 
 
-def intel_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
+def intel_mpi(job: Job, launcher: str) -> Line:
     """Intel's Hydra knows no slots: as many ranks on each host, or a part of the command line for each."""
-    words, variables = [launcher, "-genvall"], dict(job.variables)
-    if job.interfaces:
-        words += ["-iface", job.interfaces[0]]
-    if job.remote_shell and job.remote:
-        words += ["-bootstrap", "ssh", "-bootstrap-exec", job.remote_shell]
-    elif job.ssh_arguments:
-        words += ["-bootstrap", "ssh"]
-        variables["I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"] = " ".join(job.ssh_arguments)
+    more, variables = _hydra(job, "-bootstrap", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS")
+    words = [launcher, "-genvall", *more]
     if job.tcp:
         variables["I_MPI_OFI_PROVIDER"] = "tcp"
-    words += [*(job.binding or ()), *job.extra]
     if not job.hosts:
         return Line([*words, "-n", str(job.size), *job.command], variables)
     variables["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"  # or a resource manager's numbers would hold

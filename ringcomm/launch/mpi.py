@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,19 +87,12 @@ def launcher(mpi: Mpi) -> str:
     )
 
 
-def _candidates(mpi: Mpi) -> Iterator[str]:
-    folders = []
-    if mpi.library:
-        # lib/libmpi.so has bin/ beside lib; distributions put another folder or two between them.
-        folders += [str(parent / "bin") for parent in list(Path(mpi.library).parents)[1:5]]
-    folders += os.environ.get("PATH", "").split(os.pathsep)
-    seen = set()
-    for folder in folders:
-        for name in _NAMES[mpi.family]:
-            found = shutil.which(name, path=folder)
-            if found and found not in seen:
-                seen.add(found)
-                yield found
+def _candidates(mpi: Mpi) -> Iterable[str]:
+    # lib/libmpi.so has bin/ beside lib; distributions put another folder or two between them.
+    beside = [str(parent / "bin") for parent in list(Path(mpi.library).parents)[1:5]] if mpi.library else []
+    folders = [*beside, *os.environ.get("PATH", "").split(os.pathsep)]
+    found = (shutil.which(name, path=folder) for folder in folders for name in _NAMES[mpi.family])
+    return dict.fromkeys(filter(None, found))
 
 
 @functools.cache

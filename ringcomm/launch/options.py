@@ -113,7 +113,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--tag-output",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="'[rank]<stdout>: ' in front of every line; without it, mpirun runs the command itself, unwatched",
+        help="'[rank]<stdout>: ' in front of every line; without it, mpirun runs the command itself, unwatched (except "
+        "in elastic jobs)",
     )
 
 
@@ -194,7 +195,11 @@ _ALIASES = {
     "log-with-timestamp": ("--no-log-hide-timestamp",),
     "log-without-timestamp": ("--log-hide-timestamp",),
 }
-_TYPES = {"int": int, "float": float, "str": str}
+_KINDS: dict[str, dict[str, Any]] = {
+    "flag": {"action": argparse.BooleanOptionalAction},
+    "true": {"action": "store_true", "default": None},
+    **{"int": {"type": int}, "float": {"type": float}, "str": {"type": str}},
+}
 
 
 def _add_accepted(parser: argparse.ArgumentParser) -> None:
@@ -202,12 +207,7 @@ def _add_accepted(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("accepted from Horovod's users, but without effect here", names)
     for one in ACCEPTED:
         flags = (f"--{one.name}", *_ALIASES.get(one.name, ()))
-        if one.kind == "flag":
-            group.add_argument(*flags, action=argparse.BooleanOptionalAction, help=argparse.SUPPRESS)
-        elif one.kind == "true":
-            group.add_argument(*flags, action="store_true", default=None, help=argparse.SUPPRESS)
-        else:
-            group.add_argument(*flags, type=_TYPES[one.kind], help=argparse.SUPPRESS)
+        group.add_argument(*flags, **_KINDS[one.kind], help=argparse.SUPPRESS)
 
 
 class _Parser(argparse.ArgumentParser):

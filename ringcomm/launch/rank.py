@@ -1,23 +1,22 @@
 """Runs one rank's program and stands between it and the launcher: tags its output, says how it ended.
 
-Run by its file's name, on the hosts of the ranks, so it imports nothing but the standard library:
-``python rank.py [--output DIR] [--timestamps] -- COMMAND ...``
+Run by ringcomm/agent/start.py, on the hosts of the ranks, so it imports little but the standard library:
+``python start.py ringcomm.launch.rank [--output DIR] [--timestamps] -- COMMAND ...``
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import os
 import re
 import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from typing import Any
+
+from ringcomm.agent.processes import as_shell, die_with_parent, signal_group, wake_at_signals
 
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
@@ -26,15 +25,12 @@ TAG = "[{rank}]<{stream}>: "
 STARTED = "ringrun: rank {rank} started on {host}"
 ENDED = "ringrun: rank {rank} on {host} ended with {how}"
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 
 PARTIAL = 1.0  # seconds that the start of a line is held back
 AFTER = 2.0  # seconds that output is read after the program has ended: its children may go on writing
 BEFORE_EXIT = 0.2  # launchers forward what was written before they learn that a rank has failed
-
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
 
 _LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r(?!\Z))")  # '\r' ends one too, for progress bars
 
@@ -64,13 +60,8 @@ class Stream:
         if not self._held:
             self._held_since = time.monotonic()
         self._held += chunk
-        end = 0
-        lines = []
-        for match in _LINE.finditer(self._held):
-            lines.append(match[0])
-            end = match.end()
-        if lines:
-            self._held = self._held[end:]
+        if lines := _LINE.findall(self._held):
+            self._held = self._held[sum(map(len, lines)) :]
             self._held_since = time.monotonic()
             self._write(lines)
         return True
@@ -93,16 +84,13 @@ def write_all(target: int, data: bytes) -> None:
 
 def first_number(names: tuple[str, ...]) -> int:
     """The first of these environment variables that is a number; 0 if none is."""
-    for name in names:
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 0)
 
 
 def _in_child() -> None:
     """Between fork and exec: its own process group, for signals come through the parent; and it dies with that."""
     os.setpgid(0, 0)
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
 
 
 def describe(status: int) -> str:
@@ -139,11 +127,7 @@ class Rank:
 
     def run(self) -> int:
         """subprocess's return code."""
-        wakeup, alarm = os.pipe()
-        for end in (wakeup, alarm):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        wakeup, _ = wake_at_signals()
         for number in FORWARDED:
             signal.signal(number, self._forward)
         self.say(STARTED)
@@ -166,7 +150,7 @@ class Rank:
         )
 
     def signal(self, number: int) -> None:
-        os.killpg(self.child.pid, number)
+        signal_group(self.child.pid, number)
 
     def sources(self) -> list[Any]:
         """What there is to be read, beside the streams, when the program has ended."""
@@ -179,8 +163,7 @@ class Rank:
     def _forward(self, number: int, _frame: object) -> None:
         self.told_to_end |= number in ENDING
         if self.child is not None and self.child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                self.signal(number)
+            self.signal(number)
 
     def _pump(self, wakeup: int) -> None:
         with selectors.DefaultSelector() as selector:
@@ -229,8 +212,4 @@ def main(kind: type[Rank] = Rank) -> int:
             rank.say(ENDED, how=describe(status))
     if status:
         rank.finish()
-    return status if status >= 0 else 128 - status
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return as_shell(status)

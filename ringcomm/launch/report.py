@@ -11,12 +11,20 @@ from ringcomm.launch import rank
 LAST_LINES = 400  # of each rank's stderr, kept for a traceback
 SHOWN = 20  # of these, if there is no traceback
 
-_TAGGED = re.compile(r"(?:\S+ \S+ )?\[(?P<rank>\d+)\]<(?P<stream>stdout|stderr)>: (?P<text>.*)", re.DOTALL)
+_TAGGED = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d )?\[(?P<rank>\d+)\]<(?P<stream>stdout|stderr)>: (?P<text>.*)", re.DOTALL
+)
 
 
 def is_of_rank(line: str) -> bool:
     """Whether a rank has written it, and no launcher."""
     return bool(_TAGGED.fullmatch(line.rstrip("\r\n")))
+
+
+def untagged(line: str) -> str:
+    """What a rank has written, or a launcher, without the rank's tag."""
+    tagged = _TAGGED.fullmatch(line)
+    return (tagged["time"] or "") + tagged["text"] if tagged else line
 
 
 def _pattern(template: str) -> re.Pattern[str]:
@@ -65,7 +73,7 @@ class Report:
     finished: set[int] = field(default_factory=set)  # ranks that ended well
     failures: list[Failure] = field(default_factory=list)  # in the order heard
     _said: dict[int, deque[str]] = field(default_factory=dict)
-    _aside: list[str] = field(default_factory=list)  # what the launcher said of a failure that we know of
+    aside: list[str] = field(default_factory=list)  # what the launcher said of a failure that we know of
 
     def hear(self, line: str) -> bool:
         """Takes a line of the job's output, with its end. Whether it is for the user to see now."""
@@ -86,7 +94,7 @@ class Report:
                 self._failed(failure)
             return False
         if self.failures:
-            self._aside.append(line)
+            self.aside.append(line)
         return not self.failures
 
     def _hear_rank(self, number: int, text: str) -> None:
@@ -110,11 +118,6 @@ class Report:
         """Ranks of whose end nobody has said anything, with their hosts."""
         unknown = "a host that is not known"
         return [f"{r} on {self.hosts.get(r, unknown)}" for r in range(self.size) if r not in self.finished]
-
-    @property
-    def aside(self) -> list[str]:
-        """What the launcher said after the first failure."""
-        return self._aside
 
     def last_words(self, number: int) -> list[str]:
         """A rank's last traceback and what it wrote after it, else its last lines on stderr."""

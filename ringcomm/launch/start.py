@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
+from ringcomm.agent.processes import as_shell
+from ringcomm.agent.start import bare_command
 from ringcomm.launch import rank
 from ringcomm.launch.job import Line
-from ringcomm.launch.launched import Launched, environment_of, hosts_file, say
+from ringcomm.launch.launched import Launched, environment_of, say
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 SI_KERNEL = 0x80  # where the terminal's Ctrl-C comes from; the launcher, of the same process group, has it too
 AFTER_FAILURE = 5.0  # seconds that a launcher has to end the job itself
 
 
-def tagging(output: str | None, timestamps: bool) -> list[str]:
-    """The words before a program that run it under rank.py."""
-    return [sys.executable, "-IS", os.path.abspath(rank.__file__), *tags(output, timestamps), "--"]
-
-
-def tags(output: str | None, timestamps: bool) -> list[str]:
-    """Options of rank.py."""
-    words = ["--output", os.path.abspath(output)] if output else []
-    return [*words, *(["--timestamps"] if timestamps else [])]
+def tagging(module: str, options: argparse.Namespace) -> list[str]:
+    """The words before a program that run it under a module as rank.py."""
+    words = ["--output", os.path.abspath(options.output_filename)] if options.output_filename else []
+    return [*bare_command(module), *words, *(["--timestamps"] if options.timestamps else []), "--"]
 
 
 def replace(line: Line) -> None:
     """Becomes the launcher. Does not return; raises OSError."""
-    environment = environment_of(line)
-    if line.host_variable:
-        environment[line.host_variable] = hosts_file(line.hosts)  # outlives this process
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvpe(line.arguments[0], line.arguments, environment)
+    os.execvpe(line.arguments[0], line.arguments, environment_of(line))  # its file of hosts outlives this process
 
 
 class Start:
@@ -49,8 +45,9 @@ class Start:
 
     def run(self) -> int:
         """The exit status: the first failing rank's if it is known, else the launcher's."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # taken by a thread that sees who sent them
-        launched = Launched(self._line, self._size, self._verbose, lambda: set_mask(before))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, rank.FORWARDED)  # taken by a thread that sees who sent them
+        unmask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        launched = Launched(self._line, self._size, self._verbose, unmask)
         threading.Thread(target=self._pass_signals, args=[launched.process], daemon=True).start()
         late = self._wait(launched)
         launched.drain()
@@ -77,14 +74,14 @@ class Start:
 
     def _pass_signals(self, launcher: subprocess.Popen[bytes]) -> None:
         while True:
-            got = signal.sigwaitinfo(SIGNALS)
+            got = signal.sigwaitinfo(rank.FORWARDED)
             if got.si_signo in rank.ENDING:
                 self._interrupted = got.si_signo
             if got.si_code != SI_KERNEL and launcher.poll() is None:
                 launcher.send_signal(got.si_signo)
 
     def _conclude(self, launched: Launched, late: bool) -> int:
-        status, report = launched.status, launched.report
+        status, report = as_shell(launched.process.returncode), launched.report
         if late:
             missing = sorted(set(range(report.size)) - set(report.hosts))
             say(
@@ -108,10 +105,6 @@ class Start:
             )
         else:
             say(*(text.rstrip("\n") for text in report.aside))
-            say(f"ringrun: {launched.name()} ended with exit status {status}")
+            say(f"ringrun: {shlex.quote(self._line.arguments[0])} ended with exit status {status}")
         first = report.first
         return (first.status if first and first.status is not None else status) or 1
-
-
-def set_mask(mask: set[int | signal.Signals]) -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -20,16 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from ringcomm.agent.host import BEATS
+from ringcomm.agent.processes import in_own_session
 from ringcomm.agent.said import ADDRESS
 from ringcomm.agent.shim import ADDRESS as SHIM_ADDRESS
-from ringcomm.launch.elastic.agents import Agents, bare
+from ringcomm.agent.start import bare_command
+from ringcomm.launch.elastic.agents import Agents
 from ringcomm.launch.elastic.discovery import Discovery
 from ringcomm.launch.elastic.driver import Driver
 from ringcomm.launch.elastic.limits import Limits
 from ringcomm.launch.elastic.membership import Membership
 from ringcomm.launch.hosts import Host, is_local
 from ringcomm.launch.job import Job, Line
-from ringcomm.launch.start import tags
+from ringcomm.launch.launched import Launched
+from ringcomm.launch.start import tagging
 
 HERE = "localhost"
 
@@ -38,7 +41,9 @@ def is_elastic(options: argparse.Namespace) -> bool:
     return any(it is not None for it in (options.min_np, options.max_np, options.restarts, options.snapshots))
 
 
-def run(options: argparse.Namespace, job: Job, hosts: list[Host], launch: Callable[[Job], Line], use_srun: bool) -> int:
+def run(
+    options: argparse.Namespace, job: Job, hosts: list[Host], line_of: Callable[[Job], Line], use_srun: bool
+) -> int:
     """The exit status. Raises ValueError for numbers that contradict each other; OSError."""
     events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
     discovery = None
@@ -60,27 +65,28 @@ def run(options: argparse.Namespace, job: Job, hosts: list[Host], launch: Callab
         "verbose": options.verbose,
     }
 
+    here = next(filter(local, (host.name for host in hosts)), HERE)
+
     def alias(host: str) -> str:
         """Names of this machine are one host to MPI, and have one agent."""
-        return _first_local(hosts, local) if local(host) else host
+        return here if local(host) else host
+
+    def launch(one: Job) -> Launched:
+        return Launched(
+            line_of(one), one.size, options.verbose, in_own_session, only_ranks=True, tags=options.tag_output
+        )
 
     with tempfile.TemporaryDirectory(prefix="ringrun-") as folder:
-        agents = Agents(events, given, functools.partial(_shell, options, job, use_srun), local, only_local)
+        agents = Agents(events, given, functools.partial(_shell, options, job, use_srun), alias, local, only_local)
         variables = {**job.variables, ADDRESS: name, SHIM_ADDRESS: f"{name}-driver", "RINGCOMM_SURVIVE": "1"}
-        words = (*bare("ringcomm.launch.stub"), *tags(options.output_filename, options.timestamps), "--")
-        whole = replace(
-            job, command=(*words, *job.command), variables=variables, remote_shell=str(_make_shim(Path(folder)))
-        )
-        driver = Driver(whole, membership, limits, agents, events, launch, alias, local, options.verbose)
+        command = (*tagging("ringcomm.launch.stub", options), *job.command)
+        whole = replace(job, command=command, variables=variables, remote_shell=str(_make_shim(Path(folder))))
+        driver = Driver(whole, membership, limits, agents, launch, options.verbose)
         try:
             return driver.run()
         finally:
             if discovery is not None:
                 discovery.stop()
-
-
-def _first_local(hosts: list[Host], local: Callable[[str], bool]) -> str:
-    return next((host.name for host in hosts if local(host.name)), HERE)
 
 
 def make_limits(options: argparse.Namespace, hosts: list[Host]) -> tuple[Membership, Limits]:
@@ -124,6 +130,6 @@ def _shell(options: argparse.Namespace, job: Job, use_srun: bool, host: str) -> 
 def _make_shim(folder: Path) -> Path:
     """A file that can be run in place of ssh."""
     shim = folder / "through-agent"
-    shim.write_text(f'#!/bin/sh\nexec {shlex.join(bare("ringcomm.agent.shim"))} "$@"\n')
+    shim.write_text(f'#!/bin/sh\nexec {shlex.join(bare_command("ringcomm.agent.shim"))} "$@"\n')
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
     return shim

@@ -9,7 +9,6 @@ import queue
 import secrets
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,23 +16,19 @@ from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from typing import Any
 
-from ringcomm import agent
 from ringcomm.agent.beats import Beats
 from ringcomm.agent.control import Control
 from ringcomm.agent.host import BEATS
-from ringcomm.agent.peers import Message, Peer, die_with_parent, listen
+from ringcomm.agent.peers import Message, Peer, listen
+from ringcomm.agent.processes import in_own_session
 from ringcomm.agent.segments import remove_orphans
+from ringcomm.agent.start import bare_command
+from ringcomm.launch.launched import wait_or_kill
 
-_START = os.path.join(os.path.dirname(os.path.abspath(agent.__file__)), "start.py")
 _AGAIN = 5.0  # seconds between two attempts to start an agent, at least
 _SOON = 0.3  # before the first, after it was there
 _HANGS = 30.0  # seconds after which such an attempt is given up
 _LOCAL_LIMIT = 10.0  # seconds of silence, at least, that mean anything on this host: only how busy it is
-
-
-def bare(module: str) -> list[str]:
-    """The words that run a module of ringcomm which needs the standard library only, on any host."""
-    return [sys.executable, "-IS", _START, module]
 
 
 @dataclass
@@ -62,11 +57,13 @@ class Agents:
         events: queue.SimpleQueue[tuple[Any, ...]],
         given: dict[str, Any],
         shell: Callable[[str], list[str]],
+        alias: Callable[[str], str],
         is_local: Callable[[str], bool],
         only_local: bool,
     ) -> None:
-        """`given`: for every agent. `shell`: the words before a command that run it on a host."""
-        self._events, self._shell, self._is_local = events, shell, is_local
+        """`given`: for every agent. `shell`: the words before a command that run it on a host. `alias`: of the names of
+        one machine, that of the one that its agent has."""
+        self.events, self._shell, self.alias, self.is_local = events, shell, alias, is_local
         self._key = secrets.token_bytes(32)
         self._limit = float(given["limit"])
         self._given = {**given, "key": self._key.hex()}
@@ -101,13 +98,13 @@ class Agents:
             self._drop(known, before, "its agent had lost this process, and ended its ranks")
         with self._lock:
             known.control, known.heard = control, time.monotonic()
-        self._events.put(("reached", host))
+        self.events.put(("reached", host))
         with contextlib.suppress(EOFError):
             while True:
                 message = control.receive()
                 known.heard = time.monotonic()
                 if "beat" not in message:
-                    self._events.put((next(iter(message)), host, message))
+                    self.events.put((next(iter(message)), host, message))
         self._drop(known, control, "the connection to its agent broke")
         control.close()
 
@@ -119,14 +116,14 @@ class Agents:
             known.tried = time.monotonic() - _AGAIN + _SOON
         control.hang_up()
         self._give_up_shell(known)
-        self._events.put(("silent", known.host, why))
+        self.events.put(("silent", known.host, why))
 
     def _hear_shim(self, connection: socket.socket) -> None:
         peer = Peer(connection)
         with contextlib.suppress(EOFError):
             if peer.of_this_user():
                 message, _ = peer.receive()
-                self._events.put(("shim", message["host"], {**message, "peer": peer}))
+                self.events.put(("shim", message["host"], {**message, "peer": peer}))
 
     @staticmethod
     def _give_up_shell(known: Known) -> None:
@@ -148,20 +145,20 @@ class Agents:
                 self._start(known)
 
     def _start(self, known: Known) -> None:
-        local = known.local = self._is_local(known.host)
+        local = known.local = self.is_local(known.host)
         known.limit = max(self._limit, _LOCAL_LIMIT) if local else self._limit
         given = {**self._given, "host": known.host, "local": local, "limit": known.limit}
         given["addresses"], given["age"] = self._addresses(known.host, local), self._age()
-        words = bare("ringcomm.agent.host") if local else [*self._shell(known.host), *bare("ringcomm.agent.host")]
+        words = [*([] if local else self._shell(known.host)), *bare_command("ringcomm.agent.host")]
         try:
             known.process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, preexec_fn=_local_in_child if local else os.setsid
+                words, stdin=subprocess.PIPE, preexec_fn=in_own_session if local else os.setsid
             )
             assert known.process.stdin
             with known.process.stdin as stream:
                 stream.write(json.dumps(given).encode() + b"\n")
         except OSError as error:
-            self._events.put(("silent", known.host, f"its agent cannot be started: {error}"))
+            self.events.put(("silent", known.host, f"its agent cannot be started: {error}"))
 
     def _age(self) -> float:
         """At most so many seconds have gone since the job began, when an agent that is started now runs."""
@@ -232,15 +229,6 @@ class Agents:
         deadline = time.monotonic() + 5
         for known in self._known.values():
             if known.process is not None:
-                try:
-                    known.process.wait(max(0.0, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    known.process.kill()
-                    known.process.wait()
+                wait_or_kill(known.process, max(0.0, deadline - time.monotonic()))
         if any(known.local for known in self._known.values()):  # the last agent may have been killed
             remove_orphans(time.time() - self._age())
-
-
-def _local_in_child() -> None:
-    os.setsid()
-    die_with_parent()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import threading
 import time
@@ -10,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringcomm.agent.peers import die_with_parent
 from ringcomm.agent.said import CONSEQUENCE, ENTERED, GENERATION, LEFT, OWN, STOPPED
 from ringcomm.launch.elastic.membership import Slot
 from ringcomm.launch.hosts import Host
-from ringcomm.launch.job import Job, Line
-from ringcomm.launch.launched import Launched
+from ringcomm.launch.job import Job
+from ringcomm.launch.launched import Launched, wait_or_kill
 from ringcomm.launch.rank import describe
 
+_EARLY_END = 0.5  # seconds in which it must be known why a launcher ended, or why ranks miss others
 _TERMINATE = 1.0  # seconds that a launcher has after SIGTERM
 
 
@@ -46,7 +45,9 @@ class End:
 
 
 class Generation:
-    """`place`: slots of the ranks, in their order. `line_of`: the command line for a job."""
+    """`place`: slots of the ranks, in their order. `alias`: as of `Agents`."""
+
+    launched: Launched
 
     def __init__(self, number: int, place: list[Slot], job: Job, alias: Callable[[str], str]) -> None:
         self.number, self.place, self._job = number, place, job
@@ -58,23 +59,31 @@ class Generation:
         self.place = [slot for host in self.hosts for slot in place if alias(slot.host) == host.name]
         self.ends: dict[int, End] = {}
         self.said: dict[int, str] = {}  # while they run
-        self.launched: Launched | None = None
+        self.updated = False  # its ranks were told to commit and leave
+        self.ending: set[str] | None = None  # agents whose word is awaited that it is over
+        self.end_by: float | None = None  # if it is not known by then whose fault it was, that something ended,
+        self.cause = ""  # then this is the reason
 
     def job(self, everything_here: bool) -> Job:
         variables = {**self._job.variables, GENERATION: str(self.number)}
         hosts = () if everything_here else tuple(self.hosts)
         return replace(self._job, size=len(self.place), hosts=hosts, variables=variables)
 
-    def start(self, line: Line, verbose: bool, over: Callable[[], None]) -> None:
-        """`over` is called, by a thread, when the launcher has ended. Raises OSError."""
-        self.launched = Launched(line, len(self.place), verbose, _in_child, only_ranks=True)
-        process = self.launched.process
+    def start(self, launched: Launched, over: Callable[[], None]) -> None:
+        """`over` is called, by a thread, when the launcher has ended."""
+        self.launched = launched
 
         def wait() -> None:
-            process.wait()
+            launched.process.wait()
             over()
 
-        threading.Thread(target=wait, daemon=True).start()
+        self._waiter = threading.Thread(target=wait, daemon=True)
+        self._waiter.start()
+
+    def expect_why(self, otherwise: str) -> None:
+        """Something ended, and whose fault that was should be known soon."""
+        if self.end_by is None:
+            self.end_by, self.cause = time.monotonic() + _EARLY_END, otherwise
 
     def left(self, rank: int) -> None:
         """It will end, and is missed by now."""
@@ -100,14 +109,12 @@ class Generation:
 
     def last_words(self, fault: End) -> list[str]:
         """Of a rank that ended by its own fault: its traceback, or its last lines, and how it ended."""
-        assert self.launched
         slot, how = self.place[fault.rank], describe(fault.status)
         end = f"ringrun: rank {fault.rank} of {len(self.place)} on {slot.host} failed first, with {how}"
         return [*self.launched.report.last_words(fault.rank), end]
 
     def release(self) -> None:
         """The launcher, whose ranks are all gone, is ended in the background."""
-        assert self.launched
         process = self.launched.process
 
         def act() -> None:
@@ -115,25 +122,12 @@ class Generation:
                 process.wait(_TERMINATE / 4)  # of itself: then it leaves nothing behind
             except subprocess.TimeoutExpired:
                 process.terminate()
-                try:
-                    process.wait(_TERMINATE)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+                wait_or_kill(process, _TERMINATE)
 
         threading.Thread(target=act, daemon=True).start()
 
     def drain(self) -> None:
         """Until the launcher has ended, and all of the output is shown."""
-        assert self.launched
-        deadline = time.monotonic() + 4 * _TERMINATE
-        while self.launched.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if self.launched.process.poll() is None:
-            self.launched.process.kill()
-            self.launched.process.wait()
+        self._waiter.join(4 * _TERMINATE)
+        wait_or_kill(self.launched.process, 0.0)
         self.launched.drain()
-
-
-def _in_child() -> None:
-    os.setsid()  # a Ctrl-C is the driver's
-    die_with_parent()

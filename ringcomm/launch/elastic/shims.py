@@ -19,7 +19,7 @@ class Shims:
         self._all[self._number] = message["peer"]
         self._agents.tell(host, {"help": self._number, "command": message["command"], "cwd": message["cwd"]})
 
-    def answer(self, message: dict[str, Any]) -> None:
+    def answer(self, _host: str, message: dict[str, Any]) -> None:
         """The helper of one that may be gone has ended."""
         if (shim := self._all.get(message["helper_ended"])) is not None:
             shim.tell({"status": message["status"]})

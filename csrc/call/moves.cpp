@@ -153,8 +153,8 @@ class Builder {
     return task;
   }
 
-  // Ranks know only their own row and column of the matrix of counts, so no number of segments but one is common
-  // knowledge.
+  // Unless all blocks are alike ranks know only their own row and column of the matrix of counts, so no number of
+  // segments but one is common knowledge.
   std::unique_ptr<Task> alltoall() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     const std::size_t sent = total(call_.counts);
@@ -165,7 +165,7 @@ class Builder {
     }
     std::vector<Extent> blocks = consecutive(input, call_.counts, item_);
     for (const Extent& extent : consecutive(call_.output, call_.receive_counts, item_)) blocks.push_back(extent);
-    task->inner = run(Layout::listed(std::move(blocks), item_, kAll), nullptr);
+    task->inner = run(Layout::listed(std::move(blocks), item_, call_.even ? block_segment() : kAll), nullptr);
     return task;
   }
 

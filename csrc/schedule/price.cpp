@@ -131,7 +131,7 @@ std::size_t segments_of(std::size_t nbytes, std::size_t segment) {
 // The segments that may be worth running with; the usual one first.
 std::vector<std::size_t> segments_to_try(const Profile& profile, std::size_t nbytes, std::size_t given) {
   if (given > 0) return {given};
-  if (profile.collective == Collective::alltoall || profile.collective == Collective::barrier) return {0};
+  if (profile.collective == Collective::barrier) return {0};
   constexpr std::size_t kTiny = 1 << 10;  // tinier blocks keep processors busy
   const std::size_t usual = std::max(kMessageSegment, profile.parts * kMessageBlock);
   std::vector<std::size_t> segments{usual};

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -138,3 +138,10 @@ def parts_of(compression: Any) -> tuple[Any, Any]:
     if isinstance(compression, WireFormat):
         return compression, NoneCompressor
     return (None, compression) if own_work(compression) else (compression.wire, NoneCompressor)
+
+
+def compressed(compressor: Any, tensors: Sequence[Any], reduce: Callable[[list[Any]], Sequence[Any]]) -> list[Any]:
+    """What ``reduce`` gives for what the compressor sends of the tensors, decompressed."""
+    pairs = [compressor.compress(one) for one in tensors]
+    reduced = reduce([sent for sent, _ in pairs])
+    return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]

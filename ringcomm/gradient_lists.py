@@ -3,13 +3,13 @@ be. A binding says how its tensors are reduced (:class:`GradientReduction`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from ringcomm.common.util import split_list
-from ringcomm.compression import Compression, NoneCompressor
+from ringcomm.compression import Compression, NoneCompressor, compressed, parts_of
 from ringcomm.ops import Average, Sum, core_op
 from ringcomm.plans import bucket_limits, decided
 from ringcomm.process_sets import ProcessSet, global_process_set
@@ -64,6 +64,13 @@ class GradientReduction:
     # ---- what a binding gives ----------------------------------------------------------------------------------------
     def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
         """Of one group."""
+        wire, compressor = parts_of(compression)
+        how, algorithm = self.how_to(wire)
+        given = [self.as_dense(one) for one in gradients]
+        return compressed(compressor, given, lambda sent: self.allreduce(sent, names, how, algorithm))
+
+    def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
+        """Of dense ones, in one operation."""
         raise NotImplementedError
 
     def gather_sparse(self, gradients: list[Any], names: list[str]) -> list[Any]:
@@ -83,6 +90,12 @@ class GradientReduction:
     # ---- for all -----------------------------------------------------------------------------------------------------
     def keep_local(self, variable: Any) -> None:
         self.local.add(self.reference(variable))
+
+    def keep_layers_local(self, layers: Any) -> None:
+        """A layer of Keras', or several, or None."""
+        for layer in layers if isinstance(layers, Iterable) else [layers] if layers else []:
+            for variable in layer.trainable_weights:
+                self.keep_local(variable)
 
     @property
     def together(self) -> bool:

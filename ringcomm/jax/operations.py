@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -39,46 +40,57 @@ def _rows(array: Any) -> int:
     return array.shape[0] if array.shape else 1
 
 
-def _with_rows(collective: str, arrays: Arrays) -> list[Any]:
+def _given(arrays: Arrays, collective: str = "") -> list[Any]:
+    """``collective``: one that works along the first dimension."""
     given = [jnp.asarray(one) for one in arrays]
-    if not all(one.shape for one in given):
+    if collective and not all(one.shape for one in given):
         raise ValueError(f"{collective} works along the first dimension; the array has none")
     return given
+
+
+def _run(
+    collective: int,
+    given: list[Any],
+    name: Name,
+    grouped: bool,
+    process_set: ProcessSet,
+    first: Callable[[int], int] | None = None,
+    **more: Any,
+) -> list[Any]:
+    """`first`: as of `_shapes`; where there is none, results lie in the arrays' memory."""
+    what = _describe(collective, given, name, grouped, process_set, **more)
+    return library.run(what, given, _shapes(given, first), first is None) if given else []
 
 
 def allreduce(
     arrays: Arrays, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    given = [jnp.asarray(one) for one in arrays]
-    what = _describe(ALLREDUCE, given, name, grouped, process_set, how=how, algorithm=algorithm)
-    return library.run(what, given, _shapes(given), True) if given else []
+    return _run(ALLREDUCE, _given(arrays), name, grouped, process_set, how=how, algorithm=algorithm)
 
 
 def broadcast(
     arrays: Arrays, root_rank: int, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    given, root = [jnp.asarray(one) for one in arrays], sites.root_in(process_set, root_rank)
-    what = _describe(BROADCAST, given, name, grouped, process_set, root=root, algorithm=algorithm)
-    return library.run(what, given, _shapes(given), True) if given else []
+    root = sites.root_in(process_set, root_rank)
+    return _run(BROADCAST, _given(arrays), name, grouped, process_set, root=root, algorithm=algorithm)
 
 
 def allgather(
     arrays: Arrays, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    given = [jnp.asarray(one) for one in arrays]
-    what = _describe(ALLGATHER, given, name, grouped, process_set, algorithm=algorithm)
-    return library.run(what, given, _shapes(given, lambda rows: rows * process_set.size())) if given else []
+    size = process_set.size()
+    return _run(ALLGATHER, _given(arrays), name, grouped, process_set, lambda rows: rows * size, algorithm=algorithm)
 
 
 def reducescatter(
     arrays: Arrays, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    given, size, me = _with_rows("reducescatter", arrays), process_set.size(), process_set.require_rank()
-    what = _describe(REDUCESCATTER, given, name, grouped, process_set, how=how, algorithm=algorithm)
-    return library.run(what, given, _shapes(given, lambda rows: part(rows, size, me))) if given else []
+    given, size, me = _given(arrays, "reducescatter"), process_set.size(), process_set.require_rank()
+    mine = partial(part, size=size, rank=me)
+    return _run(REDUCESCATTER, given, name, grouped, process_set, mine, how=how, algorithm=algorithm)
 
 
 def alltoall(array: Any, name: Name, process_set: ProcessSet, algorithm: str | None = None) -> Any:
-    given = _with_rows("alltoall", [array])
+    given = _given([array], "alltoall")
     what = _describe(ALLTOALL, given, name, False, process_set, algorithm=algorithm)
     return library.run(what, given, _shapes(given))[0]

@@ -41,7 +41,15 @@ def prepare(model: Any) -> None:
     model.jit_compile = False
 
 
-class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
+class Preparing(keras.callbacks.Callback):
+    """Of a model that is to run distributed."""
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        prepare(model)
+
+
+class BroadcastGlobalVariablesCallback(Preparing):
     """Before training, gives all ranks the root's weights and optimizer state.
 
     Args:
@@ -60,10 +68,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         super().__init__()
         self.root_rank, self.process_set, self.broadcast_done = root_rank, process_set, False
         self._local = {id(one) for one in local_variables or ()}
-
-    def set_model(self, model: Any) -> None:
-        super().set_model(model)
-        prepare(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """What is not built yet is broadcast after the first batch."""
@@ -85,17 +89,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         functions.broadcast_variables(list(unique.values()), self.root_rank, self.process_set)
 
 
-class MetricAverageCallback(keras.callbacks.Callback):
+class MetricAverageCallback(Preparing):
     """At the end of an epoch the metrics are averaged over all ranks, in one operation. Before callbacks that use them:
     checkpoints, early stopping, schedules."""
 
     def __init__(self, device: str = "", process_set: ProcessSet = global_process_set) -> None:
         super().__init__()
         self.process_set = process_set
-
-    def set_model(self, model: Any) -> None:
-        super().set_model(model)
-        prepare(model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if not logs:

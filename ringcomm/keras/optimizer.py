@@ -7,7 +7,6 @@ with ``backward_passes_per_step`` Keras' own accumulation adds them up, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -147,18 +146,9 @@ def DistributedOptimizer(
             raise ValueError("give backward_passes_per_step or gradient_accumulation_steps, not both")
         innermost.gradient_accumulation_steps = passes
     passes = innermost.gradient_accumulation_steps or 1
-    reduction = reduction_class()(
-        name=name or f"optimizer.{innermost.name}",
-        op=op,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        predivide=gradient_predivide_factor,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-        algorithm=algorithm,
-    )
+    called = name or f"optimizer.{innermost.name}"
+    among = num_groups, groups, process_set, scale_local_gradients, algorithm
+    reduction = reduction_class()(called, op, compression, sparse_as_dense, gradient_predivide_factor, *among)
     if backward_passes_per_step > 1 and not average_aggregated_gradients:
         reduction.factor = float(backward_passes_per_step)  # Keras has divided by it
     return _swap(optimizer, reduction, 1 if scaled else passes)
@@ -168,10 +158,5 @@ def PartialDistributedOptimizer(optimizer: Any, *arguments: Any, local_layers: A
     """:func:`DistributedOptimizer`, but for the variables of ``local_layers`` (a Keras layer or several, built), whose
     gradients stay on their rank."""
     made = DistributedOptimizer(optimizer, *arguments, **options)
-    layers: Sequence[Any] = (
-        list(local_layers) if isinstance(local_layers, Iterable) else [local_layers] if local_layers else []
-    )
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            made.register_local_var(variable)
+    made._ringcomm_reduction.keep_layers_local(local_layers)
     return made

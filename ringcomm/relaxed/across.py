@@ -31,9 +31,11 @@ def host_sets(process_set: ProcessSet) -> tuple[ProcessSet, ProcessSet | None]:
 
 class Across:
     """A host's weights, from time to time, become the mean of all hosts', by adding (mean - what was sent): what its
-    ranks do to them meanwhile stays. Made and used by each host's first rank.
+    ranks do to them meanwhile stays. It is the first rank of each host that does so; elsewhere all of this is nothing.
 
     Args:
+        leaders: the first ranks; None: there are none to exchange with.
+        like: the weights.
         read, add, put: of the host's weights: copies them out, adds to them, replaces them.
         every: the first rank's steps between exchanges, or a time. A round ends where the next begins.
     """
@@ -41,23 +43,25 @@ class Across:
     def __init__(
         self,
         name: str,
-        leaders: ProcessSet,
-        count: int,
-        dtype: Any,
+        leaders: ProcessSet | None,
+        like: Flat,
         every: int | str,
         read: Callable[[Flat], None],
         add: Callable[[Flat], None],
         put: Callable[[Flat], None],
     ) -> None:
         self._read, self._add, self._put = read, add, put
-        self._every, self._steps = Every(every), 0
-        self._sent = np.empty(count, dtype)
+        self._steps = 0
+        self._sent = np.empty_like(like)
         self._leaving = False
-        self._lane = Lane(f"{name}.across", leaders, [count], dtype, self._fill, self._landed)
+        self._lane: Lane | None = None
+        if leaders is not None and leaders.included():
+            self._every = Every(every)
+            self._lane = Lane(f"{name}.across", leaders, [len(like)], like.dtype, self._fill, self._landed)
 
     def stepped(self) -> None:
         self._steps += 1
-        if self._every.due(self._steps):
+        if self._lane is not None and self._every.due(self._steps):
             if self._lane.flying:
                 self._lane.land()
             self._every.count()
@@ -76,7 +80,7 @@ class Across:
 
     def answer(self, until: Callable[[], bool]) -> None:
         """This rank makes no more steps, but others of its host do: exchanges when other hosts ask."""
-        while not until():
+        while self._lane is not None and not until():
             if not self._lane.flying:
                 self._lane.begin()
             elif self._lane.ready():
@@ -87,6 +91,8 @@ class Across:
 
     def finish(self) -> None:
         """No rank of this host makes any more steps: all hosts come to hold the same."""
+        if self._lane is None:
+            return
         while self._lane.flying:
             self._lane.land()
         self._leaving = True
@@ -95,4 +101,4 @@ class Across:
         self._lane.close()
 
     def stats(self) -> dict[str, Any]:
-        return {"across": self._lane.begun, "across_bytes": self._lane.bytes}
+        return {} if self._lane is None else {"across": self._lane.begun, "across_bytes": self._lane.bytes}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from ringcomm.device.values import refuse_elsewhere
 from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.relaxed.eager import EagerChanges
-from ringcomm.relaxed.gossip import checked, rounds
+from ringcomm.relaxed.gossip import Gossip, checked
 from ringcomm.relaxed.group_average import GroupAverage
+from ringcomm.relaxed.method import Exchanging
 from ringcomm.relaxed.periodic import Groups, Periodic, agreed_text, wire_of
 from ringcomm.relaxed.quorum import least_of
 from ringcomm.relaxed.replicas import ArrayReplica, Replica, next_number
@@ -21,7 +21,7 @@ from ringcomm.relaxed.rules import Elastic, Mean, Outer
 from ringcomm.topology import Topology, groups
 
 
-class Exchanger:
+class Exchanger(Exchanging):
     """What periodic methods have in common. Call :meth:`step` after each of this rank's steps; ranks may make different
     numbers of them. Use it in a ``with`` statement, or call :meth:`finish`."""
 
@@ -34,20 +34,13 @@ class Exchanger:
                 raise ValueError(f"weights are writeable NumPy arrays of floating or complex dtypes, not a {what}")
         return ArrayReplica(weights, statistics, fragments)
 
-    def __init__(
-        self,
-        replica: Replica[Any],
-        process_set: ProcessSet,
-        settings: Mapping[str, Any],
-        make: Callable[[str], Any],
-    ) -> None:
-        """``settings``: what must be equal on all ranks. ``make(name)``: the method, once they are."""
-        name = f"relaxed{next_number(process_set)}"
-        text = agreed_text(method=type(self).__name__, **settings)
+    def _agreed(self, replica: Replica[Any], process_set: ProcessSet, **settings: Any) -> str:
+        """A name for the method, once ranks have compared what they give."""
+        name, who = f"relaxed{next_number(process_set)}", type(self).__name__
         pairs = zip(replica.heads, replica.sizes, strict=True)
         sizes = [f"a fragment of {head} weights, {size} numbers in all" for head, size in pairs]
-        require_equal([text, *sizes], name, process_set, type(self).__name__)
-        self._method = make(name)
+        require_equal([agreed_text(method=who, **settings), *sizes], name, process_set, who)
+        return name
 
     def step(self) -> None:
         """This rank has made a step: exchanges what is due."""
@@ -56,32 +49,6 @@ class Exchanger:
     def exchange_now(self) -> None:
         """Exchanges everything between all ranks. Collective."""
         self._method.exchange_now()
-
-    def global_weights(self) -> AbstractContextManager[None]:
-        """Within it the arrays hold the method's model; afterwards what they held before."""
-        return self._method.global_weights()
-
-    def finish(self) -> None:
-        """This rank makes no more steps. Returns when no rank does; the arrays hold the method's model, the same on all
-        ranks. Collective."""
-        self._method.finish()
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            self.finish()
-
-    @property
-    def updates(self) -> int:
-        """Steps of all ranks together, as far as the last exchange told."""
-        return self._method.updates
-
-    def stats(self) -> dict[str, Any]:
-        """Of this rank: ``steps``, ``exchanges``, ``waited`` (share of the time since it was made), ``bytes``
-        contributed, ``distance`` (root mean square of weights before the last exchange less those after it)."""
-        return self._method.stats()
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's counters and, where the method has one, its anchor: to go on exactly."""
@@ -125,11 +92,8 @@ class PeriodicAverager(Exchanger):
         replica, wire = self._replica(arrays, statistics), wire_of(wire, narrow_only=True)
         delay = None if overlap else 0
         settings = {"every": every, "groups": groups and sorted(groups), "overlap": overlap, "wire": wire}
-
-        def make(name: str) -> Periodic:
-            return Periodic(name, replica, Mean(overlap), every, process_set, groups, delay, wire=wire)
-
-        super().__init__(replica, process_set, settings, make)
+        name = self._agreed(replica, process_set, **settings)
+        self._method = Periodic(name, replica, Mean(overlap), every, process_set, groups, delay, wire=wire)
 
 
 class OuterStep(Exchanger):
@@ -156,11 +120,8 @@ class OuterStep(Exchanger):
         rule = outer_rule(outer_lr, outer_momentum, nesterov, delay, blend, every, replica)
         wire = wire_of(wire, narrow_only=False)
         outer = (outer_lr, outer_momentum, nesterov, blend)
-
-        def make(name: str) -> Periodic:
-            return Periodic(name, replica, rule, every, process_set, delay=delay, wire=wire)
-
-        super().__init__(replica, process_set, {"every": every, "outer": outer, "delay": delay, "wire": wire}, make)
+        name = self._agreed(replica, process_set, every=every, outer=outer, delay=delay, wire=wire)
+        self._method = Periodic(name, replica, rule, every, process_set, delay=delay, wire=wire)
 
 
 class ElasticAverager(Exchanger):
@@ -181,11 +142,8 @@ class ElasticAverager(Exchanger):
         replica = self._replica(arrays, statistics)
         rule = elastic_rule(beta, process_set, replica)
         wire = wire_of(wire, narrow_only=False)
-
-        def make(name: str) -> Periodic:
-            return Periodic(name, replica, rule, every, process_set, delay=int(overlap), wire=wire)
-
-        super().__init__(replica, process_set, {"every": every, "beta": beta, "overlap": overlap, "wire": wire}, make)
+        name = self._agreed(replica, process_set, every=every, beta=beta, overlap=overlap, wire=wire)
+        self._method = Periodic(name, replica, rule, every, process_set, delay=int(overlap), wire=wire)
 
 
 class GossipAverager(Exchanger):
@@ -208,7 +166,7 @@ class GossipAverager(Exchanger):
     ) -> None:
         how = checked(topology, mode, every, resync, order, compression, gamma)
         replica = self._replica(arrays, statistics)
-        super().__init__(replica, process_set, how.settings(), lambda name: rounds(name, replica, how, process_set))
+        self._method = Gossip(self._agreed(replica, process_set, **how.settings()), replica, how, process_set)
 
 
 class EagerAverager(Exchanger):
@@ -226,11 +184,8 @@ class EagerAverager(Exchanger):
     ) -> None:
         least_of(quorum, process_set.size())
         replica = self._replica(arrays, statistics)
-
-        def make(name: str) -> EagerChanges:
-            return EagerChanges(name, replica, quorum, resync, process_set)
-
-        super().__init__(replica, process_set, {"quorum": quorum, "resync": resync}, make)
+        name = self._agreed(replica, process_set, quorum=quorum, resync=resync)
+        self._method = EagerChanges(name, replica, quorum, resync, process_set)
 
 
 class GroupAverager(Exchanger):
@@ -247,11 +202,8 @@ class GroupAverager(Exchanger):
         process_set: ProcessSet = global_process_set,
     ) -> None:
         graph, replica = groups(group), self._replica(arrays, statistics)
-
-        def make(name: str) -> GroupAverage:
-            return GroupAverage(name, replica, graph, resync, process_set)
-
-        super().__init__(replica, process_set, {"group": group, "resync": resync}, make)
+        name = self._agreed(replica, process_set, group=group, resync=resync)
+        self._method = GroupAverage(name, replica, graph, resync, process_set)
 
 
 def outer_rule(

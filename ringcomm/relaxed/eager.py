@@ -61,32 +61,30 @@ class Eager(QuorumMethod):
         self._travelling.write(0, results)
 
     def stepped(self) -> None:
-        self._means.stepped()
+        super().stepped()
         if self._resync and self._rounds.rounds >= (self._resyncs + 1) * self._resync:
             self._resyncs += 1
             self._resynchronise()
 
-    def finish(self, take: Callable[[], Any] = lambda: None) -> None:
+    def _finish(self, take: Callable[[], Any] = lambda: None) -> None:
         """``take`` uses what ``exchange`` has written: this rank makes no step of its own any more."""
-        if self._ending.finished:
-            return
         while not self._rounds.included:
             self._use(self._results(None))
             take()
-        self._finish()
+        super()._finish()
 
     @property
     def updates(self) -> int:
         """Steps of all ranks, as far as rounds have told."""
-        return max(super().updates, round(self._steps * self._set.size()))
+        return max(super().updates, round(self._steps * self.process_set.size()))
 
     def state(self) -> dict[str, Any]:
         given, kept = self._rounds.save()
         rounds = {"rounds": self._rounds.rounds, "resyncs": self._resyncs, "steps": self._steps}
-        return rounds | {"means": self._means.state(), "given": given, "kept": kept}
+        return rounds | {"means": super().state(), "given": given, "kept": kept}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._means.load(state["means"])
+        super().load(state["means"])
         self._rounds.rounds, self._resyncs, self._steps = state["rounds"], state["resyncs"], state["steps"]
         self._rounds.restore(state["given"], state["kept"])
 
@@ -99,24 +97,23 @@ class EagerChanges(Eager):
         self._last = replica.now(0)
 
     def exchange(self, counted: bool = True) -> bool:
-        self._flat[:-1], self._flat[-1] = self._replica.now(0) - self._last, 1
+        self._flat[:-1], self._flat[-1] = self.replica.now(0) - self._last, 1
         self._use(self._results(self._flat))
         return True
 
     def _use(self, results: Flat) -> None:
         self._last += results
-        self.distance = self._replica.distance(0, self._last)
-        self._replica.write(0, self._last)
-        self._replica.read(0, self._last)  # halves round
+        self.distance = self.replica.distance(0, self._last)
+        self.replica.write(0, self._last)
+        self.replica.read(0, self._last)  # halves round
 
     def stepped(self) -> None:
         self.exchange()
         super().stepped()
 
     def _mixed(self) -> None:
-        super()._mixed()
-        self._replica.read(0, self._last)
+        self.replica.read(0, self._last)
 
     def load(self, state: Mapping[str, Any]) -> None:
         super().load(state)
-        self._replica.read(0, self._last)
+        self.replica.read(0, self._last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from ringcomm.process_sets import ProcessSet
 from ringcomm.relaxed.every import NEVER
 from ringcomm.relaxed.host_neighbourhood import HostNeighbours
-from ringcomm.relaxed.mixing import Compressed, Mix, PushSum, Talk
-from ringcomm.relaxed.neighbourhood import Neighbours
+from ringcomm.relaxed.mixing import Compressed, Mix, Mixing, PushSum
+from ringcomm.relaxed.neighbourhood import Neighbourhood, Neighbours
 from ringcomm.relaxed.periodic import Periodic
 from ringcomm.relaxed.replicas import Replica
 from ringcomm.relaxed.rules import Mean
@@ -67,122 +67,100 @@ def checked(
     return How(topology(graph), mode, every, resync, order, compression, gamma)
 
 
-def neighbours_of(name: str, graph: Topology, process_set: ProcessSet, nbytes: int) -> Talk:
+def neighbours_of(name: str, graph: Topology, process_set: ProcessSet, nbytes: int) -> Neighbourhood:
     """By shared memory where all ranks have it in common. Collective. ``nbytes``: of a rank's data, at most."""
     node = process_set.node
     kind = HostNeighbours if node is not None and node.size == process_set.size() else Neighbours
     return kind(name, graph, process_set, nbytes)
 
 
-def rounds(name: str, replica: Replica[Any], how: How, process_set: ProcessSet) -> GossipRounds:
-    """The method, of a replica in one fragment. Collective. Raises ValueError for a graph that keeps no mean, and for
-    compression of float64 weights."""
-    count, compression = replica.sizes[0], how.compression
-    if compression is not None and replica.dtype.itemsize != 4:
-        raise ValueError("compression is of float32 weights, and there are float64 ones")
-    means = Periodic(name, replica, Mean(), how.resync or NEVER, process_set)
-    nbytes = count * replica.dtype.itemsize if compression is None else Compressed.capacity(compression, count)
-    neighbours = neighbours_of(f"{name}.gossip", how.graph, process_set, nbytes)
-    mix: Any
-    if how.mode == "push_sum":
-        mix = PushSum(neighbours, count, replica.dtype)
-    elif compression is None:
-        mix = Mix(how.graph, neighbours, count, replica.dtype)
-    else:
-        gamma = how.gamma if how.gamma is not None else (1.0 if compression.name == "int8" else 0.4)
-        mix = Compressed(how.graph, neighbours, count, compression, gamma)
-        mix.begin_with(replica.now(0))
-    return GossipRounds(replica, mix, neighbours, how.every, how.order == ORDERS[1], means)
-
-
-class GossipRounds:
-    """Has a replica gossip after its steps, and now and then average with all ranks.
+class Gossip(Periodic):
+    """Has a replica gossip after its steps, and average with all ranks when that is due, when somebody looks, and at
+    the end. Collective. Raises ValueError for a graph that keeps no mean, and for compression of float64 weights.
 
     Args:
-        mix: Mix, Compressed or PushSum.
-        every: steps between rounds.
-        overlap: a round's messages travel during the next step (combine while adapt): x <- x + mixed - sent.
-        means: of all ranks' replicas: when they are due, when somebody looks, and at the end.
+        replica: in one fragment.
+        how: with ``order`` combine_while_adapt a round's messages travel during the next step: x <- x + mixed - sent.
     """
 
-    has_own_model = False
-
-    def __init__(
-        self,
-        replica: Replica[Any],
-        mix: Any,
-        neighbours: Neighbours | HostNeighbours,
-        every: int,
-        overlap: bool,
-        means: Periodic,
-    ) -> None:
-        self._replica, self._mix, self._neighbours, self._means = replica, mix, neighbours, means
-        self._every, self._overlap = every, overlap
+    def __init__(self, name: str, replica: Replica[Any], how: How, process_set: ProcessSet) -> None:
+        count, compression = replica.sizes[0], how.compression
+        if compression is not None and replica.dtype.itemsize != 4:
+            raise ValueError("compression is of float32 weights, and there are float64 ones")
+        super().__init__(name, replica, Mean(), how.resync or NEVER, process_set)
+        nbytes = count * replica.dtype.itemsize if compression is None else Compressed.capacity(compression, count)
+        self._neighbours = neighbours_of(f"{name}.gossip", how.graph, process_set, nbytes)
+        self._period, self._overlap = how.every, how.order == ORDERS[1]
+        self._mix = self._mixing(how)
         self._flying = False
-        self._gossiped = 0
-        self.distance = self.waited = 0.0
+        self._gossiped, self._waited = 0, 0.0
+
+    def _mixing(self, how: How) -> Mixing:
+        wire = how.compression
+        if how.mode == "push_sum":
+            return PushSum(self._neighbours, self.replica.sizes[0], self.replica.dtype)
+        if wire is None:
+            return Mix(how.graph, self._neighbours, self.replica.sizes[0], self.replica.dtype)
+        gamma = how.gamma if how.gamma is not None else (1.0 if wire.name == "int8" else 0.4)
+        return Compressed(how.graph, self._neighbours, self.replica.now(0), wire, gamma)
 
     def stepped(self) -> None:
-        steps = self._means.steps + 1
-        if steps % self._every == 0:
-            self._flush()
-            self._mix.begin(partial(self._replica.read, 0))
+        steps = self.steps + 1
+        if steps % self._period == 0:
+            self._settle()
+            self._mix.begin(partial(self.replica.read, 0))
             self._flying = True
             if not self._overlap:
-                self._flush()
-        if self._means.every.due(steps):
-            self._flush()
-        before = self._means.exchanges
-        self._means.stepped()
-        if self._means.exchanges > before:
+                self._settle()
+        if self.every.due(steps):
+            self._settle()
+        before = self.rounds
+        super().stepped()
+        if self.rounds > before:
             self._mix.reset()
 
-    def _flush(self) -> None:
+    def _settle(self) -> None:
         if not self._flying:
             return
         since = time.monotonic()
         mixed = self._mix.land()
-        self.waited += time.monotonic() - since
+        self._waited += time.monotonic() - since
         self._flying = False
         if self._overlap:
-            mixed += self._replica.now(0) - self._mix.sent()
+            mixed += self.replica.now(0) - self._mix.sent
         self._gossiped += 1
-        self.distance = self._replica.distance(0, mixed)
-        self._replica.write(0, mixed)
+        self.distance = self.replica.distance(0, mixed)
+        self.replica.write(0, mixed)
 
     def exchange_now(self) -> None:
-        self._flush()
-        self._means.exchange_now()
+        self._settle()
+        super().exchange_now()
         self._mix.reset()
 
     def global_weights(self) -> AbstractContextManager[None]:
-        self._flush()
-        return self._means.global_weights()
+        self._settle()
+        return super().global_weights()
 
-    def finish(self) -> None:
-        if self._means.finished:
-            return
-        self._flush()
-        self._means.finish(self._neighbours.leave())
+    def _finish(self) -> None:
+        self._settle()
+        super()._finish()
+
+    def _beside(self) -> Iterator[None]:
+        return self._neighbours.leave()
 
     @property
     def exchanges(self) -> int:
-        return self._gossiped + self._means.exchanges
-
-    @property
-    def updates(self) -> int:
-        return self._means.updates
+        return self._gossiped + self.rounds
 
     def stats(self) -> dict[str, Any]:
-        stats = self._means.stats()
-        waited = stats["waited"] + self.waited / max(time.monotonic() - self._means.since, 1e-9)
-        changed = {"exchanges": self.exchanges, "waited": waited, "distance": self.distance}
-        return stats | changed | {"bytes": stats["bytes"] + self._neighbours.bytes}
+        stats = super().stats()
+        waited = stats["waited"] + self._share(self._waited)
+        return stats | {"waited": waited, "bytes": stats["bytes"] + self._neighbours.bytes}
 
     def state(self) -> dict[str, Any]:
-        return {"means": self._means.state(), "round": self._neighbours.round, "mix": self._mix.state()}
+        return {"means": super().state(), "round": self._neighbours.round, "mix": self._mix.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._means.load(state["means"])
+        super().load(state["means"])
         self._neighbours.round = state["round"]
         self._mix.load(state["mix"])

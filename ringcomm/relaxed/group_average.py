@@ -9,7 +9,7 @@ import numpy as np
 
 from ringcomm.ops import Sum
 from ringcomm.process_sets import ProcessSet, global_process_set
-from ringcomm.relaxed.periodic import set_of
+from ringcomm.relaxed.periodic import give_back, set_of
 from ringcomm.relaxed.quorum import QuorumMethod, QuorumReduction
 from ringcomm.relaxed.replicas import Flat, Replica
 from ringcomm.topology import Topology
@@ -34,6 +34,7 @@ class GroupAverage(QuorumMethod):
             raise ValueError("groups are made of all ranks: leave out process_set")
         super().__init__(name, replica, resync, process_set)
         self._flat: Flat = np.zeros(replica.sizes[0] + 1, replica.dtype)  # behind the weights, how many ranks' they are
+        self._sets: list[ProcessSet] = []  # all ranks' groups, to be given back
         self._groups = [
             self._group(f"{name}.{number}", graph, number) for number in range(graph.period(process_set.size()))
         ]
@@ -44,13 +45,14 @@ class GroupAverage(QuorumMethod):
 
     def _group(self, name: str, graph: Topology, number: int) -> QuorumReduction | None:
         """This rank's of that round. Collective."""
-        size, me = self._set.size(), self._set.require_rank()
+        size, me = self.process_set.size(), self.process_set.require_rank()
         members = {rank: sorted([rank, *graph.hears(rank, size, number)]) for rank in range(size)}
         for ranks in dict.fromkeys(map(tuple, members.values())):
-            made = set_of(self._set.session(), list(ranks)) if len(ranks) > 1 else None
-            if me in ranks:
-                mine = made
-        if mine is None:
+            if len(ranks) > 1:
+                self._sets.append(set_of(self.process_set.session(), list(ranks)))
+                if me in ranks:
+                    mine = self._sets[-1]
+        if len(members[me]) == 1:
             return None
         return QuorumReduction(name, mine, len(self._flat), self._flat.dtype, "solo", Sum, put=True)
 
@@ -58,55 +60,53 @@ class GroupAverage(QuorumMethod):
         """The weights as they are now, or nothing, for rounds that others begin."""
         self._flat[:] = counts
         if counts:
-            self._replica.read(0, self._flat[:-1])
+            self.replica.read(0, self._flat[:-1])
         for one in self._reductions:
             one.offer(self._flat)
 
     def stepped(self) -> None:
-        self._means.stepped()
+        super().stepped()
         if self._resync and self._bell_rings():
-            self._rung = self._means.steps
+            self._rung = self.steps
             self._resynchronise()
             return
-        group = self._groups[(self._means.steps - 1) % len(self._groups)]
+        group = self._groups[(self.steps - 1) % len(self._groups)]
         if group is not None:
             self._average(group)
         self._offer()
 
     def _bell_rings(self) -> bool:
         """Once for every rank, whoever it is that rings."""
-        due = self._means.steps - self._rung >= self._resync
+        due = self.steps - self._rung >= self._resync
         if due or self._bell.has_results:
             self._bell.exchange(None, np.empty(1, np.float32))
             return True
         return False
 
     def _average(self, group: QuorumReduction) -> None:
-        own = self._replica.now(0)
+        own = self.replica.now(0)
         self._flat[:-1], self._flat[-1] = own, 1
         group.exchange(self._flat, self._flat)
         mixed, count = self._flat[:-1], self._flat[-1]
         if not group.included:
             mixed, count = mixed + own, count + 1
         mixed = mixed / count
-        self.distance = self._replica.distance(0, mixed)
-        self._replica.write(0, mixed)
+        self.distance = self.replica.distance(0, mixed)
+        self.replica.write(0, mixed)
 
     def _mixed(self) -> None:
-        super()._mixed()
         self._offer()
 
-    def finish(self) -> None:
-        if self._ending.finished:
-            return
+    def _finish(self) -> None:
         self._offer(False)
-        self._finish()
+        super()._finish()
         self._bell.close()
+        give_back(self.process_set.session(), self._sets)
 
     def state(self) -> dict[str, Any]:
-        return {"means": self._means.state(), "rung": self._rung}
+        return {"means": super().state(), "rung": self._rung}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._means.load(state["means"])
+        super().load(state["means"])
         self._rung = state["rung"]
         self._offer()

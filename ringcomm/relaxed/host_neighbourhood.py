@@ -9,6 +9,7 @@ import numpy as np
 
 from ringcomm.arrays import CoreMemory
 from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.neighbourhood import Neighbourhood
 from ringcomm.relaxed.workers import Workers
 from ringcomm.topology import Topology
 
@@ -16,16 +17,13 @@ _TAIL = 24  # bytes: how many there are of data, the sender's push-sum weight, a
 _TURNS = 2  # rounds whose data is kept
 
 
-class HostNeighbours:
-    """As `ringcomm.relaxed.neighbourhood.Neighbours`, for ranks that share memory: a rank's clock says how many rounds
-    it has begun, and another one how many it has read. Who has finished is infinitely far. Collective."""
+class HostNeighbours(Neighbourhood):
+    """Of ranks that share memory: a rank's clock says how many rounds it has begun, and another one how many it has
+    read. Who has finished is infinitely far."""
 
     def __init__(self, name: str, topology: Topology, process_set: ProcessSet, nbytes: int) -> None:
+        super().__init__(topology, process_set)
         self._begun, self._read = Workers(name, process_set), Workers(f"{name}.read", process_set)
-        self.rank, self.size = self._begun.rank, self._begun.size
-        period = topology.period(self.size)
-        self._hears = [topology.hears(self.rank, self.size, t) for t in range(period)]
-        self._tells = [topology.tells(self.rank, self.size, t) for t in range(period)]
         self._room = -(-(nbytes + _TAIL) // 64) * 64
         self._memory = self._begun.allocate(_TURNS * self._room)
         addresses = self._begun.addresses(list(range(self.size)), self._memory, "data")
@@ -34,27 +32,21 @@ class HostNeighbours:
             for address in addresses
         ]
         self._begun.meet()
-        self.round = 0
-        self.some_gone = False  # anywhere, as far as it has come round
-        self.bytes = 0
 
     def told(self) -> list[int]:
-        """Who will hear the next round's data."""
         tells, clocks = self._tells[self.round % len(self._tells)], self._begun.clocks
         live = [rank for rank in tells if clocks.of(rank) is not None]
         self.some_gone |= len(live) < len(tells)
         return live
 
     def room(self) -> np.ndarray[Any, Any]:
-        """Where this round's data (bytes) is put for `begin`, once nobody reads what was there. It stays as it is until
-        the next round asks for room."""
+        """Once nobody reads what was there."""
         self._read.clocks.set(self.rank, self.round)
         for rank in self._tells[(self.round - _TURNS) % len(self._tells)] if self.round >= _TURNS else ():
-            self._read.wait(lambda rank=rank: self._has(self._read, rank, self.round - _TURNS + 1))  # type: ignore[misc]
+            self._read.wait(lambda rank=rank: self._has(self._read, rank, self.round - _TURNS + 1), self._read.clocks)  # type: ignore[misc]
         return self._data[self.rank][self.round % _TURNS][:-_TAIL]
 
     def begin(self, nbytes: int, told: list[int], weight: float = 1.0) -> None:
-        """Shows so much of the room."""
         turn = self._data[self.rank][self.round % _TURNS]
         turn[-_TAIL:].view(np.float64)[:] = nbytes, weight, self.some_gone
         self.round += 1
@@ -68,11 +60,9 @@ class HostNeighbours:
         return now is None or now >= clock
 
     def land(self) -> dict[int, tuple[np.ndarray[Any, Any], float]]:
-        """By rank: what came in the round begun last, and the sender's weight; of those who have finished before it,
-        nothing. It stays as it is until this rank's next round begins."""
         came = {}
         for rank in self._hears[(self.round - 1) % len(self._hears)]:
-            self._begun.wait(lambda rank=rank: self._has(self._begun, rank, self.round))  # type: ignore[misc]
+            self._begun.wait(lambda rank=rank: self._has(self._begun, rank, self.round), self._begun.clocks)  # type: ignore[misc]
             if self._begun.counted(rank) >= self.round:
                 turn = self._data[rank][(self.round - 1) % _TURNS]
                 count, weight, some_gone = turn[-_TAIL:].view(np.float64)
@@ -81,7 +71,7 @@ class HostNeighbours:
         return came
 
     def leave(self) -> Iterator[None]:
-        """Nobody waits for this rank any more. Its memory stays until all have finished (the means at the end)."""
+        """Its memory stays until all have finished (the means at the end)."""
         self._begun.leave()
         self._read.leave()
         return iter(())

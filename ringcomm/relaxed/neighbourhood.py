@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,30 +21,57 @@ _TAIL = 2
 _ALL_HERE, _SOME_GONE, _GONE = 0.0, 1.0, 2.0  # as far as the sender knows; and the sender itself
 
 
-class Neighbours:
+class Neighbourhood(ABC):
+    """Rounds of data, to those who hear this rank and from those whom it hears. Collective."""
+
+    def __init__(self, topology: Topology, process_set: ProcessSet) -> None:
+        self.rank, self.size = process_set.require_rank(), process_set.size()
+        rounds = range(topology.period(self.size))
+        self._hears = [topology.hears(self.rank, self.size, number) for number in rounds]
+        self._tells = [topology.tells(self.rank, self.size, number) for number in rounds]
+        self.round = self.bytes = 0
+        self.some_gone = False  # anywhere, as far as it has come round
+
+    @abstractmethod
+    def told(self) -> list[int]:
+        """Who will hear the next round's data, as far as it is known who has finished."""
+
+    @abstractmethod
+    def room(self) -> np.ndarray[Any, Any]:
+        """Where this round's data (bytes) is put for `begin`. It stays as it is until the next round asks for room."""
+
+    @abstractmethod
+    def begin(self, nbytes: int, told: list[int], weight: float = 1.0) -> None:
+        """Gives so much of the room to these."""
+
+    @abstractmethod
+    def land(self) -> dict[int, tuple[np.ndarray[Any, Any], float]]:
+        """By rank: what came in the round begun last, and the sender's weight. Of those who have finished, nothing. It
+        stays as it is until this rank's next round begins."""
+
+    @abstractmethod
+    def leave(self) -> Iterator[None]:
+        """This rank has finished; the iterator is asked again and again, and does not wait."""
+
+
+class Neighbours(Neighbourhood):
     """Messages of one round after another, to those who hear this rank and from those whom it hears. Who has finished
     says so to both: to those who hear it in place of data, to those whom it hears by a note."""
 
     def __init__(self, name: str, topology: Topology, process_set: ProcessSet, nbytes: int) -> None:
         """``nbytes``: of a message without its tail, at most."""
+        super().__init__(topology, process_set)
         self._comm: Communicator = process_set.session().comm  # type: ignore[attr-defined]
-        self._ranks, self.rank, self.size = process_set.ranks, process_set.require_rank(), process_set.size()
+        self._ranks = process_set.ranks
         self._tag, self._note_tag = (FIRST_TAG | zlib.crc32(f"{name}{i}".encode()) & (FIRST_TAG - 1) for i in range(2))
-        period = topology.period(self.size)
-        self._hears = [topology.hears(self.rank, self.size, t) for t in range(period)]
-        self._tells = [topology.tells(self.rank, self.size, t) for t in range(period)]
         self._gone: set[int] = set()  # of those heard
         self._noted: set[int] = set()  # of those told
-        self.some_gone = False  # anywhere, as far as it has come round
-        self.round = 0
         self._buffers = {rank: np.empty(nbytes + _TAIL * 8, np.uint8) for one in self._hears for rank in one}
         self._message = np.empty(nbytes + _TAIL * 8, np.uint8)  # no send of a round outlives it, see land()
         self._sends: list[_core.MessageRequest | DeviceMessageRequest] = []
         self._receives: dict[int, _core.MessageRequest | DeviceMessageRequest] = {}
-        self.bytes = 0
 
     def told(self) -> list[int]:
-        """Who will hear the next round's data, as far as it is known who has finished."""
         told = self._tells[self.round % len(self._tells)]
         for rank in set(told) - self._noted:
             if self._comm.iprobe(self._ranks[rank], self._note_tag) is not None:
@@ -53,11 +81,9 @@ class Neighbours:
         return [rank for rank in told if rank not in self._noted]
 
     def room(self) -> np.ndarray[Any, Any]:
-        """Where this round's data (bytes) is put for `begin`. It stays as it is until the next round asks for room."""
         return self._message[: -_TAIL * 8]
 
     def begin(self, nbytes: int, told: list[int], weight: float = 1.0) -> None:
-        """Sends so much of the room to these, and asks for the others'."""
         message = self._message[: nbytes + _TAIL * 8]
         message[nbytes:].view(np.float64)[:] = _SOME_GONE if self.some_gone else _ALL_HERE, weight
         for rank in told:
@@ -72,7 +98,6 @@ class Neighbours:
         self._receives[rank] = self._comm.irecv(self._buffers[rank], self._ranks[rank], self._tag)
 
     def land(self) -> dict[int, tuple[np.ndarray[Any, Any], float]]:
-        """By rank: what came in the round begun last, and the sender's weight. Of those who have finished, nothing."""
         came = {}
         for rank in list(self._receives):
             message = self._received(rank)
@@ -94,8 +119,7 @@ class Neighbours:
         return message
 
     def leave(self) -> Iterator[None]:
-        """Says that this rank has finished, and hears all others out; the iterator is asked again and again, and does
-        not wait."""
+        """Says so to all, and hears them out."""
         gone, nothing = np.array([_GONE, 0.0]).view(np.uint8), np.empty(0, np.uint8)
         heard, told = set(self._buffers), {rank for one in self._tells for rank in one}
         requests: list[_core.MessageRequest | DeviceMessageRequest] = [

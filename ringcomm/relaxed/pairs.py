@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from ringcomm import _core
-from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import ProcessSet
-from ringcomm.relaxed.ending import Ending
+from ringcomm.relaxed.on_host import OnHost
 from ringcomm.relaxed.replicas import Flat, Replica
-from ringcomm.relaxed.workers import Workers
 from ringcomm.topology import Topology
 
 
-class Pairs:
+class Pairs(OnHost):
     """After a step, adds what it changed to this rank's shared replica, and makes of that and a neighbour's, drawn at
     random, their mean, both at once. Nobody waits. Collective.
 
     Source: Lian et al., AD-PSGD, arXiv:1710.06952.
     """
-
-    has_own_model = False
 
     def __init__(
         self,
@@ -38,16 +33,12 @@ class Pairs:
         on_loss: str = "end",
         seed: int = 0,
     ) -> None:
-        self.name, self._replica, self._set, self._every = name, replica, process_set, every
-        self.workers = Workers(name, process_set, on_loss)
+        super().__init__(name, replica, process_set, on_loss)
+        self._every = every
         size, rank = self.workers.size, self.workers.rank
         period = range(topology.period(size))
         self._neighbours = sorted({one for t in period for one in topology.hears(rank, size, t)})
         self._random = random.Random(seed * size + rank)
-        self._flat = replica.now(0)
-        if len(self._flat):
-            broadcast_(self._flat, process_set.ranks[0], f"{name}.start", process_set)
-        replica.write(0, self._flat)
         wide, count = self._flat.dtype == np.float64, len(self._flat)
         self._memory = self.workers.allocate(_core.Shard.bytes(count, wide, 0, 0))
         addresses = self.workers.addresses(list(range(size)), self._memory, "replicas")
@@ -58,18 +49,13 @@ class Pairs:
         self._all[rank].make(self._flat.ctypes.data)
         self._add, self._get = _core.RuleOptions("add", scale=1.0), _core.RuleOptions("get")
         self._put = _core.RuleOptions("put")
-        self.steps = self.exchanges = self.bytes = 0
-        self.distance = 0.0
         # Of each meeting: versions of the replica before the step was added, of it and the other's before their mean,
         # and the one that was taken.
         self.log: list[tuple[int, int, int, int, int]] | None = None
-        self._ending = Ending(name, process_set, self.workers.leave)
-        self._since = time.monotonic()
         self.workers.meet()
 
     def stepped(self) -> None:
-        self.steps += 1
-        self.workers.count(self.steps)
+        super().stepped()
         self.workers.advance(self.steps)
         if self.steps % self._every == 0:
             self.workers.check()
@@ -79,7 +65,7 @@ class Pairs:
     def _meet(self, other: int | None) -> None:
         """Brings this rank's steps into its shared replica, meets another, and takes what comes of it."""
         mine, count = self._all[self.workers.rank], len(self._flat)
-        change = self._replica.now(0)
+        change = self.replica.now(0)
         change -= self._flat
         added = mine.apply(self._add, 0, count, change.ctypes.data, 0, 0)
         met = (-1, -1)
@@ -89,9 +75,9 @@ class Pairs:
         got = mine.apply(self._get, 0, count, 0, 0, self._flat.ctypes.data)
         if self.log is not None:
             self.log.append((added, -1 if other is None else other, *met, got))
-        self.distance = self._replica.distance(0, self._flat)
-        self._replica.write(0, self._flat)
-        self._replica.read(0, self._flat)  # halves round: the next change is from what they hold
+        self.distance = self.replica.distance(0, self._flat)
+        self.replica.write(0, self._flat)
+        self.replica.read(0, self._flat)  # halves round: the next change is from what they hold
         self.exchanges += 1
 
     def exchange_now(self) -> None:
@@ -99,14 +85,14 @@ class Pairs:
         mean = self._mean()
         self._all[self.workers.rank].apply(self._put, 0, len(mean), mean.ctypes.data, 0, 0)
         self._flat[:] = mean
-        self._replica.write(0, mean)
+        self.replica.write(0, mean)
         self.workers.meet()
 
     def _mean(self) -> Flat:
         """Of the replicas of those that live, read where they lie. Collective."""
         self._meet(None)
         self.workers.meet()
-        lost = {self._set.ranks.index(rank) for rank in self.workers.lost()}
+        lost = {self.process_set.ranks.index(rank) for rank in self.workers.lost()}
         total, one = np.zeros_like(self._flat), np.empty_like(self._flat)
         for rank, shard in enumerate(self._all):
             if rank not in lost:
@@ -115,41 +101,18 @@ class Pairs:
         self.workers.meet()
         return np.asarray(total / (len(self._all) - len(lost)), self._flat.dtype)
 
-    @contextmanager
-    def global_weights(self) -> Iterator[None]:
-        mean = self._mean() if not self._ending.finished else self._flat
-        before = self._replica.now(0)
-        self._replica.write(0, mean)
-        try:
-            yield
-        finally:
-            self._replica.write(0, before)
+    def global_weights(self) -> AbstractContextManager[None]:
+        return self.replica.holding([self._flat if self.finished else self._mean()])
 
-    def finish(self) -> None:
-        if self._ending.finished:
-            return
+    def _finish(self) -> None:
         self._meet(None)
         self.workers.finish()
         self._flat[:] = self._mean()
-        self._replica.write(0, self._flat)
+        self.replica.write(0, self._flat)
         self.workers.meet()
-        self._ending.finish()
-
-    @property
-    def updates(self) -> int:
-        """Steps of all ranks."""
-        return self.workers.updates
 
     def stats(self) -> dict[str, Any]:
-        return {
-            "steps": self.steps,
-            "exchanges": self.exchanges,
-            "waited": self.workers.waited / max(time.monotonic() - self._since, 1e-9),
-            "bytes": self.bytes,
-            "distance": self.distance,
-            "broken_locks": self._all[self.workers.rank].broken(),
-            "lost": self.workers.lost(),
-        }
+        return super().stats() | {"broken_locks": self._all[self.workers.rank].broken()}
 
     def state(self) -> dict[str, Any]:
         """As it is now: others may average with it a moment later."""
@@ -158,10 +121,9 @@ class Pairs:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Collective."""
-        self.steps = state["steps"]
-        self.workers.count(self.steps)
+        self._count(state["steps"])
         self.workers.meet()
         self._flat[:] = state["x"]
         self._all[self.workers.rank].apply(self._put, 0, len(self._flat), self._flat.ctypes.data, 0, 0)
-        self._replica.write(0, self._flat)
+        self.replica.write(0, self._flat)
         self.workers.meet()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,14 @@ from ringcomm.device.values import host_copy
 from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.relaxed.consistency import Async, Consistency
+from ringcomm.relaxed.method import Exchanging
 from ringcomm.relaxed.replicas import ArrayReplica, Flat, next_number
 from ringcomm.relaxed.store import Store
-from ringcomm.relaxed.store_options import Scale
+from ringcomm.relaxed.store_options import Scale, StoreOptions
 from ringcomm.updates import SGD, Update
 
 
-class ParameterStore:
+class ParameterStore(Exchanging):
     """Weights that ranks push gradients to, each at its own pace, for NumPy arrays. They are cut evenly over the memory
     of their servers. On a server's host whoever pushes applies the rule himself, under locks of 16 KB: no process, and
     no message; elsewhere he asks the server, whose worker thread applies it and answers, whatever its script does.
@@ -68,29 +68,16 @@ class ParameterStore:
         texts = [f"'{key}' {one.dtype} {one.shape}" for key, one in arrays.items()]
         how = f"ParameterStore, {rule.text()}, {consistency}, servers {servers}, every {every}, across {across}"
         require_equal([how, *texts], name, process_set, "ParameterStore")
-        self._weights = self._replica.now(0)
-        self._store = Store(
-            name,
-            process_set,
-            self._weights,
-            [(slice(0, len(self._weights)), rule)],
-            consistency,
-            servers,
-            scale,
-            compensate,
-            on_loss,
-            every,
-            across,
-        )
-        self._store.set_options(0, rule.options["lr"])
-        self._replica.write(0, self._weights)
+        options = StoreOptions(consistency, servers, scale, compensate, on_loss, every, across)
+        self._method = Store(name, process_set, self._replica, [(slice(0, self._replica.sizes[0]), rule)], options)
+        self._method.set_options(0, rule.options["lr"])
 
     def _flat(self, gradients: Mapping[str, np.ndarray[Any, Any]]) -> Flat:
         """Zeros where there is none."""
         unknown = gradients.keys() - set(self._names)
         if unknown:
             raise ValueError(f"there are no weights named {', '.join(sorted(unknown))}")
-        flat, at = np.zeros_like(self._weights), 0
+        flat, at = np.zeros_like(self._method.weights), 0
         for name, item in zip(self._names, self._replica.items(0), strict=True):
             if name in gradients:
                 flat[at : at + item.size] = np.broadcast_to(host_copy(gradients[name]), item.shape).reshape(-1)
@@ -101,21 +88,19 @@ class ParameterStore:
         """A step of this rank: hands in gradients of its arrays, waits as the consistency says, and takes the weights
         as they are then. ``lr``: in place of the rule's."""
         if lr is not None:
-            self._store.set_options(0, lr)
-        self._store.step(self._flat(gradients), self._weights)
-        self._replica.write(0, self._weights)
+            self._method.set_options(0, lr)
+        self._method.step(self._flat(gradients))
 
     def push(self, gradients: Mapping[str, np.ndarray[Any, Any]], lr: float | None = None) -> None:
         """The first half of :meth:`push_pull`. Where servers are asked by messages, it returns before they have
         answered, unless two earlier ones are under way; an error comes up in a later call."""
         if lr is not None:
-            self._store.set_options(0, lr)
-        self._store.push(self._flat(gradients))
+            self._method.set_options(0, lr)
+        self._method.push(self._flat(gradients))
 
     def pull(self) -> None:
         """The second half: waits as the consistency says, and takes the weights."""
-        self._store.pull(self._weights, self._store.due())
-        self._replica.write(0, self._weights)
+        self._method.pull(self._method.due())
 
     def rows(self, name: str) -> Rows:
         """Rows of one of the arrays (an embedding), which can be pushed to and pulled without the others."""
@@ -125,60 +110,24 @@ class ParameterStore:
         items = self._replica.items(0)
         if items[number].ndim == 0 or items[number].dtype.kind == "c":
             raise ValueError(f"'{name}' has no rows of real numbers")
-        return Rows(self._store, sum(one.size for one in items[:number]), items[number], self._weights.dtype)
+        return Rows(self._method, sum(one.size for one in items[:number]), items[number], self._replica.dtype)
 
     def serve(self) -> None:
         """In place of steps, on a rank that only serves: returns when all have finished, as :meth:`finish` does."""
         self.finish()
 
-    def finish(self) -> None:
-        """This rank pushes no more. When all have finished, the arrays hold the last weights. Collective."""
-        self._store.finish(self._weights)
-        self._replica.write(0, self._weights)
-
-    def __enter__(self) -> ParameterStore:
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            self.finish()
-
-    @contextmanager
-    def global_weights(self) -> Iterator[None]:
-        """Within it the arrays hold the store's weights as they are now; afterwards what they held before."""
-        before = self._replica.now(0)
-        now = np.empty_like(before)
-        self._store.read(now)
-        self._replica.write(0, now)
-        try:
-            yield
-        finally:
-            self._replica.write(0, before)
-
-    @property
-    def updates(self) -> int:
-        """That have been applied, of all ranks: what a learning rate may be a function of."""
-        return self._store.updates
-
-    def stats(self) -> dict[str, Any]:
-        """Of this rank: ``steps``, ``exchanges`` (pushes), ``waited`` (share of the time), ``bytes``, ``staleness``
-        (how many pushes were so many updates late, by shard), ``dropped``, ``broken_locks``, ``lost`` (ranks)."""
-        return self._store.stats()
-
     def record(self) -> list[list[tuple[int, int, int]]]:
         """From now on, of every push of this rank: (shard, version read, version applied). Pushes to shards of at most
         16 KB come out bit for bit if they are made again in the order of their versions."""
-        return self._store.record()
+        return self._method.record()
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's shard with the rule's state, and its clock. Collective: nobody may push meanwhile."""
-        return self._store.state()
+        return self._method.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`state_dict` gave, on as many ranks. Collective."""
-        self._store.load(state)
-        self._store.pull(self._weights)
-        self._replica.write(0, self._weights)
+        self._method.load(state)
 
 
 class Rows:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ringcomm import _core
-from ringcomm.collectives import broadcast_
-from ringcomm.process_sets import ProcessSet, Session, global_process_set
-from ringcomm.relaxed.ending import Ending
+from ringcomm.process_sets import ProcessSet, Session, global_process_set, remove_process_set
 from ringcomm.relaxed.every import Every
+from ringcomm.relaxed.method import Method
 from ringcomm.relaxed.replicas import Flat, Replica
 from ringcomm.relaxed.rounds import Kind, Lane, Outcome, serve
 from ringcomm.relaxed.rules import Rule
@@ -21,7 +19,7 @@ from ringcomm.wire_formats import WireFormat
 Groups = Mapping[int, Any]
 
 
-class Periodic:
+class Periodic(Method):
     """Counts a replica's steps, and exchanges fragments of it when they are due, as a rule says.
 
     Args:
@@ -48,7 +46,7 @@ class Periodic:
         start: int = 0,
         wire: Any = None,
     ) -> None:
-        self.name, self.replica, self.rule, self.process_set = name, replica, rule, process_set
+        self.replica, self.rule = replica, rule
         self._delay, self._start = delay, start
         levels = sets_of(groups, process_set) if groups is not None else [(1, process_set)]
         self.every = Every(levels[0][0] if groups is not None else every, len(replica.sizes))
@@ -62,17 +60,10 @@ class Periodic:
         ]
         self._landing: deque[tuple[int, Lane]] = deque()  # rounds under way: when they end, on which lane
         self.beside: list[Lane] = []  # other lanes on which this rank answers when it has finished
-        self.steps = 0
-        self.exchanges = 0
-        self.distance = 0.0  # before the last exchange
-        self.since = time.monotonic()
-        for number, size in enumerate(replica.sizes):
-            flat = replica.now(number)
-            if size:
-                broadcast_(flat, process_set.ranks[0], f"{name}.start.{number}", process_set)
-            replica.write(number, flat)
-            rule.start(flat)
-        self._ending = Ending(name, process_set)
+        self.rounds = 0  # that have been landed
+        for number in range(len(replica.sizes)):
+            rule.start(replica.begin_alike(number, f"{name}.start.{number}", process_set))
+        super().__init__(name, process_set)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
     def stepped(self) -> None:
@@ -106,7 +97,7 @@ class Periodic:
         while self._landing and (until is None or self._landing[0][0] <= until):
             self._land()
 
-    def exchange(self) -> None:
+    def exchange_all(self) -> None:
         """Exchanges all fragments between all ranks, whatever they exchange for."""
         self.flush()
         for _ in self.replica.sizes:
@@ -133,7 +124,7 @@ class Periodic:
         self.rule.contribute(fragment, flat)
 
     def _landed(self, fragment: int, outcome: Outcome) -> None:
-        self.exchanges += 1
+        self.rounds += 1
         now: Callable[[], Flat] = lambda: self.replica.now(fragment)  # noqa: E731
         self.rule.land(fragment, outcome.mean, outcome.counted, now)
         self.distance = self.replica.distance(fragment, outcome.mean)
@@ -151,44 +142,23 @@ class Periodic:
             if not any(one.is_exchange for one in seen):
                 return [one.mean for one in seen]
 
-    @contextmanager
-    def global_weights(self) -> Iterator[None]:
+    def global_weights(self) -> AbstractContextManager[None]:
         """Within it the replica holds the method's model: the anchor or centre where there is one, else the mean of all
         replicas, for which all ranks must come. What it held before comes back."""
         if self.finished:
-            yield
-            return
-        before = [self.replica.now(number) for number in range(len(self.replica.sizes))]
-        if self.has_own_model:
-            self._write_anchors()
-        else:
-            means = self._means()
-            before = [self.replica.now(number) for number in range(len(self.replica.sizes))]
-            for number, mean in enumerate(means):
-                self.replica.write(number, mean)
-        try:
-            yield
-        finally:
-            for number, flat in enumerate(before):
-                self.replica.write(number, flat)
+            return nullcontext()
+        return self.replica.holding(self._anchored() if self.has_own_model else self._means())
 
-    def _write_anchors(self) -> None:
-        for number, anchor in enumerate(self.rule.anchors):
-            flat = self.replica.now(number)
+    def _anchored(self) -> list[Flat]:
+        flats = [self.replica.now(number) for number in range(len(self.replica.sizes))]
+        for flat, anchor in zip(flats, self.rule.anchors, strict=True):
             flat[: len(anchor)] = anchor
-            self.replica.write(number, flat)
-
-    @property
-    def finished(self) -> bool:
-        return self._ending.finished
+        return flats
 
     # ---- the end -----------------------------------------------------------------------------------------------------
-    def finish(self, beside: Iterator[None] | None = None) -> None:
-        """This rank makes no more steps. Its last weights are exchanged, and it answers the others' rounds until all
-        have finished: then all hold the same model. Collective; once more it does nothing. `beside`: what else this
-        rank has to answer meanwhile."""
-        if self.finished:
-            return
+    def _finish(self) -> None:
+        """Its last weights are exchanged, and this rank answers the others' rounds until all have finished: then all
+        hold the same model."""
         self.flush()
         self.rule.settle()
         for _, lane in self._levels:
@@ -196,14 +166,22 @@ class Periodic:
         for lane in self.beside:
             lane.finish(0)
         lanes = [*self.beside, *(lane for _, lane in self._levels)]
-        serve(lanes, beside)
+        serve(lanes, self._beside())
         if self.has_own_model:
-            self._write_anchors()
-        self._ending.finish()
+            for number, flat in enumerate(self._anchored()):
+                self.replica.write(number, flat)
         for lane in lanes:
             lane.close()
 
+    def _beside(self) -> Iterator[None] | None:
+        """What else this rank has to answer meanwhile."""
+        return None
+
     # ---- what it tells -----------------------------------------------------------------------------------------------
+    @property
+    def exchanges(self) -> int:
+        return self.rounds
+
     @property
     def updates(self) -> int:
         """Steps of all ranks together, as far as the last exchange told."""
@@ -211,13 +189,8 @@ class Periodic:
 
     def stats(self) -> dict[str, Any]:
         lanes = [lane for _, lane in self._levels] + self.beside
-        return {
-            "steps": self.steps,
-            "exchanges": self.exchanges,
-            "waited": sum(lane.waited for lane in lanes) / max(time.monotonic() - self.since, 1e-9),
-            "bytes": sum(lane.bytes for lane in lanes),
-            "distance": self.distance,
-        }
+        waited, nbytes = sum(lane.waited for lane in lanes), sum(lane.bytes for lane in lanes)
+        return self._stats(self.exchanges, waited, nbytes, distance=self.distance)
 
     def state(self) -> dict[str, Any]:
         """What to go on from. Rounds under way are not waited for: their effect is lost with the process."""
@@ -270,10 +243,32 @@ def of_this_host(process_set: ProcessSet) -> ProcessSet:
     return mine
 
 
+def _users_of(session: Session) -> Counter[ProcessSet]:
+    """Of sets that `set_of` has made."""
+    users: Counter[ProcessSet] = session.extras.setdefault("users of sets", Counter())
+    return users
+
+
 def set_of(session: Session, ranks: list[int]) -> ProcessSet:
-    """One that there is, or a new one. Collective over all ranks of the world."""
+    """One that there is, or a new one, which stays until all that have asked for it give it back. Collective over all
+    ranks of the world."""
+    users = _users_of(session)
     known = next((one for one in session.sets if list(one.ranks) == ranks), None)
-    return known or session.add_set(ProcessSet(ranks))
+    one = known or session.add_set(ProcessSet(ranks))
+    if known is None or one in users:
+        users[one] += 1
+    return one
+
+
+def give_back(session: Session, sets: Iterable[ProcessSet]) -> None:
+    """Removes those that `set_of` has made, and nobody uses any more. Collective over all ranks of the world."""
+    users = _users_of(session)
+    for one in sets:
+        if one in users:
+            users[one] -= 1
+            if users[one] == 0:
+                del users[one]
+                remove_process_set(one)
 
 
 def wire_of(wire: Any, narrow_only: bool) -> Any:

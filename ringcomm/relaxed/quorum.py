@@ -11,7 +11,6 @@ import numpy as np
 from ringcomm import _core, arrays, calls, named, shared
 from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet
-from ringcomm.relaxed.ending import Ending
 from ringcomm.relaxed.every import NEVER
 from ringcomm.relaxed.periodic import Periodic
 from ringcomm.relaxed.replicas import Flat, Replica
@@ -111,24 +110,17 @@ class QuorumReduction:
         named.submit(self._set, calls.barrier(), f"{self._name}.{why}").wait()
 
 
-class QuorumMethod:
+class QuorumMethod(Periodic):
     """What methods of quorums have in common: replicas that part, of which all ranks take the mean now and then, when
     somebody looks, and at the end."""
-
-    has_own_model = False
-    _reductions: list[QuorumReduction]
 
     def __init__(self, name: str, replica: Replica[Any], resync: int, process_set: ProcessSet) -> None:
         if isinstance(resync, bool) or not isinstance(resync, int) or resync < 0:
             raise ValueError(f"resync={resync!r}: a number of 0 or more")
-        self._replica, self._resync, self._set = replica, resync, process_set
-        self._means = Periodic(name, replica, Mean(), NEVER, process_set)
-        self._reductions = []
-        self._ending = Ending(name, process_set, self._keep)
-        self.distance = 0.0
-
-    def _keep(self) -> None:
-        """Memory of rounds lives as long as ringcomm may call this."""
+        self._resync = resync
+        self._reductions: list[QuorumReduction] = []
+        super().__init__(name, replica, Mean(), NEVER, process_set)
+        self._ending.keeps = self  # memory of rounds lives as long as ringcomm
 
     def _aside(self, ending: bool = False) -> None:
         """This rank is about to wait for all others."""
@@ -137,43 +129,35 @@ class QuorumMethod:
 
     def _resynchronise(self) -> None:
         """All ranks come to this after as many rounds."""
-        self._means.exchange()
+        self.exchange_all()
         self._mixed()
 
     def exchange_now(self) -> None:
         self._aside()
-        self._means.exchange_now()
+        super().exchange_now()
         self._mixed()
 
     def _mixed(self) -> None:
         """The replica holds the mean of all."""
-        self.distance = self._means.distance
 
     def global_weights(self) -> AbstractContextManager[None]:
         self._aside()
-        return self._means.global_weights()
+        return super().global_weights()
 
     def _finish(self) -> None:
         self._aside(ending=True)
-        self._means.finish()
+        super()._finish()
         for one in self._reductions:
             one.close()
-        self._ending.finish()
 
     @property
     def exchanges(self) -> int:
-        return self._means.exchanges + sum(one.rounds for one in self._reductions)
-
-    @property
-    def updates(self) -> int:
-        return self._means.updates
+        return self.rounds + sum(one.rounds for one in self._reductions)
 
     def stats(self) -> dict[str, Any]:
-        stats, waited = self._means.stats(), sum(one.waited for one in self._reductions)
+        stats, waited = super().stats(), sum(one.waited for one in self._reductions)
         return stats | {
-            "exchanges": self.exchanges,
-            "waited": stats["waited"] + waited / max(time.monotonic() - self._means.since, 1e-9),
+            "waited": stats["waited"] + self._share(waited),
             "bytes": stats["bytes"] + sum(one.rounds * one.nbytes for one in self._reductions),
-            "distance": self.distance,
             "late": sum(one.late for one in self._reductions),
         }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringcomm.collectives import broadcast_
 from ringcomm.device.values import refuse_elsewhere
 from ringcomm.process_sets import ProcessSet
 
@@ -90,6 +92,26 @@ class Replica(ABC, Generic[T]):
         flat = np.empty(self.sizes[fragment], self.dtype)
         self.read(fragment, flat)
         return flat
+
+    def begin_alike(self, fragment: int, name: str, process_set: ProcessSet) -> Flat:
+        """The first rank's numbers become all ranks'. Collective. ``name``: of the operation."""
+        flat = self.now(fragment)
+        if len(flat):
+            broadcast_(flat, process_set.ranks[0], name, process_set)
+        self.write(fragment, flat)
+        return flat
+
+    @contextmanager
+    def holding(self, flats: Sequence[Flat]) -> Iterator[None]:
+        """Within it these are the fragments; what they were before comes back."""
+        before = [self.now(number) for number in range(len(self.sizes))]
+        for number, flat in enumerate(flats):
+            self.write(number, flat)
+        try:
+            yield
+        finally:
+            for number, flat in enumerate(before):
+                self.write(number, flat)
 
     def distance(self, fragment: int, flat: Flat) -> float:
         """Root of the mean square of what the weights differ from this by, of at most SAMPLED elements."""

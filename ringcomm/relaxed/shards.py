@@ -29,10 +29,13 @@ class Outcome(NamedTuple):
 
 
 Answer = Callable[[], Outcome]  # waits for it
+Ranges = NDArray[np.int64]  # rows of (first, how many)
+Arrays = tuple[Flat | None, Flat | None, Flat | None]  # gradient, what was pulled, result
+NOTHING: Arrays = (None, None, None)
 
 
-def whole(count: int) -> NDArray[np.int64]:
-    """All of a shard, as ranges: rows of (first, how many)."""
+def whole(count: int) -> Ranges:
+    """All of a shard."""
     return np.array([[0, count]], np.int64)
 
 
@@ -46,19 +49,12 @@ class Near:
         self.version, self.group, self.broken = shard.version, shard.group, shard.broken
 
     def apply(
-        self,
-        how: _core.RuleOptions,
-        ranges: NDArray[np.int64],
-        gradient: Flat | None,
-        pulled: Flat | None,
-        result: Flat | None,
-        clock: int | None = None,
-        due: Due | None = None,
+        self, how: _core.RuleOptions, ranges: Ranges, arrays: Arrays, clock: int | None = None, due: Due | None = None
     ) -> Answer:
         """The arrays hold the ranges' elements, one behind the other. ``due``: when; until then this waits."""
         if due is not None:
-            self._workers.wait(lambda: self._is_due(*due), lambda: self.settle(self._rule), self.clocks)
-        addresses = [0 if one is None else one.ctypes.data for one in (gradient, pulled, result)]
+            self._workers.wait(lambda: self._is_due(*due), self.clocks, lambda: self.settle(self._rule))
+        addresses = [0 if one is None else one.ctypes.data for one in arrays]
         version = self.shard.apply_ranges(how, ranges.ctypes.data, len(ranges), *addresses)
         return lambda: Outcome(version, 0)
 
@@ -131,7 +127,7 @@ class Shards:
     def _shard(self, name: str, address: int, owner: int, part: slice, of_step: bool) -> Any:
         workers, count = self.workers, part.stop - part.start
         if not address:
-            return workers.far(name, owner, count, 8 if self._wide else 4, self._how)
+            return workers.far(name, owner, count, 8 if self._wide else 4)
         shard = _core.Shard(
             address,
             owner,
@@ -161,7 +157,7 @@ class Shards:
         gradient is of these weights."""
         get = _core.RuleOptions("get")
         answers = [
-            (number, shard.apply(get, _ranges(result, part), None, None, _piece(result, part), clock, due))
+            (number, shard.apply(get, _ranges(result, part), (None, None, _piece(result, part)), clock, due))
             for number, shard, part in self
             if result is not None or not shard.near
         ]
@@ -191,9 +187,8 @@ class Shards:
             if scale is not None:
                 how.set("scale", 1.0)
                 how.set("lr", self.lr * scale(max(shard.version() - self.seen[number], 0)))
-            arrays = [_piece(one, part) for one in (gradient, pulled, result)]
-            ranges = whole(part.stop - part.start)
-            answers.append((number, self.seen[number], shard.apply(how, ranges, *arrays, clock)))
+            arrays = _piece(gradient, part), _piece(pulled, part), _piece(result, part)
+            answers.append((number, self.seen[number], shard.apply(how, whole(part.stop - part.start), arrays, clock)))
 
         def collect() -> None:
             for number, seen, answer in answers:
@@ -241,7 +236,7 @@ class Shards:
     def change(self, how: _core.RuleOptions, values: Flat) -> None:
         """By a rule that keeps nothing: no gradient, and nobody's push."""
         for _, shard, part in self:
-            shard.apply(how, whole(part.stop - part.start), values[part], None, None)()
+            shard.apply(how, whole(part.stop - part.start), (values[part], None, None))()
 
     def rows(
         self, how: _core.RuleOptions, begins: NDArray[np.int64], width: int, gradient: Flat | None, result: Flat | None
@@ -258,7 +253,7 @@ class Shards:
             values = None if gradient is None else gradient[inside]
             into = None if result is None else np.empty(int(count.sum()), result.dtype)
             if len(ranges):
-                answers.append((inside, into, shard.apply(how, ranges, values, None, into)))
+                answers.append((inside, into, shard.apply(how, ranges, (values, None, into))))
         for inside, into, answer in answers:
             answer()
             if result is not None:
@@ -294,7 +289,7 @@ def _piece(flat: Flat | None, part: slice) -> Flat | None:
     return None if flat is None else flat[part]
 
 
-def _ranges(flat: Flat | None, part: slice) -> NDArray[np.int64]:
+def _ranges(flat: Flat | None, part: slice) -> Ranges:
     return np.empty((0, 2), np.int64) if flat is None else whole(part.stop - part.start)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from ringcomm.collectives import allgather, broadcast_
+from ringcomm.collectives import allgather
 from ringcomm.process_sets import ProcessSet
-from ringcomm.relaxed.ending import Ending
+from ringcomm.relaxed.method import Method
 from ringcomm.relaxed.replicas import Flat, Replica
 
 _HEAD = 5  # numbers before what is sent: finishing, steps, how, entries, the threshold's bits
@@ -53,7 +52,7 @@ def subtract(x: Flat, message: np.ndarray[Any, np.dtype[np.int32]]) -> None:
         x[negative] += tau
 
 
-class Sharing:
+class Sharing(Method):
     """Weights that are the same on all ranks; what a rank's optimizer would change of them goes into its residual, of
     which all ranks apply what exceeds a threshold. Collective.
 
@@ -65,24 +64,18 @@ class Sharing:
     def __init__(
         self, name: str, replica: Replica[Any], threshold: float, adaptive: bool, process_set: ProcessSet
     ) -> None:
-        self.name, self._replica, self._set = name, replica, process_set
-        self.threshold, self._adaptive = threshold, adaptive
-        self.weights = replica.now(0)
-        if len(self.weights):
-            broadcast_(self.weights, process_set.ranks[0], f"{name}.start", process_set)
-        replica.write(0, self.weights)
+        self._replica, self.threshold, self._adaptive = replica, threshold, adaptive
+        self.weights = replica.begin_alike(0, f"{name}.start", process_set)
         self.residual = np.zeros_like(self.weights)
-        self.steps = self.exchanges = self.bytes = 0
+        self.exchanges = self.bytes = self._others = 0
         self.density = self.waited = 0.0
-        self._others = 0
-        self._ending = Ending(name, process_set)
-        self._since = time.monotonic()
+        super().__init__(name, process_set)
 
     def stepped(self) -> None:
         """The replica holds this rank's own step: it is taken back, and exchanged."""
         self.steps += 1
         change = self.weights - self._replica.now(0)
-        change /= self._set.size()
+        change /= self.process_set.size()
         self.residual += change
         message = encoded(self.residual, self.threshold)
         self.density = message[3] / max(len(self.weights), 1)
@@ -97,7 +90,7 @@ class Sharing:
         message[1] = self.steps
         sized = np.concatenate([np.array([len(message)], np.int32), message])
         since = time.monotonic()
-        gathered = allgather(sized, name=f"{self.name}.shared", process_set=self._set)
+        gathered = allgather(sized, name=f"{self.name}.shared", process_set=self.process_set)
         self.waited += time.monotonic() - since
         self.bytes += sized.nbytes
         steps, all_finishing = 0, True
@@ -110,34 +103,20 @@ class Sharing:
         self.exchanges += 1
         return all_finishing
 
-    def exchange_now(self) -> None: ...
-
-    def global_weights(self) -> Any:
-        return nullcontext()
-
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """The residual is given up."""
-        if self._ending.finished:
-            return
         nothing = np.zeros(_HEAD, np.int32)
         nothing[0] = 1
         while not self._exchange(nothing.copy()):
             pass
-        self._ending.finish()
 
     @property
     def updates(self) -> int:
         return self.steps + self._others
 
     def stats(self) -> dict[str, Any]:
-        return {
-            "steps": self.steps,
-            "exchanges": self.exchanges,
-            "waited": self.waited / max(time.monotonic() - self._since, 1e-9),
-            "bytes": self.bytes,
-            "density": self.density,
-            "threshold": self.threshold,
-        }
+        more = {"density": self.density, "threshold": self.threshold}
+        return self._stats(self.exchanges, self.waited, self.bytes, **more)
 
     def state(self) -> dict[str, Any]:
         return {"steps": self.steps, "threshold": self.threshold, "residual": self.residual.copy()}

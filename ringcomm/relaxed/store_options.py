@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ringcomm.process_sets import ProcessSet
+from ringcomm.relaxed.consistency import Consistency
 
 Scale = str | Callable[[int], float]
+Servers = str | int | Sequence[int]
+
+
+class StoreOptions(NamedTuple):
+    """As of `ringcomm.ParameterStore`."""
+
+    consistency: Consistency
+    servers: Servers
+    scale: Scale
+    compensate: float
+    on_loss: str
+    every: int | str
+    across: str
 
 
 def scale_of(scale: Scale) -> Callable[[int], float] | None:
@@ -20,7 +35,7 @@ def scale_of(scale: Scale) -> Callable[[int], float] | None:
     raise ValueError(f'scale={scale!r}: "none", "inverse", or a function of the staleness')
 
 
-def servers_of(servers: str | int | Sequence[int], process_set: ProcessSet) -> list[int]:
+def servers_of(servers: Servers, process_set: ProcessSet) -> list[int]:
     """As ranks of the set. Raises ValueError for what names none."""
     if servers == "all":
         return list(range(process_set.size()))

@@ -18,43 +18,20 @@ import tensorflow as tf
 
 from ringcomm import joining, runtime
 from ringcomm.common.basics import HorovodBasics
+from ringcomm.common.names import *  # noqa: F403
+from ringcomm.common.names import __all__ as _names
 from ringcomm.common.util import (
-    ccl_built,
     check_extension,
     check_installed_version,
-    cuda_built,
-    ddl_built,
     get_average_backwards_compatibility_fun,
-    gloo_built,
-    gloo_enabled,
     gpu_available,
-    mpi_built,
-    mpi_enabled,
-    nccl_built,
     num_rank_is_power_2,
-    rocm_built,
     split_list,
 )
-from ringcomm.compression import parts_of
-from ringcomm.errors import HorovodInternalError
-from ringcomm.ops import Adasum, Average, Max, Min, Product, Sum, chosen_op, core_op
+from ringcomm.compression import compressed, parts_of
+from ringcomm.ops import Average, Sum, chosen_op, core_op
 from ringcomm.ops import chosen_op as handle_average_backwards_compatibility
-from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from ringcomm.runtime import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_threads_supported,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.sites import Reduce
 from ringcomm.tensorflow import gradients, operations
 from ringcomm.tensorflow.compression import Compression
@@ -74,10 +51,8 @@ def _reduced(
     reduce: Any = gradients.allreduce,
 ) -> list[Any]:
     wire, compressor = parts_of(compression)
-    pairs = [compressor.compress(tensor) for tensor in operations.dense(tensors)]
-    how = Reduce(op, *factors, wire)
-    results = reduce([sent for sent, _ in pairs], name, grouped, how, process_set, algorithm)
-    return [compressor.decompress(result, context) for result, (_, context) in zip(results, pairs, strict=True)]
+    how = name, grouped, Reduce(op, *factors, wire), process_set, algorithm
+    return compressed(compressor, operations.dense(tensors), lambda sent: reduce(sent, *how))
 
 
 def _scaled(values: Any, factor: float) -> Any:
@@ -313,7 +288,7 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
     """1 if this rank is in the process set, 0 if it is not, -1 before ``init``, -2 if there is no such set: int32."""
 
     def included() -> int:
-        if not is_initialized():
+        if not runtime.is_initialized():
             return -1
         try:
             return int(_set_of(process_set_id).included())
@@ -324,61 +299,29 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
 
 
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
     "allgather",
     "allreduce",
     "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
-    "ccl_built",
     "check_extension",
     "check_installed_version",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "get_average_backwards_compatibility_fun",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "gpu_available",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
     "handle_average_backwards_compatibility",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "num_rank_is_power_2",
     "process_set_included_op",
-    "rank",
     "rank_op",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "size_op",
     "split_list",
-    "start_timeline",
-    "stop_timeline",
+    *_names,
 ]

@@ -48,56 +48,46 @@ def _describe(
     return Description(process_set, collective, names, tuple(one.dtype.name for one in tensors), **more)
 
 
-def _with_rows(tensors: Tensors, rows: Callable[[Any], Any]) -> list[Any]:
-    """Shapes of results whose first dimensions are `rows` of the tensors'."""
-    shapes = []
-    for tensor in tensors:
-        known = tensor.shape.rank is not None
-        shapes.append(tf.TensorShape([rows(tensor.shape)]).concatenate(tensor.shape[1:]) if known else None)
-    return shapes
+def _any_rows(tensors: Tensors) -> list[Any]:
+    """Shapes of results whose first dimensions are not known."""
+    shapes = [one.shape for one in tensors]
+    return [None if one.rank is None else tf.TensorShape([None]).concatenate(one[1:]) for one in shapes]
 
 
-def _same(what: Description, tensors: list[Any]) -> list[Any]:
-    return library.run(what, tensors, [one.dtype for one in tensors], [one.shape for one in tensors])
+def _run(collective: int, given: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **more: Any) -> list[Any]:
+    if not given:
+        return []
+    what = _describe(collective, given, name, grouped, process_set, **more)
+    same = collective in (ALLREDUCE, BROADCAST)
+    shapes = [one.shape for one in given] if same else _any_rows(given)
+    return library.run(what, given, [one.dtype for one in given], shapes)
 
 
 def allreduce(
     tensors: Tensors, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    if not tensors:
-        return []
-    given = dense(tensors)
-    return _same(_describe(ALLREDUCE, given, name, grouped, process_set, how=how, algorithm=algorithm), given)
+    return _run(ALLREDUCE, dense(tensors), name, grouped, process_set, how=how, algorithm=algorithm)
 
 
 def broadcast(
     tensors: Tensors, root_rank: int, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    if not tensors:
-        return []
-    given, root = dense(tensors), sites.root_in(process_set, root_rank)
-    return _same(_describe(BROADCAST, given, name, grouped, process_set, root=root, algorithm=algorithm), given)
+    root = sites.root_in(process_set, root_rank) if tensors else 0
+    return _run(BROADCAST, dense(tensors), name, grouped, process_set, root=root, algorithm=algorithm)
 
 
 def allgather(
     tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    if not tensors:
-        return []
-    given = dense(tensors)
-    what = _describe(ALLGATHER, given, name, grouped, process_set, algorithm=algorithm)
-    return library.run(what, given, [one.dtype for one in given], _with_rows(given, lambda shape: None))
+    return _run(ALLGATHER, dense(tensors), name, grouped, process_set, algorithm=algorithm)
 
 
 def reducescatter(
     tensors: Tensors, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    if not tensors:
-        return []
     given = dense(tensors)
     _require_rows("reducescatter", given)
-    what = _describe(REDUCESCATTER, given, name, grouped, process_set, how=how, algorithm=algorithm)
-    return library.run(what, given, [one.dtype for one in given], _with_rows(given, lambda shape: None))
+    return _run(REDUCESCATTER, given, name, grouped, process_set, how=how, algorithm=algorithm)
 
 
 def alltoall(
@@ -107,7 +97,7 @@ def alltoall(
     given = dense([tensor])
     _require_rows("alltoall", given)
     what = _describe(ALLTOALL, given, name, False, process_set, splits=splits is not None, algorithm=algorithm)
-    shapes = _with_rows(given, lambda shape: None)
+    shapes = _any_rows(given)
     if splits is None:
         return library.run(what, given, [given[0].dtype], shapes)
     rows = tf.convert_to_tensor(splits)

@@ -85,28 +85,15 @@ def DistributedOptimizer(
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from ringcomm import keras  # Keras itself is imported only where it is used
 
-        return keras.DistributedOptimizer(
-            optimizer,
-            name,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor,
-            op=op,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-            num_groups=num_groups,
-            groups=groups,
-            process_set=process_set,
-            scale_local_gradients=scale_local_gradients,
-            algorithm=algorithm,
-        )
+        how: tuple[Any, ...] = compression, sparse_as_dense, gradient_predivide_factor, op
+        how += backward_passes_per_step, average_aggregated_gradients, num_groups, groups, process_set
+        how += scale_local_gradients, algorithm
+        return keras.DistributedOptimizer(optimizer, name, device_dense, device_sparse, *how)
     if backward_passes_per_step <= 0:
         raise ValueError(f"backward_passes_per_step must be positive, not {backward_passes_per_step}")
     called = name or f"Distributed{type(optimizer).__name__}"
-    reduction = GradientReduction(
-        called, op, compression, sparse_as_dense, gradient_predivide_factor, num_groups, groups, process_set
-    )
-    reduction.scale_local_gradients, reduction.algorithm = scale_local_gradients, algorithm
+    among = num_groups, groups, process_set, scale_local_gradients, algorithm
+    reduction = GradientReduction(called, op, compression, sparse_as_dense, gradient_predivide_factor, *among)
     passes = backward_passes_per_step
     aggregation = LocalAggregation(passes, average_aggregated_gradients, reduction) if passes > 1 else None
     return _DistributedOptimizer(optimizer, called, use_locking, reduction, aggregation)

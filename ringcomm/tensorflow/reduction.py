@@ -7,19 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 from ringcomm import gradient_lists
-from ringcomm.compression import parts_of
+from ringcomm.sites import Reduce
 from ringcomm.tensorflow import operations
 from ringcomm.tensorflow.mpi_ops import sparse_allreduce
 
 
 class GradientReduction(gradient_lists.GradientReduction):
-    def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
-        wire, compressor = parts_of(compression)
-        pairs = [compressor.compress(tf.convert_to_tensor(one)) for one in gradients]
-        how, algorithm = self.how_to(wire)
-        sent = [one for one, _ in pairs]
-        reduced = operations.allreduce(sent, names, True, how, self.process_set, algorithm)
-        return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+    def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
+        return operations.allreduce(gradients, names, True, how, self.process_set, algorithm)
 
     def gather_sparse(self, gradients: list[Any], names: list[str]) -> list[Any]:
         parts = [f"{name}.{part}" for name in names for part in ("values", "indices")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -62,10 +61,8 @@ def DistributedGradientTape(
 
     Gradients that are None stay None; they must be None on all ranks.
     """
-    reduction = GradientReduction(
-        "tape", op, compression, sparse_as_dense, gradient_predivide_factor, num_groups, groups, process_set
-    )
-    reduction.scale_local_gradients, reduction.algorithm = scale_local_gradients, algorithm
+    how = op, compression, sparse_as_dense, gradient_predivide_factor, num_groups, groups, process_set
+    reduction = GradientReduction("tape", *how, scale_local_gradients, algorithm)
     base = type(gradtape)
     own = {k: v for k, v in vars(_DistributedGradientTape).items() if k not in ("__dict__", "__weakref__")}
     made: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base}))
@@ -90,19 +87,7 @@ def PartialDistributedGradientTape(
 ) -> Any:
     """:func:`DistributedGradientTape`, but for the variables of ``local_layers`` (a Keras layer or several), whose
     gradients stay on their rank."""
-    tape = DistributedGradientTape(
-        gradtape,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
-    layers = local_layers if isinstance(local_layers, Iterable) else [local_layers] if local_layers else []
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            tape.register_local_source(variable)
+    how = compression, sparse_as_dense, op, gradient_predivide_factor, num_groups, groups, process_set
+    tape = DistributedGradientTape(gradtape, device_dense, device_sparse, *how, scale_local_gradients)
+    tape._reduction.keep_layers_local(local_layers)
     return tape

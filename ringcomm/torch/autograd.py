@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 
+from ringcomm.compression import compressed
 from ringcomm.ops import Average, Sum, chosen_op
 from ringcomm.reductions import Reduction
 from ringcomm.rows import part
-from ringcomm.torch.asynchronous import operations
+from ringcomm.torch.asynchronous import Operations, check, operations
+from ringcomm.torch.compression import parts_of
 
 Tensor = torch.Tensor
 
@@ -135,6 +137,38 @@ class Reducescatter(torch.autograd.Function):
             here = operations.allgather_async(torch.tensor([me]), process_set=ctx.process_set).wait().tolist()
             whole = [_spread(one, rows, here, size) for one, rows in zip(whole, ctx.rows, strict=True)]
         return None, None, None, *whole
+
+
+class DifferentiableOperations(Operations):
+    """As on arrays, but that gradients flow through those that give new tensors, and that compressors may be written in
+    Python. In place and in the background autograd sees nothing of them."""
+
+    run_allreduce = staticmethod(Allreduce.apply)
+    run_reducescatter = staticmethod(Reducescatter.apply)
+    run_allgather = staticmethod(Allgather.apply)
+    run_broadcast = staticmethod(Broadcast.apply)
+    run_alltoall = staticmethod(Alltoall.apply)
+
+    def _compressed(
+        self,
+        run: Callable[..., Any],
+        grouped: bool,
+        tensors: Sequence[Tensor],
+        name: str | None,
+        compression: Any,
+        how: Reduction,
+    ) -> Any:
+        wire, compressor = parts_of(compression)
+
+        def reduce(sent: Sequence[Tensor]) -> Sequence[Tensor]:
+            results = run(grouped, name, how._replace(wire=wire), *sent)
+            return results if grouped else [results]
+
+        results = compressed(compressor, tensors, reduce)
+        return results if grouped else results[0]
+
+
+with_gradients = DifferentiableOperations(check)
 
 
 # ---- Horovod's names, with the arguments of its `apply` --------------------------------------------------------------

@@ -13,13 +13,14 @@ from ringcomm.ops import Sum
 from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.buckets import Bucket
 from ringcomm.torch.slot import Slot
+from ringcomm.torch.travel import BeforeTravel
 from ringcomm.wire_formats import WireFormat
 
 if TYPE_CHECKING:
     from ringcomm.torch.reducer import GradientReducer
 
 
-class HeldBack:
+class HeldBack(BeforeTravel):
     """Of one plan, and what an earlier plan has left, which is added to the gradients themselves.
 
     `handed`: by slot, float32 elements in the order of the gradient's memory.
@@ -73,8 +74,6 @@ class HeldBack:
                 self._feedback.undo(*self._where[slot])
             if (owed := self._paying.pop(slot, None)) is not None:
                 self._handed[slot] = owed
-
-    def delivered(self, slot: Slot) -> None: ...
 
     def by_slot(self) -> dict[Slot, torch.Tensor]:
         """A copy of all that is owed. Between steps."""

@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 from ringcomm.common.basics import HorovodBasics
+from ringcomm.common.names import *  # noqa: F403
+from ringcomm.common.names import __all__ as _names
 from ringcomm.common.util import (
-    ccl_built,
     check_extension,
     check_installed_version,
-    cuda_built,
-    ddl_built,
     get_average_backwards_compatibility_fun,
-    gloo_built,
-    gloo_enabled,
     gpu_available,
-    mpi_built,
-    mpi_enabled,
-    nccl_built,
     num_rank_is_power_2,
-    rocm_built,
 )
-from ringcomm.errors import HorovodInternalError
 from ringcomm.joining import join
-from ringcomm.ops import Adasum, Average, Max, Min, Product, Sum
 from ringcomm.ops import chosen_op as handle_average_backwards_compatibility
-from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from ringcomm.runtime import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_threads_supported,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
 from ringcomm.torch.asynchronous import poll, sparse_allreduce_async, synchronize
 from ringcomm.torch.autograd import (  # noqa: F401
     HorovodAllgather,
@@ -50,8 +25,8 @@ from ringcomm.torch.autograd import (  # noqa: F401
     HorovodGroupedReducescatter,
     HorovodReducescatter,
 )
+from ringcomm.torch.autograd import with_gradients as operations
 from ringcomm.torch.compression import Compression
-from ringcomm.torch.synchronous import operations
 
 allgather = operations.allgather
 allgather_async = operations.allgather_async
@@ -79,16 +54,7 @@ reducescatter_async = operations.reducescatter_async
 _basics = HorovodBasics()
 
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
     "allgather",
     "allgather_async",
     "allreduce",
@@ -102,17 +68,9 @@ __all__ = [
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "ccl_built",
     "check_extension",
     "check_installed_version",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "get_average_backwards_compatibility_fun",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "gpu_available",
     "grouped_allgather",
     "grouped_allgather_async",
@@ -123,27 +81,12 @@ __all__ = [
     "grouped_reducescatter",
     "grouped_reducescatter_async",
     "handle_average_backwards_compatibility",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "num_rank_is_power_2",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
     "synchronize",
+    *_names,
 ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,12 +25,12 @@ from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
 from ringcomm.torch.relaxed.delayed import late_optimizer
 from ringcomm.torch.travel import Instead, MomentumCorrection
-from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, taking_the_step, wrapped
+from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, SkipsSynchronize, taking_the_step, wrapped
 
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
 
 
-class _DistributedOptimizer(DistributedOptimizerBase):
+class _DistributedOptimizer(SkipsSynchronize, DistributedOptimizerBase):
     """What DistributedOptimizer adds to an optimizer's class, where gradients are reduced."""
 
     _reducer: GradientReducer | None
@@ -43,21 +42,6 @@ class _DistributedOptimizer(DistributedOptimizerBase):
         if self._reducer is not None:
             self._reducer.synchronize()
         self._synchronized = True
-
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """Within it, ``step()`` takes the gradients as they are, because ``synchronize()`` has been called::
-
-        optimizer.synchronize()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        with optimizer.skip_synchronize():
-            optimizer.step()
-        """
-        self._should_synchronize = False
-        try:
-            yield
-        finally:
-            self._should_synchronize = True
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
@@ -262,14 +246,12 @@ def DistributedOptimizer(
     adasum = op == Adasum and together
     made = wrapped(optimizer, DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
     made._parameter_names = {p: name for name, p in names}
-    made._compression = compression
     made.backward_passes_per_step = backward_passes_per_step
     made.op = op
     made.gradient_predivide_factor = gradient_predivide_factor
     made.sparse_as_dense = sparse_as_dense
     made.process_set = process_set
-    made._synchronized, made._should_synchronize = False, True
-    made._reducer = None
+    made._synchronized, made._reducer = False, None
     if together:
         settings = Settings(
             op,

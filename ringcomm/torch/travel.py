@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -12,7 +12,7 @@ from ringcomm.torch.slot import Slot
 from ringcomm.wire_formats import TopK
 
 
-class BeforeTravel(Protocol):
+class BeforeTravel:
     """One such thing. What lies in ``slot.slice.view`` travels, and comes back as the reduced gradient."""
 
     def begin(self, change: float) -> None:
@@ -31,7 +31,7 @@ class BeforeTravel(Protocol):
         """What came for these is not used."""
 
 
-class MomentumCorrection:
+class MomentumCorrection(BeforeTravel):
     """Momentum before sparsification, which else would act on gradients that have waited, as if they were new: a rank
     sends, and holds back, velocities u = m u + g. Where the sum had an element, its velocity begins anew.
 
@@ -84,7 +84,7 @@ class MomentumCorrection:
             self._after.pop(slot, None)
 
 
-class Instead:
+class Instead(BeforeTravel):
     """What an optimizer has travel instead of its gradients: ``before_travel(parameter, view, share)`` changes them.
     What all ranks have alike they bring together: each the share of it that makes the reduction give it whole.
 
@@ -108,9 +108,3 @@ class Instead:
     def apply(self, slot: Slot, had: bool) -> None:
         assert slot.slice is not None
         self._optimizer.before_travel(slot.parameter, slot.slice.stored(), self._share)
-
-    def delivered(self, slot: Slot) -> None: ...
-
-    def undo(self) -> None: ...
-
-    def undo_items(self, slots: Iterable[Slot]) -> None: ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,6 +46,27 @@ class DistributedOptimizerBase(torch.optim.Optimizer):
             self._reducer.settings.passes = passes
 
 
+class SkipsSynchronize:
+    """What is added where ``synchronize()`` may be called before ``step()``."""
+
+    _should_synchronize = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it, ``step()`` takes the gradients as they are, because ``synchronize()`` has been called::
+
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        """
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+
 def wrapped(optimizer: torch.optim.Optimizer, additions: type[torch.optim.Optimizer]) -> Any:
     """The optimizer again, as an object of a subclass of its class, with what `additions` and its bases hold.
 
@@ -53,7 +76,7 @@ def wrapped(optimizer: torch.optim.Optimizer, additions: type[torch.optim.Optimi
     base = type(optimizer)
     contents: dict[str, Any] = {}
     for one in reversed(additions.__mro__):
-        if issubclass(one, torch.optim.Optimizer) and one is not torch.optim.Optimizer:
+        if one not in torch.optim.Optimizer.__mro__:
             contents |= vars(one)
     own = {key: value for key, value in contents.items() if key not in ("__dict__", "__weakref__")}
     made: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base, MARK: True}))

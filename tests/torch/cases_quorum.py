@@ -1,5 +1,6 @@
 """Eager-SGD and WAGMA: against their references with ranks that take turns, and what holds whoever is late."""
 
+import itertools
 import random
 import time
 
@@ -90,8 +91,27 @@ def case_means_of_all_after_so_many_rounds():
             take(optimizer, weights, step)
         optimizer.finish()
         same_bits(weights)
-        means = hvd.allgather(torch.tensor([optimizer._method._means.exchanges]), name="quorum.means").tolist()
+        means = hvd.allgather(torch.tensor([optimizer._method.rounds]), name="quorum.means").tolist()
         assert len(set(means)) == 1 and (size > 1 or means[0] >= 10), means
+
+
+def case_groups_leave_no_process_sets():
+    """Those that were made for groups go when nobody uses them any more; a program's own stay."""
+    size = hvd.size()
+    own = [hvd.add_process_set([0, 1])] if size > 2 else []
+    made = []
+    for _ in range(2):
+        weights = parameters()
+        made.append((hvd.GroupAverage(torch.optim.SGD(weights, lr=0.1), group=2), weights))
+    for optimizer, weights in made:
+        for step in range(4):
+            take(optimizer, weights, step)
+        optimizer.finish()
+        same_bits(weights)
+    for ranks in itertools.combinations(range(size), 2):
+        if size > 2 and ranks != (0, 1):
+            hvd.remove_process_set(hvd.add_process_set(ranks))
+    assert all(hvd.remove_process_set(one) for one in own)
 
 
 def case_looking_while_others_step():
@@ -108,12 +128,12 @@ def case_looking_while_others_step():
             time.sleep(draw.random() * 0.001)
             take(optimizer, weights, step)
             if step % 4 == 1:
-                before, means = flat_of(weights), optimizer._method._means
-                exchanges = means.exchanges
+                before, method = flat_of(weights), optimizer._method
+                means = method.rounds
                 with optimizer.global_weights():
                     same_bits(weights)
                 # Others may have come to a mean of all meanwhile, and then so has this rank.
-                assert means.exchanges > exchanges or np.array_equal(flat_of(weights), before)
+                assert method.rounds > means or np.array_equal(flat_of(weights), before)
             if step % 4 == 3:
                 optimizer.exchange_now()
                 same_bits(weights)

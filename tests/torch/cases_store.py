@@ -98,7 +98,7 @@ def case_bounded_staleness():
     for bound in (0, 2):
         p = nn.Parameter(torch.zeros(3))
         optimizer = hvd.ParameterServer(torch.optim.SGD([p], lr=0.1), consistency=hvd.SSP(bound))
-        clocks = optimizer._method.store.workers.clocks_at(hvd.rank())
+        clocks = optimizer._method.workers.clocks_at(hvd.rank())
         draw = random.Random(hvd.rank())
         with optimizer:
             for step in range(25):
@@ -134,7 +134,7 @@ def case_replay():
 
 def owner_of(store):
     """The shard that holds something: so few weights are one stripe."""
-    return holder(store._store.shards[0])
+    return holder(store._method.shards[0])
 
 
 def holder(shards):

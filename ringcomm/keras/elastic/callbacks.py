@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-
-from ringcomm.keras.callbacks import prepare
+from ringcomm.keras.callbacks import Preparing
 
 
-class _OfState(keras.callbacks.Callback):
+class _OfState(Preparing):
     def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
-
-    def set_model(self, model: Any) -> None:
-        super().set_model(model)
-        prepare(model)
 
 
 class CommitStateCallback(_OfState):

@@ -32,6 +32,15 @@ class Manager:
         if rank == 0:
             store.set(f"{self._prefix}/job", f"ringcomm_{secrets.token_hex(8)}")
         self._job = store.get(f"{self._prefix}/job").decode()  # MPICH names its shared memory by that
+        self._known = {
+            "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+            "get_maxes": f"cmd=maxes {' '.join(f'{name}={value}' for name, value in _LIMITS.items())} rc=0",
+            "get_appnum": "cmd=appnum appnum=0 rc=0",
+            "get_my_kvsname": f"cmd=my_kvsname kvsname={self._job} rc=0",
+            "get_universe_size": f"cmd=universe_size size={size} rc=0",
+            "barrier_in": "cmd=barrier_out rc=0",
+            "finalize": _LEAVE,
+        }
         self._barriers = 0
         self._ours, theirs = socket.socketpair()
         os.environ.update(zip(_VARIABLES, (str(theirs.detach()), str(rank), str(size)), strict=True))
@@ -52,16 +61,6 @@ class Manager:
 
     def _answer(self, asked: dict[str, str]) -> str:
         command = asked.get("cmd", "")
-        if command == "init":
-            return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
-        if command == "get_maxes":
-            return f"cmd=maxes {' '.join(f'{name}={value}' for name, value in _LIMITS.items())} rc=0"
-        if command == "get_appnum":
-            return "cmd=appnum appnum=0 rc=0"
-        if command == "get_my_kvsname":
-            return f"cmd=my_kvsname kvsname={self._job} rc=0"
-        if command == "get_universe_size":
-            return f"cmd=universe_size size={self._size} rc=0"
         if command == "put":
             self._store.set(f"{self._prefix}/{asked['key']}", asked["value"])
             return "cmd=put_result rc=0 msg=success"
@@ -72,10 +71,7 @@ class Manager:
             return f"cmd=get_result rc=0 msg=success value={self._store.get(key).decode()}"
         if command == "barrier_in":
             self._barrier()
-            return "cmd=barrier_out rc=0"
-        if command == "finalize":
-            return _LEAVE
-        return f"cmd={command} rc=-1 msg=unknown_command"
+        return self._known.get(command, f"cmd={command} rc=-1 msg=unknown_command")
 
     def _has(self, key: str) -> bool:
         if hasattr(self._store, "check"):

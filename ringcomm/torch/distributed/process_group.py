@@ -53,9 +53,7 @@ class ProcessGroup(GroupCalls):
             buffers = [arrays.target(tensor) for tensor in tensors]
             return [calls.allreduce(one, one, op, name=name, pre=factor) for one in buffers]
 
-        if len(tensors) == 1:
-            return self._in_place((op, factor), tensors[0], make, opts)
-        return self._run(make, tensors, opts)
+        return self._in_place((op, factor), tensors, make, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """As ``allreduce``."""
@@ -118,9 +116,7 @@ class ProcessGroup(GroupCalls):
             buffers = [arrays.target(tensor) for tensor in tensors]
             return [calls.broadcast(one, one, opts.rootRank, name=name) for one in buffers]
 
-        if len(tensors) == 1:
-            return self._in_place(("broadcast", opts.rootRank), tensors[0], make, opts)
-        return self._run(make, tensors, opts)
+        return self._in_place(("broadcast", opts.rootRank), tensors, make, opts)
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Every rank's tensor into a list; sizes may differ between ranks."""

@@ -122,9 +122,12 @@ class GroupCalls(_Base):
 
         return self._work(operations, outputs, complete, options)
 
-    def _in_place(self, what: Any, tensor: Tensor, make: Callable[..., Sequence[Request]], options: Any) -> Work:
-        """`_run` of one call in place, which is remembered: tensors like this one cost less the next time. `what` tells
-        it from other calls of such a tensor."""
+    def _in_place(self, what: Any, tensors: Tensors, make: Callable[..., Sequence[Request]], options: Any) -> Work:
+        """`_run` of calls in place. One alone is remembered: tensors like this one cost less the next time. `what`
+        tells it from other calls of such a tensor."""
+        if len(tensors) != 1:
+            return self._run(make, tensors, options)
+        tensor = tensors[0]
         key = (what, tensor.dtype, tensor.shape)
         known = self._known.get(key)
         if known is not None and (address := known[0].of(tensor)) != -1:

@@ -35,7 +35,7 @@ class _Part:
         """By what the step has made of the weights; whoever waits goes on."""
         if self.replica is not None:
             self.replica.read(0, self.sum)
-        self.own.apply(_core.RuleOptions("put"), whole(len(self.sum)), self.sum, None, None)
+        self.own.apply(_core.RuleOptions("put"), whole(len(self.sum)), (self.sum, None, None))
         self.own.shard.release()
         self.own.clocks.wake()
 

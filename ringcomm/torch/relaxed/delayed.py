@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ringcomm.ops import Average, Sum
-from ringcomm.relaxed.ending import Ending
+from ringcomm.relaxed.method import Method
 from ringcomm.relaxed.periodic import wire_of
 from ringcomm.relaxed.replicas import Flat
 from ringcomm.relaxed.rounds import Lane, Outcome, serve
@@ -20,7 +18,7 @@ from ringcomm.torch.relaxed.optimizer import relaxed
 from ringcomm.torch.relaxed.replica import GradientReplica
 
 
-class LateGradients:
+class LateGradients(Method):
     """This step's gradients are sent, and the last step's come: x_{t+1} = x_t - lr (mean of g_{t-1}).
 
     Source: Li et al., "Pipe-SGD", arXiv:1811.03619.
@@ -39,15 +37,14 @@ class LateGradients:
         )
         self._pending: Flat | None = None  # come, and not used yet
         self._keeping = False
-        self._since = time.monotonic()
         self.exchanges = 0
-        self._ending = Ending(name, process_set)
+        super().__init__(name, process_set)
         self.take: Callable[[], Any] = lambda: None  # a step of the optimizer, once this rank makes none itself
 
     def exchange(self, counted: bool) -> bool:
         """Sends the gradients, which count or not, and puts those of the step before in their place. False if there has
         been none."""
-        self._lane.steps += 1
+        self.steps = self._lane.steps = self.steps + 1
         self._lane.begin(counted=counted)
         if self._pending is not None:
             pending, self._pending = self._pending, None
@@ -67,19 +64,9 @@ class LateGradients:
             self._replica.write(fragment, outcome.mean)
             self.take()
 
-    has_own_model = False
-
     def stepped(self) -> None: ...
 
-    def exchange_now(self) -> None: ...
-
-    @contextmanager
-    def global_weights(self) -> Iterator[None]:
-        yield
-
-    def finish(self, take: Callable[[], Any] = lambda: None) -> None:
-        if self._ending.finished:
-            return
+    def _finish(self, take: Callable[[], Any] = lambda: None) -> None:
         self.take = take
         if self._pending is not None:
             self._replica.write(0, self._pending)
@@ -89,21 +76,13 @@ class LateGradients:
         self._lane.finish(0)
         serve([self._lane])
         self._lane.close()
-        self._ending.finish()
 
     @property
     def updates(self) -> int:
         return self._lane.updates
 
     def stats(self) -> dict[str, Any]:
-        waited = self._lane.waited / max(time.monotonic() - self._since, 1e-9)
-        return {
-            "steps": self._lane.steps,
-            "exchanges": self.exchanges,
-            "waited": waited,
-            "bytes": self._lane.bytes,
-            "distance": 0.0,
-        }
+        return self._stats(self.exchanges, self._lane.waited, self._lane.bytes, distance=0.0)
 
     def state(self) -> dict[str, Any]:
         """Waits for the gradients under way, which are part of it."""
@@ -113,15 +92,11 @@ class LateGradients:
                 self._lane.land()
         finally:
             self._keeping = False
-        return {"steps": self._lane.steps, "pending": None if self._pending is None else self._pending.copy()}
+        return {"steps": self.steps, "pending": None if self._pending is None else self._pending.copy()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._lane.steps = state["steps"]
+        self.steps = self._lane.steps = state["steps"]
         self._pending = None if state["pending"] is None else state["pending"].copy()
-
-
-class _LateOptimizer(GradientsOptimizer):
-    """What DistributedOptimizer(delay=1) adds to an optimizer's class: nothing but its name."""
 
 
 def late_optimizer(
@@ -144,7 +119,7 @@ def late_optimizer(
     wire: Any = compression if isinstance(compression, str) else parts_of(compression).wire
     wire = wire_of(str(wire).removeprefix("torch.") if isinstance(wire, torch.dtype) else wire, narrow_only=True)
     made, name, parameters = relaxed(
-        optimizer, _LateOptimizer, named_parameters, process_set, op=op, wire=wire, delay=delay
+        optimizer, "LateOptimizer", named_parameters, process_set, GradientsOptimizer, op=op, wire=wire, delay=delay
     )
     made._method = LateGradients(name, parameters, op, process_set, wire)
     return made

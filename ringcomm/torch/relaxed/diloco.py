@@ -10,11 +10,7 @@ import torch
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.averager import outer_rule
 from ringcomm.relaxed.periodic import Periodic, wire_of
-from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed, replica_of
-
-
-class _DiLoCo(RelaxedOptimizer):
-    """What DiLoCo adds to an optimizer's class: nothing but its name."""
+from ringcomm.torch.relaxed.optimizer import relaxed, replica_of
 
 
 def DiLoCo(
@@ -59,17 +55,8 @@ def DiLoCo(
     """
     wire = wire_of(wire, narrow_only=False)
     outer = {"lr": outer_lr, "momentum": outer_momentum, "nesterov": nesterov, "blend": blend}
-    made, name, parameters = relaxed(
-        optimizer,
-        _DiLoCo,
-        named_parameters,
-        process_set,
-        every=every,
-        outer=outer,
-        fragments=fragments,
-        delay=delay,
-        wire=wire,
-    )
+    settings = {"every": every, "outer": outer, "fragments": fragments, "delay": delay, "wire": wire}
+    made, name, parameters = relaxed(optimizer, "DiLoCo", named_parameters, process_set, **settings)
     replica = replica_of(parameters, model, fragments)
     rule = outer_rule(outer_lr, outer_momentum, nesterov, delay, blend, every, replica)
     made._method = Periodic(name, replica, rule, every, process_set, delay=delay, wire=wire)

@@ -15,10 +15,6 @@ from ringcomm.torch.relaxed.optimizer import relaxed, replica_of
 from ringcomm.torch.relaxed.replica import GradientReplica
 
 
-class _Eager(GradientsOptimizer):
-    """What Eager adds to an optimizer's class: nothing but its name."""
-
-
 def Eager(
     optimizer: torch.optim.Optimizer,
     quorum: str | int = "majority",
@@ -52,7 +48,8 @@ def Eager(
         ValueError: arguments that are none. MismatchError: on every rank, ranks differ.
     """
     least_of(quorum, process_set.size())
-    made, name, parameters = relaxed(optimizer, _Eager, named_parameters, process_set, quorum=quorum, resync=resync)
+    settings = {"quorum": quorum, "resync": resync}
+    made, name, parameters = relaxed(optimizer, "Eager", named_parameters, process_set, GradientsOptimizer, **settings)
     gradients = GradientReplica(parameters)
     made._method = Rounds(name, replica_of(parameters, model), gradients, quorum, resync, process_set)
     return made

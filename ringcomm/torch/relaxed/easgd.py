@@ -17,8 +17,6 @@ from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed, replica_
 class _EASGD(RelaxedOptimizer):
     """What EASGD adds to an optimizer's class."""
 
-    _method: Any
-
     def _gradients_made(self, scaler: Any) -> None:
         if isinstance(self._method, ElasticPulls):
             self._method.pull_if_due()
@@ -66,9 +64,8 @@ def EASGD(
     if mode not in ("sync", "async", "round_robin"):
         raise ValueError(f'mode={mode!r}: "sync", "async" or "round_robin"')
     wire = wire_of(wire, narrow_only=False)
-    made, name, parameters = relaxed(
-        optimizer, _EASGD, named_parameters, process_set, every=every, beta=beta, mode=mode, overlap=overlap, wire=wire
-    )
+    settings = {"every": every, "beta": beta, "mode": mode, "overlap": overlap, "wire": wire}
+    made, name, parameters = relaxed(optimizer, "EASGD", named_parameters, process_set, _EASGD, **settings)
     replica = replica_of(parameters, model)
     rule = elastic_rule(beta, process_set, replica)
     if mode == "sync":

@@ -8,14 +8,11 @@ from typing import Any
 import torch
 
 from ringcomm.process_sets import global_process_set
-from ringcomm.relaxed.gossip import MODES, checked, rounds
+from ringcomm.relaxed.gossip import MODES, checked
+from ringcomm.relaxed.gossip import Gossip as Rounds
 from ringcomm.relaxed.pairs import Pairs
 from ringcomm.topology import Topology
-from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed, replica_of
-
-
-class _Gossip(RelaxedOptimizer):
-    """What Gossip adds to an optimizer's class: nothing but its name."""
+from ringcomm.torch.relaxed.optimizer import relaxed, replica_of
 
 
 def Gossip(
@@ -67,10 +64,10 @@ def Gossip(
             differ. UnsupportedError: "async", and ranks share no memory.
     """
     how = checked(topology, mode, every, resync, order, compression, gamma, (*MODES, "async"))
-    made, name, parameters = relaxed(optimizer, _Gossip, named_parameters, process_set, **how.settings())
+    made, name, parameters = relaxed(optimizer, "Gossip", named_parameters, process_set, **how.settings())
     replica = replica_of(parameters, model)
     if mode == "async":
         made._method = Pairs(name, replica, how.graph, every, process_set, on_loss)
     else:
-        made._method = rounds(name, replica, how, process_set)
+        made._method = Rounds(name, replica, how, process_set)
     return made

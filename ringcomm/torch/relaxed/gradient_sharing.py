@@ -9,11 +9,7 @@ import torch
 
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.sharing import Sharing
-from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed, replica_of
-
-
-class _GradientSharing(RelaxedOptimizer):
-    """What GradientSharing adds to an optimizer's class: nothing but its name."""
+from ringcomm.torch.relaxed.optimizer import relaxed, replica_of
 
 
 def GradientSharing(
@@ -44,7 +40,7 @@ def GradientSharing(
     if not threshold > 0:
         raise ValueError(f"threshold={threshold}: a positive number")
     made, name, parameters = relaxed(
-        optimizer, _GradientSharing, named_parameters, process_set, threshold=threshold, adaptive=adaptive
+        optimizer, "GradientSharing", named_parameters, process_set, threshold=threshold, adaptive=adaptive
     )
     made._method = Sharing(name, replica_of(parameters, None), threshold, adaptive, process_set)
     return made

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, evaluated
-from ringcomm.torch.wrapped import taking_the_step
+from ringcomm.torch.wrapped import SkipsSynchronize, taking_the_step
 
 
-class GradientsOptimizer(RelaxedOptimizer):
+class GradientsOptimizer(SkipsSynchronize, RelaxedOptimizer):
     """What is added where the method gives gradients for gradients: its ``exchange(counted)`` puts them in their place,
     and says whether there are any."""
 
-    _method: Any
-    _should_synchronize = True
     _came = False  # whether there are gradients to step with
 
     def synchronize(self) -> None:
         """Gives this step's gradients, and puts what comes in return into ``.grad``."""
         self._came = self._method.exchange(counted=True)
-
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """Within it ``step()`` takes the gradients as they are: ``synchronize()`` has been called."""
-        self._should_synchronize = False
-        try:
-            yield
-        finally:
-            self._should_synchronize = True
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:

@@ -10,11 +10,7 @@ import torch
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.group_average import GroupAverage as Rounds
 from ringcomm.topology import groups
-from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed, replica_of
-
-
-class _GroupAverage(RelaxedOptimizer):
-    """What GroupAverage adds to an optimizer's class: nothing but its name."""
+from ringcomm.torch.relaxed.optimizer import relaxed, replica_of
 
 
 def GroupAverage(
@@ -48,7 +44,7 @@ def GroupAverage(
     """
     graph = groups(group)
     made, name, parameters = relaxed(
-        optimizer, _GroupAverage, named_parameters, process_set, group=group, resync=resync
+        optimizer, "GroupAverage", named_parameters, process_set, group=group, resync=resync
     )
     made._method = Rounds(name, replica_of(parameters, model), graph, resync, process_set)
     return made

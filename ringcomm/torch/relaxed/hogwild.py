@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,10 +10,9 @@ import torch
 
 from ringcomm import _core
 from ringcomm.arrays import CoreMemory
-from ringcomm.collectives import broadcast_
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.across import Across, host_sets
-from ringcomm.relaxed.ending import Ending
+from ringcomm.relaxed.method import Method
 from ringcomm.relaxed.workers import Workers
 from ringcomm.torch.buckets import dense_strides
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
@@ -24,7 +21,7 @@ from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
 _LINE = 64  # bytes: tensors begin at cache lines
 
 
-class SharedWeights:
+class SharedWeights(Method):
     """The method behind Hogwild: puts tensors into shared memory, where they stay until all ranks have finished."""
 
     has_own_model = True  # the weights are it, at any time
@@ -33,11 +30,9 @@ class SharedWeights:
         self, name: str, tensors: list[torch.Tensor], process_set: Any, on_loss: str, every: int | str
     ) -> None:
         replica = TensorReplica(tensors)
-        flat = replica.now(0)
-        broadcast_(flat, process_set.ranks[0], f"{name}.start", process_set)
-        replica.write(0, flat)
+        flat = replica.begin_alike(0, f"{name}.start", process_set)
         process_set, leaders = host_sets(process_set)
-        self.name, self._tensors, self._set = name, tensors, process_set
+        self._tensors = tensors
         self.workers = Workers(name, process_set, on_loss)
         offsets = np.cumsum(
             [_LINE] + [-(-one.numel() * one.element_size() // _LINE) * _LINE for one in tensors]
@@ -56,46 +51,24 @@ class SharedWeights:
                 shared.copy_(one.detach())
             one.data = shared
         self.workers.meet()
-        self._across: Across | None = None
-        if leaders is not None and leaders.included():
-            self._across = Across(
-                name,
-                leaders,
-                len(flat),
-                flat.dtype,
-                every,
-                lambda into: replica.read(0, into),
-                replica.add,
-                lambda weights: replica.write(0, weights),
-            )
-        self.steps = self.exchanges = 0
-        self._ending = Ending(name, process_set, self._leave)
-        self._since = time.monotonic()
+        read, put = (lambda into: replica.read(0, into)), (lambda weights: replica.write(0, weights))
+        self._across = Across(name, leaders, flat, every, read, replica.add, put)
+        self.exchanges = 0
+        super().__init__(name, process_set, self._leave)
 
     def stepped(self) -> None:
         self.steps += 1
         self.workers.count(self.steps)
         self.workers.advance(self.steps)
         self.workers.check()
-        if self._across is not None:
-            self._across.stepped()
+        self._across.stepped()
 
-    def exchange_now(self) -> None: ...
-
-    @contextmanager
-    def global_weights(self) -> Iterator[None]:
-        yield
-
-    def finish(self) -> None:
-        if self._ending.finished:
-            return
-        self.workers.finish(self._across.answer if self._across is not None else None)
-        if self._across is not None:
-            self._across.finish()
+    def _finish(self) -> None:
+        self.workers.finish(self._across.answer)
+        self._across.finish()
         self.workers.meet()
         self._take_back()
         self.workers.meet()
-        self._ending.finish()
 
     def _leave(self) -> None:
         self.workers.leave()
@@ -111,15 +84,7 @@ class SharedWeights:
         return self.workers.updates
 
     def stats(self) -> dict[str, Any]:
-        waited = self.workers.waited / max(time.monotonic() - self._since, 1e-9)
-        return {
-            "steps": self.steps,
-            "exchanges": self.steps,
-            "waited": waited,
-            "bytes": 0,
-            "lost": self.workers.lost(),
-            **(self._across.stats() if self._across is not None else {}),
-        }
+        return self._stats(self.steps, self.workers.waited, 0, lost=self.workers.lost(), **self._across.stats())
 
     def state(self) -> dict[str, Any]:
         return {"steps": self.steps}
@@ -132,7 +97,6 @@ class SharedWeights:
 class _Hogwild(RelaxedOptimizer):
     """What Hogwild adds to an optimizer's class."""
 
-    _method: Any
     _locked: bool
 
     def _take(self, *arguments: Any, **kwargs: Any) -> Any:
@@ -174,7 +138,9 @@ def Hogwild(
     """
     if update not in ("racy", "locked"):
         raise ValueError(f'update={update!r}: "racy" or "locked"')
-    made, name, parameters = relaxed(optimizer, _Hogwild, named_parameters, process_set, update=update, every=every)
+    made, name, parameters = relaxed(
+        optimizer, "Hogwild", named_parameters, process_set, _Hogwild, update=update, every=every
+    )
     tensors = [*parameters, *statistics_of(model)]
     elsewhere = {str(one.device) for one in tensors if one.device.type != "cpu"}
     if elsewhere:

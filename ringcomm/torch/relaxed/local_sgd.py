@@ -126,7 +126,7 @@ def LocalSGD(
     wire = wire_of(wire, narrow_only=True)
     settings = {"every": every, "start": start, "momentum": momentum, "groups": groups and sorted(groups)}
     made, name, parameters = relaxed(
-        optimizer, _LocalSGD, named_parameters, process_set, **settings, overlap=overlap, wire=wire
+        optimizer, "LocalSGD", named_parameters, process_set, _LocalSGD, **settings, overlap=overlap, wire=wire
     )
     replica = _WithState(made, parameters, model) if momentum == "average" else replica_of(parameters, model)
     delay = None if overlap else 0

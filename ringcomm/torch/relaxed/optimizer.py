@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
 
 from ringcomm.errors import UnsupportedError
 from ringcomm.plan_agreement import require_equal
+from ringcomm.relaxed.method import Exchanging
 from ringcomm.relaxed.periodic import agreed_text
 from ringcomm.relaxed.replicas import next_number
 from ringcomm.torch import loss_scaling
@@ -20,12 +20,11 @@ from ringcomm.torch.wrapped import MARK, taking_the_step, wrapped
 _KEY = "relaxed"  # in a state_dict
 
 
-class RelaxedOptimizer(torch.optim.Optimizer):
+class RelaxedOptimizer(Exchanging, torch.optim.Optimizer):
     """An optimizer that steps on this rank's gradients, and exchanges when that is due. Use it in a ``with`` statement,
     or call ``finish()`` at the end: ranks may make different numbers of steps."""
 
     _base: Any  # the optimizer's own class
-    _method: Any  # a Periodic, or what has its methods
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
@@ -72,37 +71,10 @@ class RelaxedOptimizer(torch.optim.Optimizer):
         """Exchanges everything between all ranks, whatever is due. Collective."""
         self._method.exchange_now()
 
-    def global_weights(self) -> AbstractContextManager[None]:
-        """Within it the parameters, and the model's floating buffers, are the method's model (to evaluate, to save);
-        afterwards what they were. Collective where that is the mean of all replicas."""
-        return self._method.global_weights()
-
     @property
     def has_own_model(self) -> bool:
         """Whether the method's model is something of its own (an anchor, a centre): any rank may look at it alone."""
         return self._method.has_own_model
-
-    def finish(self) -> None:
-        """This rank makes no more steps: exchanges its last ones, and answers the others until all have finished. Then
-        all ranks hold the method's model. Collective; once more it does nothing."""
-        self._method.finish()
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            self.finish()
-
-    @property
-    def updates(self) -> int:
-        """Steps of all ranks together, as far as the last exchange told: what a learning rate may be a function of."""
-        return self._method.updates
-
-    def stats(self) -> dict[str, Any]:
-        """Of this rank: ``steps``, ``exchanges``, ``waited`` (for others, as a share of the time since it was made),
-        ``bytes`` contributed, ``distance`` (root mean square of weights before the last exchange less those after)."""
-        return self._method.stats()
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's, and this rank's part of the method under "relaxed": to go on exactly, on as many ranks. To
@@ -134,19 +106,19 @@ def evaluated(optimizer: Any, closure: Callable[[], Any] | None, scaler: Any) ->
 
 def relaxed(
     optimizer: torch.optim.Optimizer,
-    additions: type[RelaxedOptimizer],
+    who: str,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
     process_set: Any,
+    additions: type[RelaxedOptimizer] = RelaxedOptimizer,
     **settings: Any,
 ) -> tuple[Any, str, list[torch.Tensor]]:
     """The optimizer again, as one of a subclass of its class; a name for what it exchanges; its parameters. Collective:
-    ranks compare parameters and settings.
+    ranks compare parameters and settings. ``who``: asks for it.
 
     Raises:
         ValueError: it is distributed already, or an LBFGS, or takes parameters that are not of floating dtypes.
         MismatchError: on every rank, if they differ.
     """
-    who = additions.__name__.removeprefix("_")
     if getattr(optimizer, MARK, False):
         raise ValueError(f"this {type(optimizer).__name__} is distributed already: wrap the optimizer itself")
     if isinstance(optimizer, torch.optim.LBFGS):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from ringcomm.collectives import allreduce_
 from ringcomm.ops import Average
 from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.consistency import Async, Consistency
-from ringcomm.relaxed.replicas import Flat
 from ringcomm.relaxed.store import Store
-from ringcomm.relaxed.store_options import Scale
+from ringcomm.relaxed.store_options import Scale, StoreOptions
 from ringcomm.torch.relaxed.dedicated import serve
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, evaluated, relaxed
 from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
@@ -82,84 +80,43 @@ def _rules_of(optimizer: torch.optim.Optimizer, servers: Any) -> list[updates.Up
         return [updates.Update("get") for _ in optimizer.param_groups]
 
 
-class _Served:
-    """The method behind ParameterServer."""
+class _Served(Store):
+    """The method behind ParameterServer. ``native``: the store has the optimizer's rule."""
 
-    has_own_model = True
+    replica: TensorReplica
 
-    def __init__(
-        self, replica: TensorReplica, store: Store, weights: Flat, native: bool, model: Any, process_set: Any
-    ) -> None:
-        self.replica, self.store, self.weights, self._set = replica, store, weights, process_set
-        self._native = native
-        self._gradients = np.empty_like(weights)
+    def __init__(self, native: bool, model: torch.nn.Module | None, everybody: Any, *what: Any) -> None:
+        super().__init__(*what)
+        self._native, self._everybody = native, everybody
+        self._gradients = np.empty_like(self.weights)
         self._statistics = statistics_of(model)
 
-    def step(self, optimizer: Any, counted: bool) -> None:
+    def step_of(self, optimizer: Any, counted: bool) -> None:
         self.replica.read_gradients(self._gradients)
         for number, group in enumerate(optimizer.param_groups if self._native else ()):
             options = dict(rule_of(optimizer._base, group).options)
-            self.store.set_options(number, options.pop("lr"), **options)
-        self.store.step(self._gradients if counted else None, self.weights)
-        self.replica.write(0, self.weights)
+            self.set_options(number, options.pop("lr"), **options)
+        self.step(self._gradients if counted else None)
 
-    def exchange_now(self) -> None:
-        self.store.pull(self.weights)
-        self.replica.write(0, self.weights)
-
-    @contextmanager
-    def global_weights(self) -> Iterator[None]:
-        before = self.replica.now(0)
-        now = np.empty_like(before)
-        self.store.read(now)
-        self.replica.write(0, now)
-        try:
-            yield
-        finally:
-            self.replica.write(0, before)
-
-    def finish(self, optimizer: Any) -> None:
-        if self.store.finished:
-            return
-        by_hand = not self._native and self.store.shards[0].own() is not None
-        self.store.finish(self.weights, (lambda: serve(optimizer, self.store)) if by_hand else lambda: None)
-        self.replica.write(0, self.weights)
-        if self._statistics and not self.store.workers.lost():
+    def _finish(self, optimizer: Any) -> None:  # type: ignore[override]
+        by_hand = not self._native and self.shards[0].own() is not None
+        super()._finish((lambda: serve(optimizer, self)) if by_hand else lambda: None)
+        if self._statistics and not self.workers.lost():
             replica = TensorReplica(self._statistics)
             flat = replica.now(0)
-            allreduce_(flat, op=Average, name=f"{self.store.name}.statistics", process_set=self._set)
+            allreduce_(flat, op=Average, name=f"{self.name}.statistics", process_set=self._everybody)
             replica.write(0, flat)
-
-    @property
-    def exchanges(self) -> int:
-        return self.store.pushes
-
-    @property
-    def updates(self) -> int:
-        return self.store.updates
-
-    def stats(self) -> dict[str, Any]:
-        return self.store.stats()
-
-    def state(self) -> dict[str, Any]:
-        return self.store.state()
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self.store.load(state)
-        self.exchange_now()
 
 
 class _ParameterServer(RelaxedOptimizer):
     """What ParameterServer adds to an optimizer's class."""
-
-    _method: Any
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Hands this rank's gradients to the store, waits as the consistency says, and takes the weights. An overflow
         (``grad_scaler``) leaves out this rank's gradients."""
         loss, counted = evaluated(self, closure, grad_scaler)
-        self._method.step(self, counted)
+        self._method.step_of(self, counted)
         return loss
 
     def finish(self) -> None:
@@ -229,17 +186,10 @@ def ParameterServer(
     rules = _rules_of(optimizer, servers)
     native = all(rule.rule != "get" for rule in rules)
     momentum = max((rule.options.get("momentum", 0.0) for rule in rules), default=0.0)
+    settings = {"rules": [rule.text() for rule in rules], "consistency": consistency, "servers": servers}
+    settings |= {"compensate": compensate, "every": every, "across": across}
     made, name, parameters = relaxed(
-        optimizer,
-        _ParameterServer,
-        named_parameters,
-        process_set,
-        rules=[rule.text() for rule in rules],
-        consistency=consistency,
-        servers=servers,
-        compensate=compensate,
-        every=every,
-        across=across,
+        optimizer, "ParameterServer", named_parameters, process_set, _ParameterServer, **settings
     )
     if momentum >= 0.5 and not consistency.of_step and process_set.size() > 2 and process_set.rank() == 0:
         warnings.warn(
@@ -248,14 +198,12 @@ def ParameterServer(
             stacklevel=2,
         )
     replica = TensorReplica(parameters)
-    weights = replica.now(0)
     bounds = np.cumsum([0] + [sum(map(TensorReplica.count, group["params"])) for group in optimizer.param_groups])
     cuts = [
         np.cumsum([TensorReplica.count(one) for one in group["params"]]).tolist() for group in optimizer.param_groups
     ]
     parts = [(slice(int(a), int(b)), rule) for a, b, rule in zip(bounds, bounds[1:], rules, strict=False)]
-    how = consistency, servers, scale, compensate, on_loss, every, across
-    store = Store(name, process_set, weights, parts, *how, None if native else cuts)
-    replica.write(0, weights)
-    made._method = _Served(replica, store, weights, native, model, process_set)
+    options = StoreOptions(consistency, servers, scale, compensate, on_loss, every, across)
+    what = name, process_set, replica, parts, options, None if native else cuts
+    made._method = _Served(native, model, process_set, *what)
     return made

@@ -38,8 +38,8 @@ bool DirectMessages::over(const Flight& flight) const {
   if (!context_.transport->done(flight.ticket, &arrival)) return false;
   if (!arrival.received || arrival.nbytes == flight.nbytes) return true;
   throw Error(ErrorKind::mismatch,
-              "rank " + std::to_string(arrival.peer) + " sent " + std::to_string(arrival.nbytes) + " bytes where " +
-                  std::to_string(flight.nbytes) + " were expected: the ranks disagree on the size of the data",
+              concat("rank ", arrival.peer, " sent ", arrival.nbytes, " bytes where ", flight.nbytes,
+                     " were expected: the ranks disagree on the size of the data"),
               {arrival.peer});
 }
 

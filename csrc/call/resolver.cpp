@@ -59,17 +59,16 @@ std::shared_ptr<const Schedule> Resolver::schedule(const Call& call, const Choic
   const OwnAlgorithms* const own = context_.config.own.get();
   if (auto schedule = own ? own->find(call.collective, context_.me, context_.size(), choice.name) : nullptr)
     return schedule;
-  const std::string what = std::string(name_of(call.collective)) + " algorithm '" + choice.name + "'";
+  const std::string what = concat(name_of(call.collective), " algorithm '", choice.name, "'");
   // Ranks that have joined know of a call only what the others say. That this one cannot take part concerns all.
   if (call.agreed && choice.name != choice.shown()) {
     throw Error(ErrorKind::transport, what + " is not registered on a rank that has joined; register it on all ranks");
   }
   check_algorithm(call.collective, choice.name, context_.size());
-  throw Error(ErrorKind::invalid, what + " cannot run here: " +
-                                      (AlgorithmName(choice.name).two_levels
-                                           ? "it needs ranks on several hosts that share memory inside each"
-                                       : choice.name == kShared ? "not all ranks share memory"
-                                                                : "it needs blocks of one size on every rank"));
+  throw invalid(what, " cannot run here: ",
+                (AlgorithmName(choice.name).two_levels ? "it needs ranks on several hosts that share memory inside each"
+                 : choice.name == kShared              ? "not all ranks share memory"
+                                                       : "it needs blocks of one size on every rank"));
 }
 
 }  // namespace ringcomm

@@ -130,7 +130,7 @@ class Fused : public Task {
       context_.traced(category, part.pending->name, begun, begun_ns_, call(part).count * item(), detail);
     }
   }
-  void trace_run() { trace_all("run", "fused, " + std::to_string(parts_.size()) + " together"); }
+  void trace_run() { trace_all("run", concat("fused, ", parts_.size(), " together")); }
 
   const std::vector<Agreed> parts_;
   std::unique_ptr<Task> task_;

@@ -168,7 +168,7 @@ std::vector<PendingPtr> Engine::prepare_group(std::vector<Named> requests) {
   Hash names;
   for (const Named& request : requests) {
     if (!different.insert(request.call.name).second)
-      throw Error(ErrorKind::invalid, "a group has two operations named '" + request.call.name + "'");
+      throw invalid("a group has two operations named '", request.call.name, "'");
     names.add(request.call.name);
   }
   std::vector<PendingPtr> prepared;
@@ -198,7 +198,7 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
       const std::shared_ptr<NamedSet> set = state_->sets.find(id);
       state_->check_open(*set);
       if (const PlanRun* plan = set->plans.begun())
-        throw Error(ErrorKind::invalid, "a step of '" + plan->name() + "' is under way: finish it before joining");
+        throw invalid("a step of '", plan->name(), "' is under way: finish it before joining");
     }
   }
   std::vector<std::shared_ptr<Operation>> operations;

@@ -8,8 +8,7 @@ namespace ringcomm {
 
 void InFlight::require_free(const std::string& name) const {
   if (!by_name_.contains(name)) return;
-  throw Error(ErrorKind::invalid,
-              "an operation named '" + name + "' is already in flight: wait for it, or choose another name");
+  throw invalid("an operation named '", name, "' is already in flight: wait for it, or choose another name");
 }
 
 void InFlight::insert(PendingPtr pending) {

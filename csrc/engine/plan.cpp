@@ -10,10 +10,7 @@ std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<P
   Context& context = state_->context;
   const std::lock_guard lock(context.mutex);
   const std::shared_ptr<NamedSet> target = state_->sets.find(set);
-  if (target->me < 0) {
-    throw Error(ErrorKind::invalid,
-                "rank " + std::to_string(context.rank()) + " is not in process set " + std::to_string(set));
-  }
+  if (target->me < 0) throw invalid("rank ", context.rank(), " is not in process set ", set);
   PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, items, std::move(algorithm)};
   PlanTable& plans = target->plans;
   const std::size_t stream = plans.free_stream(shape.name);
@@ -32,7 +29,7 @@ Plan::Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set,
 Plan::~Plan() = default;
 
 void Plan::begin() {
-  if (run_->stepping()) throw Error(ErrorKind::invalid, "a step of '" + run_->name() + "' is already in flight");
+  if (run_->stepping()) throw invalid("a step of '", run_->name(), "' is already in flight");
   const PendingPtr step = run_->prepare();
   try {
     engine_->submit(set_->id, {&step, 1});

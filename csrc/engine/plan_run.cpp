@@ -98,7 +98,7 @@ void PlanRun::fail_step(std::exception_ptr error) {
 }
 
 void PlanRun::require_rest() const {
-  if (stepping()) throw Error(ErrorKind::invalid, "a step of '" + shape_.name + "' is still in flight");
+  if (stepping()) throw invalid("a step of '", shape_.name, "' is still in flight");
 }
 
 void PlanRun::place(std::size_t bucket, std::size_t stretch, void* data) {
@@ -106,24 +106,18 @@ void PlanRun::place(std::size_t bucket, std::size_t stretch, void* data) {
 }
 
 void PlanRun::ready(std::size_t bucket, std::shared_ptr<Place> place) {
-  if (bucket >= ready_.size()) {
-    throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(ready_.size()) +
-                                        " buckets, not a bucket " + std::to_string(bucket));
-  }
+  if (bucket >= ready_.size())
+    throw invalid("'", shape_.name, "' has ", ready_.size(), " buckets, not a bucket ", bucket);
   memory_[bucket].where = std::move(place);
   ready_[bucket].store(1, std::memory_order_release);
 }
 
 std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present) {
-  if (present.size() != shape_.items) {
-    throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(shape_.items) + " items, but " +
-                                        std::to_string(present.size()) + " flags were given");
-  }
+  if (present.size() != shape_.items)
+    throw invalid("'", shape_.name, "' has ", shape_.items, " items, but ", present.size(), " flags were given");
   for (std::size_t bucket = 0; bucket < ready_.size(); ++bucket) {
-    if (shape_.buckets[bucket].on_device && !ready_[bucket].load(std::memory_order_relaxed)) {
-      throw Error(ErrorKind::invalid, "'" + shape_.name + "': bucket " + std::to_string(bucket) +
-                                          " is on a device, and nobody has said when it is ready");
-    }
+    if (shape_.buckets[bucket].on_device && !ready_[bucket].load(std::memory_order_relaxed))
+      throw invalid("'", shape_.name, "': bucket ", bucket, " is on a device, and nobody has said when it is ready");
   }
   present_ = std::move(present);
   begun_ = false;
@@ -221,7 +215,7 @@ Call PlanRun::bucket_call() {
   Call call = plain_call(bucket);
   if (bucket.wire.feedback) call.feedback = feedback_.get();
   call.tensor = next_;
-  call.name = shape_.name + "/" + std::to_string(next_);
+  call.name = concat(shape_.name, "/", next_);
   call.stand_ins = agreed_.front().joined;
   if (stands_in()) {
     identity_ = aligned_bytes(bucket.count * size_of(bucket.dtype));

@@ -20,13 +20,12 @@ const PlanRun* PlanTable::any(Is&& is) const {
 }
 
 std::size_t PlanTable::free_stream(const std::string& name) const {
-  if (any([&](const PlanRun& plan) { return plan.name() == name; }))
-    throw Error(ErrorKind::invalid, "there is a '" + name + "' already");
+  if (any([&](const PlanRun& plan) { return plan.name() == name; })) throw invalid("there is a '", name, "' already");
   for (std::size_t i = 0; i < by_stream_.size(); ++i) {
     const std::size_t stream = (next_ + i) % by_stream_.size();
     if (!by_stream_[stream]) return stream;
   }
-  throw Error(ErrorKind::invalid, "no more than " + std::to_string(by_stream_.size()) + " plans in a process set");
+  throw invalid("no more than ", by_stream_.size(), " plans in a process set");
 }
 
 std::uint64_t PlanTable::past_steps(const std::string& name) const {

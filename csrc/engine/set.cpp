@@ -33,7 +33,7 @@ NamedSet::NamedSet(Context& context, int id, int tags, std::vector<int> ranks_in
 int NamedSet::member(int rank) const {
   const int index = index_of(ranks, rank);
   if (index < 0)
-    throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " sent word of a process set that it is not in");
+    throw Error(ErrorKind::internal, concat("rank ", rank, " sent word of a process set that it is not in"));
   return index;
 }
 

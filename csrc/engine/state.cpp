@@ -43,12 +43,9 @@ Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transpo
 
 void Engine::State::check_open(const NamedSet& set) const {
   if (leaving_) throw Error(ErrorKind::shut_down, "ringcomm has been shut down: call init() before further operations");
-  if (set.me < 0) {
-    throw Error(ErrorKind::invalid,
-                "rank " + std::to_string(context.rank()) + " is not in process set " + std::to_string(set.id));
-  }
+  if (set.me < 0) throw invalid("rank ", context.rank(), " is not in process set ", set.id);
   if (set.in_flight.joining())
-    throw Error(ErrorKind::invalid, "this rank has joined: no operation can be submitted until all ranks have");
+    throw invalid("this rank has joined: no operation can be submitted until all ranks have");
 }
 
 void Engine::State::submit(int set, std::span<const PendingPtr> requests, Worker::When when) {
@@ -58,7 +55,7 @@ void Engine::State::submit(int set, std::span<const PendingPtr> requests, Worker
     const std::shared_ptr<NamedSet> target = sets.find(set);
     check_open(*target);
     for (const PendingPtr& pending : requests) {
-      if (pending->name.empty()) throw Error(ErrorKind::invalid, "a named operation needs a name");
+      if (pending->name.empty()) throw invalid("a named operation needs a name");
       if (requests.size() == 1) break;  // insert() sees whether its name is in flight
       target->in_flight.require_free(pending->name);
     }
@@ -195,7 +192,7 @@ void Engine::State::receive(int peer, Record&& record) {
     }
   } else if (const auto* abort = std::get_if<AbortRecord>(&record)) {
     reported_ = true;
-    throw Error(abort->kind, "rank " + std::to_string(peer) + " reported: " + abort->what, abort->ranks);
+    throw Error(abort->kind, concat("rank ", peer, " reported: ", abort->what), abort->ranks);
   } else {
     receive_leave(peer, std::get<LeaveRecord>(std::move(record)));
   }

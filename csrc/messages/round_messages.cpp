@@ -103,9 +103,8 @@ void RoundMessages::receive(const Flight& flight, const Arrival& arrival) {
   Incoming& incoming = incoming_[flight.message];
   if (!context_.options.codec && arrival.nbytes != flight.nbytes) {
     throw Error(ErrorKind::mismatch,
-                "rank " + std::to_string(arrival.peer) + " sent " + std::to_string(arrival.nbytes) +
-                    " bytes where rank " + std::to_string(context_.transport.rank()) + " expected " +
-                    std::to_string(flight.nbytes) + ": the ranks disagree on the size of the data",
+                concat("rank ", arrival.peer, " sent ", arrival.nbytes, " bytes where rank ", context_.transport.rank(),
+                       " expected ", flight.nbytes, ": the ranks disagree on the size of the data"),
                 {arrival.peer});
   }
   incoming.arrived += arrival.nbytes;

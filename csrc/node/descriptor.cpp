@@ -8,6 +8,7 @@
 
 #include "base/fields.hpp"
 #include "base/rank_text.hpp"
+#include "base/text.hpp"
 #include "codecs/wire_format.hpp"
 
 namespace ringcomm {
@@ -33,7 +34,7 @@ std::string collective_name(const Descriptor& d) { return entry(kCollectiveNames
 
 std::string call_name(const Descriptor& d) {
   const std::string_view name = text_of(d.name);
-  return name.empty() ? collective_name(d) : collective_name(d) + " '" + std::string(name) + "'";
+  return name.empty() ? collective_name(d) : concat(collective_name(d), " '", name, "'");
 }
 
 std::string shape_name(const Descriptor& d) {
@@ -83,11 +84,11 @@ std::vector<Group> groups_of(const Field& field, std::span<const Descriptor> all
 
 std::string sentence(const Field& field, std::string_view call, const std::vector<Group>& groups) {
   std::string text = call.empty() ? "" : std::string(call) + ": ";
-  text += "ranks disagree on " + std::string(field.what) + ": ";
+  text += concat("ranks disagree on ", field.what, ": ");
   for (std::size_t g = 0; g < groups.size() && g < kMostGroups; ++g) {
     text += (g > 0 ? "; " : "") + groups[g].text + " on " + rank_text(groups[g].ranks);
   }
-  if (groups.size() > kMostGroups) text += "; and " + std::to_string(groups.size() - kMostGroups) + " further values";
+  if (groups.size() > kMostGroups) text += concat("; and ", groups.size() - kMostGroups, " further values");
   return text + ". " + field.fix;
 }
 
@@ -100,7 +101,7 @@ Field collective_field() {
 Field name_field() {
   return {"the name", "Call the same operations in the same order on every rank.",
           [](const auto& a, const auto& b) { return text_of(a.name) == text_of(b.name); },
-          [](const auto& d) { return "'" + std::string(text_of(d.name)) + "'"; }};
+          [](const auto& d) { return concat("'", text_of(d.name), "'"); }};
 }
 
 Field algorithm_field() {
@@ -108,7 +109,7 @@ Field algorithm_field() {
           [](const auto& a, const auto& b) { return text_of(a.algorithm) == text_of(b.algorithm); },
           [](const auto& d) {
             const std::string_view name = text_of(d.algorithm);
-            return name.empty() ? "none given" : "'" + std::string(name) + "'";
+            return name.empty() ? "none given" : concat("'", name, "'");
           }};
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/text.hpp"
 #include "schedule/symbolic_run.hpp"
 
 namespace ringcomm {
@@ -102,8 +103,7 @@ std::string false_lag(const std::vector<Schedule>& schedules) {
   }
   const int most = *std::max_element(behind.begin(), behind.end());
   if (most == declared) return {};
-  return "ranks fall behind by " + std::to_string(most) + " messages, not by " + std::to_string(declared) +
-         " as declared";
+  return concat("ranks fall behind by ", most, " messages, not by ", declared, " as declared");
 }
 
 }  // namespace

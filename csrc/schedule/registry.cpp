@@ -129,7 +129,7 @@ std::string known_names(Collective collective) {
   for (const Algorithm& a : algorithms()) {
     if (a.collective != collective) continue;
     names += std::string(a.name) + ", ";
-    if (a.any_root) rooted += (rooted.empty() ? "; " : ", ") + std::string(a.name) + ":ROOT";
+    if (a.any_root) rooted += concat(rooted.empty() ? "; " : ", ", a.name, ":ROOT");
   }
   names.resize(names.size() - 2);
   return names + rooted;
@@ -153,10 +153,8 @@ std::vector<const Algorithm*> algorithms_named(Collective collective, const Algo
 }
 
 Schedule schedule_of(const Algorithm& algorithm, int rank, int size, int root) {
-  if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size) {
-    throw Error(ErrorKind::invalid, "rank " + std::to_string(rank) + " and root " + std::to_string(root) +
-                                        " must be in 0.." + std::to_string(size - 1));
-  }
+  if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size)
+    throw invalid("rank ", rank, " and root ", root, " must be in 0..", size - 1);
   return algorithm.make(rank, size, algorithm.rooted() ? root : 0);
 }
 
@@ -164,8 +162,8 @@ std::shared_ptr<const Schedule> schedule_for(Collective collective, const Algori
                                              int root) {
   const Algorithm* const algorithm = find_algorithm(collective, name);
   if (!algorithm) {
-    throw Error(ErrorKind::invalid, "there is no " + std::string(name_of(collective)) + " algorithm '" +
-                                        std::string(name.name) + "'; known: " + known_names(collective));
+    throw invalid("there is no ", name_of(collective), " algorithm '", name.name,
+                  "'; known: ", known_names(collective));
   }
   return std::make_shared<const Schedule>(schedule_of(*algorithm, rank, size, name.root >= 0 ? name.root : root));
 }

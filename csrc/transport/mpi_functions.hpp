@@ -57,7 +57,7 @@ struct Functions {
   };
   Address find(const char* name) const {
     void* const found = dlsym(library, name);
-    if (!found) throw Error(ErrorKind::invalid, std::string("the MPI library has no ") + name);
+    if (!found) throw invalid("the MPI library has no ", name);
     return {found};
   }
 };

@@ -134,10 +134,10 @@ class ThreadsTransport final : public Transport {
     const Arrival what{slot.peer, slot.nbytes, slot.receiving};
     slots_.give(ticket);
     if (truncated) {
-      throw Error(ErrorKind::transport,
-                  "truncated: the message of rank " + std::to_string(what.peer) + ", " + std::to_string(what.nbytes) +
-                      " bytes, is longer than its receive",
-                  {what.peer});
+      throw Error(
+          ErrorKind::transport,
+          concat("truncated: the message of rank ", what.peer, ", ", what.nbytes, " bytes, is longer than its receive"),
+          {what.peer});
     }
     if (state == State::failed) throw lost(what.peer);
     if (arrival) *arrival = what;
@@ -159,7 +159,7 @@ class ThreadsTransport final : public Transport {
 
   Error lost(int peer) const {
     const int rank = hub_->killed(rank_) ? rank_ : peer == kAnyPeer ? hub_->first_killed() : peer;
-    return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " is lost", {rank});
+    return Error(ErrorKind::peer_lost, concat("rank ", rank, " is lost"), {rank});
   }
 
   void check(int peer, int tag, std::size_t nbytes) const {
@@ -262,13 +262,13 @@ class ThreadsTransport final : public Transport {
 
 void require_member(const ThreadsHub& hub, int rank) {
   if (rank >= 0 && rank < hub.size()) return;
-  throw Error(ErrorKind::invalid, "rank " + std::to_string(rank) + " is not one of " + std::to_string(hub.size()));
+  throw invalid("rank ", rank, " is not one of ", hub.size());
 }
 
 }  // namespace
 
 std::shared_ptr<ThreadsHub> make_threads_hub(int size) {
-  if (size < 1) throw Error(ErrorKind::invalid, "a hub needs at least one rank");
+  if (size < 1) throw invalid("a hub needs at least one rank");
   return std::make_shared<ThreadsHub>(size);
 }
 

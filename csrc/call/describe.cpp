@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "call/moves.hpp"
 
 namespace ringcomm {
 namespace {
@@ -33,7 +32,7 @@ Descriptor describe(const Call& call, int me) {
   mine.op = static_cast<std::uint8_t>(call.op);
   mine.wire = call.wire.code();
   mine.root = call.root;
-  mine.count = bytes_of(call) / size_of(call.dtype);
+  mine.count = call.elements();
   if (call.collective == Collective::allgather) mine.count = call.counts[static_cast<std::size_t>(me)];
   if (call.collective == Collective::alltoall) mine.count = even_row(call);
   mine.shape = call.shape;

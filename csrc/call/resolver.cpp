@@ -36,7 +36,7 @@ const Choice& Resolver::choose(const Call& call) {
 const Choice& Resolver::without_piggyback(const Call& call) {
   if (is_adasum(call) && context_.size() > 1) return adasum_choice();
   const bool known = call.collective != Collective::alltoall || call.even;  // otherwise ranks have totals of their own
-  return chooser_.choose(call.collective, call.algorithm, known ? bytes_of(call) : 0, call.even,
+  return chooser_.choose(call.collective, call.algorithm, known ? call.nbytes() : 0, call.even,
                          encoding_of(call.wire, call.dtype));
 }
 
@@ -47,7 +47,7 @@ bool Resolver::piggybacks(const Call& call) const {
 
 // More than goes with mailboxes, and worked on in hosts' memory.
 bool Resolver::takes_fragments(const Call& call) {
-  if (call.collective != Collective::allreduce || bytes_of(call) <= kPayload || context_.size() == 1) return false;
+  if (call.collective != Collective::allreduce || call.nbytes() <= kPayload || context_.size() == 1) return false;
   const Path path = without_piggyback(call).path;
   return path == Path::shared || path == Path::two_levels;
 }

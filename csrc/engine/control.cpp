@@ -79,11 +79,8 @@ bool Control::receive(const std::function<void(int peer, Record record)>& handle
 
 void Control::close() noexcept {
   closed_ = true;
-  if (listening_ != kNoTicket) transport_.cancel(listening_);
-  listening_ = kNoTicket;
-  for (const Outgoing& message : outgoing_) {
-    if (message.ticket != kNoTicket) transport_.cancel(message.ticket);
-  }
+  transport_.cancel(std::exchange(listening_, kNoTicket));
+  for (const Outgoing& message : outgoing_) transport_.cancel(message.ticket);
   outgoing_.clear();
   outbox_.clear();
 }

@@ -47,11 +47,11 @@ void PlanTable::close(const PlanRun& plan) {
 }
 
 const PlanRun* PlanTable::begun() const {
-  return any([](const PlanRun& plan) { return plan.begun(); });
+  return any([](const PlanRun& plan) { return plan.input.begun; });
 }
 
 const PlanRun* PlanTable::stepping() const {
-  return any([](const PlanRun& plan) { return plan.stepping(); });
+  return any([](const PlanRun& plan) { return plan.input.stepping(); });
 }
 
 std::vector<std::shared_ptr<PlanRun>> PlanTable::all() const {

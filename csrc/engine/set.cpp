@@ -190,7 +190,7 @@ bool NamedSet::settled() const {
   if ((!failed_ && (!confirmed_ || !executor_.idle())) || plans.answering()) return false;
   // A plan's step may still complete if nothing more has to be filled.
   return std::none_of(left.begin(), left.end(), [](const PendingPtr& pending) {
-    return pending->kind == Pending::Kind::step && pending->agreed && pending->plan->finishing();
+    return pending->kind == Pending::Kind::step && pending->agreed && pending->plan->input.whole();
   });
 }
 

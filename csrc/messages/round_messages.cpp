@@ -116,15 +116,9 @@ void RoundMessages::receive(const Flight& flight, const Arrival& arrival) {
 }
 
 bool RoundMessages::abandon() noexcept {
-  bool any = false;
-  for (std::vector<Flight>* flights : {&receives_, &sends_}) {
-    for (const Flight& flight : *flights) {
-      any = true;
-      try {
-        context_.transport.cancel(flight.ticket);
-      } catch (const std::exception&) {  // it cannot be helped
-      }
-    }
+  const bool any = !over();
+  for (std::vector<Flight>* const flights : {&receives_, &sends_}) {
+    for (const Flight& flight : *flights) context_.transport.cancel(flight.ticket);
     flights->clear();
   }
   return any;

@@ -27,11 +27,15 @@ Shape shape_of(const Schedule& s, std::size_t k) {
   return shape;
 }
 
-std::string false_symmetry(const std::vector<Schedule>& schedules) {
-  if (schedules.front().symmetry == Symmetry::none) return {};
+std::size_t rounds_of(const std::vector<Schedule>& schedules) {
   std::size_t rounds = 0;
   for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
-  for (std::size_t k = 0; k < rounds; ++k) {
+  return rounds;
+}
+
+std::string false_symmetry(const std::vector<Schedule>& schedules) {
+  if (schedules.front().symmetry == Symmetry::none) return {};
+  for (std::size_t k = 0; k < rounds_of(schedules); ++k) {
     const Shape first = shape_of(schedules.front(), k);
     for (std::size_t r = 1; r < schedules.size(); ++r) {
       if (shape_of(schedules[r], k) != first) {
@@ -69,9 +73,7 @@ Effort effort_of(const Schedule& s, std::size_t k) {
 std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
   const std::vector<int>& busiest = schedules.front().busiest;
   if (busiest.empty()) return {};
-  std::size_t rounds = 0;
-  for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
-  for (std::size_t k = 0; k < rounds; ++k) {
+  for (std::size_t k = 0; k < rounds_of(schedules); ++k) {
     std::vector<Effort> most;
     for (const int rank : busiest) most.push_back(effort_of(schedules[static_cast<std::size_t>(rank)], k));
     for (std::size_t r = 0; r < schedules.size(); ++r) {

@@ -111,7 +111,7 @@ class MpiTransport final : public Transport {
   // its buffer is the caller's again when this returns, unless the peer is dead. Whatever is left becomes an orphan.
   // Beware: a message much longer than its receive is an error on every MPI, but Open MPI 5.0 between ranks of one host
   // has by then written past the receive's end. Callers compare sizes before they send.
-  void cancel(Ticket ticket) override {
+  void cancel(Ticket ticket) noexcept override {
     if (!slots_.holds(ticket)) return;
     Slot& slot = slots_[ticket];
     if (slot.state != State::active) {
@@ -197,7 +197,7 @@ class MpiTransport final : public Transport {
     return false;
   }
 
-  void withdraw(Ticket ticket) {
+  void withdraw(Ticket ticket) noexcept {
     Handle& request = requests_.of(ticket);
     mpi_.cancel(&request);
     const std::int64_t begun = now_ns();

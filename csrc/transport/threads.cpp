@@ -144,7 +144,7 @@ class ThreadsTransport final : public Transport {
     return true;
   }
 
-  void cancel(Ticket ticket) override {
+  void cancel(Ticket ticket) noexcept override {
     if (!slots_.holds(ticket)) return;
     Slot& slot = slots_[ticket];
     if (slot.message) slot.message->withdraw();

@@ -1,9 +1,7 @@
 #include "call/channel.hpp"
 
-#include "base/clock.hpp"
 #include "call/adasum.hpp"
 #include "call/call_task.hpp"
-#include "call/run_call.hpp"
 
 namespace ringcomm {
 namespace {
@@ -61,29 +59,6 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
   if (call.op == Op::average) call.post.divisor *= size();
   context_.departures.begin_call();
   return std::make_unique<CallTask>(context_, resolver_, comparison_.get(), std::move(call));
-}
-
-void Channel::run(Call call, bool (*interrupted)()) {
-  const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
-  const auto task = start(std::move(call));
-  try {
-    run_call(*task, context_, interrupted);
-    if (begun != 0) count_time(begun);
-  } catch (const Error& error) {
-    task->abandon();
-    if (error.kind() == ErrorKind::interrupted) {
-      fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
-    }
-    throw;
-  }
-}
-
-// Its caller has waited all the while.
-void Channel::count_time(std::int64_t begun) {
-  const std::int64_t ns = now_ns() - begun;
-  const auto entry = timed_entry();
-  entry->add_wait(ns);
-  entry->add_time(ns);
 }
 
 // They count as no calls of their own; what they send, this one's transport counts.

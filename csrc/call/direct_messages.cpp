@@ -1,7 +1,5 @@
 #include "call/direct_messages.hpp"
 
-#include <string>
-
 namespace ringcomm {
 
 void DirectMessages::begin() {

@@ -66,12 +66,8 @@ void InFlight::finish(const std::vector<Agreed>& parts, const std::exception_ptr
   }
 }
 
-void InFlight::finish(const PendingPtr& pending, std::exception_ptr error) {
-  {
-    const std::lock_guard lock(context_.mutex);
-    if (!withdraw(pending)) return;
-  }
-  announce(*pending, std::move(error));
+void InFlight::finish(const PendingPtr& pending, const std::exception_ptr& error) {
+  finish(std::vector{Agreed{pending, {}}}, error);
 }
 
 void InFlight::fail(const PendingPtr& pending, const Error& error) {

@@ -1,7 +1,6 @@
 #include "engine/set_table.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "engine/plan_run.hpp"

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 #include "messages/run_schedule.hpp"

@@ -1,5 +1,4 @@
 // All-reduce on two levels of arrays that all lie in their host's shared memory: nothing is copied in.
-#include <algorithm>
 
 #include "base/aligned_bytes.hpp"
 #include "levels/two_level_pass.hpp"

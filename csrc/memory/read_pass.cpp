@@ -1,7 +1,6 @@
 #include "memory/read_pass.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"

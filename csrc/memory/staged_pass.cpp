@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/rank_text.hpp"
-#include "schedule/schedule.hpp"
 
 namespace ringcomm {
 

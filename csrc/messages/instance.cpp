@@ -1,7 +1,5 @@
 #include "messages/instance.hpp"
 
-#include <string>
-
 #include "base/error.hpp"
 
 namespace ringcomm {

@@ -1,7 +1,6 @@
 #include "messages/packing.hpp"
 
 #include <cstring>
-#include <string>
 
 #include "base/error.hpp"
 

@@ -1,7 +1,6 @@
 #include "messages/program.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 
@@ -14,7 +13,6 @@ constexpr std::uint32_t kNone = ~std::uint32_t{0};
 struct BlockUse {
   std::uint32_t touched = kNone, touched_before = kNone, sent = kNone;  // the last rounds that did
   std::uint32_t touches = 0;                                            // in round `touched`
-  std::uint32_t sent_piece = 0;
 };
 
 struct PeerUse {

@@ -1,7 +1,6 @@
 #include "messages/round_messages.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 

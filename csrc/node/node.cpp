@@ -1,7 +1,6 @@
 #include "node/node.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
@@ -56,9 +55,7 @@ std::vector<std::shared_ptr<Node>> Node::for_threads(int size) {
   return nodes;
 }
 
-Node::~Node() {
-  for (const int fd : pidfds_) FileHandle closes(fd);
-}
+Node::~Node() = default;
 
 Mailbox& Node::mailbox(int rank, int slot) {
   return reinterpret_cast<Mailbox*>(bases_[static_cast<std::size_t>(rank)])[slot];
@@ -83,14 +80,12 @@ void Node::watch(std::vector<int> pidfds) {
     throw invalid("watch: ", pidfds.size(), " descriptors for ", bases_.size(), " ranks");
   std::vector<FileHandle> copies;
   for (const int fd : pidfds) copies.push_back(fd < 0 ? FileHandle() : FileHandle::duplicate(fd));
-  for (const int fd : pidfds_) FileHandle closes(fd);
-  pidfds_.clear();
-  for (FileHandle& copy : copies) pidfds_.push_back(copy.release());
+  watched_ = std::move(copies);
   if (const std::vector<int> gone = dead(); !gone.empty()) {
     throw Error(ErrorKind::peer_lost, rank_text(gone) + " of this host died: the process has ended", gone);
   }
 }
 
-std::vector<int> Node::dead() const { return ended_among(pidfds_); }
+std::vector<int> Node::dead() const { return ended_among(watched_); }
 
 }  // namespace ringcomm

@@ -143,9 +143,7 @@ class MpiTransport final : public Transport {
 
   Ticket activate(Handle request, int peer, bool receiving) {
     const Ticket ticket = slots_.take();
-    Slot& slot = slots_[ticket];
-    slot.peer = peer;
-    slot.receiving = receiving;
+    slots_[ticket] = {.receiving = receiving, .peer = peer};
     requests_.add(request, ticket);
     return ticket;
   }

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,8 +30,8 @@ struct Slot {
   bool receiving = false, truncated = false;
   int peer = kAnyPeer, tag = 0;
   void* data = nullptr;
-  std::size_t nbytes = 0;            // a receive's room, then what came
-  std::shared_ptr<Message> message;  // a rendezvous send's
+  std::size_t nbytes = 0;              // a receive's room, then what came
+  std::shared_ptr<Message> message{};  // a rendezvous send's
 };
 
 class ThreadsTransport final : public Transport {
@@ -76,14 +75,9 @@ class ThreadsTransport final : public Transport {
   Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override {
     check(peer == kAnyPeer ? rank_ : peer, tag, nbytes);
     const Ticket ticket = slots_.take();
-    Slot& slot = slots_[ticket];
-    slot.receiving = true;
-    slot.peer = peer;
-    slot.tag = tag;
-    slot.data = data;
-    slot.nbytes = nbytes;
+    slots_[ticket] = {.receiving = true, .peer = peer, .tag = tag, .data = data, .nbytes = nbytes};
     collect();
-    if (!take_unexpected(slot)) posted_.push_back(ticket);
+    if (!take_unexpected(slots_[ticket])) posted_.push_back(ticket);
     return ticket;
   }
 
@@ -108,10 +102,7 @@ class ThreadsTransport final : public Transport {
   Ticket receive(const Found& found, void* data) override {
     const Ticket ticket = slots_.take();
     Slot& slot = slots_[ticket];
-    slot.receiving = true;
-    slot.peer = found.arrival.peer;
-    slot.data = data;
-    slot.nbytes = found.arrival.nbytes;
+    slot = {.receiving = true, .peer = found.arrival.peer, .data = data, .nbytes = found.arrival.nbytes};
     const auto message = found_.extract(found.message);
     if (message.empty()) throw Error(ErrorKind::internal, "a message that was found is received twice");
     if (!take(slot, *message.mapped())) slot.state = State::failed;  // its sender has given it up

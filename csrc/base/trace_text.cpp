@@ -10,7 +10,7 @@
 namespace ringcomm {
 namespace {
 
-// What people call the stages of an operation; "run" is called by its algorithm, the others by their category.
+// What people call the phases of an operation; "run" is called by its algorithm, the others by their category.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTitles{
     {{"queue", "queued"}, {"agree", "negotiating"}, {"pack", "packing"}, {"unpack", "unpacking"}}};
 constexpr std::array<std::string_view, 3> kInstants{"ready", "cycle", "done"};

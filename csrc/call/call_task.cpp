@@ -31,7 +31,7 @@ void CallTask::begin() {
   }
 }
 
-// The comparison may have told that all blocks are even, or not have carried what was to piggyback on it.
+// The comparison may have found that all blocks are even, or not have carried what was to piggyback on it.
 void CallTask::make_move() {
   phase_ = Phase::move;
   choice_ = &resolver_.without_piggyback(call_);

@@ -42,11 +42,11 @@ bool has_two_levels(Collective collective) {
 }
 
 Menu::Menu(Collective collective, int size, Placement hosts, Network network)
-    : collective_(collective), size_(size), places_(std::move(hosts)), network_(network) {
+    : collective_(collective), size_(size), placement_(std::move(hosts)), network_(network) {
   std::map<int, int> ranks;  // on each host
-  for (const int host : places_) ++ranks[host];
-  hosts_ = places_.empty() ? size : static_cast<int>(ranks.size());
-  if (!places_.empty()) on_host_.lanes = size;
+  for (const int host : placement_) ++ranks[host];
+  hosts_ = placement_.empty() ? size : static_cast<int>(ranks.size());
+  if (!placement_.empty()) on_host_.lanes = size;
   for (const auto& [host, count] : ranks) on_host_ = {std::min(on_host_.lanes, count), std::max(on_host_.most, count)};
 }
 
@@ -64,13 +64,13 @@ void check_algorithm(Collective collective, const std::string& name, int size) {
 }
 
 const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int root) {
-  const auto [place, is_new] = profiles_.try_emplace({&algorithm, between_hosts, root});
+  const auto [entry, is_new] = profiles_.try_emplace({&algorithm, between_hosts, root});
   if (is_new) {
     const int size = between_hosts ? hosts_ : size_;
-    place->second = make_profile([&](int rank) { return algorithm.make(rank, size, root); }, size,
-                                 between_hosts ? Placement{} : places_);
+    entry->second = make_profile([&](int rank) { return algorithm.make(rank, size, root); }, size,
+                                 between_hosts ? Placement{} : placement_);
   }
-  return place->second;
+  return entry->second;
 }
 
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,

@@ -1,5 +1,4 @@
 // A plan as its user sees it: the caller's side.
-#include "base/clock.hpp"
 #include "engine/plan_run.hpp"
 #include "engine/state.hpp"
 
@@ -46,7 +45,6 @@ void Plan::begin() {
   step->signature = run_->signature();
   step->kind = Pending::Kind::step;
   step->plan = run_;  // until it has finished
-  step->submitted_ns = now_ns();
   try {
     engine_->submit(set_->id, {&step, 1});
   } catch (...) {
@@ -59,7 +57,7 @@ void Plan::begin() {
 bool Plan::takes_stretches(std::size_t bucket) const { return run_->input.buckets.at(bucket).apart; }
 
 void Plan::place(std::size_t bucket, std::size_t stretch, void* data) {
-  run_->input.buckets.at(bucket).places.at(stretch) = data;
+  run_->input.buckets.at(bucket).stretches.at(stretch) = data;
 }
 
 void Plan::ready(std::size_t bucket, std::shared_ptr<Place> place) {
@@ -67,7 +65,7 @@ void Plan::ready(std::size_t bucket, std::shared_ptr<Place> place) {
   if (!input.begun) begin();
   if (bucket >= input.buckets.size())
     throw invalid("'", run_->name(), "' has ", input.buckets.size(), " buckets, not a bucket ", bucket);
-  input.buckets[bucket].where = std::move(place);
+  input.buckets[bucket].place = std::move(place);
   input.filled[bucket].store(1, std::memory_order_release);
   engine_->worker->wake();
   engine_->worker->help();  // without a thread of its own the worker lives on turns like this one

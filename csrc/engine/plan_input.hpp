@@ -15,8 +15,8 @@ namespace ringcomm {
 struct PlanInput {
   struct Bucket {
     bool apart = false;              // each stretch where it says; else all of them behind the first
-    std::vector<void*> places{};     // of stretches
-    std::shared_ptr<Place> where{};  // of this step; null: the host's memory
+    std::vector<void*> stretches{};  // where each lies
+    std::shared_ptr<Place> place{};  // of this step; null: the host's memory
   };
 
   explicit PlanInput(std::size_t number_of_buckets) : filled(number_of_buckets + 1) {}

@@ -22,7 +22,7 @@ PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::
     const Call call = plain_call(bucket);
     const std::size_t stretches = std::max<std::size_t>(1, bucket.stretches.size());
     input.buckets.push_back({stretches > 1 && channel_->takes_fragments(call), std::vector<void*>(stretches)});
-    input.buckets.back().places[0] = bucket.data;
+    input.buckets.back().stretches[0] = bucket.data;
     const bool thin = bucket.low_rank.rank > 0 && channel_->sends(call);
     factors_.push_back(thin ? std::make_unique<LowRankFactors>(bucket.low_rank, factors_.size()) : nullptr);
     held_back.push_back(bucket.wire.feedback ? bucket.count : 0);
@@ -160,7 +160,7 @@ Call PlanRun::bucket_call() {
   const PlanInput::Bucket& given = input.buckets[next_];
   lay_out(call, bucket, given);
   if (bucket.on_device) {
-    call.place = given.where;
+    call.place = given.place;
     return call;
   }
   const Fragment whole{call.input, call.output, call.count};
@@ -180,11 +180,11 @@ Call PlanRun::bucket_call() {
 
 void PlanRun::lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const {
   if (!given.apart) {
-    call.input = call.output = given.places[0];
+    call.input = call.output = given.stretches[0];
     return;
   }
   for (std::size_t i = 0; i < bucket.stretches.size(); ++i)
-    call.fragments.push_back({given.places[i], given.places[i], bucket.stretches[i]});
+    call.fragments.push_back({given.stretches[i], given.stretches[i], bucket.stretches[i]});
 }
 
 void PlanRun::end_step(std::exception_ptr error) {

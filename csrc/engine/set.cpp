@@ -80,12 +80,12 @@ bool NamedSet::send_ready() {
     return !fresh.empty();
   }
   if (auto record = member_.report(fresh)) to_coordinator(std::move(*record));
-  for (const PendingPtr& pending : fresh) tell(*pending);
+  for (const PendingPtr& pending : fresh) report(*pending);
   return !fresh.empty();
 }
 
 // Of what is no operation to run.
-void NamedSet::tell(const Pending& pending) {
+void NamedSet::report(const Pending& pending) {
   const auto set = static_cast<std::uint32_t>(id);
   if (pending.kind == Pending::Kind::join && !pending.done()) to_coordinator(JoinRecord{set});
   if (pending.kind == Pending::Kind::aside) to_coordinator(AsideRecord{set, pending.name});

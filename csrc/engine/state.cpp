@@ -17,9 +17,10 @@ constexpr int kLooksAfterFailure = 20;           // a millisecond apart
 constexpr const char* kDied = " died: the process has ended";
 constexpr double kLeaveAtMost = 60;  // seconds in all, however much still moves
 
-// Its channels only run what has been agreed.
-EngineConfig without_comparison(EngineConfig config) {
+// Its channels only run what has been agreed, and have turns: one account serves all of them.
+EngineConfig for_all_channels(EngineConfig config) {
   config.channel.check = false;
+  if (!config.channel.account) config.channel.account = std::make_shared<Account>();
   return config;
 }
 
@@ -36,7 +37,7 @@ std::optional<int> set_of(const Record& record) {
 }  // namespace
 
 Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config)
-    : worker(std::move(the_worker)), context(std::move(transport), without_comparison(std::move(config))),
+    : worker(std::move(the_worker)), context(std::move(transport), for_all_channels(std::move(config))),
       services(context.letters) {}
 
 // ---- any thread
@@ -49,6 +50,8 @@ void Engine::State::check_open(const NamedSet& set) const {
 }
 
 void Engine::State::submit(int set, std::span<const PendingPtr> requests, Worker::When when) {
+  const std::int64_t now = now_ns();
+  for (const PendingPtr& pending : requests) pending->submitted_ns = now;
   std::exception_ptr failed;
   {
     const std::lock_guard lock(context.mutex);
@@ -73,7 +76,7 @@ std::shared_ptr<NamedSet> Engine::State::find(int set) {
   return sets.find(set);
 }
 
-void Engine::State::tell(int set, PendingPtr word) {
+void Engine::State::hand_over(int set, PendingPtr word) {
   find(set)->in_flight.put_back(std::move(word));
   worker->wake();
 }

@@ -29,7 +29,7 @@ class TwoLevelShared final : public SharedPass {
     return {segment.first + own.first, own.count};
   }
 
-  Progress store() override {
+  Progress work() override {
     if (!network_ || spread_ == cuts_.segments()) return Progress::done;
     bool moved = finished_ < cuts_.segments() && network_->advance() != Progress::blocked;
     moved |= reduce_next();

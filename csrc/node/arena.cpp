@@ -25,7 +25,7 @@ namespace ringcomm {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x72696e67636f6d31;
-constexpr std::uint64_t kStep = std::uint64_t{64} << 20;  // bytes per fallocate: a signal interrupts one step only
+constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;        // bytes per fallocate: a signal interrupts one only
 constexpr std::uint64_t kWorthAsking = std::uint64_t{16} << 20;  // so much costs milliseconds anyway
 
 std::string reason(int error) { return std::strerror(error); }
@@ -81,7 +81,7 @@ FileHandle::~FileHandle() {
 int back_with_memory(int fd, std::uint64_t begin, std::uint64_t end) {
   if (end - begin >= kWorthAsking && end - begin > available_memory()) return ENOMEM;
   for (std::uint64_t at = begin; at < end;) {
-    const std::uint64_t next = std::min(end, at + kStep);
+    const std::uint64_t next = std::min(end, at + kChunk);
     if (::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(next - at)) == 0) {
       at = next;
     } else if (errno != EINTR) {

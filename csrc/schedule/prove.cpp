@@ -80,9 +80,9 @@ std::string malformed(const std::vector<Schedule>& schedules) {
 
 // ---- what a schedule promises
 
-// Whose parts a value is made of. `at_least_once`: a rank may be met again.
+// Whose parts a value is made of. `at_least_once`: a rank may be seen again.
 std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int block, bool at_least_once) {
-  std::vector<bool> met(static_cast<std::size_t>(size)), walked(at_least_once ? symbols.size() : 0);
+  std::vector<bool> seen(static_cast<std::size_t>(size)), walked(at_least_once ? symbols.size() : 0);
   std::vector<Symbols::Id> todo{value};
   while (!todo.empty()) {
     const Symbols::Id id = todo.back();
@@ -95,11 +95,11 @@ std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int
       continue;
     }
     if (node.b != static_cast<std::uint32_t>(block)) return concat("holds rank ", node.a, "'s block ", node.b);
-    if (met[node.a] && !at_least_once) return concat("holds rank ", node.a, "'s part more than once");
-    met[node.a] = true;
+    if (seen[node.a] && !at_least_once) return concat("holds rank ", node.a, "'s part more than once");
+    seen[node.a] = true;
   }
-  const auto absent = std::find(met.begin(), met.end(), false);
-  return absent == met.end() ? "" : concat("lacks rank ", absent - met.begin(), "'s part");
+  const auto absent = std::find(seen.begin(), seen.end(), false);
+  return absent == seen.end() ? "" : concat("lacks rank ", absent - seen.begin(), "'s part");
 }
 
 // Of a scan: whether a value is made of the first `ranks` ranks' parts, in their order.

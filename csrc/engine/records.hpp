@@ -1,5 +1,5 @@
-// What control messages say, as records, and as bytes: the fields() of each, in that order. Ranks run the same binary on
-// one kind of machine: numbers travel as they lie.
+// What control messages say, as records, and as bytes: the fields() of each, in their order. Ranks run the same binary
+// on one kind of machine: numbers travel as they lie.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,9 @@
 namespace ringcomm {
 
 SharedPass::SharedPass(Epochs& epochs, const Call& call, HostArrays arrays)
-    : ClosingPass(epochs), call_(call), item_(size_of(call.dtype)), arrays_(std::move(arrays)), targets_(arrays_.ranks()),
-      sources_(arrays_.ranks()), slice_(slice_of(call.count, item_, epochs.node().size(), epochs.node().rank())) {}
+    : ClosingPass(epochs), call_(call), item_(size_of(call.dtype)), arrays_(std::move(arrays)),
+      targets_(arrays_.ranks()), sources_(arrays_.ranks()),
+      slice_(slice_of(call.count, item_, epochs.node().size(), epochs.node().rank())) {}
 
 Progress SharedPass::work() {
   const Part part{slice_.first + done_, std::min(kMemorySegment / item_, slice_.count - done_)};

@@ -67,6 +67,11 @@ struct Call {
   std::shared_ptr<Place> place;    // of all buffers; null: the host's memory
   bool on_device = false;          // of the array on every rank, wherever a stand-in's buffers lie
   bool stand_ins = false;          // of ranks that have joined: the others' inputs are scaled first
+
+  std::size_t elements() const {  // of the whole buffer
+    return collective == Collective::barrier ? 0 : has_blocks(collective) ? total(counts) : count;
+  }
+  std::size_t nbytes() const { return elements() * size_of(dtype); }
 };
 
 }  // namespace ringcomm

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.hpp"
+
 namespace ringcomm {
 
 enum class ErrorKind : int { internal, invalid, mismatch, left, joined, shut_down, peer_lost, transport, interrupted };
@@ -25,5 +27,11 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
   std::vector<int> ranks_;
 };
+
+// The commonest kind. Its text in parts, as concat() takes them.
+template <class... Parts>
+Error invalid(const Parts&... parts) {
+  return {ErrorKind::invalid, concat(parts...)};
+}
 
 }  // namespace ringcomm

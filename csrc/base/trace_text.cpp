@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <concepts>
 
 #include "base/fields.hpp"
 
 namespace ringcomm {
 namespace {
 
-// What people call the stages of an operation; "run" is called by its algorithm, the others by their category.
+// What people call the phases of an operation; "run" is called by its algorithm, the others by their category.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTitles{
     {{"queue", "queued"}, {"agree", "negotiating"}, {"pack", "packing"}, {"unpack", "unpacking"}}};
 constexpr std::array<std::string_view, 3> kInstants{"ready", "cycle", "done"};
@@ -36,16 +37,27 @@ std::string_view title_of(std::string_view category) {
   return category;
 }
 
-template <class Number>
+// Written with JSON's escapes. UTF-8 stays as it is.
+struct Escaped {
+  std::string_view text;
+};
+
+// Written as microseconds with three decimals.
+struct Nanoseconds {
+  std::int64_t ns;
+};
+
+void put(std::string& out, std::string_view text) { out += text; }
+
+template <std::integral Number>
 void put(std::string& out, Number number) {
   std::array<char, 24> digits;
   out.append(digits.data(), std::to_chars(digits.begin(), digits.end(), number).ptr);
 }
 
-// Nanoseconds as microseconds with three decimals.
-void put_microseconds(std::string& out, std::int64_t ns) {
-  if (ns < 0) out += '-';
-  const auto whole = static_cast<std::uint64_t>(ns < 0 ? -ns : ns);
+void put(std::string& out, Nanoseconds time) {
+  if (time.ns < 0) out += '-';
+  const auto whole = static_cast<std::uint64_t>(time.ns < 0 ? -time.ns : time.ns);
   put(out, whole / 1000);
   const std::uint64_t rest = whole % 1000;
   const char decimals[] = {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10),
@@ -53,22 +65,25 @@ void put_microseconds(std::string& out, std::int64_t ns) {
   out.append(decimals, sizeof decimals);
 }
 
-// UTF-8 stays as it is.
-void put_text(std::string& out, std::string_view text) {
+void put(std::string& out, Escaped escaped) {
   constexpr std::string_view kHex = "0123456789abcdef";
-  for (const char c : text) {
+  for (const char c : escaped.text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
+    if (c == '"' || c == '\\') out += '\\';
+    if (byte >= 0x20) {
       out += c;
-    } else if (byte < 0x20) {
+    } else {
       out += "\\u00";
       out += kHex[byte >> 4];
       out += kHex[byte & 15];
-    } else {
-      out += c;
     }
   }
+}
+
+template <class... Parts>
+  requires(sizeof...(Parts) > 1)
+void put(std::string& out, const Parts&... parts) {
+  (put(out, parts), ...);
 }
 
 void separate(std::string& out) {
@@ -84,33 +99,23 @@ int TraceText::row(std::string_view name, int lane) {
   ++last_;
   const int index = indices_.try_emplace(std::string(name), static_cast<int>(indices_.size())).first->second;
   describe("thread_name", last_);
-  new_rows_ += "\"name\":\"";
-  put_text(new_rows_, name);
+  put(new_rows_, "\"name\":\"", Escaped{name});
   if (lane == kFromDeviceLane) {
-    new_rows_ += " · from device";
+    put(new_rows_, " · from device");
   } else if (lane == kToDeviceLane) {
-    new_rows_ += " · to device";
+    put(new_rows_, " · to device");
   } else if (lane >= 0) {
-    new_rows_ += " · lane ";
-    put(new_rows_, lane);
+    put(new_rows_, " · lane ", lane);
   }
-  new_rows_ += "\"}}";
+  put(new_rows_, "\"}}");
   describe("thread_sort_index", last_);
-  new_rows_ += "\"sort_index\":";
-  put(new_rows_, index * 1000 + lane + 1);
-  new_rows_ += "}}";
+  put(new_rows_, "\"sort_index\":", index * 1000 + lane + 1, "}}");
   return last_;
 }
 
 void TraceText::describe(std::string_view kind, int row) {
   separate(new_rows_);
-  new_rows_ += "{\"name\":\"";
-  new_rows_ += kind;
-  new_rows_ += "\",\"ph\":\"M\",\"pid\":";
-  put(new_rows_, rank_);
-  new_rows_ += ",\"tid\":";
-  put(new_rows_, row);
-  new_rows_ += ",\"args\":{";
+  put(new_rows_, "{\"name\":\"", kind, "\",\"ph\":\"M\",\"pid\":", rank_, ",\"tid\":", row, ",\"args\":{");
 }
 
 std::string TraceText::text(std::span<const TraceEvent> events) {
@@ -134,66 +139,32 @@ void TraceText::add(const TraceEvent& event, std::string& out) {
   // Several calls of a row are queued at once.
   const bool instant = is_one_of(kInstants, category) || (!call.empty() && category == "queue");
   separate(out);
-  out += "{\"name\":\"";
-  if (category == "run" && !detail.empty()) {
-    put_text(out, detail);
-  } else {
-    put_text(out, title_of(category));
-    if (instant && !detail.empty()) {
-      out += ": ";
-      put_text(out, detail);
-    }
-  }
-  out += "\",\"cat\":\"";
-  put_text(out, category);
-  out += "\",\"ph\":";
+  const bool by_detail = category == "run" && !detail.empty();
+  put(out, "{\"name\":\"", Escaped{by_detail ? detail : title_of(category)});
+  if (instant && !by_detail && !detail.empty()) put(out, ": ", Escaped{detail});
+  put(out, "\",\"cat\":\"", Escaped{category}, "\",\"ph\":");
   if (instant) {
-    out += "\"i\",\"s\":\"t\"";
+    put(out, "\"i\",\"s\":\"t\"");
   } else {
-    out += "\"X\",\"dur\":";
-    put_microseconds(out, event.end_ns - event.begin_ns);
+    put(out, "\"X\",\"dur\":", Nanoseconds{event.end_ns - event.begin_ns});
   }
-  out += ",\"ts\":";
-  put_microseconds(out, event.begin_ns);
-  out += ",\"pid\":";
-  put(out, rank_);
-  out += ",\"tid\":";
-  put(out, row);
-  out += ",\"args\":{\"bytes\":";
-  put(out, event.bytes);
-  out += event.thread ? ",\"thread\":\"worker\"" : ",\"thread\":\"caller\"";
-  if (!call.empty()) out.append(",\"call\":").append(call);
-  if (!detail.empty()) {
-    out += category == "run" ? ",\"algorithm\":\"" : ",\"detail\":\"";
-    put_text(out, detail);
-    out += '"';
-  }
-  out += "}}";
+  put(out, ",\"ts\":", Nanoseconds{event.begin_ns}, ",\"pid\":", rank_, ",\"tid\":", row);
+  put(out, ",\"args\":{\"bytes\":", event.bytes, ",\"thread\":\"", event.thread ? "worker\"" : "caller\"");
+  if (!call.empty()) put(out, ",\"call\":", call);
+  if (!detail.empty()) put(out, category == "run" ? ",\"algorithm\":\"" : ",\"detail\":\"", Escaped{detail}, "\"");
+  put(out, "}}");
 }
 
 void TraceText::add_overlapping(const TraceEvent& event, std::string& out) {
   const std::uint64_t id = ++overlapping_;
   for (const bool begins : {true, false}) {
     separate(out);
-    out += "{\"name\":\"";
-    put_text(out, text_of(event.name));
-    out += "\",\"cat\":\"";
-    put_text(out, text_of(event.category));
-    out += begins ? "\",\"ph\":\"b\",\"id\":" : "\",\"ph\":\"e\",\"id\":";
-    put(out, id);
-    out += ",\"ts\":";
-    put_microseconds(out, begins ? event.begin_ns : event.end_ns);
-    out += ",\"pid\":";
-    put(out, rank_);
-    out += ",\"tid\":0,\"args\":{";
-    if (begins) {
-      out += "\"bytes\":";
-      put(out, event.bytes);
-      out += ",\"detail\":\"";
-      put_text(out, text_of(event.detail));
-      out += '"';
-    }
-    out += "}}";
+    put(out, "{\"name\":\"", Escaped{text_of(event.name)}, "\",\"cat\":\"", Escaped{text_of(event.category)});
+    put(out, begins ? "\",\"ph\":\"b\",\"id\":" : "\",\"ph\":\"e\",\"id\":", id);
+    put(out, ",\"ts\":", Nanoseconds{begins ? event.begin_ns : event.end_ns});
+    put(out, ",\"pid\":", rank_, ",\"tid\":0,\"args\":{");
+    if (begins) put(out, "\"bytes\":", event.bytes, ",\"detail\":\"", Escaped{text_of(event.detail)}, "\"");
+    put(out, "}}");
   }
 }
 

@@ -29,19 +29,15 @@ Combine combine_vectors(const Call& call) {
 }  // namespace
 
 void check_adasum(const Call& call) {
-  const std::string what = std::string(name_of(call.collective)) + ": ";
-  if (call.collective != Collective::allreduce)
-    throw Error(ErrorKind::invalid, what + "adasum is an op of allreduce only");
-  if (!info(call.dtype).floating)
-    throw Error(ErrorKind::invalid, what + "there is no adasum of " + std::string(info(call.dtype).name));
-  if (!call.algorithm.empty() && call.algorithm != kAlgorithm) {
-    throw Error(ErrorKind::invalid,
-                what + "adasum runs as " + kAlgorithm + ", not as algorithm '" + call.algorithm + "'");
-  }
+  const std::string what = concat(name_of(call.collective), ": ");
+  if (call.collective != Collective::allreduce) throw invalid(what, "adasum is an op of allreduce only");
+  if (!info(call.dtype).floating) throw invalid(what, "there is no adasum of ", info(call.dtype).name);
+  if (!call.algorithm.empty() && call.algorithm != kAlgorithm)
+    throw invalid(what, "adasum runs as ", kAlgorithm, ", not as algorithm '", call.algorithm, "'");
   if (!encoding_of(call.wire, call.dtype).rounds) {
-    throw Error(ErrorKind::invalid, what +
-                                        "adasum cannot run with a wire format that loses something each "
-                                        "time: vectors would be encoded on their way. Leave out the format");
+    throw invalid(what,
+                  "adasum cannot run with a wire format that loses something each "
+                  "time: vectors would be encoded on their way. Leave out the format");
   }
 }
 

@@ -31,7 +31,7 @@ void CallTask::begin() {
   }
 }
 
-// The comparison may have told that all blocks are even, or not have carried what was to piggyback on it.
+// The comparison may have found that all blocks are even, or not have carried what was to piggyback on it.
 void CallTask::make_move() {
   phase_ = Phase::move;
   choice_ = &resolver_.without_piggyback(call_);
@@ -90,7 +90,7 @@ void CallTask::book() {
 // A call so small that it has no work after its one wait ended with that.
 void CallTask::record(bool at_once) const {
   const bool small = at_once && on_host() && label_.since_ns > begun_ns_;
-  trace().record("run", label_.name, choice_->shown(), begun_ns_, small ? label_.since_ns : now_ns(), bytes_of(call_),
+  trace().record("run", label_.name, choice_->shown(), begun_ns_, small ? label_.since_ns : now_ns(), call_.nbytes(),
                  label_.rank, label_.thread);
 }
 

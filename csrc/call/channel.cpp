@@ -1,9 +1,7 @@
 #include "call/channel.hpp"
 
-#include "base/clock.hpp"
 #include "call/adasum.hpp"
 #include "call/call_task.hpp"
-#include "call/run_call.hpp"
 
 namespace ringcomm {
 namespace {
@@ -17,9 +15,8 @@ std::unique_ptr<Comparison> make_comparison(CallContext& context, const std::opt
 void check_arithmetic(const Call& call) {
   const bool scaled = !call.pre.identity() || !call.post.identity();
   if (kernels::reduces(call.dtype, call.op) && (is_scaled(call.op) || !scaled)) return;
-  throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": there is no " +
-                                      std::string(name_of(call.op)) + " of " + std::string(info(call.dtype).name) +
-                                      (is_scaled(call.op) ? "" : ", nor one that is multiplied by a factor"));
+  throw invalid(name_of(call.collective), ": there is no ", name_of(call.op), " of ", info(call.dtype).name,
+                is_scaled(call.op) ? "" : ", nor one that is multiplied by a factor");
 }
 
 // Every rank meets it alike.
@@ -27,14 +24,12 @@ void check_encoding(const Call& call) {
   check_wire(call.wire);
   const bool sums = call.collective == Collective::allreduce && (call.op == Op::sum || call.op == Op::average);
   if (!rounds(call.wire) && !sums) {
-    throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": as " + std::string(name_of(call.wire)) +
-                                        " only sums and averages of an all-reduce can travel, not " +
-                                        std::string(name_of(call.op)));
+    throw invalid(name_of(call.collective), ": as ", name_of(call.wire),
+                  " only sums and averages of an all-reduce can travel, not ", name_of(call.op));
   }
   if (call.feedback && call.feedback->count(call.tensor) != call.count) {
-    throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": the feedback is of " +
-                                        std::to_string(call.feedback->count(call.tensor)) + " elements, the array of " +
-                                        std::to_string(call.count));
+    throw invalid(name_of(call.collective), ": the feedback is of ", call.feedback->count(call.tensor),
+                  " elements, the array of ", call.count);
   }
 }
 
@@ -53,10 +48,8 @@ bool Channel::sends(const Call& call) {
 std::unique_ptr<Task> Channel::start(Call&& call) {
   if (context_.broken) throw *context_.broken;
   if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");
-  if (call.root < 0 || call.root >= size()) {
-    throw Error(ErrorKind::invalid, std::string(name_of(call.collective)) + ": root " + std::to_string(call.root) +
-                                        " is not a rank of this communicator of " + std::to_string(size()));
-  }
+  if (call.root < 0 || call.root >= size())
+    throw invalid(name_of(call.collective), ": root ", call.root, " is not a rank of this communicator of ", size());
   if (call.wire) check_encoding(call);
   if (is_adasum(call))
     check_adasum(call);
@@ -66,29 +59,6 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
   if (call.op == Op::average) call.post.divisor *= size();
   context_.departures.begin_call();
   return std::make_unique<CallTask>(context_, resolver_, comparison_.get(), std::move(call));
-}
-
-void Channel::run(Call call, bool (*interrupted)()) {
-  const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
-  const auto task = start(std::move(call));
-  try {
-    run_call(*task, context_, interrupted);
-    if (begun != 0) count_time(begun);
-  } catch (const Error& error) {
-    task->abandon();
-    if (error.kind() == ErrorKind::interrupted) {
-      fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
-    }
-    throw;
-  }
-}
-
-// Its caller has waited all the while.
-void Channel::count_time(std::int64_t begun) {
-  const std::int64_t ns = now_ns() - begun;
-  const auto entry = timed_entry();
-  entry->add_wait(ns);
-  entry->add_time(ns);
 }
 
 // They count as no calls of their own; what they send, this one's transport counts.

@@ -10,8 +10,7 @@ namespace ringcomm {
 namespace {
 
 std::string full_name(const Algorithm& algorithm, bool two_levels, int root) {
-  return (two_levels ? std::string(kTwoLevel) : "") + std::string(algorithm.name) +
-         (root >= 0 ? ":" + std::to_string(root) : "");
+  return concat(two_levels ? kTwoLevel : "", algorithm.name, root >= 0 ? concat(":", root) : "");
 }
 
 // Of options that cost nearly the same: those that the model knows too little to tell apart. What it does not know of
@@ -43,11 +42,11 @@ bool has_two_levels(Collective collective) {
 }
 
 Menu::Menu(Collective collective, int size, Placement hosts, Network network)
-    : collective_(collective), size_(size), places_(std::move(hosts)), network_(network) {
+    : collective_(collective), size_(size), placement_(std::move(hosts)), network_(network) {
   std::map<int, int> ranks;  // on each host
-  for (const int host : places_) ++ranks[host];
-  hosts_ = places_.empty() ? size : static_cast<int>(ranks.size());
-  if (!places_.empty()) on_host_.lanes = size;
+  for (const int host : placement_) ++ranks[host];
+  hosts_ = placement_.empty() ? size : static_cast<int>(ranks.size());
+  if (!placement_.empty()) on_host_.lanes = size;
   for (const auto& [host, count] : ranks) on_host_ = {std::min(on_host_.lanes, count), std::max(on_host_.most, count)};
 }
 
@@ -57,23 +56,21 @@ void check_algorithm(Collective collective, const std::string& name, int size) {
   if (name.empty() || name == kShared) return;
   if (!find_algorithm(collective, wanted) || (wanted.two_levels && !has_two_levels(collective))) {
     const std::string levels = has_two_levels(collective) ? ", two_level:NAME" : "";
-    throw Error(ErrorKind::invalid, "there is no " + what + " algorithm '" + name +
-                                        "'; known: " + known_names(collective) + levels + ", " + std::string(kShared));
+    throw invalid("there is no ", what, " algorithm '", name, "'; known: ", known_names(collective), levels, ", ",
+                  kShared);
   }
-  if (size > 0 && wanted.root >= size) {
-    throw Error(ErrorKind::invalid,
-                what + " algorithm '" + name + "': its root is not one of " + std::to_string(size) + " ranks");
-  }
+  if (size > 0 && wanted.root >= size)
+    throw invalid(what, " algorithm '", name, "': its root is not one of ", size, " ranks");
 }
 
 const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int root) {
-  const auto [place, is_new] = profiles_.try_emplace({&algorithm, between_hosts, root});
+  const auto [entry, is_new] = profiles_.try_emplace({&algorithm, between_hosts, root});
   if (is_new) {
     const int size = between_hosts ? hosts_ : size_;
-    place->second = make_profile([&](int rank) { return algorithm.make(rank, size, root); }, size,
-                                 between_hosts ? Placement{} : places_);
+    entry->second = make_profile([&](int rank) { return algorithm.make(rank, size, root); }, size,
+                                 between_hosts ? Placement{} : placement_);
   }
-  return place->second;
+  return entry->second;
 }
 
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
@@ -152,9 +149,9 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
     menu = menus_.emplace(collective, Menu(collective, size_, terms_.hosts, terms_.network)).first;
   const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, on_hosts_, given, encoding);
   if (options.empty() && !encoding.rounds) {
-    throw Error(ErrorKind::invalid, std::string(name_of(collective)) + " algorithm '" + name +
-                                        "' cannot run with a wire format that loses something each time: partial sums "
-                                        "would be encoded on their way. Leave out the algorithm, or take round_robin");
+    throw invalid(name_of(collective), " algorithm '", name,
+                  "' cannot run with a wire format that loses something each time: partial sums "
+                  "would be encoded on their way. Leave out the algorithm, or take round_robin");
   }
   if (options.empty()) {  // an algorithm that this rank knows its own part of only
     constexpr std::size_t kWindow = 4;

@@ -66,7 +66,7 @@ class Menu {
 
   Collective collective_;
   int size_;
-  Placement places_;
+  Placement placement_;
   Network network_;
   int hosts_ = 1;
   HostRanks on_host_;

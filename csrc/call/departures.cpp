@@ -19,9 +19,7 @@ Departures::Departures(Transport& transport, std::span<const int> peers, int me,
   listen();
 }
 
-Departures::~Departures() {
-  if (listening_ != kNoTicket) transport_.cancel(listening_);
-}
+Departures::~Departures() { transport_.cancel(listening_); }
 
 void Departures::listen() {
   if (tag_ >= 0) listening_ = transport_.receive(kAnyPeer, tag_, &incoming_, sizeof incoming_);

@@ -1,20 +1,15 @@
 #include "call/describe.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "base/error.hpp"
-#include "call/moves.hpp"
+#include "base/fields.hpp"
 
 namespace ringcomm {
 namespace {
 
 constexpr std::uint64_t kUneven = ~std::uint64_t{0};  // alltoall's count where blocks differ
-
-void put(std::span<char> field, std::string_view text) {
-  std::memcpy(field.data(), text.data(), std::min(text.size(), field.size() - 1));
-}
 
 // All-to-all: the size of every block that this rank sends or receives, or that they differ.
 std::uint64_t even_row(const Call& call) {
@@ -25,25 +20,32 @@ std::uint64_t even_row(const Call& call) {
 
 }  // namespace
 
+Descriptor describe_kind(const Call& call) {
+  Descriptor d;
+  d.collective = static_cast<std::uint8_t>(call.collective);
+  d.dtype = static_cast<std::uint8_t>(call.dtype);
+  if (computes(call.collective)) {
+    d.op = static_cast<std::uint8_t>(call.op);
+    d.pre = ScaleBits(call.pre);
+    d.post = ScaleBits(call.post);
+  }
+  d.wire = call.wire.code();
+  d.on_device = call.on_device;
+  if (has_root(call.collective)) d.root = call.root;
+  write_field(d.algorithm, call.algorithm);
+  write_field(d.name, call.name);
+  write_field(d.shape_text, call.shape_text);
+  return d;
+}
+
 Descriptor describe(const Call& call, int me) {
   if (call.about) return describe(*call.about, me);
-  Descriptor mine;
-  mine.collective = static_cast<std::uint8_t>(call.collective);
-  mine.dtype = static_cast<std::uint8_t>(call.dtype);
-  mine.op = static_cast<std::uint8_t>(call.op);
-  mine.wire = call.wire.code();
-  mine.root = call.root;
-  mine.count = bytes_of(call) / size_of(call.dtype);
+  Descriptor mine = describe_kind(call);
+  mine.count = call.elements();
   if (call.collective == Collective::allgather) mine.count = call.counts[static_cast<std::size_t>(me)];
   if (call.collective == Collective::alltoall) mine.count = even_row(call);
   mine.shape = call.shape;
-  mine.on_device = call.on_device;
   if (call.guess) mine.guess = call.guess->numbers;
-  mine.pre = ScaleBits(call.pre);
-  mine.post = ScaleBits(call.post);
-  put(mine.algorithm, call.algorithm);
-  put(mine.name, call.name);
-  put(mine.shape_text, call.shape_text);
   return mine;
 }
 

@@ -1,7 +1,5 @@
 #include "call/direct_messages.hpp"
 
-#include <string>
-
 namespace ringcomm {
 
 void DirectMessages::begin() {
@@ -38,8 +36,8 @@ bool DirectMessages::over(const Flight& flight) const {
   if (!context_.transport->done(flight.ticket, &arrival)) return false;
   if (!arrival.received || arrival.nbytes == flight.nbytes) return true;
   throw Error(ErrorKind::mismatch,
-              "rank " + std::to_string(arrival.peer) + " sent " + std::to_string(arrival.nbytes) + " bytes where " +
-                  std::to_string(flight.nbytes) + " were expected: the ranks disagree on the size of the data",
+              concat("rank ", arrival.peer, " sent ", arrival.nbytes, " bytes where ", flight.nbytes,
+                     " were expected: the ranks disagree on the size of the data"),
               {arrival.peer});
 }
 
@@ -54,12 +52,7 @@ Progress DirectMessages::advance() {
 
 bool DirectMessages::abandon() noexcept {
   const bool any = !flights_.empty();
-  for (const Flight& flight : flights_) {
-    try {
-      context_.transport->cancel(flight.ticket);
-    } catch (const std::exception&) {  // it cannot be helped
-    }
-  }
+  for (const Flight& flight : flights_) context_.transport->cancel(flight.ticket);
   flights_.clear();
   return any;
 }

@@ -1,6 +1,5 @@
 // Every rank publishes its descriptor in its mailbox, and beside it a digest, which is all that the others read of it
 // as long as digests are equal. What a pass over memory publishes of its call is there as well: one arrival tells all.
-#include <algorithm>
 
 #include "call/comparison.hpp"
 #include "call/describe.hpp"

@@ -11,19 +11,6 @@
 namespace ringcomm {
 namespace {
 
-std::size_t elements_of(const Call& call) {
-  switch (call.collective) {
-    case Collective::allgather:
-    case Collective::reducescatter:
-    case Collective::alltoall:
-      return total(call.counts);
-    case Collective::barrier:
-      return 0;
-    default:
-      return call.count;
-  }
-}
-
 constexpr std::size_t kAll = ~std::size_t{0};                        // one segment
 constexpr std::size_t kLongestSlice = 1 << 20, kMostOnTheirWay = 8;  // bytes, segments: they lie in staging memory
 
@@ -199,11 +186,9 @@ RunOptions run_options(CallContext& context, const Call& call, std::string_view 
   return options;
 }
 
-std::size_t bytes_of(const Call& call) { return elements_of(call) * size_of(call.dtype); }
-
 // Whatever the op, one rank's elements are only scaled.
 std::unique_ptr<Task> move_alone(const Call& call) {
-  const std::size_t count = elements_of(call);
+  const std::size_t count = call.elements();
   if (count > 0 && computes(call.collective) && !(call.pre.identity() && call.post.identity())) {
     kernels::reduce_many(call.dtype, Op::sum, {&call.output, 1}, {&call.input, 1}, count, call.pre, call.post);
   } else if (count > 0 && call.input != call.output) {

@@ -13,7 +13,6 @@ namespace ringcomm {
 
 // Dtype, op and what elements travel as. With feedback, the call begins there.
 RunOptions run_options(CallContext& context, const Call& call, std::string_view way);
-std::size_t bytes_of(const Call& call);  // of the whole buffer: the size that algorithms are chosen by
 
 // The call outlives what moves it.
 std::unique_ptr<Task> move_alone(const Call& call);  // one rank: copies and scales

@@ -116,13 +116,7 @@ void PieceExchange::find() {
 
 void PieceExchange::abandon() noexcept {
   if (receiving_ == kNoTicket && sending_ == kNoTicket) return;
-  for (Ticket* ticket : {&receiving_, &sending_}) {
-    if (*ticket == kNoTicket) continue;
-    try {
-      transport_.cancel(std::exchange(*ticket, kNoTicket));
-    } catch (const std::exception&) {  // it cannot be helped
-    }
-  }
+  for (Ticket* const ticket : {&receiving_, &sending_}) transport_.cancel(std::exchange(*ticket, kNoTicket));
   if (transport_.in_flight() > 0) pieces_.strand();
 }
 

@@ -36,7 +36,7 @@ const Choice& Resolver::choose(const Call& call) {
 const Choice& Resolver::without_piggyback(const Call& call) {
   if (is_adasum(call) && context_.size() > 1) return adasum_choice();
   const bool known = call.collective != Collective::alltoall || call.even;  // otherwise ranks have totals of their own
-  return chooser_.choose(call.collective, call.algorithm, known ? bytes_of(call) : 0, call.even,
+  return chooser_.choose(call.collective, call.algorithm, known ? call.nbytes() : 0, call.even,
                          encoding_of(call.wire, call.dtype));
 }
 
@@ -47,7 +47,7 @@ bool Resolver::piggybacks(const Call& call) const {
 
 // More than goes with mailboxes, and worked on in hosts' memory.
 bool Resolver::takes_fragments(const Call& call) {
-  if (call.collective != Collective::allreduce || bytes_of(call) <= kPayload || context_.size() == 1) return false;
+  if (call.collective != Collective::allreduce || call.nbytes() <= kPayload || context_.size() == 1) return false;
   const Path path = without_piggyback(call).path;
   return path == Path::shared || path == Path::two_levels;
 }
@@ -59,17 +59,16 @@ std::shared_ptr<const Schedule> Resolver::schedule(const Call& call, const Choic
   const OwnAlgorithms* const own = context_.config.own.get();
   if (auto schedule = own ? own->find(call.collective, context_.me, context_.size(), choice.name) : nullptr)
     return schedule;
-  const std::string what = std::string(name_of(call.collective)) + " algorithm '" + choice.name + "'";
+  const std::string what = concat(name_of(call.collective), " algorithm '", choice.name, "'");
   // Ranks that have joined know of a call only what the others say. That this one cannot take part concerns all.
   if (call.agreed && choice.name != choice.shown()) {
     throw Error(ErrorKind::transport, what + " is not registered on a rank that has joined; register it on all ranks");
   }
   check_algorithm(call.collective, choice.name, context_.size());
-  throw Error(ErrorKind::invalid, what + " cannot run here: " +
-                                      (AlgorithmName(choice.name).two_levels
-                                           ? "it needs ranks on several hosts that share memory inside each"
-                                       : choice.name == kShared ? "not all ranks share memory"
-                                                                : "it needs blocks of one size on every rank"));
+  throw invalid(what, " cannot run here: ",
+                (AlgorithmName(choice.name).two_levels ? "it needs ranks on several hosts that share memory inside each"
+                 : choice.name == kShared              ? "not all ranks share memory"
+                                                       : "it needs blocks of one size on every rank"));
 }
 
 }  // namespace ringcomm

@@ -84,7 +84,7 @@ class SentComparison final : public Comparison {
 
   std::unique_ptr<Task> collect() override {
     if (!piggyback_ || descriptors_) return nullptr;
-    take_data();
+    collect_data();
     return std::make_unique<Finished>();
   }
 
@@ -218,7 +218,7 @@ class SentComparison final : public Comparison {
 
   bool equal() const { return leads() ? between_->alike() : verdict()->equal != 0; }
 
-  void take_data() {
+  void collect_data() {
     std::array<const std::byte*, kMostPayloads> pieces, payloads;
     const std::byte* next = leads() ? nullptr : published_pieces();
     for (int host = 0; host < number_of_pieces(); ++host) {

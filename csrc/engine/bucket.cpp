@@ -1,7 +1,5 @@
 #include "engine/bucket.hpp"
 
-#include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -21,7 +19,7 @@ Counts times(const Counts& rows, std::size_t row) {
 
 // Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
 void scale_first(Call& call, ArenaRoom& buffer) {
-  const std::size_t count = call.collective == Collective::reducescatter ? total(call.counts) : call.count;
+  const std::size_t count = call.elements();
   std::byte* const scaled = buffer.at_least(count * size_of(call.dtype));
   kernels::scale(call.dtype, scaled, call.input, count, std::exchange(call.pre, {}));
   call.input = scaled;
@@ -29,20 +27,16 @@ void scale_first(Call& call, ArenaRoom& buffer) {
 
 // What a rank that has joined brings: values that leave the others' result as it is, or room for a result that nobody
 // reads; it has no rows to give.
-void bring_identity(Call& call, ArenaRoom& buffer, std::size_t me) {
-  std::size_t count = call.count;
-  if (!call.counts.empty()) count = total(call.counts);
-  if (call.collective == Collective::alltoall) count = total(call.receive_counts);
+void bring_identity(Call& call, ArenaRoom& buffer, int me) {
+  const std::size_t count = call.collective == Collective::alltoall ? total(call.receive_counts) : call.elements();
   const std::size_t item = size_of(call.dtype);
   std::byte* const memory = buffer.at_least(count * item);
   call.pre = {};
   call.input = call.output = memory;
   if (!computes(call.collective)) return;
   kernels::fill_identity(call.dtype, call.op, memory, count);
-  if (call.collective == Collective::reducescatter) {  // the result where its own block lies
-    const auto first = call.counts.begin();
-    call.output = memory + std::accumulate(first, first + static_cast<std::ptrdiff_t>(me), std::size_t{0}) * item;
-  }
+  if (call.collective == Collective::reducescatter)  // the result where its own block lies
+    call.output = memory + start_of(call.counts, me) * item;
 }
 
 // Where ranks have rows: what only agreement decides of them, and a result of that size.
@@ -80,7 +74,7 @@ Call call_of(const Agreed& part, const Channel& channel, ArenaRoom& buffer, bool
   if (tells_rows(call.collective) || call.collective == Collective::reducescatter)
     fill_rows(call, pending, part.sizes, channel);
   if (pending.stand_in) {
-    bring_identity(call, buffer, static_cast<std::size_t>(channel.rank()));
+    bring_identity(call, buffer, channel.rank());
   } else if (joined && !call.place && computes(call.collective) && !call.pre.identity()) {
     scale_first(call, buffer);
   }
@@ -130,7 +124,7 @@ class Fused : public Task {
       context_.traced(category, part.pending->name, begun, begun_ns_, call(part).count * item(), detail);
     }
   }
-  void trace_run() { trace_all("run", "fused, " + std::to_string(parts_.size()) + " together"); }
+  void trace_run() { trace_all("run", concat("fused, ", parts_.size(), " together")); }
 
   const std::vector<Agreed> parts_;
   std::unique_ptr<Task> task_;
@@ -220,7 +214,7 @@ std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, Aren
   Call fused = fused_call(parts);
   fused.stand_ins = joined;
   if (parts[0].pending->stand_in) {
-    bring_identity(fused, buffer, static_cast<std::size_t>(channel.rank()));
+    bring_identity(fused, buffer, channel.rank());
     return channel.start(std::move(fused));
   }
   if (fused.place) return std::make_unique<ScatteredTask>(context, channel, std::move(parts), std::move(fused));

@@ -26,8 +26,8 @@ std::optional<Error> root_is_absent(const Row& row, std::span<const int> ranks) 
   if (row.is_here(root)) return std::nullopt;
   const std::string which(name_of(static_cast<Collective>(row.first.collective)));
   return Error(ErrorKind::joined,
-               which + " '" + *row.name + "': its root, rank " + std::to_string(ranks[root]) +
-                   ", has joined and has nothing to give; choose a root that still has data",
+               concat(which, " '", *row.name, "': its root, rank ", ranks[root],
+                      ", has joined and has nothing to give; choose a root that still has data"),
                {ranks[root]});
 }
 
@@ -46,23 +46,22 @@ std::string bad_splits(const std::vector<std::uint64_t>& extra, std::size_t size
   const std::string rows = std::to_string(extra[0]) + " rows";
   if (extra.size() == 1) {
     if (extra[0] % size == 0) return {};
-    return "has " + rows + ", which is not a multiple of " + std::to_string(size) + " ranks: give splits";
+    return concat("has ", rows, ", which is not a multiple of ", size, " ranks: give splits");
   }
-  if (extra.size() != 1 + size)
-    return "gave " + std::to_string(extra.size() - 1) + " splits for " + std::to_string(size) + " ranks";
+  if (extra.size() != 1 + size) return concat("gave ", extra.size() - 1, " splits for ", size, " ranks");
   std::uint64_t sum = 0;
   for (std::size_t to = 1; to <= size; ++to) {
     if (extra[to] > extra[0]) return "sends more rows to one rank than its " + rows;
     sum += extra[to];
   }
-  return sum == extra[0] ? "" : "gave splits whose sum is " + std::to_string(sum) + ", but has " + rows;
+  return sum == extra[0] ? "" : concat("gave splits whose sum is ", sum, ", but has ", rows);
 }
 
 std::string bad_splits(const Row& row, std::span<const int> ranks) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!row.is_here(i)) continue;
     const std::string why = bad_splits(row.extras.empty() ? std::vector<std::uint64_t>{} : row.extras[i], ranks.size());
-    if (!why.empty()) return "alltoall '" + *row.name + "': rank " + std::to_string(ranks[i]) + " " + why;
+    if (!why.empty()) return concat("alltoall '", *row.name, "': rank ", ranks[i], " ", why);
   }
   return {};
 }

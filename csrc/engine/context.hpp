@@ -18,7 +18,7 @@ namespace ringcomm {
 
 struct Context {
   Context(std::shared_ptr<Transport> t, EngineConfig c)
-      : config(with_account(std::move(c))), transport(std::move(t)), tags(transport->tag_limit()),
+      : config(std::move(c)), transport(std::move(t)), tags(transport->tag_limit()),
         letters(transport, agreement->sent, agreement->received), control(letters) {}
   const EngineConfig config;                   // with an account, of all its channels: they have turns
   const std::shared_ptr<Transport> transport;  // of the channels
@@ -29,10 +29,6 @@ struct Context {
   CountedTransport letters;  // that transport, for what is no channel's; the worker's
   Control control;           // the worker's
 
-  static EngineConfig with_account(EngineConfig config) {
-    if (!config.channel.account) config.channel.account = std::make_shared<Account>();
-    return config;
-  }
   int rank() const { return transport->rank(); }
   void traced(const char* category, const std::string& name, std::int64_t begin, std::int64_t end,
               std::uint64_t bytes = 0, std::string_view detail = {}) const {

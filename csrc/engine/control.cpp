@@ -30,6 +30,7 @@ void Control::send_to_all(const Record& record, std::span<const int> except) noe
 }
 
 void Control::flush() {
+  if (closed_) return outbox_.clear();
   for (auto& [peer, box] : outbox_) {
     const Bytes bytes = std::exchange(box, {});
     for (std::size_t at = 0; at < bytes.size();) {
@@ -37,17 +38,11 @@ void Control::flush() {
       const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(at);
       Bytes message{std::byte{at + length < bytes.size()}};
       message.insert(message.end(), begin, begin + static_cast<std::ptrdiff_t>(length));
-      post(peer, std::move(message));
+      Outgoing& out = outgoing_.emplace_back(Outgoing{kNoTicket, std::move(message)});
+      out.ticket = transport_.send(peer, TagMap::kControl, out.bytes.data(), out.bytes.size());
       at += length;
     }
   }
-}
-
-void Control::post(int peer, Bytes bytes) {
-  if (closed_) return;
-  outgoing_.push_back({kNoTicket, std::move(bytes)});
-  Outgoing& message = outgoing_.back();
-  message.ticket = transport_.send(peer, TagMap::kControl, message.bytes.data(), message.bytes.size());
 }
 
 bool Control::sending() {
@@ -79,11 +74,8 @@ bool Control::receive(const std::function<void(int peer, Record record)>& handle
 
 void Control::close() noexcept {
   closed_ = true;
-  if (listening_ != kNoTicket) transport_.cancel(listening_);
-  listening_ = kNoTicket;
-  for (const Outgoing& message : outgoing_) {
-    if (message.ticket != kNoTicket) transport_.cancel(message.ticket);
-  }
+  transport_.cancel(std::exchange(listening_, kNoTicket));
+  for (const Outgoing& message : outgoing_) transport_.cancel(message.ticket);
   outgoing_.clear();
   outbox_.clear();
 }

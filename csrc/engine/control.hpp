@@ -5,11 +5,9 @@
 // lose what is just arriving.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <unordered_map>
-#include <vector>
 
 #include "engine/records.hpp"
 #include "transport/transport.hpp"
@@ -40,7 +38,6 @@ class Control {
     Ticket ticket;
     Bytes bytes;
   };
-  void post(int peer, Bytes bytes);
 
   Transport& transport_;
   std::unordered_map<int, Bytes> outbox_;

@@ -61,7 +61,6 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "base/clock.hpp"
 #include "engine/plan_run.hpp"
 #include "engine/signature.hpp"
 #include "engine/state.hpp"
@@ -74,7 +73,6 @@ PendingPtr make_pending(Named&& request) {
   auto pending = std::make_shared<Pending>(request.call.name);
   pending->signature = signature_of(request);
   pending->request = std::move(request);
-  pending->submitted_ns = now_ns();
   return pending;
 }
 
@@ -143,16 +141,11 @@ std::shared_ptr<Operation> Engine::submit(int set, Named request) {
   return pending;
 }
 
-std::shared_ptr<Pending> Engine::prepare(Named request) {
-  const PendingPtr pending = make_pending(std::move(request));
-  pending->submitted_ns = 0;
-  return pending;
-}
+std::shared_ptr<Pending> Engine::prepare(Named request) { return make_pending(std::move(request)); }
 
 std::shared_ptr<Operation> Engine::submit(int set, PendingPtr& prepared, void* data) {
   make_free(prepared);
   prepared->request.call.input = prepared->request.call.output = data;
-  prepared->submitted_ns = now_ns();
   state_->submit(set, {&prepared, 1}, when_to_look(prepared->request.call));
   return prepared;
 }
@@ -168,7 +161,7 @@ std::vector<PendingPtr> Engine::prepare_group(std::vector<Named> requests) {
   Hash names;
   for (const Named& request : requests) {
     if (!different.insert(request.call.name).second)
-      throw Error(ErrorKind::invalid, "a group has two operations named '" + request.call.name + "'");
+      throw invalid("a group has two operations named '", request.call.name, "'");
     names.add(request.call.name);
   }
   std::vector<PendingPtr> prepared;
@@ -186,8 +179,6 @@ void Engine::renew_group(std::vector<PendingPtr>& prepared) {
 }
 
 void Engine::submit_group(int set, const std::vector<PendingPtr>& prepared) {
-  const std::int64_t now = now_ns();
-  for (const PendingPtr& one : prepared) one->submitted_ns = now;
   state_->submit(set, prepared, prepared.size() == 1 ? when_to_look(prepared[0]->request.call) : Worker::When::now);
 }
 
@@ -198,14 +189,13 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
       const std::shared_ptr<NamedSet> set = state_->sets.find(id);
       state_->check_open(*set);
       if (const PlanRun* plan = set->plans.begun())
-        throw Error(ErrorKind::invalid, "a step of '" + plan->name() + "' is under way: finish it before joining");
+        throw invalid("a step of '", plan->name(), "' is under way: finish it before joining");
     }
   }
   std::vector<std::shared_ptr<Operation>> operations;
   for (const int id : sets) {
     auto pending = std::make_shared<Pending>("join");
     pending->kind = Pending::Kind::join;
-    pending->submitted_ns = now_ns();
     operations.push_back(pending);
     state_->submit(id, {&pending, 1});
   }
@@ -221,7 +211,6 @@ std::shared_ptr<Pending> Engine::stand(int set, Named request, int least, Standi
   standing->kind = Pending::Kind::standing;
   standing->stand_in_round = round;
   standing->quorum = least;
-  standing->submitted_ns = now_ns();
   state_->submit(set, {&standing, 1});
   return standing;
 }
@@ -233,7 +222,6 @@ std::shared_ptr<Operation> Engine::come(int set, const Pending& standing, const 
     coming = make_pending(round);
     coming->kind = Pending::Kind::round;
     coming->standing = round.standing;
-    coming->submitted_ns = now_ns();
     state_->submit(set, {&coming, 1});
   });
   return coming;
@@ -242,12 +230,12 @@ std::shared_ptr<Operation> Engine::come(int set, const Pending& standing, const 
 void Engine::step_aside(int set, const Pending& standing) {
   auto word = std::make_shared<Pending>(standing.stand_in_round->name);
   word->kind = Pending::Kind::aside;
-  state_->tell(set, std::move(word));
+  state_->hand_over(set, std::move(word));
 }
 
 void Engine::close(int set, const PendingPtr& standing) {
   state_->find(set)->in_flight.finish(standing, nullptr);
-  state_->tell(set, standing);
+  state_->hand_over(set, standing);
 }
 
 void Engine::add_service(std::shared_ptr<Service> service) {

@@ -8,8 +8,7 @@ namespace ringcomm {
 
 void InFlight::require_free(const std::string& name) const {
   if (!by_name_.contains(name)) return;
-  throw Error(ErrorKind::invalid,
-              "an operation named '" + name + "' is already in flight: wait for it, or choose another name");
+  throw invalid("an operation named '", name, "' is already in flight: wait for it, or choose another name");
 }
 
 void InFlight::insert(PendingPtr pending) {
@@ -67,12 +66,8 @@ void InFlight::finish(const std::vector<Agreed>& parts, const std::exception_ptr
   }
 }
 
-void InFlight::finish(const PendingPtr& pending, std::exception_ptr error) {
-  {
-    const std::lock_guard lock(context_.mutex);
-    if (!withdraw(pending)) return;
-  }
-  announce(*pending, std::move(error));
+void InFlight::finish(const PendingPtr& pending, const std::exception_ptr& error) {
+  finish(std::vector{Agreed{pending, {}}}, error);
 }
 
 void InFlight::fail(const PendingPtr& pending, const Error& error) {

@@ -1,7 +1,6 @@
 // The operations of a process set that have been submitted here and have not finished.
 #pragma once
 
-#include <cstddef>
 #include <exception>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ class InFlight {
   PendingPtr find(const std::string& name) const;
   std::vector<PendingPtr> all() const;
   // Of those that still are in flight.
-  void finish(const PendingPtr& pending, std::exception_ptr error);
+  void finish(const PendingPtr& pending, const std::exception_ptr& error);
   void finish(const std::vector<Agreed>& parts, const std::exception_ptr& error);  // the same of many, with one lock
   void fail(const PendingPtr& pending, const Error& error);  // the text gets the operation's name in front
 

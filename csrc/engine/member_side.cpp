@@ -186,8 +186,7 @@ const std::string& MemberSide::name_of(const VerdictItem& item, std::uint32_t id
 Error MemberSide::cannot(const std::string& name, bool absent) const {
   const std::string why = absent ? " has joined, and lacks '" + name + "', which the other ranks have made without it"
                                  : " had given up '" + name + "' when it became ready everywhere";
-  return Error(ErrorKind::left,
-               "rank " + std::to_string(context_.rank()) + why + ", so this process set is of no more use",
+  return Error(ErrorKind::left, concat("rank ", context_.rank(), why, ", so this process set is of no more use"),
                {context_.rank()});
 }
 

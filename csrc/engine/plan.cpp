@@ -1,8 +1,15 @@
-// A plan as its user sees it.
+// A plan as its user sees it: the caller's side.
 #include "engine/plan_run.hpp"
 #include "engine/state.hpp"
 
 namespace ringcomm {
+namespace {
+
+void require_rest(const PlanRun& run, const char* still) {
+  if (run.input.stepping()) throw invalid("a step of '", run.name(), "' is ", still, " in flight");
+}
+
+}  // namespace
 
 std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op,
                                         kernels::Scale pre, kernels::Scale post, std::size_t items,
@@ -10,10 +17,7 @@ std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<P
   Context& context = state_->context;
   const std::lock_guard lock(context.mutex);
   const std::shared_ptr<NamedSet> target = state_->sets.find(set);
-  if (target->me < 0) {
-    throw Error(ErrorKind::invalid,
-                "rank " + std::to_string(context.rank()) + " is not in process set " + std::to_string(set));
-  }
+  if (target->me < 0) throw invalid("rank ", context.rank(), " is not in process set ", set);
   PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, items, std::move(algorithm)};
   PlanTable& plans = target->plans;
   const std::size_t stream = plans.free_stream(shape.name);
@@ -32,43 +36,67 @@ Plan::Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set,
 Plan::~Plan() = default;
 
 void Plan::begin() {
-  if (run_->stepping()) throw Error(ErrorKind::invalid, "a step of '" + run_->name() + "' is already in flight");
-  const PendingPtr step = run_->prepare();
+  require_rest(*run_, "already");
+  PlanInput& input = run_->input;
+  for (auto& flag : input.filled) flag.store(0, std::memory_order_relaxed);
+  input.done.store(0, std::memory_order_release);
+  input.begun = true;
+  const PendingPtr step = input.step = std::make_shared<Pending>(run_->name());
+  step->signature = run_->signature();
+  step->kind = Pending::Kind::step;
+  step->plan = run_;  // until it has finished
   try {
     engine_->submit(set_->id, {&step, 1});
   } catch (...) {
-    run_->fail_step(std::current_exception());
+    input.begun = false;
+    step->conclude(std::current_exception());
     throw;
   }
 }
 
-bool Plan::takes_stretches(std::size_t bucket) const { return run_->takes_stretches(bucket); }
+bool Plan::takes_stretches(std::size_t bucket) const { return run_->input.buckets.at(bucket).apart; }
 
-void Plan::place(std::size_t bucket, std::size_t stretch, void* data) { run_->place(bucket, stretch, data); }
+void Plan::place(std::size_t bucket, std::size_t stretch, void* data) {
+  run_->input.buckets.at(bucket).stretches.at(stretch) = data;
+}
 
 void Plan::ready(std::size_t bucket, std::shared_ptr<Place> place) {
-  if (!run_->begun()) begin();
-  run_->ready(bucket, std::move(place));
+  PlanInput& input = run_->input;
+  if (!input.begun) begin();
+  if (bucket >= input.buckets.size())
+    throw invalid("'", run_->name(), "' has ", input.buckets.size(), " buckets, not a bucket ", bucket);
+  input.buckets[bucket].place = std::move(place);
+  input.filled[bucket].store(1, std::memory_order_release);
   engine_->worker->wake();
   engine_->worker->help();  // without a thread of its own the worker lives on turns like this one
 }
 
 std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {
-  if (!run_->begun()) begin();
-  const auto step = run_->finish(std::move(present));
+  PlanInput& input = run_->input;
+  const PlanShape& shape = run_->shape();
+  if (!input.begun) begin();
+  if (present.size() != shape.items)
+    throw invalid("'", shape.name, "' has ", shape.items, " items, but ", present.size(), " flags were given");
+  for (std::size_t bucket = 0; bucket < shape.buckets.size(); ++bucket) {
+    if (shape.buckets[bucket].on_device && !input.filled[bucket].load(std::memory_order_relaxed))
+      throw invalid("'", shape.name, "': bucket ", bucket, " is on a device, and nobody has said when it is ready");
+  }
+  input.present = std::move(present);
+  input.begun = false;
+  input.filled.back().store(1, std::memory_order_release);
   engine_->worker->wake();
-  return step;
+  return input.step;
 }
 
-bool Plan::bucket_done(std::size_t bucket) const { return run_->bucket_done(bucket); }
+bool Plan::bucket_done(std::size_t bucket) const { return bucket < run_->input.done.load(std::memory_order_acquire); }
 
 Feedback* Plan::feedback() {
-  run_->require_rest();
+  require_rest(*run_, "still");
   return run_->feedback();
 }
 
 void Plan::close() {
-  run_->require_rest();
+  require_rest(*run_, "still");
   const std::lock_guard lock(engine_->context.mutex);
   set_->plans.close(*run_);
 }

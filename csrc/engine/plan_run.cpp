@@ -6,7 +6,6 @@
 #include "base/clock.hpp"
 #include "base/fields.hpp"
 #include "device/stand_in.hpp"
-#include "engine/bucket.hpp"
 #include "engine/signature.hpp"
 #include "memory/scattered.hpp"
 
@@ -14,10 +13,23 @@ namespace ringcomm {
 
 PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
                  std::uint64_t steps)
-    : in_flight_(in_flight), shape_(std::move(shape)), stream_(stream), signature_(make_signature()),
-      channel_(std::move(channel)), entry_(channel_->account().entry("training step", "plan")), past_steps_(steps),
-      steps_(steps), memory_(make_memory()), ready_(shape_.buckets.size()), feedback_(make_feedback()),
-      factors_(make_factors()) {}
+    : input(shape.buckets.size()), in_flight_(in_flight), shape_(std::move(shape)), stream_(stream),
+      signature_(make_signature()), channel_(std::move(channel)),
+      entry_(channel_->account().entry("training step", "plan")), past_steps_(steps), steps_(steps) {
+  std::vector<std::size_t> held_back;  // elements
+  bool any = false;
+  for (const PlanBucket& bucket : shape_.buckets) {
+    const Call call = plain_call(bucket);
+    const std::size_t stretches = std::max<std::size_t>(1, bucket.stretches.size());
+    input.buckets.push_back({stretches > 1 && channel_->takes_fragments(call), std::vector<void*>(stretches)});
+    input.buckets.back().stretches[0] = bucket.data;
+    const bool thin = bucket.low_rank.rank > 0 && channel_->sends(call);
+    factors_.push_back(thin ? std::make_unique<LowRankFactors>(bucket.low_rank, factors_.size()) : nullptr);
+    held_back.push_back(bucket.wire.feedback ? bucket.count : 0);
+    any |= bucket.wire.feedback;
+  }
+  if (any) feedback_ = std::make_unique<Feedback>(held_back);
+}
 
 // What must be equal on every rank; the stream too, for it names the tags.
 Descriptor PlanRun::make_signature() const {
@@ -47,92 +59,6 @@ Descriptor PlanRun::make_signature() const {
   return d;
 }
 
-std::unique_ptr<Feedback> PlanRun::make_feedback() const {
-  std::vector<std::size_t> counts;
-  bool any = false;
-  for (const PlanBucket& bucket : shape_.buckets) {
-    counts.push_back(bucket.wire.feedback ? bucket.count : 0);
-    any |= bucket.wire.feedback;
-  }
-  return any ? std::make_unique<Feedback>(counts) : nullptr;
-}
-
-std::vector<std::unique_ptr<LowRankFactors>> PlanRun::make_factors() const {
-  std::vector<std::unique_ptr<LowRankFactors>> factors;
-  for (const PlanBucket& bucket : shape_.buckets) {
-    const bool any = bucket.low_rank.rank > 0 && channel_->sends(plain_call(bucket));
-    factors.push_back(any ? std::make_unique<LowRankFactors>(bucket.low_rank, factors.size()) : nullptr);
-  }
-  return factors;
-}
-
-std::vector<PlanRun::BucketMemory> PlanRun::make_memory() {
-  std::vector<BucketMemory> memory;
-  for (const PlanBucket& bucket : shape_.buckets) {
-    const std::size_t stretches = std::max<std::size_t>(1, bucket.stretches.size());
-    memory.push_back({stretches > 1 && channel_->takes_fragments(plain_call(bucket)), {}});
-    memory.back().places.assign(stretches, nullptr);
-    memory.back().places[0] = bucket.data;
-  }
-  return memory;
-}
-
-// ---- the caller's thread
-
-PendingPtr PlanRun::prepare() {
-  for (auto& flag : ready_) flag.store(0, std::memory_order_relaxed);
-  finishing_.store(false, std::memory_order_relaxed);
-  done_.store(0, std::memory_order_release);
-  begun_ = true;
-  step_ = std::make_shared<Pending>(shape_.name);
-  step_->signature = signature_;
-  step_->kind = Pending::Kind::step;
-  step_->plan = shared_from_this();  // until it has finished
-  step_->submitted_ns = now_ns();
-  return step_;
-}
-
-void PlanRun::fail_step(std::exception_ptr error) {
-  begun_ = false;
-  step_->conclude(std::move(error));
-}
-
-void PlanRun::require_rest() const {
-  if (stepping()) throw Error(ErrorKind::invalid, "a step of '" + shape_.name + "' is still in flight");
-}
-
-void PlanRun::place(std::size_t bucket, std::size_t stretch, void* data) {
-  memory_.at(bucket).places.at(stretch) = data;
-}
-
-void PlanRun::ready(std::size_t bucket, std::shared_ptr<Place> place) {
-  if (bucket >= ready_.size()) {
-    throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(ready_.size()) +
-                                        " buckets, not a bucket " + std::to_string(bucket));
-  }
-  memory_[bucket].where = std::move(place);
-  ready_[bucket].store(1, std::memory_order_release);
-}
-
-std::shared_ptr<Operation> PlanRun::finish(std::vector<std::uint8_t> present) {
-  if (present.size() != shape_.items) {
-    throw Error(ErrorKind::invalid, "'" + shape_.name + "' has " + std::to_string(shape_.items) + " items, but " +
-                                        std::to_string(present.size()) + " flags were given");
-  }
-  for (std::size_t bucket = 0; bucket < ready_.size(); ++bucket) {
-    if (shape_.buckets[bucket].on_device && !ready_[bucket].load(std::memory_order_relaxed)) {
-      throw Error(ErrorKind::invalid, "'" + shape_.name + "': bucket " + std::to_string(bucket) +
-                                          " is on a device, and nobody has said when it is ready");
-    }
-  }
-  present_ = std::move(present);
-  begun_ = false;
-  finishing_.store(true, std::memory_order_release);
-  return step_;
-}
-
-// ---- the worker
-
 void PlanRun::agree(PendingPtr pending, bool joined) { agreed_.push_back({std::move(pending), joined}); }
 
 bool PlanRun::answering() const {
@@ -155,7 +81,7 @@ bool PlanRun::turn() {
       task_.reset();
       if (next_ < shape_.buckets.size()) {
         ++next_;
-        if (!stands_in()) done_.store(next_, std::memory_order_release);
+        if (!stands_in()) input.done.store(next_, std::memory_order_release);
       } else {
         flagged_ = true;
       }
@@ -175,7 +101,7 @@ bool PlanRun::turn() {
 
 bool PlanRun::start_next() {
   if (next_ < shape_.buckets.size()) {
-    if (!nothing_follows() && !ready_[next_].load(std::memory_order_acquire)) return false;
+    if (!stands_in() && !input.has(next_)) return false;
     Call call = bucket_call();
     LowRankFactors* const factors = in_first_steps(shape_.buckets[next_]) ? nullptr : factors_[next_].get();
     task_ = factors ? factors->start(*channel_, std::move(call)) : channel_->start(std::move(call));
@@ -189,7 +115,7 @@ bool PlanRun::start_next() {
 Call PlanRun::flags_call() {
   flags_.assign(shape_.items, 0);
   if (!stands_in())
-    std::transform(present_.begin(), present_.end(), flags_.begin(), [](auto flag) { return flag != 0; });
+    std::transform(input.present.begin(), input.present.end(), flags_.begin(), [](auto flag) { return flag != 0; });
   Call call;
   call.dtype = DType::int32;
   call.input = call.output = flags_.data();
@@ -221,7 +147,7 @@ Call PlanRun::bucket_call() {
   Call call = plain_call(bucket);
   if (bucket.wire.feedback) call.feedback = feedback_.get();
   call.tensor = next_;
-  call.name = shape_.name + "/" + std::to_string(next_);
+  call.name = concat(shape_.name, "/", next_);
   call.stand_ins = agreed_.front().joined;
   if (stands_in()) {
     identity_ = aligned_bytes(bucket.count * size_of(bucket.dtype));
@@ -231,9 +157,10 @@ Call PlanRun::bucket_call() {
     if (bucket.on_device) call.place = stand_in_place();
     return call;
   }
-  lay_out(call, bucket, memory_[next_]);
+  const PlanInput::Bucket& given = input.buckets[next_];
+  lay_out(call, bucket, given);
   if (bucket.on_device) {
-    call.place = memory_[next_].where;
+    call.place = given.place;
     return call;
   }
   const Fragment whole{call.input, call.output, call.count};
@@ -251,13 +178,13 @@ Call PlanRun::bucket_call() {
   return call;
 }
 
-void PlanRun::lay_out(Call& call, const PlanBucket& bucket, const BucketMemory& memory) const {
-  if (!memory.apart) {
-    call.input = call.output = memory.places[0];
+void PlanRun::lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const {
+  if (!given.apart) {
+    call.input = call.output = given.stretches[0];
     return;
   }
   for (std::size_t i = 0; i < bucket.stretches.size(); ++i)
-    call.fragments.push_back({memory.places[i], memory.places[i], bucket.stretches[i]});
+    call.fragments.push_back({given.stretches[i], given.stretches[i], bucket.stretches[i]});
 }
 
 void PlanRun::end_step(std::exception_ptr error) {

@@ -20,13 +20,12 @@ const PlanRun* PlanTable::any(Is&& is) const {
 }
 
 std::size_t PlanTable::free_stream(const std::string& name) const {
-  if (any([&](const PlanRun& plan) { return plan.name() == name; }))
-    throw Error(ErrorKind::invalid, "there is a '" + name + "' already");
+  if (any([&](const PlanRun& plan) { return plan.name() == name; })) throw invalid("there is a '", name, "' already");
   for (std::size_t i = 0; i < by_stream_.size(); ++i) {
     const std::size_t stream = (next_ + i) % by_stream_.size();
     if (!by_stream_[stream]) return stream;
   }
-  throw Error(ErrorKind::invalid, "no more than " + std::to_string(by_stream_.size()) + " plans in a process set");
+  throw invalid("no more than ", by_stream_.size(), " plans in a process set");
 }
 
 std::uint64_t PlanTable::past_steps(const std::string& name) const {
@@ -48,11 +47,11 @@ void PlanTable::close(const PlanRun& plan) {
 }
 
 const PlanRun* PlanTable::begun() const {
-  return any([](const PlanRun& plan) { return plan.begun(); });
+  return any([](const PlanRun& plan) { return plan.input.begun; });
 }
 
 const PlanRun* PlanTable::stepping() const {
-  return any([](const PlanRun& plan) { return plan.stepping(); });
+  return any([](const PlanRun& plan) { return plan.input.stepping(); });
 }
 
 std::vector<std::shared_ptr<PlanRun>> PlanTable::all() const {

@@ -1,8 +1,5 @@
 #include "engine/quorum.hpp"
 
-#include <algorithm>
-#include <utility>
-
 #include "engine/signature.hpp"
 
 namespace ringcomm {

@@ -12,8 +12,7 @@ namespace {
 
 [[noreturn]] void malformed() { throw Error(ErrorKind::transport, "a control message is malformed"); }
 
-// ---- how values travel: one visitor writes them, another reads them, each in
-// the order in which fields() names them
+// ---- how values travel: one visitor writes them, another reads them, each in the order in which fields() names them
 
 class Writer {
  public:
@@ -33,8 +32,7 @@ class Writer {
     if constexpr (std::is_trivially_copyable_v<T>) {
       raw(&value, sizeof value);
     } else {
-      fields(*this,
-             const_cast<T&>(value));  // which this visitor leaves as they are
+      fields(*this, const_cast<T&>(value));  // which this visitor leaves as they are
     }
   }
   void put(const std::string& text) {
@@ -74,8 +72,7 @@ class Reader {
     in_ = in_.subspan(nbytes);
     return data;
   }
-  // A number of things of a byte at least: never more than what is left can
-  // hold.
+  // A number of things of a byte at least: never more than what is left can hold.
   std::size_t size() {
     std::uint32_t value = 0;
     get(value);
@@ -114,6 +111,11 @@ class Reader {
 // ---- what is in a record; those of numbers alone travel as they lie
 
 using Flags = std::uint8_t;  // which fields follow
+
+template <class Visitor, class Plain>
+void fields(Visitor& visit, Plain& record) {
+  record.fields(visit);
+}
 
 template <class Visitor>
 void fields(Visitor& visit, std::pair<std::string, std::uint64_t>& named) {
@@ -158,43 +160,7 @@ void fields(Visitor& visit, Verdict& v) {
   if (v.kind == Verdict::Kind::fail) visit(v.error, v.why, v.ranks, v.early);
 }
 
-template <class Visitor>
-void fields(Visitor& visit, SetEnd& end) {
-  visit(end.set, end.executed, end.steps, end.because);
-}
-
-template <class Visitor>
-void fields(Visitor& visit, ReadyRecord& r) {
-  visit(r.set, r.read, r.entries);
-}
-
-template <class Visitor>
-void fields(Visitor& visit, VerdictRecord& r) {
-  visit(r.set, r.first, r.verdicts);
-}
-
-template <class Visitor>
-void fields(Visitor& visit, WithdrawRecord& r) {
-  visit(r.set, r.name, r.why);
-}
-
-template <class Visitor>
-void fields(Visitor& visit, AsideRecord& r) {
-  visit(r.set, r.name);
-}
-
-template <class Visitor>
-void fields(Visitor& visit, LeaveRecord& r) {
-  visit(r.entirely, r.sets);
-}
-
-template <class Visitor>
-void fields(Visitor& visit, AbortRecord& r) {
-  visit(r.kind, r.what, r.ranks);
-}
-
-// A record's number is its index in the variant, for who writes and for who
-// reads.
+// A record's number is its index in the variant, for who writes and for who reads.
 template <std::size_t... number>
 Record record_of(std::size_t kind, std::index_sequence<number...>) {
   Record record;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -57,8 +56,7 @@ bool Services::moving() const {
 }
 
 Error Services::left_error(int rank) {
-  return Error(ErrorKind::left, "rank " + std::to_string(rank) + " has left (by shutdown or the end of the script)",
-               {rank});
+  return Error(ErrorKind::left, concat("rank ", rank, " has left (by shutdown or the end of the script)"), {rank});
 }
 
 void Services::left(int rank) {

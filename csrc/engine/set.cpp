@@ -33,7 +33,7 @@ NamedSet::NamedSet(Context& context, int id, int tags, std::vector<int> ranks_in
 int NamedSet::member(int rank) const {
   const int index = index_of(ranks, rank);
   if (index < 0)
-    throw Error(ErrorKind::internal, "rank " + std::to_string(rank) + " sent word of a process set that it is not in");
+    throw Error(ErrorKind::internal, concat("rank ", rank, " sent word of a process set that it is not in"));
   return index;
 }
 
@@ -80,12 +80,12 @@ bool NamedSet::send_ready() {
     return !fresh.empty();
   }
   if (auto record = member_.report(fresh)) to_coordinator(std::move(*record));
-  for (const PendingPtr& pending : fresh) tell(*pending);
+  for (const PendingPtr& pending : fresh) report(*pending);
   return !fresh.empty();
 }
 
 // Of what is no operation to run.
-void NamedSet::tell(const Pending& pending) {
+void NamedSet::report(const Pending& pending) {
   const auto set = static_cast<std::uint32_t>(id);
   if (pending.kind == Pending::Kind::join && !pending.done()) to_coordinator(JoinRecord{set});
   if (pending.kind == Pending::Kind::aside) to_coordinator(AsideRecord{set, pending.name});
@@ -190,7 +190,7 @@ bool NamedSet::settled() const {
   if ((!failed_ && (!confirmed_ || !executor_.idle())) || plans.answering()) return false;
   // A plan's step may still complete if nothing more has to be filled.
   return std::none_of(left.begin(), left.end(), [](const PendingPtr& pending) {
-    return pending->kind == Pending::Kind::step && pending->agreed && pending->plan->finishing();
+    return pending->kind == Pending::Kind::step && pending->agreed && pending->plan->input.whole();
   });
 }
 

@@ -47,7 +47,7 @@ class NamedSet {
   bool coordinates() const { return me == 0; }
   int member(int rank) const;  // its index
   void to_coordinator(Record&& record);
-  void tell(const Pending& pending);
+  void report(const Pending& pending);
   void receive_going(int rank);
   void read(VerdictRecord&& record);
   void break_off(const Error& error);

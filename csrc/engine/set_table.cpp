@@ -1,7 +1,6 @@
 #include "engine/set_table.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "engine/plan_run.hpp"
@@ -10,12 +9,10 @@ namespace ringcomm {
 
 int SetTable::add(Context& context, std::vector<int> ranks, std::shared_ptr<Node> node, int slot) {
   const int size = context.transport->size();
-  if (ranks.empty()) throw Error(ErrorKind::invalid, "a process set needs at least one rank");
+  if (ranks.empty()) throw invalid("a process set needs at least one rank");
   for (const int rank : ranks) {
-    if (rank < 0 || rank >= size || std::count(ranks.begin(), ranks.end(), rank) > 1) {
-      throw Error(ErrorKind::invalid, "rank " + std::to_string(rank) + " of a process set is none of 0 .. " +
-                                          std::to_string(size - 1) + ", or is in it twice");
-    }
+    if (rank < 0 || rank >= size || std::count(ranks.begin(), ranks.end(), rank) > 1)
+      throw invalid("rank ", rank, " of a process set is none of 0 .. ", size - 1, ", or is in it twice");
   }
   const int tags = free_tags(context.tags.sets());
   sets_[next_id_] = std::make_shared<NamedSet>(context, next_id_, tags, std::move(ranks), std::move(node), slot);
@@ -28,7 +25,7 @@ int SetTable::add(Context& context, std::vector<int> ranks, std::shared_ptr<Node
 // nobody. The same on every rank.
 int SetTable::free_tags(int limit) {
   if (static_cast<int>(sets_.size()) >= limit)
-    throw Error(ErrorKind::invalid, "no more than " + std::to_string(limit) + " process sets: message tags run out");
+    throw invalid("no more than ", limit, " process sets: message tags run out");
   int tags = next_tags_ % limit;
   const auto taken = [&](const auto& entry) { return entry.second->tags == tags; };
   while (std::any_of(sets_.begin(), sets_.end(), taken)) tags = (tags + 1) % limit;
@@ -37,10 +34,8 @@ int SetTable::free_tags(int limit) {
 
 void SetTable::remove(int id) {
   const std::shared_ptr<NamedSet> set = find(id);
-  if (!set->in_flight.empty() || set->plans.stepping()) {
-    throw Error(ErrorKind::invalid, "process set " + std::to_string(id) +
-                                        " still has operations in flight, or a training step: finish them first");
-  }
+  if (!set->in_flight.empty() || set->plans.stepping())
+    throw invalid("process set ", id, " still has operations in flight, or a training step: finish them first");
   sets_.erase(id);
   ++version_;
 }
@@ -48,8 +43,8 @@ void SetTable::remove(int id) {
 std::shared_ptr<NamedSet> SetTable::find(int id) const {
   const auto found = sets_.find(id);
   if (found != sets_.end()) return found->second;
-  throw Error(ErrorKind::invalid, id >= 0 && id < next_id_ ? "process set " + std::to_string(id) + " has been removed"
-                                                           : "there is no process set " + std::to_string(id));
+  if (id >= 0 && id < next_id_) throw invalid("process set ", id, " has been removed");
+  throw invalid("there is no process set ", id);
 }
 
 }  // namespace ringcomm

@@ -1,6 +1,7 @@
 #include "engine/signature.hpp"
 
 #include "base/fields.hpp"
+#include "call/describe.hpp"
 #include "device/stand_in.hpp"
 
 namespace ringcomm {
@@ -8,41 +9,17 @@ namespace ringcomm {
 namespace {
 
 std::size_t agreed_count(const Named& request) {
-  switch (request.call.collective) {
-    case Collective::allgather:
-    case Collective::alltoall:
-      return request.row;
-    case Collective::reducescatter:
-      return request.rows * request.row;
-    case Collective::barrier:
-      return 0;
-    default:
-      return request.call.count;
-  }
+  if (tells_rows(request.call.collective)) return request.row;
+  return request.call.collective == Collective::reducescatter ? request.rows * request.row : request.call.elements();
 }
 
 }  // namespace
 
-// The fields that a collective does not use are left out.
 Descriptor signature_of(const Named& request) {
-  const Call& call = request.call;
-  Descriptor d;
-  d.collective = static_cast<std::uint8_t>(call.collective);
-  d.dtype = static_cast<std::uint8_t>(call.dtype);
-  if (computes(call.collective)) {
-    d.op = static_cast<std::uint8_t>(call.op);
-    d.pre = ScaleBits(call.pre);
-    d.post = ScaleBits(call.post);
-  }
-  d.wire = call.wire.code();
-  d.on_device = call.on_device;
-  if (has_root(call.collective)) d.root = call.root;
+  Descriptor d = describe_kind(request.call);
   d.count = agreed_count(request);
   d.row = request.row;
-  d.shape = Hash().add(call.shape).add(request.row).value();
-  write_field(d.algorithm, call.algorithm);
-  write_field(d.name, call.name);
-  write_field(d.shape_text, call.shape_text);
+  d.shape = Hash().add(request.call.shape).add(request.row).value();
   return d;
 }
 

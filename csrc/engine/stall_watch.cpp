@@ -54,15 +54,13 @@ void StallWatch::give_up(const PendingPtr& pending, std::int64_t now, MemberSide
     return;
   } else if (pending->withdrawn_ns == 0) {
     pending->withdrawn_ns = now;
-    withdrawn.push_back(
-        {static_cast<std::uint32_t>(set_), name,
-         "'" + name + "' was given up by rank " + std::to_string(context_.rank()) + " after " + seconds_text(age)});
+    withdrawn.push_back({static_cast<std::uint32_t>(set_), name,
+                         concat("'", name, "' was given up by rank ", context_.rank(), " after ", seconds_text(age))});
   } else if (now - pending->withdrawn_ns >= kGrace) {
-    member.abandon(pending,
-                   Error(ErrorKind::left,
-                         "'" + name + "' was given up after " + seconds_text(age) + ": rank " + std::to_string(first_) +
-                             ", which collects who is ready, has not submitted it either",
-                         {first_}));
+    member.abandon(pending, Error(ErrorKind::left,
+                                  concat("'", name, "' was given up after ", seconds_text(age), ": rank ", first_,
+                                         ", which collects who is ready, has not submitted it either"),
+                                  {first_}));
   }
 }
 
@@ -78,9 +76,9 @@ std::vector<std::string> StallWatch::own_lines(std::int64_t now) const {
 }
 
 void StallWatch::warn(const std::vector<std::string>& lines, bool coordinates) const {
-  std::string text = "ringcomm: rank " + std::to_string(context_.rank()) + " waits for other ranks:";
+  std::string text = concat("ringcomm: rank ", context_.rank(), " waits for other ranks:");
   for (std::size_t i = 0; i < std::min(lines.size(), kMostNames); ++i) text += "\n  " + lines[i];
-  if (lines.size() > kMostNames) text += "\n  and " + std::to_string(lines.size() - kMostNames) + " more";
+  if (lines.size() > kMostNames) text += concat("\n  and ", lines.size() - kMostNames, " more");
   const std::string first = "rank " + std::to_string(first_);
   if (!coordinates)  // one that says nothing sleeps: it has not submitted these operations itself
     text += "\n  " + first + " tells who has not submitted them; if it says nothing, then " + first + " itself has not";

@@ -17,9 +17,10 @@ constexpr int kLooksAfterFailure = 20;           // a millisecond apart
 constexpr const char* kDied = " died: the process has ended";
 constexpr double kLeaveAtMost = 60;  // seconds in all, however much still moves
 
-// Its channels only run what has been agreed.
-EngineConfig without_comparison(EngineConfig config) {
+// Its channels only run what has been agreed, and have turns: one account serves all of them.
+EngineConfig for_all_channels(EngineConfig config) {
   config.channel.check = false;
+  if (!config.channel.account) config.channel.account = std::make_shared<Account>();
   return config;
 }
 
@@ -36,29 +37,28 @@ std::optional<int> set_of(const Record& record) {
 }  // namespace
 
 Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config)
-    : worker(std::move(the_worker)), context(std::move(transport), without_comparison(std::move(config))),
+    : worker(std::move(the_worker)), context(std::move(transport), for_all_channels(std::move(config))),
       services(context.letters) {}
 
 // ---- any thread
 
 void Engine::State::check_open(const NamedSet& set) const {
   if (leaving_) throw Error(ErrorKind::shut_down, "ringcomm has been shut down: call init() before further operations");
-  if (set.me < 0) {
-    throw Error(ErrorKind::invalid,
-                "rank " + std::to_string(context.rank()) + " is not in process set " + std::to_string(set.id));
-  }
+  if (set.me < 0) throw invalid("rank ", context.rank(), " is not in process set ", set.id);
   if (set.in_flight.joining())
-    throw Error(ErrorKind::invalid, "this rank has joined: no operation can be submitted until all ranks have");
+    throw invalid("this rank has joined: no operation can be submitted until all ranks have");
 }
 
 void Engine::State::submit(int set, std::span<const PendingPtr> requests, Worker::When when) {
+  const std::int64_t now = now_ns();
+  for (const PendingPtr& pending : requests) pending->submitted_ns = now;
   std::exception_ptr failed;
   {
     const std::lock_guard lock(context.mutex);
     const std::shared_ptr<NamedSet> target = sets.find(set);
     check_open(*target);
     for (const PendingPtr& pending : requests) {
-      if (pending->name.empty()) throw Error(ErrorKind::invalid, "a named operation needs a name");
+      if (pending->name.empty()) throw invalid("a named operation needs a name");
       if (requests.size() == 1) break;  // insert() sees whether its name is in flight
       target->in_flight.require_free(pending->name);
     }
@@ -76,7 +76,7 @@ std::shared_ptr<NamedSet> Engine::State::find(int set) {
   return sets.find(set);
 }
 
-void Engine::State::tell(int set, PendingPtr word) {
+void Engine::State::hand_over(int set, PendingPtr word) {
   find(set)->in_flight.put_back(std::move(word));
   worker->wake();
 }
@@ -195,7 +195,7 @@ void Engine::State::receive(int peer, Record&& record) {
     }
   } else if (const auto* abort = std::get_if<AbortRecord>(&record)) {
     reported_ = true;
-    throw Error(abort->kind, "rank " + std::to_string(peer) + " reported: " + abort->what, abort->ranks);
+    throw Error(abort->kind, concat("rank ", peer, " reported: ", abort->what), abort->ranks);
   } else {
     receive_leave(peer, std::get<LeaveRecord>(std::move(record)));
   }

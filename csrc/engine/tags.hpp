@@ -9,7 +9,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 #include "messages/run_schedule.hpp"
@@ -26,13 +25,13 @@ class TagMap {
     width_ = std::clamp(rest / (kManySets * (1 + kManyPlans)), 32, 1024);
     plans_ = rest / width_ >= kManySets * (1 + kManyPlans) ? kManyPlans : kFewPlans;
     sets_ = rest / width_ / (1 + plans_);
-    if (sets_ < 1) throw Error(ErrorKind::invalid, "too few message tags: " + std::to_string(tag_limit));
+    if (sets_ < 1) throw invalid("too few message tags: ", tag_limit);
   }
   int sets() const { return sets_; }
   int plans() const { return plans_; }  // per set
   int width() const { return width_; }
   static int of_service(int number) {
-    if (number >= kServices) throw Error(ErrorKind::invalid, "no more than " + std::to_string(kServices) + " services");
+    if (number >= kServices) throw invalid("no more than ", kServices, " services");
     return kControlTags + number;
   }
   TagStream of_set(int slot) const { return stream(slot, 0); }

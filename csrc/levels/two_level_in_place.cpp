@@ -1,5 +1,4 @@
 // All-reduce on two levels of arrays that all lie in their host's shared memory: nothing is copied in.
-#include <algorithm>
 
 #include "base/aligned_bytes.hpp"
 #include "levels/two_level_pass.hpp"
@@ -30,7 +29,7 @@ class TwoLevelShared final : public SharedPass {
     return {segment.first + own.first, own.count};
   }
 
-  Progress store() override {
+  Progress work() override {
     if (!network_ || spread_ == cuts_.segments()) return Progress::done;
     bool moved = finished_ < cuts_.segments() && network_->advance() != Progress::blocked;
     moved |= reduce_next();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "levels/host_blocks.hpp"
 #include "levels/two_level.hpp"

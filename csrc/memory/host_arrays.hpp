@@ -6,7 +6,6 @@
 #include <cstring>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/call.hpp"

@@ -3,42 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 
 #include "kernels/kernels.hpp"
 
 namespace ringcomm {
 
 bool can_piggyback(const Call& call, int ranks, std::size_t most) {
-  const std::vector<std::size_t>& counts = call.counts;
-  std::size_t count = call.count;
-  switch (call.collective) {
-    case Collective::barrier:
-      count = 0;
-      break;
-    case Collective::alltoall:
-      if (!call.even) return false;  // a rank knows only its own row
-      count = total(counts);
-      break;
-    case Collective::allgather:
-      count = *std::max_element(counts.begin(), counts.end());
-      break;
-    case Collective::reducescatter:
-      count = std::reduce(counts.begin(), counts.end());
-      break;
-    default:
-      break;
-  }
+  if (call.collective == Collective::alltoall && !call.even) return false;  // a rank knows only its own row
+  const bool parts = call.collective == Collective::allgather;
+  const std::size_t count = parts ? *std::max_element(call.counts.begin(), call.counts.end()) : call.elements();
   return count <= most / size_of(call.dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
 }
 
 std::size_t payload_bytes(const Call& call, int rank) {
-  std::size_t count = call.collective == Collective::barrier ? 0 : call.count;
-  if (call.collective == Collective::broadcast && rank != call.root) count = 0;
-  if (call.collective == Collective::allgather) count = call.counts[static_cast<std::size_t>(rank)];
-  if (call.collective == Collective::reducescatter || call.collective == Collective::alltoall)
-    count = total(call.counts);
-  return count * size_of(call.dtype);
+  if (call.collective == Collective::broadcast && rank != call.root) return 0;
+  const bool part = call.collective == Collective::allgather;
+  return (part ? call.counts[static_cast<std::size_t>(rank)] : call.elements()) * size_of(call.dtype);
 }
 
 std::size_t publish_payload(const Call& call, int me, std::byte* to) {

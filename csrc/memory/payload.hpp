@@ -17,7 +17,7 @@ inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;            
 // Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree. An all-to-all's blocks
 // have to be known to be even.
 bool can_piggyback(const Call& call, int ranks, std::size_t most);
-std::size_t payload_bytes(const Call& call, int rank);
+std::size_t payload_bytes(const Call& call, int rank);  // all that it gives; of an all-to-all, its own row
 std::size_t publish_payload(const Call& call, int me, std::byte* to);  // bytes written
 // By rank. Returns how many bytes of the others' it has read.
 std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);

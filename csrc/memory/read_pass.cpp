@@ -1,7 +1,6 @@
 #include "memory/read_pass.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -15,33 +14,20 @@ namespace ringcomm {
 constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after the end of a process
 
 ReadPass::ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks)
-    : epochs_(epochs), epoch_(epoch), blocks_(std::move(blocks)) {
+    : ClosingPass(epochs), begun_(epoch), blocks_(std::move(blocks)) {
   std::size_t nbytes = 0;
   for (const ReadableBlock& block : blocks_) nbytes += block.nbytes;
   past_caches_ = nbytes >= kManySegments * kMemorySegment;
 }
 
-Progress ReadPass::advance() {
+Progress ReadPass::work() {
   if (!why_not_.empty()) {
     wait_for_loss();
     return Progress::blocked;
   }
-  if (!read_) {
-    if (block_ < blocks_.size()) {
-      read_on();
-      return Progress::moved;
-    }
-    epoch_ = epochs_.publish();
-    read_ = true;
-  }
-  return epochs_.reached(epoch_) ? Progress::done : Progress::blocked;
-}
-
-void ReadPass::nap(std::chrono::nanoseconds longest) {
-  if (read_)
-    epochs_.sleep(epoch_, longest.count());
-  else
-    Task::nap(longest);
+  if (block_ == blocks_.size()) return Progress::done;
+  read_on();
+  return Progress::moved;
 }
 
 // As much as is worked on at once, for who works for a worker has others to serve.
@@ -64,7 +50,7 @@ void ReadPass::read_on() {
 
 // What cannot be read is most likely of a process that has ended: which is the better thing to say.
 void ReadPass::wait_for_loss() {
-  epochs_.reached(epoch_ + 1);
+  epochs_.reached(begun_ + 1);
   if (now_ns() - failed_ns_ > kLossIsSeen) throw Error(ErrorKind::transport, why_not_);
 }
 

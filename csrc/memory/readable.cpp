@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "memory/kept_input.hpp"
+#include "memory/payload.hpp"
 
 namespace ringcomm {
 namespace {
@@ -24,17 +25,9 @@ struct Note {
 
 bool gives(const Call& call, int rank) { return call.collective != Collective::broadcast || call.root == rank; }
 
-// Of all that a rank gives; a rank of an all-to-all knows its own row only.
-std::size_t given_bytes(const Call& call, int rank) {
-  const std::size_t item = size_of(call.dtype);
-  if (call.collective == Collective::broadcast) return call.count * item;
-  return (call.collective == Collective::allgather ? call.counts[static_cast<std::size_t>(rank)] : total(call.counts)) *
-         item;
-}
-
 // A broadcast's one giver would wait while the others read it one by one: from staging memory they go on meanwhile.
 bool worth_reading(const Call& call) {
-  const std::size_t nbytes = total(call.counts) * size_of(call.dtype);
+  const std::size_t nbytes = call.nbytes();
   return call.collective != Collective::broadcast && nbytes >= kReadFrom && nbytes < kReadTo;
 }
 
@@ -61,7 +54,7 @@ bool Readable::publish(Epochs& epochs, const Call& call, std::size_t taken) {
   note.card = epochs.memory.card();
   note.can_read = epochs.reads_peers.value_or(false) ? 1 : 0;
   if (gives(call, me) && !overwrites_input(call, me)) {
-    const std::uint64_t offset = epochs.node().offset_of(call.input, given_bytes(call, me));
+    const std::uint64_t offset = epochs.node().offset_of(call.input, payload_bytes(call, me));
     if (offset != kPrivate)
       note.lies = Lies::arena, note.where = offset;
     else if (note.can_read && worth_reading(call))

@@ -8,26 +8,11 @@
 namespace ringcomm {
 
 SharedPass::SharedPass(Epochs& epochs, const Call& call, HostArrays arrays)
-    : epochs_(epochs), call_(call), item_(size_of(call.dtype)), arrays_(std::move(arrays)), targets_(arrays_.ranks()),
-      sources_(arrays_.ranks()), slice_(slice_of(call.count, item_, epochs.node().size(), epochs.node().rank())) {}
+    : ClosingPass(epochs), call_(call), item_(size_of(call.dtype)), arrays_(std::move(arrays)),
+      targets_(arrays_.ranks()), sources_(arrays_.ranks()),
+      slice_(slice_of(call.count, item_, epochs.node().size(), epochs.node().rank())) {}
 
-Progress SharedPass::advance() {
-  if (stored_) return arrived(epoch_) ? Progress::done : Progress::blocked;
-  const Progress progress = store();
-  if (progress != Progress::done) return progress;
-  epoch_ = epochs_.publish();
-  stored_ = true;
-  return arrived(epoch_) ? Progress::done : Progress::moved;
-}
-
-void SharedPass::nap(std::chrono::nanoseconds longest) {
-  if (stored_)
-    epochs_.sleep(epoch_, longest.count());
-  else
-    Task::nap(longest);
-}
-
-Progress SharedPass::store() {
+Progress SharedPass::work() {
   const Part part{slice_.first + done_, std::min(kMemorySegment / item_, slice_.count - done_)};
   arrays_.each(part, [&](std::span<std::byte* const> where, std::size_t, std::size_t count) {
     std::copy(where.begin(), where.end(), targets_.begin());

@@ -1,12 +1,11 @@
 // All-reduce in place on arrays that all lie in their host's shared memory: nothing is copied in.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "base/call.hpp"
-#include "base/task.hpp"
+#include "memory/closing_pass.hpp"
 #include "memory/host_arrays.hpp"
 
 namespace ringcomm {
@@ -14,20 +13,16 @@ namespace ringcomm {
 // All inputs are ready when it is made. Each rank reduces its slice from everybody's array into everybody's array,
 // where nobody else touches it, and says by an arrival that its stores are done: two arrivals are all that ranks wait
 // for. Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
-class SharedPass : public Task {
+class SharedPass : public ClosingPass {
  public:
   SharedPass(Epochs& epochs, const Call& call, HostArrays arrays);
-  Progress advance() final;
-  void nap(std::chrono::nanoseconds longest) final;
 
  protected:
-  virtual Progress store();  // done: in all arrays there is all that this rank stores
-  virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
+  Progress work() override;  // stores to all arrays
   // Into the targets, which all get it. Sources are in the order of ranks, so that every slice has one operand order.
   void reduce(std::span<std::byte* const> sources, std::span<void* const> targets, std::size_t count,
               const kernels::Scale& post);
 
-  Epochs& epochs_;
   const Call& call_;
   const std::size_t item_;
   const HostArrays arrays_;
@@ -37,8 +32,6 @@ class SharedPass : public Task {
   std::vector<const void*> sources_;
   const Part slice_;
   std::size_t done_ = 0;  // elements of it
-  bool stored_ = false;
-  std::uint32_t epoch_ = 0;
 };
 
 }  // namespace ringcomm

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/rank_text.hpp"
-#include "schedule/schedule.hpp"
 
 namespace ringcomm {
 
@@ -114,7 +113,7 @@ bool StagedPass::find_areas() {
   }
   if (without.empty()) return true;
   const std::string why = refused_ ? " (" + *refused_ + ")" : "";
-  const std::string who = std::string(name_of(call_.collective)) + ": " + rank_text(without) + " of this host";
+  const std::string who = concat(name_of(call_.collective), ": ", rank_text(without), " of this host");
   failure_.emplace(refusal(), who + " could not get shared memory to work in" + why, without);
   return false;
 }

@@ -87,22 +87,14 @@ class Allreduce final : public StagedPass {
 }  // namespace
 
 std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
-  switch (call.collective) {
-    case Collective::allreduce:
-    case Collective::reduce:
-      return std::make_unique<Allreduce>(epochs, call, Cuts(call.count, cut_for(segment_bytes, size_of(call.dtype))));
-    case Collective::broadcast:
-    case Collective::allgather:
-      return make_staged_move(epochs, call, segment_bytes);
-    case Collective::reducescatter:
-    case Collective::alltoall:
-      return make_staged_exchange(epochs, call, segment_bytes);
-    case Collective::scan:
-    case Collective::exscan:
-      return make_staged_scan(epochs, call, segment_bytes);
-    default:
-      throw Error(ErrorKind::internal, std::string(name_of(call.collective)) + " does not pass through staging memory");
-  }
+  const Collective c = call.collective;
+  if (c == Collective::allreduce || c == Collective::reduce)
+    return std::make_unique<Allreduce>(epochs, call, Cuts(call.count, cut_for(segment_bytes, size_of(call.dtype))));
+  if (c == Collective::broadcast || c == Collective::allgather) return make_staged_move(epochs, call, segment_bytes);
+  if (c == Collective::reducescatter || c == Collective::alltoall)
+    return make_staged_exchange(epochs, call, segment_bytes);
+  if (is_scan(c)) return make_staged_scan(epochs, call, segment_bytes);
+  throw Error(ErrorKind::internal, concat(name_of(c), " does not pass through staging memory"));
 }
 
 }  // namespace ringcomm

@@ -1,7 +1,5 @@
 #include "messages/instance.hpp"
 
-#include <string>
-
 #include "base/error.hpp"
 
 namespace ringcomm {
@@ -69,8 +67,8 @@ void Instance::apply(const Write& write, Bytes arrived) {
   const Extent& block = blocks_[write.block];
   const Extent source = write.source >= 0 ? blocks_[write.source] : block;
   if (source.count != block.count) {
-    throw Error(ErrorKind::mismatch, "block " + std::to_string(write.block) + " has " + std::to_string(block.count) +
-                                         " elements, and " + std::to_string(source.count) + " were to be put into it");
+    throw Error(ErrorKind::mismatch, concat("block ", write.block, " has ", block.count, " elements, and ",
+                                            source.count, " were to be put into it"));
   }
   if (block.count == 0) return;
   switch (write.kind) {

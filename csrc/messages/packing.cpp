@@ -1,7 +1,6 @@
 #include "messages/packing.hpp"
 
 #include <cstring>
-#include <string>
 
 #include "base/error.hpp"
 
@@ -138,8 +137,7 @@ void Packing::unpack(const Message& message, Bytes arrived, std::span<Bytes> pie
       if (left < kLength || nbytes > left - kLength) {
         const int peer = context_.peer(message);
         throw Error(ErrorKind::mismatch,
-                    "an encoded message of " + std::to_string(arrived.nbytes) + " bytes from rank " +
-                        std::to_string(peer) + " is cut short",
+                    concat("an encoded message of ", arrived.nbytes, " bytes from rank ", peer, " is cut short"),
                     {peer});
       }
       at += kLength;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.hpp"
+#include "base/text.hpp"
 #include "base/trace.hpp"
 #include "messages/run_context.hpp"
 
@@ -20,8 +21,7 @@ class PhaseTrace {
     if (begun_ns_ == 0) return;
     const bool reducing = reduces(round - 1);
     if (round < context_.program.rounds.size() && reduces(round) == reducing) return;
-    const std::string detail =
-        "segment " + std::to_string(segment + 1) + " of " + std::to_string(context_.layout.segments());
+    const std::string detail = concat("segment ", segment + 1, " of ", context_.layout.segments());
     const Layout& layout = context_.layout;
     const std::uint64_t bytes = layout.even() ? layout.segment(segment).count * layout.item_size() : 0;
     trace_lane(reducing ? "share-reduce" : "share-only", detail, begun_ns_, bytes, lane_);

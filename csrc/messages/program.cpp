@@ -1,7 +1,6 @@
 #include "messages/program.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 
@@ -14,7 +13,6 @@ constexpr std::uint32_t kNone = ~std::uint32_t{0};
 struct BlockUse {
   std::uint32_t touched = kNone, touched_before = kNone, sent = kNone;  // the last rounds that did
   std::uint32_t touches = 0;                                            // in round `touched`
-  std::uint32_t sent_piece = 0;
 };
 
 struct PeerUse {
@@ -75,9 +73,8 @@ class Compiler {
     const auto known_block = [blocks](std::int32_t index) { return index >= 0 && index < blocks; };
     const bool known_peer = is_local(step.kind) || (step.peer >= 0 && step.peer < schedule_.size);
     if (!known_peer || !known_block(step.block) || (is_local(step.kind) && !known_block(step.source))) {
-      throw Error(ErrorKind::invalid, "algorithm '" + schedule_.algorithm + "', rank " +
-                                          std::to_string(schedule_.rank) + ", round " + std::to_string(number_ - 1) +
-                                          ": a step names a peer or block that there is not");
+      throw invalid("algorithm '", schedule_.algorithm, "', rank ", schedule_.rank, ", round ", number_ - 1,
+                    ": a step names a peer or block that there is not");
     }
     touch(step.block);
     if (is_local(step.kind)) touch(step.source);
@@ -173,9 +170,9 @@ bool Program::computes(std::size_t first, std::size_t end) const {
 }
 
 Program::Program(const Schedule& schedule, bool blocks_change_first) {
-  if (schedule.size < 1 || schedule.blocks < 0) throw Error(ErrorKind::invalid, "a schedule of no ranks");
+  if (schedule.size < 1 || schedule.blocks < 0) throw invalid("a schedule of no ranks");
   for (const int temp : schedule.temps) {
-    if (temp < 0 || temp >= schedule.blocks) throw Error(ErrorKind::invalid, "a temporary mirrors no block");
+    if (temp < 0 || temp >= schedule.blocks) throw invalid("a temporary mirrors no block");
   }
   Compiler compiler(schedule, blocks_change_first, *this);
   for (const Round& round : schedule.rounds) compiler.add(round);

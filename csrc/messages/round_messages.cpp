@@ -1,7 +1,6 @@
 #include "messages/round_messages.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 
@@ -103,9 +102,8 @@ void RoundMessages::receive(const Flight& flight, const Arrival& arrival) {
   Incoming& incoming = incoming_[flight.message];
   if (!context_.options.codec && arrival.nbytes != flight.nbytes) {
     throw Error(ErrorKind::mismatch,
-                "rank " + std::to_string(arrival.peer) + " sent " + std::to_string(arrival.nbytes) +
-                    " bytes where rank " + std::to_string(context_.transport.rank()) + " expected " +
-                    std::to_string(flight.nbytes) + ": the ranks disagree on the size of the data",
+                concat("rank ", arrival.peer, " sent ", arrival.nbytes, " bytes where rank ", context_.transport.rank(),
+                       " expected ", flight.nbytes, ": the ranks disagree on the size of the data"),
                 {arrival.peer});
   }
   incoming.arrived += arrival.nbytes;
@@ -117,15 +115,9 @@ void RoundMessages::receive(const Flight& flight, const Arrival& arrival) {
 }
 
 bool RoundMessages::abandon() noexcept {
-  bool any = false;
-  for (std::vector<Flight>* flights : {&receives_, &sends_}) {
-    for (const Flight& flight : *flights) {
-      any = true;
-      try {
-        context_.transport.cancel(flight.ticket);
-      } catch (const std::exception&) {  // it cannot be helped
-      }
-    }
+  const bool any = !over();
+  for (std::vector<Flight>* const flights : {&receives_, &sends_}) {
+    for (const Flight& flight : *flights) context_.transport.cancel(flight.ticket);
     flights->clear();
   }
   return any;

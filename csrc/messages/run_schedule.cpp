@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <string>
 
 #include "base/error.hpp"
 #include "messages/instance.hpp"

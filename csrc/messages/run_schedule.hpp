@@ -4,8 +4,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "base/account.hpp"
 #include "base/task.hpp"

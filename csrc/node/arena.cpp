@@ -25,7 +25,7 @@ namespace ringcomm {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x72696e67636f6d31;
-constexpr std::uint64_t kStep = std::uint64_t{64} << 20;  // bytes per fallocate: a signal interrupts one step only
+constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;        // bytes per fallocate: a signal interrupts one only
 constexpr std::uint64_t kWorthAsking = std::uint64_t{16} << 20;  // so much costs milliseconds anyway
 
 std::string reason(int error) { return std::strerror(error); }
@@ -36,10 +36,8 @@ int create_memfd() {
   long fd = ::syscall(SYS_memfd_create, "ringcomm", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
   if (fd < 0 && errno == EINVAL) fd = ::syscall(SYS_memfd_create, "ringcomm", MFD_CLOEXEC);
   if (fd >= 0) return static_cast<int>(fd);
-  if (errno == ENOSYS) {
-    throw Error(ErrorKind::invalid, "this kernel has no memfd_create (Linux 3.17), which shared memory needs");
-  }
-  throw Error(ErrorKind::invalid, "memfd_create: " + reason(errno));
+  if (errno == ENOSYS) throw invalid("this kernel has no memfd_create (Linux 3.17), which shared memory needs");
+  throw invalid("memfd_create: ", reason(errno));
 }
 
 // Bytes that the system can still hand out. fallocate refuses nothing: past this the kernel kills processes instead.
@@ -63,18 +61,16 @@ void advise(void* base, std::size_t nbytes) {  // refusals change nothing that m
 
 void require_arena(int fd, std::size_t index) {
   struct stat status{};
-  const std::string which = "descriptor " + std::to_string(fd) + " of local rank " + std::to_string(index);
-  if (::fstat(fd, &status) != 0) throw Error(ErrorKind::invalid, which + ": " + reason(errno));
-  if (status.st_size < static_cast<off_t>(kHeapBegin)) throw Error(ErrorKind::invalid, which + " is not an arena");
+  const std::string which = concat("descriptor ", fd, " of local rank ", index);
+  if (::fstat(fd, &status) != 0) throw invalid(which, ": ", reason(errno));
+  if (status.st_size < static_cast<off_t>(kHeapBegin)) throw invalid(which, " is not an arena");
 }
 
 }  // namespace
 
 FileHandle FileHandle::duplicate(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) {
-    throw Error(ErrorKind::invalid, "cannot duplicate descriptor " + std::to_string(fd) + ": " + reason(errno));
-  }
+  if (copy < 0) throw invalid("cannot duplicate descriptor ", fd, ": ", reason(errno));
   return FileHandle(copy);
 }
 
@@ -85,7 +81,7 @@ FileHandle::~FileHandle() {
 int back_with_memory(int fd, std::uint64_t begin, std::uint64_t end) {
   if (end - begin >= kWorthAsking && end - begin > available_memory()) return ENOMEM;
   for (std::uint64_t at = begin; at < end;) {
-    const std::uint64_t next = std::min(end, at + kStep);
+    const std::uint64_t next = std::min(end, at + kChunk);
     if (::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(next - at)) == 0) {
       at = next;
     } else if (errno != EINTR) {
@@ -106,12 +102,10 @@ bool give_memory_back(int fd, std::uint64_t begin, std::uint64_t end) {
 // Mailboxes are made here, before any peer can have the descriptor: later a peer may be counted among the sleepers.
 int Node::make_arena() {
   FileHandle fd(create_memfd());
-  if (const int error = back_with_memory(fd.get(), 0, kHeapBegin); error != 0) {
-    throw Error(ErrorKind::invalid,
-                "the system refused " + std::to_string(kHeapBegin) + " bytes of shared memory: " + reason(error));
-  }
+  if (const int error = back_with_memory(fd.get(), 0, kHeapBegin); error != 0)
+    throw invalid("the system refused ", kHeapBegin, " bytes of shared memory: ", reason(error));
   void* const base = ::mmap(nullptr, kHeapBegin, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (base == MAP_FAILED) throw Error(ErrorKind::invalid, "cannot map an arena: " + reason(errno));
+  if (base == MAP_FAILED) throw invalid("cannot map an arena: ", reason(errno));
   for (int slot = 0; slot < kMailboxes; ++slot) ::new (static_cast<Mailbox*>(base) + slot) Mailbox;
   ::new (static_cast<std::byte*>(base) + kHeaderOffset) ArenaHeader{kMagic, {0}, {}};
   ::munmap(base, kHeapBegin);
@@ -130,11 +124,10 @@ Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve) {
     if (alien == bases_.end()) return;
     const auto index = alien - bases_.begin();
     unmap_all();
-    throw Error(ErrorKind::invalid, "the descriptor of local rank " + std::to_string(index) + " is not an arena");
+    throw invalid("the descriptor of local rank ", index, " is not an arena");
   }
   const std::string least = std::to_string(std::min(reserve, kSmallestReserve));
-  throw Error(ErrorKind::invalid, "cannot map " + std::to_string(fds.size()) + " arenas of " + least +
-                                      " bytes of address space: " + reason(errno));
+  throw invalid("cannot map ", fds.size(), " arenas of ", least, " bytes of address space: ", reason(errno));
 }
 
 Mappings::~Mappings() { unmap_all(); }

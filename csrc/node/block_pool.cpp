@@ -2,8 +2,6 @@
 
 #include <new>
 
-#include "base/error.hpp"
-
 namespace ringcomm {
 
 BlockPool::~BlockPool() { trim(); }

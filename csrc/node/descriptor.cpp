@@ -1,5 +1,6 @@
 #include "node/descriptor.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "base/fields.hpp"
 #include "base/rank_text.hpp"
+#include "base/text.hpp"
 #include "codecs/wire_format.hpp"
 
 namespace ringcomm {
@@ -18,22 +20,16 @@ namespace {
 
 constexpr std::size_t kMostGroups = 8;  // values that a message shows; the rest is counted
 
-template <class Table>
-std::string entry(const Table& table, std::size_t index, std::string_view Table::value_type::* member) {
-  return index < table.size() ? std::string(table[index].*member) : "unknown " + std::to_string(index);
+template <class Table, class Show = std::identity>
+std::string entry(const Table& table, std::size_t index, Show show = {}) {
+  return index < table.size() ? std::string(std::invoke(show, table[index])) : concat("unknown ", index);
 }
 
-template <class Table>
-std::string entry(const Table& table, std::size_t index) {
-  return index < table.size() ? std::string(table[index]) : "unknown " + std::to_string(index);
-}
-
-std::string dtype_name(std::uint8_t dtype) { return entry(kDTypes, dtype, &DTypeInfo::name); }
 std::string collective_name(const Descriptor& d) { return entry(kCollectiveNames, d.collective); }
 
 std::string call_name(const Descriptor& d) {
   const std::string_view name = text_of(d.name);
-  return name.empty() ? collective_name(d) : collective_name(d) + " '" + std::string(name) + "'";
+  return name.empty() ? collective_name(d) : concat(collective_name(d), " '", name, "'");
 }
 
 std::string shape_name(const Descriptor& d) {
@@ -49,6 +45,11 @@ struct Field {
   std::function<std::string(const Descriptor&)> show;
 };
 
+template <class... Value>
+auto same(Value Descriptor::*... members) {
+  return [=](const Descriptor& a, const Descriptor& b) { return ((a.*members == b.*members) && ...); };
+}
+
 // What one group of ranks gave.
 struct Group {
   const Descriptor* value;
@@ -59,22 +60,13 @@ struct Group {
 std::vector<Group> groups_of(const Field& field, std::span<const Descriptor> all, std::span<const int> ranks) {
   std::vector<Group> groups;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    Group* home = nullptr;
-    for (Group& group : groups) {
-      if (field.same(*group.value, all[i])) {
-        home = &group;
-        break;
-      }
-    }
-    if (!home) {
-      groups.push_back({&all[i], {}, field.show(all[i])});
-      home = &groups.back();
-      for (std::size_t g = 0; g + 1 < groups.size(); ++g) {  // what is cut or hashed may differ and look alike
-        if (groups[g].text == home->text) {
-          home->text = "another " + home->text.substr(home->text.starts_with("one ") ? 4 : 0);
-          break;
-        }
-      }
+    auto home = std::ranges::find_if(groups, [&](const Group& one) { return field.same(*one.value, all[i]); });
+    if (home == groups.end()) {
+      std::string text = field.show(all[i]);
+      // what is cut or hashed may differ and look alike
+      if (std::ranges::any_of(groups, [&](const Group& one) { return one.text == text; }))
+        text = "another " + text.substr(text.starts_with("one ") ? 4 : 0);
+      home = groups.insert(groups.end(), Group{&all[i], {}, std::move(text)});
     }
     home->ranks.push_back(ranks[i]);
   }
@@ -83,24 +75,24 @@ std::vector<Group> groups_of(const Field& field, std::span<const Descriptor> all
 
 std::string sentence(const Field& field, std::string_view call, const std::vector<Group>& groups) {
   std::string text = call.empty() ? "" : std::string(call) + ": ";
-  text += "ranks disagree on " + std::string(field.what) + ": ";
+  text += concat("ranks disagree on ", field.what, ": ");
   for (std::size_t g = 0; g < groups.size() && g < kMostGroups; ++g) {
     text += (g > 0 ? "; " : "") + groups[g].text + " on " + rank_text(groups[g].ranks);
   }
-  if (groups.size() > kMostGroups) text += "; and " + std::to_string(groups.size() - kMostGroups) + " further values";
+  if (groups.size() > kMostGroups) text += concat("; and ", groups.size() - kMostGroups, " further values");
   return text + ". " + field.fix;
 }
 
 Field collective_field() {
   return {"the collective", "Call the same collectives in the same order on every rank.",
-          [](const auto& a, const auto& b) { return a.collective == b.collective && a.plan == b.plan; },
+          same(&Descriptor::collective, &Descriptor::plan),
           [](const auto& d) { return call_name(d) + (d.plan ? ", a step of a plan" : ""); }};
 }
 
 Field name_field() {
   return {"the name", "Call the same operations in the same order on every rank.",
           [](const auto& a, const auto& b) { return text_of(a.name) == text_of(b.name); },
-          [](const auto& d) { return "'" + std::string(text_of(d.name)) + "'"; }};
+          [](const auto& d) { return concat("'", text_of(d.name), "'"); }};
 }
 
 Field algorithm_field() {
@@ -108,7 +100,7 @@ Field algorithm_field() {
           [](const auto& a, const auto& b) { return text_of(a.algorithm) == text_of(b.algorithm); },
           [](const auto& d) {
             const std::string_view name = text_of(d.algorithm);
-            return name.empty() ? "none given" : "'" + std::string(name) + "'";
+            return name.empty() ? "none given" : concat("'", name, "'");
           }};
 }
 
@@ -128,29 +120,25 @@ std::string wire_name(const Descriptor& d) { return text_of(Wire::of(d.wire)); }
 std::vector<Field> fields_of(Collective collective) {
   if (collective == Collective::barrier) return {algorithm_field()};
   std::vector<Field> fields;
-  fields.push_back({"dtype", "Give the same dtype on every rank.",
-                    [](const auto& a, const auto& b) { return a.dtype == b.dtype; },
-                    [](const auto& d) { return dtype_name(d.dtype); }});
+  fields.push_back({"dtype", "Give the same dtype on every rank.", same(&Descriptor::dtype),
+                    [](const auto& d) { return entry(kDTypes, d.dtype, &DTypeInfo::name); }});
   if (computes(collective)) {
-    fields.push_back({"op", "Give the same op on every rank.",
-                      [](const auto& a, const auto& b) { return a.op == b.op; },
+    fields.push_back({"op", "Give the same op on every rank.", same(&Descriptor::op),
                       [](const auto& d) { return entry(kOpNames, d.op); }});
   }
   if (has_root(collective)) {
-    fields.push_back({"root", "Give the same root on every rank.",
-                      [](const auto& a, const auto& b) { return a.root == b.root; },
+    fields.push_back({"root", "Give the same root on every rank.", same(&Descriptor::root),
                       [](const auto& d) { return std::to_string(d.root); }});
   }
   fields.push_back({"the memory", "Give CPU arrays on every rank, or GPU arrays on every rank.",
-                    [](const auto& a, const auto& b) { return a.on_device == b.on_device; },
+                    same(&Descriptor::on_device),
                     [](const auto& d) { return std::string(d.on_device ? "a GPU's" : "the CPU's"); }});
-  fields.push_back({"the wire format", "Ask for the same compression on every rank.",
-                    [](const auto& a, const auto& b) { return a.wire == b.wire; }, wire_name});
+  fields.push_back(
+      {"the wire format", "Ask for the same compression on every rank.", same(&Descriptor::wire), wire_name});
   fields.push_back(algorithm_field());
   if (computes(collective)) {
     fields.push_back({"prescale_factor or postscale_factor", "Give the same factors on every rank.",
-                      [](const auto& a, const auto& b) { return a.pre == b.pre && a.post == b.post; },
-                      [](const auto&) { return std::string("one value"); }});
+                      same(&Descriptor::pre, &Descriptor::post), [](const auto&) { return std::string("one value"); }});
   }
   fields.push_back(shape_field(collective));
   return fields;
@@ -158,9 +146,8 @@ std::vector<Field> fields_of(Collective collective) {
 
 std::string disagreement_on(const Field& field, std::string_view call, std::span<const Descriptor> all,
                             std::span<const int> ranks) {
-  bool same = true;
-  for (const Descriptor& one : all) same = same && field.same(all[0], one);
-  return same ? std::string() : sentence(field, call, groups_of(field, all, ranks));
+  const bool agreed = std::ranges::all_of(all, [&](const Descriptor& one) { return field.same(all[0], one); });
+  return agreed ? std::string() : sentence(field, call, groups_of(field, all, ranks));
 }
 
 }  // namespace

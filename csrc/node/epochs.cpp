@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
@@ -38,9 +37,7 @@ void report(ErrorKind kind, const std::vector<int>& ranks, const char* what) {
 // Every rank of the slot starts from the same epoch: the slot is new, or its last user ended it on all ranks alike. All
 // must have come here before any publishes; creating a communicator is collective and sees to that.
 Epochs::Epochs(Node& node, int slot) : node_(node), slot_(slot) {
-  if (slot < 0 || slot >= kMailboxes) {
-    throw Error(ErrorKind::invalid, "slot " + std::to_string(slot) + " of an arena that has " + std::to_string(kSlots));
-  }
+  if (slot < 0 || slot >= kMailboxes) throw invalid("slot ", slot, " of an arena that has ", kSlots);
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
   epoch_ = mine.epoch.load(std::memory_order_relaxed);
   mine.state.store(0, std::memory_order_release);

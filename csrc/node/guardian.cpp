@@ -70,7 +70,7 @@ int start_guardian(const std::vector<Guarded>& guarded, int to) {
   // Not fork(): what libraries have registered for it must not run here.
   const long pid = ::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
   if (pid == 0) guard(guarded, asked, kept, to);
-  if (pid < 0) throw Error(ErrorKind::invalid, std::string("no process to watch the ranks: ") + std::strerror(errno));
+  if (pid < 0) throw invalid("no process to watch the ranks: ", std::strerror(errno));
   return static_cast<int>(pid);
 }
 

@@ -88,17 +88,17 @@ std::uint64_t ArenaHeap::allocate(std::size_t nbytes) {
   const std::uint64_t size = absurd ? nbytes : round_up(std::max<std::size_t>(nbytes, 1), kPage);
   const std::uint64_t limit = limit_();
   const std::lock_guard lock(mutex_);
-  if (forked_) throw Error(ErrorKind::invalid, "a forked process has no shared memory of its own: " + wanted);
+  if (forked_) throw invalid("a forked process has no shared memory of its own: ", wanted);
   const auto begin = free_.first_fit(size, limit);
   if (!begin) {
-    throw Error(ErrorKind::invalid, "no room for " + wanted + ": of the arena's " + std::to_string(limit) +
-                                        " bytes of address space no piece of this size is free");
+    throw invalid("no room for ", wanted, ": of the arena's ", limit,
+                  " bytes of address space no piece of this size is free");
   }
   const Ranges::Range piece{*begin, *begin + size};
   if (!kept_.contains(piece)) {
     if (const int error = back_with_memory(fd_.get(), piece.first, piece.second); error != 0) {
       kept_.remove(piece);
-      throw Error(ErrorKind::invalid, "the system refused " + wanted + ": " + std::strerror(error));
+      throw invalid("the system refused ", wanted, ": ", std::strerror(error));
     }
   }
   free_.remove(piece);
@@ -117,9 +117,8 @@ void ArenaHeap::free(std::uint64_t offset) {
   const std::lock_guard lock(mutex_);
   if (forked_) return;
   const auto found = used_.find(offset);
-  if (found == used_.end()) {
-    throw Error(ErrorKind::internal, "offset " + std::to_string(offset) + " is not allocated in this arena");
-  }
+  if (found == used_.end())
+    throw Error(ErrorKind::internal, concat("offset ", offset, " is not allocated in this arena"));
   free_.add(*found);
   kept_.add(*found);
   used_.erase(found);

@@ -1,7 +1,6 @@
 #include "node/node.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
@@ -27,10 +26,8 @@ std::uint64_t seen_by_all(const std::vector<std::byte*>& bases, std::size_t own)
 }  // namespace
 
 Node::Node(int rank, const std::vector<int>& fds, std::size_t reserve) : Node() {
-  if (rank < 0 || static_cast<std::size_t>(rank) >= fds.size()) {
-    throw Error(ErrorKind::invalid,
-                "rank " + std::to_string(rank) + " has no arena among " + std::to_string(fds.size()));
-  }
+  if (rank < 0 || static_cast<std::size_t>(rank) >= fds.size())
+    throw invalid("rank ", rank, " has no arena among ", fds.size());
   take_arenas(rank, std::make_shared<Mappings>(fds, reserve), fds);
 }
 
@@ -58,9 +55,7 @@ std::vector<std::shared_ptr<Node>> Node::for_threads(int size) {
   return nodes;
 }
 
-Node::~Node() {
-  for (const int fd : pidfds_) FileHandle closes(fd);
-}
+Node::~Node() = default;
 
 Mailbox& Node::mailbox(int rank, int slot) {
   return reinterpret_cast<Mailbox*>(bases_[static_cast<std::size_t>(rank)])[slot];
@@ -81,20 +76,16 @@ std::uint64_t Node::offset_of(const void* data, std::size_t nbytes) const {
 }
 
 void Node::watch(std::vector<int> pidfds) {
-  if (pidfds.size() != bases_.size()) {
-    throw Error(ErrorKind::invalid, "watch: " + std::to_string(pidfds.size()) + " descriptors for " +
-                                        std::to_string(bases_.size()) + " ranks");
-  }
+  if (pidfds.size() != bases_.size())
+    throw invalid("watch: ", pidfds.size(), " descriptors for ", bases_.size(), " ranks");
   std::vector<FileHandle> copies;
   for (const int fd : pidfds) copies.push_back(fd < 0 ? FileHandle() : FileHandle::duplicate(fd));
-  for (const int fd : pidfds_) FileHandle closes(fd);
-  pidfds_.clear();
-  for (FileHandle& copy : copies) pidfds_.push_back(copy.release());
+  watched_ = std::move(copies);
   if (const std::vector<int> gone = dead(); !gone.empty()) {
     throw Error(ErrorKind::peer_lost, rank_text(gone) + " of this host died: the process has ended", gone);
   }
 }
 
-std::vector<int> Node::dead() const { return ended_among(pidfds_); }
+std::vector<int> Node::dead() const { return ended_among(watched_); }
 
 }  // namespace ringcomm

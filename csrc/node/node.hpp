@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "node/file_handle.hpp"
 #include "node/mailbox.hpp"
 
 namespace ringcomm {
@@ -49,7 +50,7 @@ class Node {
   void take_arenas(int rank, const std::shared_ptr<class Mappings>& mappings, const std::vector<int>& fds);
   int rank_ = 0;
   std::vector<std::byte*> bases_;
-  std::vector<int> pidfds_;
+  std::vector<FileHandle> watched_;  // pidfds, by local rank
   std::shared_ptr<class Mappings> mapping_;
   std::shared_ptr<class ArenaHeap> heap_;  // goes first
 };

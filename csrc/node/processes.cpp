@@ -20,15 +20,15 @@ std::vector<int> Processes::dead() const {
   const std::lock_guard lock(mutex_);
   std::vector<int> pids;
   for (const auto& [pid, handle] : watched_) {
-    if (handle.get() < 0 || !ended_among({handle.get()}).empty()) pids.push_back(pid);
+    if (handle.get() < 0 || !ended_among({&handle, 1}).empty()) pids.push_back(pid);
   }
   return pids;
 }
 
 // A pidfd becomes readable when its process ends, also before anybody has waited for it.
-std::vector<int> ended_among(const std::vector<int>& pidfds) {
+std::vector<int> ended_among(std::span<const FileHandle> pidfds) {
   std::vector<pollfd> asked;
-  for (const int fd : pidfds) asked.push_back({fd, POLLIN, 0});  // poll passes over negative descriptors
+  for (const FileHandle& fd : pidfds) asked.push_back({fd.get(), POLLIN, 0});  // poll passes over negative descriptors
   while (::poll(asked.data(), asked.size(), 0) < 0) {
     if (errno != EINTR) return {};
   }

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "node/file_handle.hpp"
@@ -20,6 +21,6 @@ class Processes {
 };
 
 // Which of these pidfds (-1: none) belong to a process that has ended, as indices of the list.
-std::vector<int> ended_among(const std::vector<int>& pidfds);
+std::vector<int> ended_among(std::span<const FileHandle> pidfds);
 
 }  // namespace ringcomm

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/text.hpp"
 #include "schedule/symbolic_run.hpp"
 
 namespace ringcomm {
@@ -26,11 +27,15 @@ Shape shape_of(const Schedule& s, std::size_t k) {
   return shape;
 }
 
-std::string false_symmetry(const std::vector<Schedule>& schedules) {
-  if (schedules.front().symmetry == Symmetry::none) return {};
+std::size_t rounds_of(const std::vector<Schedule>& schedules) {
   std::size_t rounds = 0;
   for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
-  for (std::size_t k = 0; k < rounds; ++k) {
+  return rounds;
+}
+
+std::string false_symmetry(const std::vector<Schedule>& schedules) {
+  if (schedules.front().symmetry == Symmetry::none) return {};
+  for (std::size_t k = 0; k < rounds_of(schedules); ++k) {
     const Shape first = shape_of(schedules.front(), k);
     for (std::size_t r = 1; r < schedules.size(); ++r) {
       if (shape_of(schedules[r], k) != first) {
@@ -68,9 +73,7 @@ Effort effort_of(const Schedule& s, std::size_t k) {
 std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
   const std::vector<int>& busiest = schedules.front().busiest;
   if (busiest.empty()) return {};
-  std::size_t rounds = 0;
-  for (const Schedule& s : schedules) rounds = std::max(rounds, s.rounds.size());
-  for (std::size_t k = 0; k < rounds; ++k) {
+  for (std::size_t k = 0; k < rounds_of(schedules); ++k) {
     std::vector<Effort> most;
     for (const int rank : busiest) most.push_back(effort_of(schedules[static_cast<std::size_t>(rank)], k));
     for (std::size_t r = 0; r < schedules.size(); ++r) {
@@ -102,8 +105,7 @@ std::string false_lag(const std::vector<Schedule>& schedules) {
   }
   const int most = *std::max_element(behind.begin(), behind.end());
   if (most == declared) return {};
-  return "ranks fall behind by " + std::to_string(most) + " messages, not by " + std::to_string(declared) +
-         " as declared";
+  return concat("ranks fall behind by ", most, " messages, not by ", declared, " as declared");
 }
 
 }  // namespace

@@ -17,15 +17,13 @@ int lowest_on_circle(int block, int offset, int stride, int size) {
 
 Schedule blank(Collective collective, const char* algorithm, int rank, int size, int blocks, Symmetry symmetry,
                int root) {
-  Schedule schedule;
-  schedule.collective = collective;
-  schedule.algorithm = algorithm;
-  schedule.rank = rank;
-  schedule.size = size;
-  schedule.root = root;
-  schedule.blocks = blocks;
-  schedule.symmetry = symmetry;
-  return schedule;
+  return {.collective = collective,
+          .algorithm = algorithm,
+          .rank = rank,
+          .size = size,
+          .root = root,
+          .blocks = blocks,
+          .symmetry = symmetry};
 }
 
 std::size_t extend(Schedule& schedule, int rounds) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
 #include "codecs/wire_format.hpp"
 #include "schedule/network.hpp"

@@ -1,6 +1,7 @@
 #include "schedule/profile.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -9,24 +10,17 @@ namespace {
 
 constexpr std::size_t kAffordable = std::size_t{1} << 18;  // steps to look at where fewer would do, approximately
 
+constexpr std::array kOfLink{&Load::out, &Load::in};
+constexpr std::array kOfRank{&Load::gives, &Load::gets, &Load::sends, &Load::takes, &Load::reduced};
+
 void add(Load& host, const Load& rank) {
-  host.out += rank.out;
-  host.in += rank.in;
-  host.gives = std::max(host.gives, rank.gives);
-  host.gets = std::max(host.gets, rank.gets);
-  host.sends = std::max(host.sends, rank.sends);
-  host.takes = std::max(host.takes, rank.takes);
-  host.reduced = std::max(host.reduced, rank.reduced);
+  for (const auto field : kOfLink) host.*field += rank.*field;
+  for (const auto field : kOfRank) host.*field = std::max(host.*field, rank.*field);
 }
 
 void sum(Load& total, const Load& load) {
-  total.out += load.out;
-  total.in += load.in;
-  total.gives += load.gives;
-  total.gets += load.gets;
-  total.sends += load.sends;
-  total.takes += load.takes;
-  total.reduced += load.reduced;
+  for (const auto field : kOfLink) total.*field += load.*field;
+  for (const auto field : kOfRank) total.*field += load.*field;
 }
 
 void note(Span& span, std::size_t round) {
@@ -182,8 +176,8 @@ class Builder {
 }  // namespace
 
 bool Load::covers(const Load& other) const {
-  return out >= other.out && in >= other.in && gives >= other.gives && gets >= other.gets && sends >= other.sends &&
-         takes >= other.takes && reduced >= other.reduced;
+  const auto as_much = [&](std::uint64_t Load::* field) { return this->*field >= other.*field; };
+  return std::ranges::all_of(kOfLink, as_much) && std::ranges::all_of(kOfRank, as_much);
 }
 
 Profile make_profile(const std::function<Schedule(int)>& make, int size, const Placement& hosts) {

@@ -21,32 +21,26 @@ std::string wrong_number_of_blocks(const Schedule& s) {
   if (s.collective == Collective::alltoall) wanted = 2 * s.size;
   if (s.collective == Collective::barrier) wanted = 1;
   if (s.blocks == wanted) return {};
-  return "it has " + to_string(s.blocks) + " blocks, and " + std::string(name_of(s.collective)) + " of " +
-         to_string(s.size) + " ranks needs " + to_string(wanted);
+  return concat("it has ", s.blocks, " blocks, and ", name_of(s.collective), " of ", s.size, " ranks needs ", wanted);
 }
 
 std::string wrong_head(const std::vector<Schedule>& schedules, std::size_t rank) {
   const Schedule &s = schedules[rank], &first = schedules.front();
-  const std::string who = "rank " + to_string(rank) + ": ";
-  if (s.rank != static_cast<int>(rank) || s.size != static_cast<int>(schedules.size())) {
-    return who + "the schedule is for rank " + to_string(s.rank) + " of " + to_string(s.size);
-  }
+  const std::string who = concat("rank ", rank, ": ");
+  if (s.rank != static_cast<int>(rank) || s.size != static_cast<int>(schedules.size()))
+    return concat(who, "the schedule is for rank ", s.rank, " of ", s.size);
   if (std::tie(s.collective, s.root, s.blocks, s.symmetry, s.busiest, s.lag) !=
       std::tie(first.collective, first.root, first.blocks, first.symmetry, first.busiest, first.lag)) {
     return who + "its collective, root, number of blocks, symmetry, busiest ranks or lag are not rank 0's";
   }
   for (const int rank : s.busiest) {
-    if (rank < 0 || rank >= s.size) return who + "rank " + to_string(rank) + " cannot be the busiest: there is none";
+    if (rank < 0 || rank >= s.size) return concat(who, "rank ", rank, " cannot be the busiest: there is none");
   }
-  if (s.root < 0 || s.root >= s.size) {
-    return who + "root " + to_string(s.root) + " is not a rank of " + to_string(s.size);
-  }
+  if (s.root < 0 || s.root >= s.size) return concat(who, "root ", s.root, " is not a rank of ", s.size);
   if (const std::string why = wrong_number_of_blocks(s); !why.empty()) return who + why;
   for (std::size_t t = 0; t < s.temps.size(); ++t) {
-    if (s.temps[t] < 0 || s.temps[t] >= s.blocks) {
-      return who + "temporary " + to_string(t) + " has the size of block " + to_string(s.temps[t]) +
-             ", which there is not";
-    }
+    if (s.temps[t] < 0 || s.temps[t] >= s.blocks)
+      return concat(who, "temporary ", t, " has the size of block ", s.temps[t], ", which there is not");
   }
   return {};
 }
@@ -54,21 +48,17 @@ std::string wrong_head(const std::vector<Schedule>& schedules, std::size_t rank)
 std::string wrong_step(const Schedule& s, const Step& step) {
   const int all = s.blocks + static_cast<int>(s.temps.size());
   const auto missing = [&](int block) { return block < 0 || block >= all; };
-  if (missing(step.block)) return "block " + to_string(step.block) + " is not one of " + to_string(all);
+  if (missing(step.block)) return concat("block ", step.block, " is not one of ", all);
   const std::string block = "block " + to_string(step.block);
-  if (is_local(step.kind) && missing(step.source)) {
-    return block + " is made from block " + to_string(step.source) + ", not one of " + to_string(all);
-  }
-  if (!is_local(step.kind) && (step.peer < 0 || step.peer >= s.size)) {
-    return block + " has peer " + to_string(step.peer) + ", not a rank";
-  }
+  if (is_local(step.kind) && missing(step.source))
+    return concat(block, " is made from block ", step.source, ", not one of ", all);
+  if (!is_local(step.kind) && (step.peer < 0 || step.peer >= s.size))
+    return concat(block, " has peer ", step.peer, ", not a rank");
   if (!is_local(step.kind) && step.peer == s.rank) return block + " has the rank itself for a peer";
-  if (computes(step.kind) && !has_operation(s.collective)) {
-    return block + " is reduced, but " + std::string(name_of(s.collective)) + " has no operation";
-  }
-  if (is_local(step.kind) && size_class(s, step.block) != size_class(s, step.source)) {
-    return block + " is made from block " + to_string(step.source) + ", of another size";
-  }
+  if (computes(step.kind) && !has_operation(s.collective))
+    return concat(block, " is reduced, but ", name_of(s.collective), " has no operation");
+  if (is_local(step.kind) && size_class(s, step.block) != size_class(s, step.source))
+    return concat(block, " is made from block ", step.source, ", of another size");
   if (s.collective == Collective::alltoall && step.kind != StepKind::send && step.block < s.size) {
     return block + " is written, but it is the caller's input";
   }
@@ -90,9 +80,9 @@ std::string malformed(const std::vector<Schedule>& schedules) {
 
 // ---- what a schedule promises
 
-// Whose parts a value is made of. `at_least_once`: a rank may be met again.
+// Whose parts a value is made of. `at_least_once`: a rank may be seen again.
 std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int block, bool at_least_once) {
-  std::vector<bool> met(static_cast<std::size_t>(size)), walked(at_least_once ? symbols.size() : 0);
+  std::vector<bool> seen(static_cast<std::size_t>(size)), walked(at_least_once ? symbols.size() : 0);
   std::vector<Symbols::Id> todo{value};
   while (!todo.empty()) {
     const Symbols::Id id = todo.back();
@@ -104,14 +94,12 @@ std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int
       todo.insert(todo.end(), {node.a, node.b});
       continue;
     }
-    if (node.b != static_cast<std::uint32_t>(block)) {
-      return "holds rank " + to_string(node.a) + "'s block " + to_string(node.b);
-    }
-    if (met[node.a] && !at_least_once) return "holds rank " + to_string(node.a) + "'s part more than once";
-    met[node.a] = true;
+    if (node.b != static_cast<std::uint32_t>(block)) return concat("holds rank ", node.a, "'s block ", node.b);
+    if (seen[node.a] && !at_least_once) return concat("holds rank ", node.a, "'s part more than once");
+    seen[node.a] = true;
   }
-  const auto absent = std::find(met.begin(), met.end(), false);
-  return absent == met.end() ? "" : "lacks rank " + to_string(absent - met.begin()) + "'s part";
+  const auto absent = std::find(seen.begin(), seen.end(), false);
+  return absent == seen.end() ? "" : concat("lacks rank ", absent - seen.begin(), "'s part");
 }
 
 // Of a scan: whether a value is made of the first `ranks` ranks' parts, in their order.
@@ -125,14 +113,11 @@ std::string wrong_prefix(const Symbols& symbols, Symbols::Id value, int ranks, i
       todo.insert(todo.end(), {node.b, node.a});
       continue;
     }
-    if (node.b != static_cast<std::uint32_t>(block)) {
-      return "holds rank " + to_string(node.a) + "'s block " + to_string(node.b);
-    }
-    if (node.a != next)
-      return "holds rank " + to_string(node.a) + "'s part where rank " + to_string(next) + "'s belongs";
+    if (node.b != static_cast<std::uint32_t>(block)) return concat("holds rank ", node.a, "'s block ", node.b);
+    if (node.a != next) return concat("holds rank ", node.a, "'s part where rank ", next, "'s belongs");
     ++next;
   }
-  return static_cast<int>(next) == ranks ? "" : "ends with rank " + to_string(next - 1) + "'s part";
+  return static_cast<int>(next) == ranks ? "" : concat("ends with rank ", next - 1, "'s part");
 }
 
 // Judges final values against the promise, each distinct one once.
@@ -145,9 +130,8 @@ class Judge {
     for (std::size_t r = 0; r < schedules_.size(); ++r) {
       for (int b = 0; b < schedules_[r].blocks; ++b) {
         std::string why = wrong(schedules_[r], b, values_[r][static_cast<std::size_t>(b)]);
-        if (!why.empty()) {
-          return moment_of(r, schedules_[r].rounds.size()) + ": block " + to_string(b) + " ends wrong: it " + why;
-        }
+        if (!why.empty())
+          return concat(moment_of(r, schedules_[r].rounds.size()), ": block ", b, " ends wrong: it ", why);
       }
     }
     return {};
@@ -181,8 +165,7 @@ class Judge {
     if (value == symbols_.leaf(rank, block)) return {};
     if (value == Symbols::undefined) return "was never given a value";
     const Symbols::Node& node = symbols_.at(value);
-    return "holds rank " + to_string(node.a) + "'s block " + to_string(node.b) + " and not rank " + to_string(rank) +
-           "'s block " + to_string(block);
+    return concat("holds rank ", node.a, "'s block ", node.b, " and not rank ", rank, "'s block ", block);
   }
 
   std::string not_the_sum(const Schedule& s, int block, Symbols::Id value) {
@@ -236,7 +219,7 @@ History follow(const std::vector<Schedule>& schedules) {
   Values values = initial_values(schedules, symbols);
   History history;
   const std::string why = run_on_symbols(schedules, symbols, values, {.history = &history});
-  if (!why.empty()) throw Error(ErrorKind::invalid, why);
+  if (!why.empty()) throw invalid(why);
   return history;
 }
 

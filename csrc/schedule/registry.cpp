@@ -1,7 +1,5 @@
 #include "schedule/registry.hpp"
 
-#include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "base/error.hpp"
@@ -27,20 +25,7 @@ namespace {
 using namespace schedules;
 
 constexpr bool kAutomatic = true, kAnyRoot = true, kEqualBlocks = true, kDirect = true;
-
-struct Alias {
-  Collective collective;
-  std::string_view name;
-  std::array<std::string_view, 2> algorithms;
-};
-constexpr std::array kAliases{
-    Alias{Collective::allreduce, "butterfly", {"butterfly_doubling", "butterfly_halving"}},
-};
-
-bool stands_for(const Alias& alias, const Algorithm& algorithm) {
-  return alias.collective == algorithm.collective &&
-         std::find(alias.algorithms.begin(), alias.algorithms.end(), algorithm.name) != alias.algorithms.end();
-}
+constexpr std::string_view kButterfly = "butterfly";
 
 }  // namespace
 
@@ -49,10 +34,11 @@ const std::vector<Algorithm>& algorithms() {
   // Of a collective, the one with the fewest rounds for any p and unequal blocks comes first.
   static const std::vector<Algorithm> table{
       {allreduce, "butterfly_doubling", allreduce_butterfly_doubling,
-       "exchange whole buffers with the rank that differs in one bit: L*alpha + L*S*(beta + gamma)", kAutomatic},
+       "exchange whole buffers with the rank that differs in one bit: L*alpha + L*S*(beta + gamma)", kAutomatic, false,
+       false, false, kButterfly},
       {allreduce, "butterfly_halving", allreduce_butterfly_halving,
        "exchange halves, quarters, ... and back: 2L*alpha + 2f*S*beta + f*S*gamma, folded if p is no power of two",
-       kAutomatic},
+       kAutomatic, false, false, false, kButterfly},
       {allreduce, "circulant", allreduce_circulant,
        "halving-doubling for any p, without folding: 2L*alpha + 2f*S*beta + f*S*gamma", kAutomatic},
       {allreduce, "tree", allreduce_tree,
@@ -122,17 +108,15 @@ AlgorithmName::AlgorithmName(std::string_view text) : two_levels(text.starts_wit
 }
 
 std::string known_names(Collective collective) {
-  std::string names, rooted;
-  for (const Alias& alias : kAliases) {
-    if (alias.collective == collective) names += std::string(alias.name) + ", ";
-  }
+  std::string aliases, names, rooted;
   for (const Algorithm& a : algorithms()) {
     if (a.collective != collective) continue;
-    names += std::string(a.name) + ", ";
-    if (a.any_root) rooted += (rooted.empty() ? "; " : ", ") + std::string(a.name) + ":ROOT";
+    if (!a.alias.empty() && !aliases.ends_with(concat(a.alias, ", "))) aliases += concat(a.alias, ", ");
+    names += concat(a.name, ", ");
+    if (a.any_root) rooted += concat(rooted.empty() ? "; " : ", ", a.name, ":ROOT");
   }
   names.resize(names.size() - 2);
-  return names + rooted;
+  return aliases + names + rooted;
 }
 
 const Algorithm* find_algorithm(Collective collective, const AlgorithmName& name) {
@@ -141,22 +125,18 @@ const Algorithm* find_algorithm(Collective collective, const AlgorithmName& name
 }
 
 std::vector<const Algorithm*> algorithms_named(Collective collective, const AlgorithmName& name) {
-  const auto alias =
-      std::find_if(kAliases.begin(), kAliases.end(), [&](const Alias& one) { return one.name == name.name; });
   std::vector<const Algorithm*> found;
   for (const Algorithm& a : algorithms()) {
     if (a.collective != collective || (name.root >= 0 && !a.any_root)) continue;
-    const bool meant = a.name == name.name || (alias != kAliases.end() && stands_for(*alias, a));
+    const bool meant = a.name == name.name || a.alias == name.name;
     if (name.name.empty() ? a.automatic : meant) found.push_back(&a);
   }
   return found;
 }
 
 Schedule schedule_of(const Algorithm& algorithm, int rank, int size, int root) {
-  if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size) {
-    throw Error(ErrorKind::invalid, "rank " + std::to_string(rank) + " and root " + std::to_string(root) +
-                                        " must be in 0.." + std::to_string(size - 1));
-  }
+  if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size)
+    throw invalid("rank ", rank, " and root ", root, " must be in 0..", size - 1);
   return algorithm.make(rank, size, algorithm.rooted() ? root : 0);
 }
 
@@ -164,8 +144,8 @@ std::shared_ptr<const Schedule> schedule_for(Collective collective, const Algori
                                              int root) {
   const Algorithm* const algorithm = find_algorithm(collective, name);
   if (!algorithm) {
-    throw Error(ErrorKind::invalid, "there is no " + std::string(name_of(collective)) + " algorithm '" +
-                                        std::string(name.name) + "'; known: " + known_names(collective));
+    throw invalid("there is no ", name_of(collective), " algorithm '", name.name,
+                  "'; known: ", known_names(collective));
   }
   return std::make_shared<const Schedule>(schedule_of(*algorithm, rank, size, name.root >= 0 ? name.root : root));
 }

@@ -21,11 +21,12 @@ struct Algorithm {
   // What a rank gives goes straight to who sums it up, and a sum straight to who is to have it: no partial sum travels,
   // so nothing would be encoded more than once each (schedule/prove.hpp, encodes_once: for any number of ranks).
   bool direct = false;
+  std::string_view alias{};  // a name for several, of which the cheapest is meant; empty: none
   bool rooted() const { return has_root(collective) || any_root; }
 };
 
-// "two_level:tree:3" in its parts. An algorithm's name, or an alias: a name for several, of which the cheapest is meant
-// ("butterfly": doubling for small buffers, halving-doubling for large).
+// "two_level:tree:3" in its parts. An algorithm's name, or an alias ("butterfly": doubling for small buffers,
+// halving-doubling for large).
 inline constexpr std::string_view kTwoLevel = "two_level:";
 struct AlgorithmName {
   AlgorithmName(std::string_view text);                                              // NOLINT: texts are names

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -55,15 +54,15 @@ enum class Symmetry : std::uint8_t { none, rotation, exclusive_or };
 //   barrier:                       one block, a token that counts who has arrived (reduced, more than once allowed)
 struct Schedule {
   Collective collective = Collective::allreduce;
-  std::string algorithm;
+  std::string algorithm{};
   int rank = 0, size = 1, root = 0;
   int blocks = 1;
-  std::vector<int> temps;
-  std::vector<Round> rounds;
+  std::vector<int> temps{};
+  std::vector<Round> rounds{};
   Symmetry symmetry = Symmetry::none;
   // Without a symmetry: ranks of which in any round one has as much to do as any rank (messages, blocks each way, the
   // busier way counting; blocks reduced), and one sends as much in all, so that these price all. Empty: not known.
-  std::vector<int> busiest;
+  std::vector<int> busiest{};
   // Where data only goes to higher ranks: the most messages, of any instances, that follow from one another on the way
   // up. Instances in a row let ranks fall behind each other by so many messages. 0: by none, or not known.
   int lag = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.hpp"
 #include "schedule/promise.hpp"
 
 namespace ringcomm {
@@ -132,16 +133,14 @@ class Machine {
 
   std::string misfit(std::size_t from, const Message& out, std::size_t to, const Message& in) const {
     if (out.blocks.size() != in.blocks.size()) {
-      return moment_of(to, ranks_[to].round) + ": takes " + std::to_string(in.blocks.size()) +
-             " blocks (the first is block " + std::to_string(in.blocks.front()) + ") from rank " +
-             std::to_string(from) + ", which sends " + std::to_string(out.blocks.size()) + " in its round " +
-             std::to_string(ranks_[from].round);
+      return concat(moment_of(to, ranks_[to].round), ": takes ", in.blocks.size(), " blocks (the first is block ",
+                    in.blocks.front(), ") from rank ", from, ", which sends ", out.blocks.size(), " in its round ",
+                    ranks_[from].round);
     }
     for (std::size_t i = 0; i < in.blocks.size(); ++i) {
       if (size_class(schedules_[from], out.blocks[i]) == size_class(schedules_[to], in.blocks[i])) continue;
-      return moment_of(to, ranks_[to].round) + ": takes block " + std::to_string(in.blocks[i]) + " from rank " +
-             std::to_string(from) + ", which sends block " + std::to_string(out.blocks[i]) +
-             ", of another size, in its round " + std::to_string(ranks_[from].round);
+      return concat(moment_of(to, ranks_[to].round), ": takes block ", in.blocks[i], " from rank ", from,
+                    ", which sends block ", out.blocks[i], ", of another size, in its round ", ranks_[from].round);
     }
     return {};
   }
@@ -193,12 +192,10 @@ class Machine {
       for (const Message& m : ranks_[r].out) consider(r, m, true);
     }
     if (!worst) return {};
-    const std::string verb = sends ? " waits for ever for rank " + std::to_string(worst->peer) + " to take"
-                                   : " waits for ever for rank " + std::to_string(worst->peer) + " to send";
-    const std::string peer = finished(worst->peer)
-                                 ? ", which has ended"
-                                 : ", which is stuck in its round " + std::to_string(ranks_[worst->peer].round);
-    return moment_of(who, ranks_[who].round) + ":" + verb + " block " + std::to_string(worst->blocks.front()) + peer;
+    return concat(moment_of(who, ranks_[who].round), ": waits for ever for rank ", worst->peer,
+                  sends ? " to take block " : " to send block ", worst->blocks.front(),
+                  finished(worst->peer) ? ", which has ended"
+                                        : concat(", which is stuck in its round ", ranks_[worst->peer].round));
   }
 
   const std::vector<Schedule>& schedules_;
@@ -213,9 +210,7 @@ class Machine {
 
 }  // namespace
 
-std::string moment_of(std::size_t rank, std::size_t round) {
-  return "rank " + std::to_string(rank) + ", round " + std::to_string(round);
-}
+std::string moment_of(std::size_t rank, std::size_t round) { return concat("rank ", rank, ", round ", round); }
 
 std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values,
                            const SymbolicRun& wanted) {

@@ -37,7 +37,7 @@ class CountedTransport final : public Transport {
     if (arrival) *arrival = what;
     return true;
   }
-  void cancel(Ticket ticket) override { inner_->cancel(ticket); }
+  void cancel(Ticket ticket) noexcept override { inner_->cancel(ticket); }
   std::size_t in_flight() const override { return inner_->in_flight(); }
   bool takes_device_memory() const override { return inner_->takes_device_memory(); }
 

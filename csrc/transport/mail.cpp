@@ -1,6 +1,5 @@
 #include "transport/mail.hpp"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 

@@ -111,7 +111,7 @@ class MpiTransport final : public Transport {
   // its buffer is the caller's again when this returns, unless the peer is dead. Whatever is left becomes an orphan.
   // Beware: a message much longer than its receive is an error on every MPI, but Open MPI 5.0 between ranks of one host
   // has by then written past the receive's end. Callers compare sizes before they send.
-  void cancel(Ticket ticket) override {
+  void cancel(Ticket ticket) noexcept override {
     if (!slots_.holds(ticket)) return;
     Slot& slot = slots_[ticket];
     if (slot.state != State::active) {
@@ -137,15 +137,13 @@ class MpiTransport final : public Transport {
     if (mpi_.error_string(code, text.data(), &length) != library_.success) length = 0;
     const std::string who = peer == kAnyPeer ? "any rank" : "rank " + std::to_string(peer);
     const std::string why = length > 0 ? std::string(text.data()) : "error code " + std::to_string(code);
-    return Error(ErrorKind::transport, std::string("MPI failed while ") + doing + " " + who + ": " + why,
+    return Error(ErrorKind::transport, concat("MPI failed while ", doing, " ", who, ": ", why),
                  peer == kAnyPeer ? std::vector<int>{} : std::vector<int>{peer});
   }
 
   Ticket activate(Handle request, int peer, bool receiving) {
     const Ticket ticket = slots_.take();
-    Slot& slot = slots_[ticket];
-    slot.peer = peer;
-    slot.receiving = receiving;
+    slots_[ticket] = {.receiving = receiving, .peer = peer};
     requests_.add(request, ticket);
     return ticket;
   }
@@ -197,7 +195,7 @@ class MpiTransport final : public Transport {
     return false;
   }
 
-  void withdraw(Ticket ticket) {
+  void withdraw(Ticket ticket) noexcept {
     Handle& request = requests_.of(ticket);
     mpi_.cancel(&request);
     const std::int64_t begun = now_ns();
@@ -246,16 +244,15 @@ class MpiTransport final : public Transport {
 std::unique_ptr<Transport> make_mpi_transport(const MpiLibrary& library, std::uint64_t comm, int rank, int size,
                                               int tag_limit) {
   const std::size_t room = library.status_size;
-  if (room < sizeof(int) || std::max(library.status_source_offset, library.status_error_offset) > room - sizeof(int)) {
-    throw Error(ErrorKind::invalid, "an MPI status of " + std::to_string(room) + " bytes cannot be understood");
-  }
+  if (room < sizeof(int) || std::max(library.status_source_offset, library.status_error_offset) > room - sizeof(int))
+    throw invalid("an MPI status of ", room, " bytes cannot be understood");
   switch (library.handle_size) {
     case sizeof(std::int32_t):
       return std::make_unique<MpiTransport<std::int32_t>>(library, comm, rank, size, tag_limit);
     case sizeof(void*):
       return std::make_unique<MpiTransport<void*>>(library, comm, rank, size, tag_limit);
     default:
-      throw Error(ErrorKind::invalid, "MPI handles of " + std::to_string(library.handle_size) + " bytes are unknown");
+      throw invalid("MPI handles of ", library.handle_size, " bytes are unknown");
   }
 }
 

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -57,7 +56,7 @@ struct Functions {
   };
   Address find(const char* name) const {
     void* const found = dlsym(library, name);
-    if (!found) throw Error(ErrorKind::invalid, std::string("the MPI library has no ") + name);
+    if (!found) throw invalid("the MPI library has no ", name);
     return {found};
   }
 };

@@ -13,8 +13,7 @@ namespace ringcomm {
 inline void check_message(const Transport& transport, int peer, int tag, std::size_t nbytes) {
   if (peer >= 0 && peer < transport.size() && tag >= 0 && tag < transport.tag_limit() && nbytes <= kLongestMessage)
     return;
-  throw Error(ErrorKind::internal, "no such message: peer " + std::to_string(peer) + ", tag " + std::to_string(tag) +
-                                       ", " + std::to_string(nbytes) + " bytes");
+  throw Error(ErrorKind::internal, concat("no such message: peer ", peer, ", tag ", tag, ", ", nbytes, " bytes"));
 }
 
 template <class Slot>

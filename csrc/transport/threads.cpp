@@ -7,7 +7,6 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,8 +30,8 @@ struct Slot {
   bool receiving = false, truncated = false;
   int peer = kAnyPeer, tag = 0;
   void* data = nullptr;
-  std::size_t nbytes = 0;            // a receive's room, then what came
-  std::shared_ptr<Message> message;  // a rendezvous send's
+  std::size_t nbytes = 0;              // a receive's room, then what came
+  std::shared_ptr<Message> message{};  // a rendezvous send's
 };
 
 class ThreadsTransport final : public Transport {
@@ -76,14 +75,9 @@ class ThreadsTransport final : public Transport {
   Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override {
     check(peer == kAnyPeer ? rank_ : peer, tag, nbytes);
     const Ticket ticket = slots_.take();
-    Slot& slot = slots_[ticket];
-    slot.receiving = true;
-    slot.peer = peer;
-    slot.tag = tag;
-    slot.data = data;
-    slot.nbytes = nbytes;
+    slots_[ticket] = {.receiving = true, .peer = peer, .tag = tag, .data = data, .nbytes = nbytes};
     collect();
-    if (!take_unexpected(slot)) posted_.push_back(ticket);
+    if (!take_unexpected(slots_[ticket])) posted_.push_back(ticket);
     return ticket;
   }
 
@@ -108,10 +102,7 @@ class ThreadsTransport final : public Transport {
   Ticket receive(const Found& found, void* data) override {
     const Ticket ticket = slots_.take();
     Slot& slot = slots_[ticket];
-    slot.receiving = true;
-    slot.peer = found.arrival.peer;
-    slot.data = data;
-    slot.nbytes = found.arrival.nbytes;
+    slot = {.receiving = true, .peer = found.arrival.peer, .data = data, .nbytes = found.arrival.nbytes};
     const auto message = found_.extract(found.message);
     if (message.empty()) throw Error(ErrorKind::internal, "a message that was found is received twice");
     if (!take(slot, *message.mapped())) slot.state = State::failed;  // its sender has given it up
@@ -134,17 +125,17 @@ class ThreadsTransport final : public Transport {
     const Arrival what{slot.peer, slot.nbytes, slot.receiving};
     slots_.give(ticket);
     if (truncated) {
-      throw Error(ErrorKind::transport,
-                  "truncated: the message of rank " + std::to_string(what.peer) + ", " + std::to_string(what.nbytes) +
-                      " bytes, is longer than its receive",
-                  {what.peer});
+      throw Error(
+          ErrorKind::transport,
+          concat("truncated: the message of rank ", what.peer, ", ", what.nbytes, " bytes, is longer than its receive"),
+          {what.peer});
     }
     if (state == State::failed) throw lost(what.peer);
     if (arrival) *arrival = what;
     return true;
   }
 
-  void cancel(Ticket ticket) override {
+  void cancel(Ticket ticket) noexcept override {
     if (!slots_.holds(ticket)) return;
     Slot& slot = slots_[ticket];
     if (slot.message) slot.message->withdraw();
@@ -159,7 +150,7 @@ class ThreadsTransport final : public Transport {
 
   Error lost(int peer) const {
     const int rank = hub_->killed(rank_) ? rank_ : peer == kAnyPeer ? hub_->first_killed() : peer;
-    return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " is lost", {rank});
+    return Error(ErrorKind::peer_lost, concat("rank ", rank, " is lost"), {rank});
   }
 
   void check(int peer, int tag, std::size_t nbytes) const {
@@ -262,13 +253,13 @@ class ThreadsTransport final : public Transport {
 
 void require_member(const ThreadsHub& hub, int rank) {
   if (rank >= 0 && rank < hub.size()) return;
-  throw Error(ErrorKind::invalid, "rank " + std::to_string(rank) + " is not one of " + std::to_string(hub.size()));
+  throw invalid("rank ", rank, " is not one of ", hub.size());
 }
 
 }  // namespace
 
 std::shared_ptr<ThreadsHub> make_threads_hub(int size) {
-  if (size < 1) throw Error(ErrorKind::invalid, "a hub needs at least one rank");
+  if (size < 1) throw invalid("a hub needs at least one rank");
   return std::make_shared<ThreadsHub>(size);
 }
 

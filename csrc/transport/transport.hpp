@@ -43,7 +43,8 @@ class Transport {
   virtual bool yields() const { return false; }  // a poll() that finds nothing lets others have the core by itself
   // True once complete, and the ticket is then gone. Throws Error(transport | peer_lost) for a failed message.
   virtual bool done(Ticket ticket, Arrival* arrival = nullptr) = 0;
-  virtual void cancel(Ticket ticket) = 0;  // a receive that is no longer wanted, or anything after an error
+  // A receive that is no longer wanted, or anything after an error; kNoTicket, and what is gone, are nothing.
+  virtual void cancel(Ticket ticket) noexcept = 0;
   virtual std::size_t in_flight() const = 0;
   virtual bool takes_device_memory() const { return false; }  // as it says itself: buffers of messages may be a GPU's
 };

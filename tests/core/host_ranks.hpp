@@ -56,7 +56,7 @@ class CountingTransport final : public Transport {
   Ticket receive(const Found& found, void* data) override { return inner_->receive(found, data); }
   bool poll() override { return inner_->poll(); }
   bool done(Ticket ticket, Arrival* arrival) override { return inner_->done(ticket, arrival); }
-  void cancel(Ticket ticket) override { inner_->cancel(ticket); }
+  void cancel(Ticket ticket) noexcept override { inner_->cancel(ticket); }
   std::size_t in_flight() const override { return inner_->in_flight(); }
 
  private:

@@ -1,10 +1,10 @@
-#include "call/run_call.hpp"
+// A channel's calls, each run to its end on the caller's thread.
+#include "call/channel.hpp"
 
 #include <optional>
 
 #include "base/short_sleeps.hpp"
 #include "base/wait.hpp"
-#include "call/stall_clock.hpp"
 
 namespace ringcomm {
 namespace {
@@ -30,9 +30,8 @@ Backoff backoff_for(const CallContext& context) {
   return backoff;
 }
 
-}  // namespace
-
-void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
+// Says on stderr when nothing has moved for long.
+void run_to_end(Task& task, CallContext& context, bool (*interrupted)()) {
   Backoff backoff = backoff_for(context);
   std::optional<ShortSleeps> short_sleeps;
   StallClock stall(context, "an ordered call");
@@ -58,6 +57,31 @@ void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
     context.crowded = kCrowded;
   else if (context.crowded > 0)
     --context.crowded;
+}
+
+}  // namespace
+
+void Channel::run(Call call, bool (*interrupted)()) {
+  const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
+  const auto task = start(std::move(call));
+  try {
+    run_to_end(*task, context_, interrupted);
+    if (begun != 0) count_time(begun);
+  } catch (const Error& error) {
+    task->abandon();
+    if (error.kind() == ErrorKind::interrupted) {
+      fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
+    }
+    throw;
+  }
+}
+
+// Its caller has waited all the while.
+void Channel::count_time(std::int64_t begun) {
+  const std::int64_t ns = now_ns() - begun;
+  const auto entry = timed_entry();
+  entry->add_wait(ns);
+  entry->add_time(ns);
 }
 
 }  // namespace ringcomm

@@ -1,0 +1,25 @@
+// Texts that are put together of parts.
+#pragma once
+
+#include <concepts>
+#include <string>
+#include <type_traits>
+
+namespace ringcomm {
+
+// Texts as they are, whole numbers in decimal.
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::string all;
+  const auto put = [&](const auto& part) {
+    if constexpr (std::integral<std::remove_cvref_t<decltype(part)>>) {
+      all += std::to_string(part);
+    } else {
+      all += part;
+    }
+  };
+  (put(parts), ...);
+  return all;
+}
+
+}  // namespace ringcomm

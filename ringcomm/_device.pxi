@@ -1,19 +1,21 @@
 # GPUs: opened when the first array of one comes.
 cdef extern from "border/device.hpp" nogil:
+    ctypedef void* CStream "ringcomm::CuStream"
+    cdef cppclass CDevice "ringcomm::Device":
+        uintptr_t allocate(size_t) except +translate
+        void free(uintptr_t)
+    CDevice& c_device "ringcomm::Device::get"(int) except +translate
+    int c_open_devices "ringcomm::Device::open"(const string&, const string&) except +translate
+    void c_give_kernels "ringcomm::Device::give_kernels"(const string&, string)
     cdef cppclass CDevicePlace "ringcomm::DevicePlace":
-        pass
+        void hold(CStream) except +translate
+        void wait() except +translate
+        void join(CStream) except +translate
     shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, vector[uintptr_t], cbool) except +translate
     cbool c_landed "ringcomm_border::landed"(const shared_ptr[CDevicePlace]&) except +translate
-    void c_hold_behind "ringcomm_border::hold_behind"(const CDevicePlace&, uintptr_t) except +translate
-    void c_wait_for_place "ringcomm_border::wait_for"(const CDevicePlace&) except +translate
-    void c_join_place "ringcomm_border::join"(const CDevicePlace&, uintptr_t) except +translate
-    int c_open_devices "ringcomm_border::open_devices"(const string&, const string&) except +translate
-    void c_give_kernels "ringcomm_border::give_kernels"(const string&, string)
     void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate
     void c_device_arrange "ringcomm_border::device_arrange"(int, uintptr_t, const vector[int64_t]&, uintptr_t, const vector[int64_t]&, const vector[uint64_t]&, unsigned, uintptr_t) except +translate
     void c_device_pack "ringcomm_border::device_pack"(int, const vector[uintptr_t]&, const vector[uintptr_t]&, const vector[size_t]&, int, uintptr_t) except +translate
-    uintptr_t c_device_allocate "ringcomm_border::device_allocate"(int, size_t) except +translate
-    void c_device_free "ringcomm_border::device_free"(int, uintptr_t) except +translate
     int c_device_of "ringcomm_border::device_of"(uintptr_t) except +translate
     cbool c_capturing "ringcomm_border::capturing"(int, uintptr_t) except +translate
 
@@ -58,21 +60,19 @@ cdef class DeviceOrder:
     def __init__(self, int device, streams, bint host_output=False):
         self.it = c_device_place(device, streams, host_output)
 
-    def join(self, uintptr_t stream):
-        c_join_place(self.it.get()[0], stream)
-
-    def hold(self, uintptr_t stream):
-        c_hold_behind(self.it.get()[0], stream)
+    def join(self, uintptr_t stream): self.it.get().join(<CStream>stream)
+    def hold(self, uintptr_t stream): self.it.get().hold(<CStream>stream)
 
     def wait(self):
         with nogil:
-            c_wait_for_place(self.it.get()[0])
+            self.it.get().wait()
 
     def over(self): return bool(c_landed(self.it))
 
 
 cdef class DeviceMemory:
     """Freed with this."""
+    cdef CDevice* it
     cdef readonly uintptr_t address
     cdef readonly size_t nbytes
     cdef readonly int device
@@ -80,11 +80,12 @@ cdef class DeviceMemory:
     def __init__(self, int device, size_t nbytes):
         self.device, self.nbytes = device, nbytes
         try:
-            self.address = c_device_allocate(device, max(nbytes, 1))
+            self.it = &c_device(device)
+            self.address = self.it.allocate(max(nbytes, 1))
         except MemoryError:
             raise MemoryError(f"GPU {device} has no {nbytes} bytes left") from None
 
     def __dealloc__(self):
         if self.address != 0 and not in_child:
             with nogil:  # it waits for the device, whose host functions may want the GIL
-                c_device_free(self.device, self.address)
+                self.it.free(self.address)

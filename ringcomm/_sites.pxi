@@ -4,8 +4,14 @@ cdef extern from "frameworks/site.hpp" namespace "ringcomm" nogil:
         CSetLink()
         void connect(shared_ptr[CEngine], shared_ptr[CWorker], int set, int rank, int size)
         void disconnect()
+    cdef cppclass CSiteSpec "ringcomm::SiteSpec":
+        CCall call
+        vector[string] names
+        vector[uint64_t] wires, first_wires
+        uint64_t first_runs
+        cbool keeps, splits, even
     cdef cppclass CSite "ringcomm::Site":
-        pass
+        CSite(shared_ptr[CSetLink], CSiteSpec)
     cdef cppclass CSiteTable "ringcomm::SiteTable":
         int64_t add(shared_ptr[CSite])
         void remove(int64_t) except +translate
@@ -13,9 +19,6 @@ cdef extern from "frameworks/site.hpp" namespace "ringcomm" nogil:
 cdef extern from "border/sites.hpp" namespace "ringcomm_border":
     CSiteTable& c_sites "ringcomm_border::sites"()
     uintptr_t c_site_functions "ringcomm_border::site_functions"()
-    shared_ptr[CSite] c_make_site "ringcomm_border::make_site"(shared_ptr[CSetLink], int, vector[string], int, int, double, double,
-                                                               vector[uint64_t], string, cbool, cbool, vector[uint64_t],
-                                                               uint64_t, cbool) except +translate
     cdef cppclass Given "ringcomm_border::Given":
         uintptr_t data
         int dtype
@@ -66,9 +69,13 @@ cdef class Site:
     def __init__(self, SetLink link not None, int collective, names, *, int op=1, int root=0, double pre=1, double post=1,
                  wires=(), str algorithm="", bint splits=False, bint even=False, first_wires=(),
                  uint64_t first_runs=0, bint keeps=False):
-        cdef vector[string] all_names = [(<str?>name).encode() for name in names]
-        self.it = c_make_site(link.it, collective, all_names, op, root, pre, post, wires, algorithm.encode(), splits,
-                              even, first_wires, first_runs, keeps)
+        cdef CSiteSpec spec
+        spec.call.collective, spec.call.op, spec.call.root = <Collective>collective, <Op>op, root
+        spec.call.pre.factor, spec.call.post.factor, spec.call.algorithm = pre, post, algorithm.encode()
+        spec.names = [(<str?>name).encode() for name in names]
+        spec.wires, spec.first_wires, spec.first_runs = wires, first_wires, first_runs
+        spec.splits, spec.even, spec.keeps = splits, even, keeps
+        self.it = make_shared[CSite](link.it, spec)
         self.id = c_sites().add(self.it)
 
     def run(self, inputs):

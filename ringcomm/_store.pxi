@@ -1,16 +1,20 @@
 # Weights and clocks in memory that the ranks of a host share.
-cdef extern from "store/shard.hpp" namespace "ringcomm::store" nogil:
-    cdef cppclass CRuleOptions "ringcomm::kernels::RuleOptions":
+cdef extern from "border/store.hpp" namespace "ringcomm::store" nogil:
+    ctypedef struct CRuleOptions "ringcomm::kernels::RuleOptions":
         double lr, momentum, dampening, weight_decay, beta1, beta2, eps, lr_decay, scale, alpha, compensate
         cbool nesterov, decoupled, maximize
+    CRuleOptions c_usual_options "ringcomm::kernels::RuleOptions"()
+    ctypedef int CUpdateRule "ringcomm::store::Rule"
+    size_t c_states_of "ringcomm::kernels::states_of"(CUpdateRule rule, const CRuleOptions&)
+    ctypedef int CArrival "ringcomm::store::Arrival"
     cdef cppclass CGathering "ringcomm::store::Gathering":
         int many
         cbool of_step
         size_t sum
     cdef cppclass CClocks "ringcomm::store::Clocks":
+        CClocks(void* memory, int workers, CNode* node, vector[int] of_host)
         void set(int worker, int64_t clock)
         int64_t of(int worker)
-        int64_t least()
         int live()
         cbool wait(int worker, int64_t clock, int64_t longest_ns)
         void wake()
@@ -19,47 +23,30 @@ cdef extern from "store/shard.hpp" namespace "ringcomm::store" nogil:
         void look_for_dead()
         vector[int] lost()
     size_t c_clocks_bytes "ringcomm::store::Clocks::bytes"(int workers)
-
-cdef extern from "store/lock.hpp" namespace "ringcomm::store" nogil:
     cdef cppclass CLock "ringcomm::store::Lock":
         cbool take(CNode* node, int rank)
         void give_back()
-
-cdef extern from "<cstddef>" namespace "std" nogil:
-    cdef cppclass CByte "std::byte":
-        pass
-
-cdef extern from "store/any_shard.hpp" namespace "ringcomm::store" nogil:
-    ctypedef int CUpdateRule "ringcomm::store::Rule"
-    ctypedef int CArrival "ringcomm::store::Arrival"
     cdef cppclass CRange "ringcomm::store::Range":
         CRange(uint64_t first, uint64_t count)
-    cdef cppclass CShard "ringcomm::store::AnyShard":
-        CShard(CByte* memory, int owner, size_t count, cbool wide, size_t states, size_t sums, shared_ptr[CNode] node,
+    cdef cppclass CRanges "std::span<const ringcomm::store::Range>":
+        CRanges(const CRange* first, size_t many)
+    cdef cppclass CShard "ringcomm::store::Shard":
+        CShard(void* memory, int owner, size_t count, cbool wide, size_t states, size_t sums, shared_ptr[CNode] node,
                int rank)
-        size_t element()
         uint64_t version()
         uint64_t broken()
         uint64_t group()
         cbool gathers_now()
-        void make(CByte* weights)
-        uint64_t apply(CUpdateRule, const CRuleOptions&, const vector[CRange]&, CByte* gradient, CByte* pulled, CByte* result)
-        CArrival gather(const CGathering&, uint64_t clock, CUpdateRule, const CRuleOptions&, CByte* gradient, const CClocks&)
+        void make(const void* weights)
+        uint64_t apply(CUpdateRule, const CRuleOptions&, CRanges, const void* gradient, const void* pulled, void* result)
+        CArrival gather(const CGathering&, uint64_t clock, CUpdateRule, const CRuleOptions&, const void* gradient, const CClocks&)
         cbool settle(const CGathering&, CUpdateRule, const CRuleOptions&, const CClocks&)
-        unsigned int claim(const CGathering&, const CClocks&, CByte* sum)
+        unsigned int claim(const CGathering&, const CClocks&, void* sum)
         void release()
         pair[uint64_t, uint64_t] average_with(CShard& other)
-    size_t c_shard_bytes "ringcomm::store::AnyShard::bytes"(size_t count, cbool wide, size_t states, size_t sums)
-
-cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
-    CByte* c_at "ringcomm_border::at"(uintptr_t address)
-    shared_ptr[CClocks] c_clocks "ringcomm_border::clocks"(uintptr_t memory, int workers, CNode* node, vector[int] of_host)
-    vector[CRange] c_ranges_at "ringcomm_border::ranges_at"(uintptr_t pairs, size_t many)
-    size_t c_states_of "ringcomm_border::states_of"(CUpdateRule rule, const CRuleOptions&)
+    size_t c_shard_bytes "ringcomm::store::Shard::bytes"(size_t count, cbool wide, size_t states, size_t sums)
     void c_update "ringcomm_border::update"(CUpdateRule rule, const CRuleOptions&, uintptr_t weights, uintptr_t gradient,
                                             uintptr_t result, size_t count)
-
-cdef extern from "store/service.hpp" namespace "ringcomm::store" nogil:
     cdef cppclass CDue "ringcomm::store::Due":
         int64_t clock
         uint64_t group
@@ -75,9 +62,9 @@ cdef extern from "store/service.hpp" namespace "ringcomm::store" nogil:
         CHead head
         vector[CRange] ranges
         size_t element
-        CByte* gradient
-        CByte* pulled
-        CByte* result
+        const void* gradient
+        const void* pulled
+        void* result
         CArrival arrival
         uint64_t version, group
     cdef cppclass CServed "ringcomm::store::Served":
@@ -95,8 +82,6 @@ cdef extern from "store/service.hpp" namespace "ringcomm::store" nogil:
     cdef cppclass CStoreService "ringcomm::store::Service":
         CServer server
         CClient client
-
-cdef extern from "border/store.hpp" namespace "ringcomm_border" nogil:
     shared_ptr[CStoreService] c_service_on "ringcomm_border::service_on"(CEngine&) except +translate
 
 RULES = ("get", "put", "add", "sgd", "adam", "adagrad", "rmsprop", "elastic", "average")
@@ -108,26 +93,16 @@ cdef class RuleOptions:
     cdef readonly int rule
 
     def __init__(self, str rule, **options):
-        self.rule = RULES.index(rule)
+        self.rule, self.it = RULES.index(rule), c_usual_options()
         for name, value in options.items():
             self.set(name, value)
 
     def set(self, str name, value):
-        if name == "lr": self.it.lr = value
-        elif name == "momentum": self.it.momentum = value
-        elif name == "dampening": self.it.dampening = value
-        elif name == "weight_decay": self.it.weight_decay = value
-        elif name == "beta1": self.it.beta1 = value
-        elif name == "beta2": self.it.beta2 = value
-        elif name == "eps": self.it.eps = value
-        elif name == "lr_decay": self.it.lr_decay = value
-        elif name == "scale": self.it.scale = value
-        elif name == "alpha": self.it.alpha = value
-        elif name == "compensate": self.it.compensate = value
-        elif name == "nesterov": self.it.nesterov = value
-        elif name == "decoupled": self.it.decoupled = value
-        elif name == "maximize": self.it.maximize = value
-        else: raise ValueError(f"no rule has an option {name!r}")
+        cdef dict options = self.it
+        if name not in options:
+            raise ValueError(f"no rule has an option {name!r}")
+        options[name] = value
+        self.it = options
 
     @property
     def states(self): return c_states_of(<CUpdateRule>self.rule, self.it)
@@ -143,8 +118,9 @@ cdef class Clocks:
     cdef shared_ptr[CNode] node
 
     def __init__(self, uintptr_t memory, int workers, node, of_host=()):
+        cdef vector[int] here = of_host
         self.node = node_of(node)
-        self.it = c_clocks(memory, workers, self.node.get(), of_host)
+        self.it = make_shared[CClocks](<void*>memory, workers, self.node.get(), here)
 
     @staticmethod
     def bytes(int workers): return c_clocks_bytes(workers)
@@ -182,13 +158,13 @@ cdef class Shard:
 
     def __init__(self, uintptr_t memory, int owner, size_t count, cbool wide, size_t states, int many, cbool of_step,
                  size_t sums, size_t sum, node, int rank):
-        self.it = make_shared[CShard](c_at(memory), owner, count, wide, states, sums, node_of(node), rank)
+        self.it = make_shared[CShard](<void*>memory, owner, count, wide, states, sums, node_of(node), rank)
         self.gathering.many, self.gathering.of_step, self.gathering.sum = many, of_step, sum
 
     @staticmethod
     def bytes(size_t count, cbool wide, size_t states, size_t sums): return c_shard_bytes(count, wide, states, sums)
 
-    def make(self, uintptr_t weights): self.it.get().make(c_at(weights))
+    def make(self, uintptr_t weights): self.it.get().make(<void*>weights)
     def version(self): return self.it.get().version()
     def broken(self): return self.it.get().broken()
 
@@ -210,14 +186,14 @@ cdef class Shard:
                      uintptr_t pulled, uintptr_t result):
         cdef uint64_t before
         with nogil:
-            before = self.it.get().apply(<CUpdateRule>how.rule, how.it, c_ranges_at(ranges, many), c_at(gradient),
-                                         c_at(pulled), c_at(result))
+            before = self.it.get().apply(<CUpdateRule>how.rule, how.it, CRanges(<CRange*>ranges, many), <void*>gradient,
+                                         <void*>pulled, <void*>result)
         return before
 
     def gather(self, RuleOptions how not None, uint64_t clock, uintptr_t gradient, Clocks clocks not None):
         cdef CArrival arrival
         with nogil:
-            arrival = self.it.get().gather(self.gathering, clock, <CUpdateRule>how.rule, how.it, c_at(gradient), clocks.it.get()[0])
+            arrival = self.it.get().gather(self.gathering, clock, <CUpdateRule>how.rule, how.it, <void*>gradient, clocks.it.get()[0])
         return ARRIVALS[<int>arrival]
 
     def settle(self, RuleOptions how not None, Clocks clocks not None):
@@ -227,7 +203,7 @@ cdef class Shard:
         return bool(applied)
 
     def claim(self, Clocks clocks not None, uintptr_t sum):
-        return self.it.get().claim(self.gathering, clocks.it.get()[0], c_at(sum))
+        return self.it.get().claim(self.gathering, clocks.it.get()[0], <void*>sum)
 
     def release(self): self.it.get().release()
 
@@ -281,9 +257,9 @@ cdef class StoreService:
         it.get().head.rule, it.get().head.options = <CUpdateRule>how.rule, how.it
         for first, count in ranges:
             it.get().ranges.push_back(CRange(first, count))
-        if gradient is not None: it.get().gradient = c_at(gradient.ctypes.data)
-        if pulled is not None: it.get().pulled = c_at(pulled.ctypes.data)
-        if result is not None: it.get().result = c_at(result.ctypes.data)
+        if gradient is not None: it.get().gradient = <void*><uintptr_t>gradient.ctypes.data
+        if pulled is not None: it.get().pulled = <void*><uintptr_t>pulled.ctypes.data
+        if result is not None: it.get().result = <void*><uintptr_t>result.ctypes.data
         if step is not None: it.get().head.gathers, it.get().head.step = True, step
         if clock is not None: it.get().head.clock = min(clock, INT64_MAX)
         if due is not None: it.get().head.due.clock, it.get().head.due.group = due

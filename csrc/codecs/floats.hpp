@@ -12,33 +12,23 @@
 namespace ringcomm {
 
 // work(values, first, count) for stretches of at most `each` elements; they are stored back afterwards.
-template <class Work>
+template <bool reads = true, class Work>
 void as_floats(DType data, void* block, std::size_t count, std::size_t each, const Work& work) {
   alignas(64) float values[kernels::kLongestGroup];
   for (std::size_t first = 0; first < count; first += each) {
     const std::size_t n = std::min(each, count - first);
     std::byte* const here = at(block, first * size_of(data));
-    if (data == DType::float32) {
-      work(reinterpret_cast<float*>(here), first, n);
-      continue;
-    }
-    kernels::cast(DType::float32, values, data, here, n);
-    work(values, first, n);
-    kernels::cast(data, here, DType::float32, values, n);
+    float* const floats = data == DType::float32 ? reinterpret_cast<float*>(here) : values;
+    if (reads && floats == values) kernels::cast(DType::float32, values, data, here, n);
+    work(floats, first, n);
+    if (floats == values) kernels::cast(data, here, DType::float32, values, n);
   }
 }
 
 // Stores floats of make(values, first, count), or reduces the block with them.
 template <class Make>
 void from_floats(DType data, void* block, std::size_t count, std::size_t each, const Make& make) {
-  alignas(64) float values[kernels::kLongestGroup];
-  for (std::size_t first = 0; first < count; first += each) {
-    const std::size_t n = std::min(each, count - first);
-    std::byte* const here = at(block, first * size_of(data));
-    float* const to = data == DType::float32 ? reinterpret_cast<float*>(here) : values;
-    make(to, first, n);
-    if (to == values) kernels::cast(data, here, DType::float32, values, n);
-  }
+  as_floats<false>(data, block, count, each, make);
 }
 
 template <class Make>

@@ -53,12 +53,12 @@ class RandomCodec final : public Codec {
   void decode(const void* wire, std::size_t nbytes, void* block, std::size_t count) override {
     check(nbytes, count);
     std::memset(block, 0, count * size_of(data_));
-    each(wire, count, [&](std::size_t element, float value) { put_float(data_, block, element, value); });
+    each<put_float>(wire, block, count);
   }
 
   void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op, bool) override {
     check(nbytes, count);
-    each(wire, count, [&](std::size_t element, float value) { add_float(data_, block, element, value); });
+    each<add_float>(wire, block, count);
   }
 
  private:
@@ -73,14 +73,15 @@ class RandomCodec final : public Codec {
     return first + x % std::min(stride_, count - first);
   }
 
-  template <class Give>
-  void each(const void* wire, std::size_t count, const Give& give) const {
+  // act(data, block, element, value) for what has come.
+  template <auto act>
+  void each(const void* wire, void* block, std::size_t count) const {
     std::uint32_t seed;
     std::memcpy(&seed, wire, sizeof seed);
     for (std::size_t group = 0; group * stride_ < count; ++group) {
       float value;
       std::memcpy(&value, at(wire, sizeof seed + group * sizeof value), sizeof value);
-      give(chosen_of(seed, group, count), value);
+      act(data_, block, chosen_of(seed, group, count), value);
     }
   }
 

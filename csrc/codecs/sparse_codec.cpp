@@ -69,16 +69,12 @@ class SparseCodec : public Codec {
 
   void decode(const void* wire, std::size_t nbytes, void* block, std::size_t count) final {
     std::memset(block, 0, count * size_of(data_));
-    each(
-        wire, nbytes, count, [&](std::size_t element, float value) { put_float(data_, block, element, value); },
-        [&] { fill_nan(block, count); });
+    each<put_float>(wire, nbytes, block, count);
   }
 
   // Sums, whatever the op: no other one travels so (call/channel.cpp).
   void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op, bool) final {
-    each(
-        wire, nbytes, count, [&](std::size_t element, float value) { add_float(data_, block, element, value); },
-        [&] { fill_nan(block, count); });
+    each<add_float>(wire, nbytes, block, count);
   }
 
  protected:
@@ -102,14 +98,15 @@ class SparseCodec : public Codec {
     });
   }
 
-  template <class Give, class Spoil>
-  void each(const void* wire, std::size_t nbytes, std::size_t count, const Give& give, const Spoil& spoil) const {
+  // act(data, block, element, value) for what has come.
+  template <auto act>
+  void each(const void* wire, std::size_t nbytes, void* block, std::size_t count) const {
     Head head;
     if (nbytes < sizeof head) refuse("it has no head");
     std::memcpy(&head, wire, sizeof head);
     const std::size_t behind = sizeof head + head.entries * value_bytes_;
     if (head.entries > count || behind + head.gap_bytes != nbytes) refuse("its length is not what its head says");
-    if (head.told == 0) return spoil();
+    if (head.told == 0) return fill_nan(block, count);
     const auto* const gaps = reinterpret_cast<const unsigned char*>(at(wire, behind));
     const std::size_t skip = signs_ ? kernels::kSignedSkip : kernels::kSkip;
     std::size_t element = 0, entry = 0;
@@ -118,7 +115,8 @@ class SparseCodec : public Codec {
       element += gap;
       if (gap == skip) continue;
       if (element >= count || entry == head.entries) refuse("it names more elements than there are");
-      give(element++, signs_ ? (gaps[g] > 127 ? -head.threshold : head.threshold) : value(wire, entry));
+      const float sent = signs_ ? (gaps[g] > 127 ? -head.threshold : head.threshold) : value(wire, entry);
+      act(data_, block, element++, sent);
       ++entry;
     }
     if (entry != head.entries) refuse("it names fewer elements than it has");

@@ -4,9 +4,9 @@
 #include <new>
 
 #include "call/channel.hpp"
-#include "device/aware_route.hpp"
 #include "device/calls.hpp"
 #include "device/kernels/parameters.hpp"
+#include "device/routes.hpp"
 
 namespace ringcomm {
 namespace {
@@ -30,53 +30,21 @@ AwareProbe::AwareProbe(Channel& channel, Device& device)
   }
 }
 
-AwareProbe::~AwareProbe() {
-  abandon();
-  task_.reset();
-}
-
 void AwareProbe::begin(std::vector<Ability>& all) {
   all_ = &all;
-  if (!std::ranges::all_of(all, [](const Ability& one) { return one.aware >= kSaid; })) phase_ = Phase::over;
-}
-
-Progress AwareProbe::advance() {
-  if (phase_ == Phase::over) return Progress::done;
-  if (phase_ == Phase::fill && slot().left && !slot().left->happened()) return Progress::blocked;
-  if (phase_ == Phase::fetch && !event_.happened()) return Progress::blocked;
-  if (task_) {
-    const Progress progress = task_->advance();
-    if (progress != Progress::done) return progress;
-    task_.reset();
-  }
-  switch (phase_) {
-    case Phase::fill:
-      exchange();
-      break;
-    case Phase::exchange:
-      fetch();
-      break;
-    case Phase::fetch:
-      tell();
-      break;
-    default:
-      for (Ability& one : *all_) one.aware = worked_ ? kProved : kSaid;
-      phase_ = Phase::over;
-  }
-  return Progress::moved;
+  if (std::ranges::all_of(all, [](const Ability& one) { return one.aware >= kSaid; })) then(&AwareProbe::exchange);
 }
 
 void AwareProbe::abandon() noexcept {
-  if (task_) task_->abandon();
-  if (phase_ == Phase::over) return;
+  if (!under_way()) return;
+  Chain::abandon();
   for (const CuStream stream : {device_.to_device(), device_.from_device()}) {
     if (!device_.settle(stream)) DeviceSide::of(channel_).stage.strand();
   }
-  phase_ = Phase::over;
 }
 
-void AwareProbe::exchange() {
-  phase_ = Phase::exchange;
+Progress AwareProbe::exchange() {
+  if (slot().left && !slot().left->happened()) return Progress::blocked;
   const auto me = static_cast<std::size_t>(channel_.rank());
   std::byte* const host = slot().data;
   std::fill_n(host, nbytes_, std::byte{0});
@@ -84,31 +52,27 @@ void AwareProbe::exchange() {
   device_.copy(memory_, host, nbytes_, device_.to_device());
   place_ = std::make_shared<DevicePlace>(device_, device_.to_device(), true, false);
   route_ = make_aware_route(device_);
-  Call call = part_of("aware/probe", Collective::allgather);
-  call.counts.assign(static_cast<std::size_t>(channel_.size()), kEach);
-  call.input = memory_ + me * kEach;
-  call.output = memory_;
-  task_ = route_->start(channel_, std::move(call), place_);
+  Call call = records_of("aware/probe", channel_.size(), memory_ + me * kEach, kEach, memory_);
+  return after(route_->start(channel_, std::move(call), place_), &AwareProbe::fetch);
 }
 
-void AwareProbe::fetch() {
-  phase_ = Phase::fetch;
+Progress AwareProbe::fetch() {
   place_->join(device_.from_device());
   device_.copy(slot().data, memory_, nbytes_, device_.from_device());
-  event_ = device_.record(device_.from_device());
+  return after(device_.record(device_.from_device()), &AwareProbe::tell);
 }
 
-void AwareProbe::tell() {
-  phase_ = Phase::tell;
+Progress AwareProbe::tell() {
   worked_ = 1;
   for (std::size_t at = 0; at < nbytes_; ++at) {
     if (slot().data[at] != expected(static_cast<int>(at / kEach), at % kEach)) worked_ = 0;
   }
-  Call call = part_of("aware/worked", Collective::allreduce);
-  call.op = Op::min;
-  call.input = call.output = &worked_;
-  call.count = 1;
-  task_ = channel_.start(std::move(call));
+  return after(channel_.start(least_of("aware/worked", worked_)), &AwareProbe::prove);
+}
+
+Progress AwareProbe::prove() {
+  for (Ability& one : *all_) one.aware = worked_ ? kProved : kSaid;
+  return Progress::done;
 }
 
 Stage::Slot& AwareProbe::slot() { return DeviceSide::of(channel_).stage.slots(1, nbytes_, &device_).front(); }

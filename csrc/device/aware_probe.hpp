@@ -5,29 +5,27 @@
 #include <memory>
 #include <vector>
 
-#include "device/ability.hpp"
+#include "device/chain.hpp"
 #include "device/flow.hpp"
 #include "device/side.hpp"
 
 namespace ringcomm {
 
-class AwareProbe final : public Task {
+class AwareProbe final : public Chain {
  public:
   AwareProbe(Channel& channel, Device& device);
-  ~AwareProbe() override;
+  ~AwareProbe() override { AwareProbe::abandon(); }
   bool possible() const { return memory_ != nullptr; }  // MPI says so, and there is memory to try it
 
   // On every rank, if it is possible on all: what comes of it is put into their abilities.
   void begin(std::vector<Ability>& all);
-  Progress advance() override;
   void abandon() noexcept override;
-  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
 
  private:
-  enum class Phase : std::uint8_t { fill, exchange, fetch, tell, over };
-  void exchange();
-  void fetch();
-  void tell();
+  Progress exchange();
+  Progress fetch();
+  Progress tell();
+  Progress prove();
   Stage::Slot& slot();
 
   Channel& channel_;
@@ -38,10 +36,7 @@ class AwareProbe final : public Task {
   std::unique_ptr<Route> route_;
   std::shared_ptr<DevicePlace> place_;
   std::vector<Ability>* all_ = nullptr;
-  Phase phase_ = Phase::fill;
-  Event event_;
   std::uint8_t worked_ = 0;
-  std::unique_ptr<Task> task_;
 };
 
 }  // namespace ringcomm

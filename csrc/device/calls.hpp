@@ -1,6 +1,7 @@
 // What calls on devices are made of.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -20,11 +21,29 @@ inline Call part_of(std::string name, Collective collective) {
   return call;
 }
 
-// The comparison of a call that is made of others which are agreed; of one that is agreed, that all have come.
-inline Call comparison_of(const Call& asked) {
-  Call call = part_of(asked.name, Collective::barrier);
-  call.agreed = asked.agreed;
-  call.about = &asked;
+// With it ranks compare the call that it is a part of; if that is agreed, they know that all have come.
+inline Call comparing(Call part, const Call& asked) {
+  part.agreed = asked.agreed;
+  part.about = &asked;
+  return part;
+}
+inline Call comparison_of(const Call& asked) { return comparing(part_of(asked.name, Collective::barrier), asked); }
+
+// Everybody's record of so many bytes, by rank.
+inline Call records_of(std::string name, int ranks, const void* mine, std::size_t nbytes, void* all) {
+  Call call = part_of(std::move(name), Collective::allgather);
+  call.counts.assign(static_cast<std::size_t>(ranks), nbytes);
+  call.input = mine;
+  call.output = all;
+  return call;
+}
+
+// Each rank's byte becomes the least of all ranks'.
+inline Call least_of(std::string name, std::uint8_t& byte) {
+  Call call = part_of(std::move(name), Collective::allreduce);
+  call.op = Op::min;
+  call.input = call.output = &byte;
+  call.count = 1;
   return call;
 }
 

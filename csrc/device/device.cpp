@@ -53,18 +53,15 @@ Device& Device::get(int ordinal) {
 }
 
 Device::Device(std::shared_ptr<const Driver> driver, int ordinal) : driver_(std::move(driver)), ordinal_(ordinal) {
-  CuDevice device = 0;
-  driver_->check(driver_->device_get(&device, ordinal), "find its device");
-  driver_->check(driver_->primary_retain(&context_, device), "open the device's primary context");
-  const Current current(*this);
+  driver_->check(driver_->device_get(&device_, ordinal), "find its device");
+  driver_->check(driver_->primary_retain(&context_, device_), "open the device's primary context");
   from_device_ = make_stream();
   to_device_ = make_stream();
 }
 
 CuStream Device::make_stream() const {
-  const Current current(*this);
   CuStream made = nullptr;
-  driver_->check(driver_->stream_create(&made, kCuApart), "make a stream");
+  call("make a stream", &Driver::stream_create, &made, kCuApart);
   return made;
 }
 
@@ -79,23 +76,18 @@ CuPointer Device::allocate(std::size_t nbytes) {
 }
 
 void Device::free(CuPointer data) const noexcept {
-  try {
-    const Current current(*this);
-    driver_->memory_free(data);
-  } catch (const Error&) {  // the driver is lost
-  }
+  unless_lost([&] { driver_->memory_free(data); });
 }
 
 void Device::afterwards(CuStream stream, std::function<void()> act) noexcept {
-  try {
+  unless_lost([&] {
     Event passed = record(stream);
     {
       const std::lock_guard lock(mutex_);
       later_.emplace_back(std::move(passed), std::move(act));
     }
     run_what_is_due();
-  } catch (const Error&) {  // the driver is lost
-  }
+  });
 }
 
 void Device::run_what_is_due() {
@@ -133,41 +125,31 @@ CuPointer Device::borrow(std::size_t nbytes) {
 }
 
 void Device::keep(CuPointer data, std::size_t nbytes, CuStream stream) noexcept {
-  try {
+  unless_lost([&] {
     Event free = record(stream);
     const std::lock_guard lock(mutex_);
     spare_.push_back({data, nbytes, std::move(free)});
-  } catch (const Error&) {  // the driver is lost
-  }
+  });
 }
 
 void Device::end_stream(CuStream stream) const noexcept {
-  try {
-    const Current current(*this);
-    driver_->stream_destroy(stream);
-  } catch (const Error&) {  // the driver is lost
-  }
+  unless_lost([&] { driver_->stream_destroy(stream); });
 }
 
 void Device::hold(CuStream stream, CuEvent event) const {
-  const Current current(*this);
-  driver_->check(driver_->stream_wait(stream, event, 0), "let a stream wait");
+  call("let a stream wait", &Driver::stream_wait, stream, event, 0);
 }
 
 std::array<char, 16> Device::uuid() const {
   std::array<char, 16> bytes{};
-  CuDevice device = 0;
-  driver_->check(driver_->device_get(&device, ordinal_), "find its device");
-  driver_->check(driver_->device_uuid(bytes.data(), device), "tell the device's UUID");
+  driver_->check(driver_->device_uuid(bytes.data(), device_), "tell the device's UUID");
   return bytes;
 }
 
 unsigned Device::processors() const {
   constexpr int kMultiprocessors = 16;  // CUdevice_attribute
   int count = 0;
-  CuDevice device = 0;
-  driver_->check(driver_->device_get(&device, ordinal_), "find its device");
-  driver_->check(driver_->device_attribute(&count, kMultiprocessors, device), "tell of the device");
+  driver_->check(driver_->device_attribute(&count, kMultiprocessors, device_), "tell of the device");
   return static_cast<unsigned>(std::max(1, count));
 }
 
@@ -225,16 +207,13 @@ Event Device::record(CuStream stream) {
 }
 
 bool Device::settle(CuStream stream) noexcept {
-  try {
-    return record(stream).settle();
-  } catch (const Error&) {  // the driver is lost, and touches nothing any more
-    return true;
-  }
+  bool settled = true;
+  unless_lost([&] { settled = record(stream).settle(); });
+  return settled;
 }
 
 void Device::copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const {
-  const Current current(*this);
-  driver_->check(driver_->copy(device_address(to), device_address(from), nbytes, stream), "copy");
+  call("copy", &Driver::copy, device_address(to), device_address(from), nbytes, stream);
 }
 
 void Device::give_back(CuEvent event) noexcept {
@@ -248,11 +227,7 @@ bool Device::pin(void* data, std::size_t nbytes) {
 }
 
 void Device::unpin(void* data) noexcept {
-  try {
-    const Current current(*this);
-    driver_->host_unregister(data);
-  } catch (const Error&) {  // the driver is lost
-  }
+  unless_lost([&] { driver_->host_unregister(data); });
 }
 
 Event::~Event() {
@@ -269,12 +244,7 @@ bool Event::happened() const {
 }
 
 void Event::wait() const noexcept {
-  if (!it_) return;
-  try {
-    const Device::Current current(*device_);
-    device_->driver().event_synchronize(it_);
-  } catch (const Error&) {  // the driver is lost, and touches nothing any more
-  }
+  if (it_) device_->unless_lost([&] { device_->driver().event_synchronize(it_); });
 }
 
 bool Event::settle() const noexcept {
@@ -293,9 +263,7 @@ bool Event::settle() const noexcept {
 }
 
 void Event::hold(CuStream stream) const {
-  if (!it_) return;
-  const Device::Current current(*device_);
-  device_->driver().check(device_->driver().stream_wait(stream, it_, 0), "let a stream wait");
+  if (it_) device_->hold(stream, it_);
 }
 
 }  // namespace ringcomm

@@ -9,9 +9,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "device/driver.hpp"
 
 namespace ringcomm {
@@ -29,6 +31,7 @@ class Event {
     return *this;
   }
   ~Event();  // its device has it for another
+  bool empty() const { return !it_; }
   bool happened() const;
   void wait() const noexcept;        // here
   bool settle() const noexcept;      // the same, but not for ever: false if a peer that it depends on must have died
@@ -51,6 +54,22 @@ class Device {
   static const std::string& nccl_library();
 
   const Driver& driver() const { return *driver_; }
+  // One of the driver's functions, in this device's context. Throws Error(transport) that says what failed.
+  template <class... Parameters>
+  void call(const char* what, CuResult (*Driver::*function)(Parameters...),
+            std::type_identity_t<Parameters>... arguments) const {
+    const Current current(*this);
+    driver_->check((driver_.get()->*function)(arguments...), what);
+  }
+  // In its context as well; a driver that is lost touches nothing any more.
+  template <class Act>
+  void unless_lost(Act&& act) const noexcept {
+    try {
+      const Current current(*this);
+      act();
+    } catch (const Error&) {
+    }
+  }
   int ordinal() const { return ordinal_; }
   CuStream from_device() const { return from_device_; }
   CuStream to_device() const { return to_device_; }
@@ -99,6 +118,7 @@ class Device {
 
   const std::shared_ptr<const Driver> driver_;
   const int ordinal_;
+  CuDevice device_ = 0;
   CuContext context_ = nullptr;
   CuStream from_device_ = nullptr, to_device_ = nullptr;
   std::atomic<bool> stuck_{false};  // somebody has waited in vain: nobody does again

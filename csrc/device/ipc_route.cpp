@@ -1,13 +1,16 @@
-#include "device/ipc_route.hpp"
-
+// Ranks of one host that map each other's device memory: each works on its share of the array, and reads and writes
+// everybody's with kernels of its own. Ranks meet on the host, never by a kernel that waits for another process's,
+// which may not run before this one ends.
+//
+//   stream   ready ──┐                    wait for all ready, work, done ──┐            wait for all done
+//   host             └ tell: where, ready ┘                                └ meet: done ┘
 #include <cstring>
 #include <new>
 #include <utility>
 
-#include "device/copies.hpp"
 #include "device/mapped_peers.hpp"
 #include "device/route_task.hpp"
-#include "device/staged_task.hpp"
+#include "device/routes.hpp"
 
 namespace ringcomm {
 namespace {
@@ -22,42 +25,15 @@ struct Ipc {
 class IpcTask final : public RouteTask {
  public:
   IpcTask(Channel& channel, Ipc& ipc, Call call, std::shared_ptr<DevicePlace> place)
-      : RouteTask(channel, ipc.flow, std::move(call), std::move(place)), ipc_(ipc),
-        ranks_(static_cast<std::size_t>(channel.size())), me_(static_cast<std::size_t>(channel.rank())) {}
+      : RouteTask(channel, ipc.flow, std::move(call), std::move(place)), ipc_(ipc) {
+    then(&IpcTask::tell);
+  }
 
  private:
-  enum class Phase : std::uint8_t { begin, tell, confirm, meet, by_the_host };
   // What has become of what was fresh, on the rank where it was worst.
   static constexpr std::uint8_t kRefused = 0, kUnable = 1, kAble = 2;
 
-  Progress next() override {
-    switch (phase_) {
-      case Phase::begin:
-        tell();
-        break;
-      case Phase::tell:
-        look();
-        break;
-      case Phase::confirm:
-        ipc_.refused |= agreed_ == kRefused;
-        agreed_ == kAble ? work() : go_by_the_host();
-        break;
-      case Phase::meet:
-        ipc_.peers.hold_done();
-        flow_.unpack(call_, asked_.fragments);
-        flow_.finish(*place_);
-        return Progress::done;
-      case Phase::by_the_host:
-        return Progress::done;
-    }
-    return Progress::moved;
-  }
-  void start(Phase phase, Call call) {
-    phase_ = phase;
-    RouteTask::start(std::move(call));
-  }
-
-  void tell() {
+  Progress tell() {
     bool ready = true;
     try {
       flow_.begin(call_, *place_);
@@ -69,152 +45,129 @@ class IpcTask final : public RouteTask {
     Whereabouts here = ipc_.peers.tell(call_.input, in_bytes(), call_.output, out_bytes());
     if (!ready || in_its_own_way()) here.able = 0;
     std::memcpy(mine_.data(), &here, sizeof here);
-    for (std::size_t rank = 0; call_.collective == Collective::alltoall && rank < ranks_; ++rank) {
-      const std::uint64_t start = start_of(call_.counts, static_cast<int>(rank));
-      std::memcpy(mine_.data() + sizeof here + rank * sizeof start, &start, sizeof start);
+    for (int rank = 0; call_.collective == Collective::alltoall && rank < ranks_; ++rank) {
+      const std::uint64_t start = start_of(call_.counts, rank);
+      std::memcpy(mine_.data() + start_at(rank), &start, sizeof start);
     }
-    all_.resize(ranks_ * mine_.size());
-    Call call = part_of(call_.name + "/where", Collective::allgather);
-    call.counts.assign(ranks_, mine_.size());
-    call.input = mine_.data();
-    call.output = all_.data();
-    call.agreed = call_.agreed;
-    call.about = &asked_;
-    start(Phase::tell, std::move(call));
+    all_.resize(static_cast<std::size_t>(ranks_) * mine_.size());
+    Call records = records_of(call_.name + "/where", ranks_, mine_.data(), mine_.size(), all_.data());
+    return after(comparing(std::move(records), asked_), &IpcTask::look);
   }
 
   // Some would overwrite what others still read.
   bool in_its_own_way() const {
     const bool own_place = call_.collective == Collective::reducescatter || call_.collective == Collective::allgather;
     const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall ||
-                       (own_place && start_of(call_.counts, channel_.rank()) > 0);
+                       (own_place && start_of(call_.counts, me_) > 0);
     return apart && call_.input == call_.output;
   }
 
-  void look() {
-    others_.resize(ranks_);
+  Progress look() {
+    others_.resize(static_cast<std::size_t>(ranks_));
     bool able = true, fresh = false;
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      std::memcpy(&others_[rank], all_.data() + rank * mine_.size(), sizeof(Whereabouts));
-      able &= others_[rank].able != 0;
-      fresh |= others_[rank].fresh != 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      Whereabouts& other = whereabouts_of(rank);
+      std::memcpy(&other, record_of(rank), sizeof other);
+      able &= other.able != 0;
+      fresh |= other.fresh != 0;
     }
     // What is fresh is opened even so: its rank does not say it again.
-    ipc_.peers.heard(others_[me_]);
+    ipc_.peers.heard(whereabouts_of(me_));
     if (!fresh) return able ? work() : go_by_the_host();
-    const bool opened = ipc_.peers.open(others_, channel_.rank());
+    const bool opened = ipc_.peers.open(others_, me_);
     agreed_ = !opened ? kRefused : able ? kAble : kUnable;
-    Call call = part_of(call_.name + "/opened", Collective::allreduce);
-    call.op = Op::min;
-    call.input = call.output = &agreed_;
-    call.count = 1;
-    start(Phase::confirm, std::move(call));
+    return after(least_of(call_.name + "/opened", agreed_), &IpcTask::confirm);
   }
 
-  void work() {
-    const CuStream stream = flow_.stream;
+  Progress confirm() {
+    ipc_.refused |= agreed_ == kRefused;
+    return agreed_ == kAble ? work() : go_by_the_host();
+  }
+
+  Progress work() {
     ipc_.peers.hold_ready();
     if (computes(call_.collective))
-      reduce(stream);
+      reduce_share();
     else
-      move(stream);
+      move();
     ipc_.peers.record_done();
-    start(Phase::meet, part_of(call_.name + "/done", Collective::barrier));
+    return after(part_of(call_.name + "/done", Collective::barrier), &IpcTask::leave);
   }
 
-  void go_by_the_host() {
-    asked_.agreed = asked_.part = true;
-    phase_ = Phase::by_the_host;
-    task_ = make_staged(channel_, std::move(asked_), device_copies(place_), false);
+  Progress leave() {
+    ipc_.peers.hold_done();
+    return end();
   }
 
-  const std::byte* input_of(std::size_t rank) const {
-    if (rank == me_) return static_cast<const std::byte*>(call_.input);
-    return ipc_.peers.at(static_cast<int>(rank), others_[rank].input);
+  Whereabouts& whereabouts_of(int rank) { return others_[static_cast<std::size_t>(rank)]; }
+  const std::byte* input_of(int rank) {
+    return rank == me_ ? static_cast<const std::byte*>(call_.input) : ipc_.peers.at(rank, whereabouts_of(rank).input);
   }
-  std::byte* output_of(std::size_t rank) const {
-    if (rank == me_) return static_cast<std::byte*>(call_.output);
-    return ipc_.peers.at(static_cast<int>(rank), others_[rank].output);
+  std::byte* output_of(int rank) {
+    return rank == me_ ? static_cast<std::byte*>(call_.output) : ipc_.peers.at(rank, whereabouts_of(rank).output);
   }
 
   // This rank's share: a slice, its own block, or all of it.
-  void reduce(CuStream stream) {
-    const std::size_t item = size_of(call_.dtype);
+  void reduce_share() {
     std::vector<const void*> sources;
-    const int combined = combined_for(channel_.rank(), call_, channel_.size());
-    for (int rank = 0; rank < combined; ++rank) sources.push_back(input_of(static_cast<std::size_t>(rank)));
-    Part share = slice_of(call_.count, item, channel_.size(), channel_.rank());
+    for (int rank = 0; rank < combined_for(me_, call_, ranks_); ++rank) sources.push_back(input_of(rank));
+    Part share = slice_of(call_.count, item_, ranks_, me_);
     std::vector<void*> destinations;
     if (call_.collective == Collective::allreduce) {
-      for (std::size_t rank = 0; rank < ranks_; ++rank) destinations.push_back(output_of(rank));
+      for (int rank = 0; rank < ranks_; ++rank) destinations.push_back(output_of(rank));
     } else if (call_.collective == Collective::reduce) {
-      destinations.push_back(output_of(static_cast<std::size_t>(call_.root)));
+      destinations.push_back(output_of(call_.root));
     } else {
       destinations.push_back(call_.output);
       share = {0, call_.count};
     }
     if (call_.collective == Collective::reducescatter) {
-      share.count = call_.counts[me_];
-      for (const void*& source : sources) source = at(source, start_of(call_.counts, channel_.rank()) * item);
+      share.count = call_.counts[static_cast<std::size_t>(me_)];
+      for (const void*& source : sources) source = at(source, start_of(call_.counts, me_) * item_);
     }
-    if (!sources.empty())
-      flow_.launcher.reduce(sources, destinations, share, call_.dtype, call_.op, call_.pre, call_.post, stream);
+    reduce(sources, destinations, share);
   }
-  void move(CuStream stream) {
-    const std::size_t item = size_of(call_.dtype);
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const int from = static_cast<int>(rank);
-      if (call_.collective == Collective::broadcast && from == call_.root)
-        copy(call_.output, input_of(rank), call_.count * item, stream);
-      if (call_.collective == Collective::allgather)
-        copy(at(call_.output, start_of(call_.counts, from) * item), input_of(rank), call_.counts[rank] * item, stream);
-      if (call_.collective == Collective::alltoall) {
-        std::uint64_t start = 0;
-        std::memcpy(&start, all_.data() + rank * mine_.size() + sizeof(Whereabouts) + me_ * sizeof start, sizeof start);
-        const std::size_t count = call_.receive_counts[rank];
-        if (count > 0)
-          copy(at(call_.output, start_of(call_.receive_counts, from) * item), input_of(rank) + start * item,
-               count * item, stream);
-      }
+  void move() {
+    if (call_.collective == Collective::broadcast) return copy(call_.output, input_of(call_.root), call_.count * item_);
+    const bool gathers = call_.collective == Collective::allgather;
+    const std::vector<std::size_t>& counts = gathers ? call_.counts : call_.receive_counts;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      std::uint64_t start = 0;
+      if (!gathers) std::memcpy(&start, record_of(rank) + start_at(me_), sizeof start);
+      copy(at(call_.output, start_of(counts, rank) * item_), input_of(rank) + start * item_,
+           counts[static_cast<std::size_t>(rank)] * item_);
     }
-  }
-  void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const {
-    if (nbytes > 0 && to != from) flow_.device.copy(to, from, nbytes, stream);
   }
 
-  std::size_t record_bytes() const {
-    return sizeof(Whereabouts) + (call_.collective == Collective::alltoall ? ranks_ * sizeof(std::uint64_t) : 0);
+  // A record: a Whereabouts, and where blocks for each rank begin.
+  static std::size_t start_at(int rank) {
+    return sizeof(Whereabouts) + static_cast<std::size_t>(rank) * sizeof(std::uint64_t);
   }
-  std::size_t in_bytes() const { return given_by(channel_.rank(), call_) * size_of(call_.dtype); }
+  std::size_t record_bytes() const { return start_at(call_.collective == Collective::alltoall ? ranks_ : 0); }
+  const std::byte* record_of(int rank) const { return all_.data() + static_cast<std::size_t>(rank) * mine_.size(); }
+
+  std::size_t in_bytes() const { return given_by(me_, call_) * item_; }
   // What others write to.
   std::size_t out_bytes() const {
     const bool everybody = call_.collective == Collective::allreduce;
-    const bool mine = call_.collective == Collective::reduce && channel_.rank() == call_.root;
-    return everybody || mine ? call_.count * size_of(call_.dtype) : 0;
+    const bool mine = call_.collective == Collective::reduce && me_ == call_.root;
+    return everybody || mine ? call_.count * item_ : 0;
   }
 
   Ipc& ipc_;
-  const std::size_t ranks_, me_;
-  Phase phase_ = Phase::begin;
-  std::vector<std::byte> mine_, all_;  // an Whereabouts, and where blocks for each rank begin
+  std::vector<std::byte> mine_, all_;  // records
   std::vector<Whereabouts> others_;
   std::uint8_t agreed_ = kRefused;
 };
 
-class IpcRoute final : public Route {
+class IpcRoute final : public RouteOf<IpcTask, Ipc> {
  public:
-  explicit IpcRoute(Device& device) : Route("ipc"), ipc_(device) {}
-  bool takes(const Call& call) const override { return !ipc_.refused && kernels_take(call); }
-  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
-    return std::make_unique<IpcTask>(channel, ipc_, std::move(call), std::move(place));
-  }
-
- private:
-  Ipc ipc_;
+  using RouteOf::RouteOf;
+  bool takes(const Call& call) const override { return !kept_.refused && kernels_take(call); }
 };
 
 }  // namespace
 
-std::unique_ptr<Route> make_ipc_route(Device& device) { return std::make_unique<IpcRoute>(device); }
+std::unique_ptr<Route> make_ipc_route(Device& device) { return std::make_unique<IpcRoute>("ipc", device); }
 
 }  // namespace ringcomm

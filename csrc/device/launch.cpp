@@ -6,11 +6,9 @@ namespace ringcomm {
 
 void Launcher::launch(const gpu::Entry& entry, void* parameters, unsigned blocks, CuStream stream) {
   const CuFunction function = device_.kernel(std::string(entry.module), entry.name);
-  const Device::Current current(device_);
   void* arguments[] = {parameters};
-  device_.driver().check(
-      device_.driver().launch(function, blocks, 1, 1, gpu::kThreads, 1, 1, 0, stream, arguments, nullptr),
-      "launch a kernel");
+  device_.call("launch a kernel", &Driver::launch, function, blocks, 1, 1, gpu::kThreads, 1, 1, 0, stream, arguments,
+               nullptr);
 }
 
 void Launcher::reduce(std::span<const void* const> sources, std::span<void* const> destinations, Part part, DType dtype,

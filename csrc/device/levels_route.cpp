@@ -1,8 +1,10 @@
-#include "device/levels_route.hpp"
-
+// Between hosts in levels: the ranks of a host share a call out among themselves on their devices, each carries its
+// slice to the other hosts, and they bring the slices together again. A device's link to the host carries a slice
+// there and back, not the array (NCCL and Horovod's NCCLHierarchicalAllreduce do so as well).
 #include <utility>
 
 #include "device/route_task.hpp"
+#include "device/routes.hpp"
 
 namespace ringcomm {
 namespace {
@@ -11,25 +13,21 @@ class LevelsTask final : public RouteTask {
  public:
   LevelsTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DevicePlace> place)
       : RouteTask(channel, flow, std::move(call), std::move(place)), hosts_(channel.hosts()),
-        item_(size_of(call_.dtype)), sums_(call_.collective == Collective::allreduce) {
-    if (!asked_.agreed) start(comparison_of(asked_));
+        sums_(call_.collective == Collective::allreduce) {
+    begin_with(&LevelsTask::begin);
   }
 
  private:
-  Progress next() override {
+  Progress begin() {
+    flow_.begin(call_, *place_);
+    cut();
+    return go_on();
+  }
+  Progress go_on() {
     if (part_) part_->join(flow_.stream);
-    if (!std::exchange(begun_, true)) {
-      flow_.begin(call_, *place_);
-      cut();
-    }
-    if (done_ < parts_.size()) {
-      auto& [level, call] = parts_[done_++];
-      start_on(level, std::move(call));
-      return Progress::moved;
-    }
-    flow_.unpack(call_, asked_.fragments);
-    flow_.finish(*place_);
-    return Progress::done;
+    if (done_ == parts_.size()) return end();
+    auto& [level, call] = parts_[done_++];
+    return start_on(level, std::move(call));
   }
 
   void cut() {
@@ -45,12 +43,12 @@ class LevelsTask final : public RouteTask {
 
   // Behind what the flow's stream holds. For who leaves, each is a call of the channel: nobody waits for one that
   // another has not begun.
-  void start_on(Channel& level, Call call) {
+  Progress start_on(Channel& level, Call call) {
     channel_.context().departures.begin_call();
     part_ = std::make_shared<DevicePlace>(flow_.device, flow_.stream, true, false);
     call.place = part_;
     call.on_device = true;
-    task_ = level.start(std::move(call));
+    return after(level.start(std::move(call)), &LevelsTask::go_on);
   }
   Call part(Collective collective) const {
     Call call = part_of(call_.name + "/levels", collective);
@@ -61,7 +59,7 @@ class LevelsTask final : public RouteTask {
     return call;
   }
 
-  Part slice() const { return slice_of(call_.count, item_, hosts_.lanes(), hosts_.local_rank(channel_.rank())); }
+  Part slice() const { return slice_of(call_.count, item_, hosts_.lanes(), hosts_.local_rank(me_)); }
   void* mine() const { return at(call_.output, slice().first * item_); }
   std::vector<std::size_t> slices() const {
     std::vector<std::size_t> counts;
@@ -102,27 +100,21 @@ class LevelsTask final : public RouteTask {
   }
 
   const Hosts& hosts_;
-  const std::size_t item_;
   const bool sums_;
-  bool begun_ = false;
   std::vector<std::pair<Channel&, Call>> parts_;  // in their order
   std::size_t done_ = 0;
   std::shared_ptr<DevicePlace> part_;  // of the one under way
 };
 
-class LevelsRoute final : public Route {
+class LevelsRoute final : public RouteOf<LevelsTask, Flow> {
  public:
-  LevelsRoute(Device& device, std::size_t least) : Route("levels"), flow_(device), least_(least) {}
+  LevelsRoute(Device& device, std::size_t least) : RouteOf("levels", device), least_(least) {}
   bool takes(const Call& call) const override {
     const bool ours = call.collective == Collective::allreduce || call.collective == Collective::broadcast;
     return ours && kernels_take(call) && call.count * size_of(call.dtype) >= least_;
   }
-  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
-    return std::make_unique<LevelsTask>(channel, flow_, std::move(call), std::move(place));
-  }
 
  private:
-  Flow flow_;
   const std::size_t least_;
 };
 

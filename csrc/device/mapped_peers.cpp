@@ -26,9 +26,8 @@ MappedPeers::~MappedPeers() {
 }
 
 CuEvent MappedPeers::make_event() const {
-  const Device::Current current(device_);
   CuEvent made = nullptr;
-  device_.driver().check(device_.driver().event_create(&made, kCuUntimed | kCuBetweenProcesses), "make an event");
+  device_.call("make an event", &Driver::event_create, &made, kCuUntimed | kCuBetweenProcesses);
   return made;
 }
 
@@ -103,21 +102,17 @@ bool MappedPeers::open(const std::vector<Whereabouts>& all, int me) {
 void MappedPeers::open_memory(Peer& peer, const Lying& lying) {
   if (lying.id == 0 || peer.memory.contains(lying.id)) return;
   CuPointer mapped = 0;
-  device_.driver().check(device_.driver().ipc_memory_open(&mapped, lying.allocation, kLazyPeerAccess),
-                         "map memory of another process");
+  device_.call("map memory of another process", &Driver::ipc_memory_open, &mapped, lying.allocation, kLazyPeerAccess);
   peer.memory[lying.id] = mapped;
 }
 
 void MappedPeers::forget(Device& device, Peer& peer) noexcept {
-  try {
-    const Device::Current current(device);
-    const Driver& driver = device.driver();
+  device.unless_lost([&, &driver = device.driver()] {
     for (const auto& [id, mapped] : peer.memory) driver.ipc_memory_close(mapped);
     for (const CuEvent event : {peer.ready, peer.done}) {
       if (event) driver.event_destroy(event);
     }
-  } catch (const Error&) {  // the driver is lost
-  }
+  });
   peer = {};
 }
 
@@ -126,10 +121,7 @@ std::byte* MappedPeers::at(int rank, const Lying& lying) const {
   return reinterpret_cast<std::byte*>(peers_.at(rank).memory.at(lying.id) + lying.offset);
 }
 
-void MappedPeers::record(CuEvent event) {
-  const Device::Current current(device_);
-  device_.driver().check(device_.driver().event_record(event, stream_), "record an event");
-}
+void MappedPeers::record(CuEvent event) { device_.call("record an event", &Driver::event_record, event, stream_); }
 
 void MappedPeers::hold_ready() const {
   for (const auto& [rank, peer] : peers_) device_.hold(stream_, peer.ready);

@@ -1,49 +1,32 @@
-#include "device/nccl_route.hpp"
-
+// NCCL, where every rank has a GPU of its own; found when it is asked for.
 #include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "device/nccl_comm.hpp"
 #include "device/route_task.hpp"
+#include "device/routes.hpp"
 
 namespace ringcomm {
 namespace {
 
-constexpr int kSum = 0;      // ncclRedOp_t
-constexpr int kNoType = -1;  // for reductions
-constexpr int kByte = 1;     // ncclUint8
+constexpr int kSum = 0;   // ncclRedOp_t
+constexpr int kByte = 1;  // ncclUint8
 
 // ncclDataType_t, and how many of it an element is.
-std::pair<int, std::size_t> type_of(DType dtype) {
-  switch (dtype) {
-    case DType::int8:
-      return {0, 1};
-    case DType::uint8:
-      return {1, 1};
-    case DType::int32:
-      return {2, 1};
-    case DType::uint32:
-      return {3, 1};
-    case DType::int64:
-      return {4, 1};
-    case DType::uint64:
-      return {5, 1};
-    case DType::float16:
-      return {6, 1};
-    case DType::float32:
-      return {7, 1};
-    case DType::float64:
-      return {8, 1};
-    case DType::bfloat16:
-      return {9, 1};
-    case DType::complex64:
-      return {7, 2};
-    case DType::complex128:
-      return {8, 2};
-    default:
-      return {kNoType, 1};
-  }
+struct Type {
+  DType dtype;
+  int number;
+  std::size_t parts = 1;
+};
+constexpr Type kTypes[] = {
+    {DType::int8, 0},    {DType::uint8, 1},    {DType::int32, 2},        {DType::uint32, 3},
+    {DType::int64, 4},   {DType::uint64, 5},   {DType::float16, 6},      {DType::float32, 7},
+    {DType::float64, 8}, {DType::bfloat16, 9}, {DType::complex64, 7, 2}, {DType::complex128, 8, 2},
+};
+const Type* type_of(DType dtype) {  // null: none for reductions
+  const Type* const found = std::ranges::find(kTypes, dtype, &Type::dtype);
+  return found == std::end(kTypes) ? nullptr : found;
 }
 
 struct Linked {
@@ -58,121 +41,110 @@ class NcclTask final : public RouteTask {
  public:
   NcclTask(Channel& channel, Linked& linked, Call call, std::shared_ptr<DevicePlace> place)
       : RouteTask(channel, linked.flow, std::move(call), std::move(place)), linked_(linked) {
-    if (!asked_.agreed) start(comparison_of(asked_));
+    begin_with(&NcclTask::introduce);
   }
 
  private:
-  Progress next() override {
-    if (std::exchange(introducing_, false)) {
-      linked_.comm = std::make_unique<NcclComm>(linked_.nccl, flow_.device, id_, channel_.size(), channel_.rank());
-    }
-    if (!linked_.comm) {
-      introduce();
-      return Progress::moved;
-    }
-    if (!linked_.comm->made()) return Progress::blocked;
-    work();
-    return Progress::done;
-  }
-
   // Rank 0 says which communicator it is to be.
-  void introduce() {
-    if (channel_.rank() == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "make a communicator");
+  Progress introduce() {
+    if (linked_.comm) return work();
+    if (me_ == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "make a communicator");
     Call call = part_of(call_.name + "/nccl", Collective::broadcast);
     call.input = call.output = &id_;
     call.count = sizeof id_;
-    start(std::move(call));
-    introducing_ = true;
+    return after(std::move(call), &NcclTask::link);
   }
 
-  void work() {
+  Progress link() {
+    linked_.comm = std::make_unique<NcclComm>(linked_.nccl, flow_.device, id_, ranks_, me_);
+    return then(&NcclTask::work);
+  }
+
+  Progress work() {
+    if (!linked_.comm->made()) return Progress::blocked;
     flow_.begin(call_, *place_);
     {
       const Device::Current current(flow_.device);
       if (computes(call_.collective))
-        reduce();
+        reduce_all();
       else
         move();
     }
     if (!call_.post.identity() && results() > 0)
       flow_.launcher.scale(call_.output, results(), call_.dtype, call_.post, flow_.stream);
-    flow_.unpack(call_, asked_.fragments);
-    flow_.finish(*place_);
+    return end();
   }
   // Of a reduction, on this rank.
   std::size_t results() const {
-    if (call_.collective == Collective::reducescatter) return call_.counts[static_cast<std::size_t>(channel_.rank())];
-    return call_.collective == Collective::allreduce || channel_.rank() == call_.root ? call_.count : 0;
+    if (call_.collective == Collective::reducescatter) return mine(call_.counts);
+    return call_.collective == Collective::allreduce || me_ == call_.root ? call_.count : 0;
   }
 
-  void reduce() {
-    const auto [type, parts] = type_of(call_.dtype);
-    const NcclHandle comm = linked_.comm->handle();
-    const std::size_t count = call_.count * parts;
-    const CuStream stream = flow_.stream;
+  // A function of NCCL's, on the communicator and the stream.
+  void run(const char* what, auto function, auto... arguments) const {
+    linked_.nccl.check(function(arguments..., linked_.comm->handle(), flow_.stream), what);
+  }
+  // What act(rank) runs for all ranks, together.
+  void in_a_group(auto act) const {
+    linked_.nccl.check(linked_.nccl.group_start(), "begin a group");
+    for (int rank = 0; rank < ranks_; ++rank) act(rank);
+    linked_.nccl.check(linked_.nccl.group_end(), "end a group");
+  }
+  std::size_t mine(const std::vector<std::size_t>& counts) const { return counts[static_cast<std::size_t>(me_)]; }
+
+  void reduce_all() {
+    const auto& [dtype, type, parts] = *type_of(call_.dtype);
     const Nccl& nccl = linked_.nccl;
+    const std::size_t count = call_.count * parts;
     if (call_.collective == Collective::reducescatter) return reduce_blocks(type, parts);
-    nccl.check(call_.collective == Collective::allreduce
-                   ? nccl.allreduce(call_.input, call_.output, count, type, kSum, comm, stream)
-                   : nccl.reduce(call_.input, call_.output, count, type, kSum, call_.root, comm, stream),
-               "reduce");
+    if (call_.collective == Collective::allreduce)
+      return run("reduce", nccl.allreduce, call_.input, call_.output, count, type, kSum);
+    run("reduce", nccl.reduce, call_.input, call_.output, count, type, kSum, call_.root);
   }
 
   // NCCL's own call knows blocks of one size only.
   void reduce_blocks(int type, std::size_t parts) {
     const Nccl& nccl = linked_.nccl;
-    const NcclHandle comm = linked_.comm->handle();
-    const CuStream stream = flow_.stream;
     const std::vector<std::size_t>& counts = call_.counts;
     if (std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end())
-      return nccl.check(nccl.reducescatter(call_.input, call_.output, counts[0] * parts, type, kSum, comm, stream),
-                        "reduce");
-    nccl.check(nccl.group_start(), "begin a group");
-    for (int rank = 0; rank < channel_.size(); ++rank) {
+      return run("reduce", nccl.reducescatter, call_.input, call_.output, counts[0] * parts, type, kSum);
+    in_a_group([&](int rank) {
       const std::size_t count = counts[static_cast<std::size_t>(rank)] * parts;
-      const std::byte* const from = at(call_.input, start_of(counts, rank) * size_of(call_.dtype));
-      if (count > 0) nccl.check(nccl.reduce(from, call_.output, count, type, kSum, rank, comm, stream), "reduce");
-    }
-    nccl.check(nccl.group_end(), "end a group");
+      const std::byte* const from = at(call_.input, start_of(counts, rank) * item_);
+      if (count > 0) run("reduce", nccl.reduce, from, call_.output, count, type, kSum, rank);
+    });
   }
 
   void move() {
-    const std::size_t item = size_of(call_.dtype);
     const Nccl& nccl = linked_.nccl;
-    const NcclHandle comm = linked_.comm->handle();
-    const CuStream stream = flow_.stream;
     if (call_.collective == Collective::broadcast)
-      return nccl.check(nccl.broadcast(call_.input, call_.output, call_.count * item, kByte, call_.root, comm, stream),
-                        "broadcast");
+      return run("broadcast", nccl.broadcast, call_.input, call_.output, call_.count * item_, kByte, call_.root);
     const bool gathers = call_.collective == Collective::allgather;
     const std::vector<std::size_t>& receive = gathers ? call_.counts : call_.receive_counts;
     const void* input = call_.input;
     if (input == call_.output) {  // NCCL sends and receives in any order: what comes must not lie on what is to be sent
-      const std::size_t own = gathers ? call_.counts[static_cast<std::size_t>(channel_.rank())] : total(call_.counts);
-      std::byte* const kept = linked_.inputs.at_least(own * item);
-      if (own > 0) flow_.device.copy(kept, input, own * item, stream);
+      const std::size_t own = (gathers ? mine(call_.counts) : total(call_.counts)) * item_;
+      std::byte* const kept = linked_.inputs.at_least(own);
+      copy(kept, input, own);
       input = kept;
     }
-    nccl.check(nccl.group_start(), "begin a group");
-    for (int rank = 0; rank < channel_.size(); ++rank) {
+    in_a_group([&](int rank) {
       const auto index = static_cast<std::size_t>(rank);
-      const std::size_t sent = call_.counts[gathers ? static_cast<std::size_t>(channel_.rank()) : index] * item;
-      const std::byte* const from = at(input, gathers ? 0 : start_of(call_.counts, rank) * item);
-      if (sent > 0) nccl.check(nccl.send(from, sent, kByte, rank, comm, stream), "send");
-      std::byte* const to = at(call_.output, start_of(receive, rank) * item);
-      if (receive[index] > 0) nccl.check(nccl.receive(to, receive[index] * item, kByte, rank, comm, stream), "receive");
-    }
-    nccl.check(nccl.group_end(), "end a group");
+      const std::size_t sent = (gathers ? mine(call_.counts) : call_.counts[index]) * item_;
+      const std::byte* const from = at(input, gathers ? 0 : start_of(call_.counts, rank) * item_);
+      if (sent > 0) run("send", nccl.send, from, sent, kByte, rank);
+      std::byte* const to = at(call_.output, start_of(receive, rank) * item_);
+      if (receive[index] > 0) run("receive", nccl.receive, to, receive[index] * item_, kByte, rank);
+    });
   }
 
   Linked& linked_;
   NcclId id_{};
-  bool introducing_ = false;
 };
 
-class NcclRoute final : public Route {
+class NcclRoute final : public RouteOf<NcclTask, Linked> {
  public:
-  NcclRoute(const Nccl& nccl, Device& device) : Route("nccl"), linked_(nccl, device) {}
+  using RouteOf::RouteOf;
   // Sums, for of minima and maxima NCCL gives other bits than we where there are NaNs.
   bool takes(const Call& call) const override {
     if (call.feedback || !rounds(call.wire) || !call.algorithm.empty()) return false;
@@ -181,8 +153,8 @@ class NcclRoute final : public Route {
       case Collective::reducescatter:
       case Collective::reduce: {
         const bool scaled = !call.post.identity() || call.op == Op::average;
-        return (call.op == Op::sum || call.op == Op::average) && type_of(call.dtype).first != kNoType &&
-               call.pre.identity() && (!scaled || info(call.dtype).floating);
+        return (call.op == Op::sum || call.op == Op::average) && type_of(call.dtype) && call.pre.identity() &&
+               (!scaled || info(call.dtype).floating);
       }
       case Collective::broadcast:
       case Collective::allgather:
@@ -192,12 +164,6 @@ class NcclRoute final : public Route {
         return false;
     }
   }
-  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
-    return std::make_unique<NcclTask>(channel, linked_, std::move(call), std::move(place));
-  }
-
- private:
-  Linked linked_;
 };
 
 }  // namespace
@@ -209,7 +175,7 @@ std::int32_t nccl_version() {
 }
 
 std::unique_ptr<Route> make_nccl_route(Device& device) {
-  return std::make_unique<NcclRoute>(*Nccl::load(Device::nccl_library()), device);
+  return std::make_unique<NcclRoute>("nccl", *Nccl::load(Device::nccl_library()), device);
 }
 
 }  // namespace ringcomm

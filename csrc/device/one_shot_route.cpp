@@ -1,11 +1,13 @@
-#include "device/one_shot_route.hpp"
-
+// Small calls of a host's ranks: each writes what it gives to everybody's memory, which is mapped once and for all, and
+// makes the whole result by itself of what all have written, so that ranks meet once. (The one-shot all-reduce of
+// TensorRT-LLM and vLLM, whose ranks wait on the device; here their hosts do, and streams by events.)
 #include <algorithm>
 #include <new>
 #include <utility>
 
 #include "device/mapped_peers.hpp"
 #include "device/route_task.hpp"
+#include "device/routes.hpp"
 
 namespace ringcomm {
 namespace {
@@ -25,9 +27,9 @@ struct Rooms {
   std::size_t nbytes() const { return (2 * all.size() + 1) * each; }
   std::byte* packed() const { return mine + 2 * all.size() * each; }  // fragments of this rank's
   // Where a rank writes to in somebody's memory.
-  std::byte* part(std::size_t writer, std::size_t owner, std::size_t me) const {
-    std::byte* const begin = owner == me ? mine : peers.at(static_cast<int>(owner), all[owner].input);
-    return begin + (calls % 2 * all.size() + writer) * each;
+  std::byte* part(int writer, int owner, int me) const {
+    std::byte* const begin = owner == me ? mine : peers.at(owner, all[static_cast<std::size_t>(owner)].input);
+    return begin + (calls % 2 * all.size() + static_cast<std::size_t>(writer)) * each;
   }
 
   Flow flow;
@@ -44,147 +46,97 @@ struct Rooms {
 class OneShotTask final : public RouteTask {
  public:
   OneShotTask(Channel& channel, Rooms& rooms, Call call, std::shared_ptr<DevicePlace> place)
-      : RouteTask(channel, rooms.flow, std::move(call), std::move(place)), rooms_(rooms),
-        me_(static_cast<std::size_t>(channel.rank())) {}
+      : RouteTask(channel, rooms.flow, std::move(call), std::move(place)), rooms_(rooms) {
+    then(&OneShotTask::begin);
+  }
 
  private:
-  enum class Phase : std::uint8_t { begin, tell, confirm, meet, another_way };
+  Progress begin() { return rooms_.told ? give() : tell(); }
 
-  Progress next() override {
-    switch (phase_) {
-      case Phase::begin:
-        rooms_.told ? give() : tell();
-        break;
-      case Phase::tell:
-        confirm();
-        break;
-      case Phase::confirm:
-        rooms_.mapped ? give() : go_another_way();
-        break;
-      case Phase::meet:
-        take();
-        return Progress::done;
-      case Phase::another_way:
-        return Progress::done;
-    }
-    return Progress::moved;
-  }
-  void start(Phase phase, Call call) {
-    phase_ = phase;
-    RouteTask::start(std::move(call));
-  }
-
-  void tell() {
+  Progress tell() {
     try {
       rooms_.mine = rooms_.memory.at_least(rooms_.nbytes());
       mine_ = rooms_.peers.tell(rooms_.mine, rooms_.nbytes(), nullptr, 0);
     } catch (const std::bad_alloc&) {  // not able, then
     }
-    Call call = part_of(call_.name + "/rooms", Collective::allgather);
-    call.counts.assign(rooms_.all.size(), sizeof mine_);
-    call.input = &mine_;
-    call.output = rooms_.all.data();
-    call.agreed = call_.agreed;
-    call.about = &asked_;
-    start(Phase::tell, std::move(call));
+    Call records = records_of(call_.name + "/rooms", ranks_, &mine_, sizeof mine_, rooms_.all.data());
+    return after(comparing(std::move(records), asked_), &OneShotTask::map);
   }
 
-  void confirm() {
+  Progress map() {
     rooms_.told = true;
     rooms_.peers.heard(mine_);
     const bool able = std::ranges::all_of(rooms_.all, [](const Whereabouts& one) { return one.able != 0; });
-    rooms_.mapped = able && rooms_.peers.open(rooms_.all, channel_.rank());
-    Call call = part_of(call_.name + "/mapped", Collective::allreduce);
-    call.op = Op::min;
-    call.input = call.output = &rooms_.mapped;
-    call.count = 1;
-    start(Phase::confirm, std::move(call));
+    rooms_.mapped = able && rooms_.peers.open(rooms_.all, me_);
+    return after(least_of(call_.name + "/mapped", rooms_.mapped), &OneShotTask::confirm);
   }
 
-  void go_another_way() {
-    phase_ = Phase::another_way;
+  Progress confirm() {
+    if (rooms_.mapped) return give();
     asked_.part = true;
-    task_ = make_device_task(channel_, std::move(asked_), place_);
+    return end_with(make_device_task(channel_, std::move(asked_), place_));
   }
 
-  void give() {
+  Progress give() {
     ++rooms_.calls;
     flow_.begin(call_, *place_, rooms_.packed());
     std::vector<gpu::Tensor> gifts;
-    for (std::size_t rank = 0; rank < rooms_.all.size(); ++rank) {
-      if (call_.collective != Collective::reduce || static_cast<int>(rank) == call_.root)
-        gifts.push_back({call_.input, rooms_.part(me_, rank, me_), given_by(channel_.rank(), call_)});
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (call_.collective != Collective::reduce || rank == call_.root)
+        gifts.push_back({call_.input, rooms_.part(me_, rank, me_), given_by(me_, call_)});
     }
     flow_.launcher.pack(std::move(gifts), call_.dtype, flow_.stream);
     rooms_.peers.record_ready();
-    start(Phase::meet, comparison_of(asked_));
+    return after(comparison_of(asked_), &OneShotTask::take);
   }
 
-  void take() {
+  Progress take() {
     rooms_.peers.hold_ready();
     if (computes(call_.collective))
-      reduce();
+      reduce_gifts();
     else
       move();
-    flow_.unpack(call_, asked_.fragments);
-    flow_.finish(*place_);
+    return end();
   }
 
-  void reduce() {
-    if (call_.collective == Collective::reduce && channel_.rank() != call_.root) return;
+  void reduce_gifts() {
+    if (call_.collective == Collective::reduce && me_ != call_.root) return;
     const bool blocks = call_.collective == Collective::reducescatter;
-    const std::size_t before = blocks ? start_of(call_.counts, channel_.rank()) * size_of(call_.dtype) : 0;
+    const std::size_t before = blocks ? start_of(call_.counts, me_) * item_ : 0;
     std::vector<const void*> sources;
-    for (int rank = 0; rank < combined_for(channel_.rank(), call_, channel_.size()); ++rank)
-      sources.push_back(gift_of(static_cast<std::size_t>(rank)) + before);
-    const Part all{0, blocks ? call_.counts[me_] : call_.count};
-    if (!sources.empty())
-      flow_.launcher.reduce(sources, {&call_.output, 1}, all, call_.dtype, call_.op, call_.pre, call_.post,
-                            flow_.stream);
+    for (int rank = 0; rank < combined_for(me_, call_, ranks_); ++rank) sources.push_back(gift_of(rank) + before);
+    const Part all{0, blocks ? call_.counts[static_cast<std::size_t>(me_)] : call_.count};
+    reduce(sources, {&call_.output, 1}, all);
   }
 
   void move() {
-    const std::size_t item = size_of(call_.dtype);
-    if (call_.collective == Collective::broadcast)
-      return copy(call_.output, gift_of(static_cast<std::size_t>(call_.root)), call_.count * item);
-    for (std::size_t rank = 0; rank < rooms_.all.size(); ++rank)
-      copy(at(call_.output, start_of(call_.counts, static_cast<int>(rank)) * item), gift_of(rank),
-           call_.counts[rank] * item);
+    if (call_.collective == Collective::broadcast) return copy(call_.output, gift_of(call_.root), call_.count * item_);
+    for (int rank = 0; rank < ranks_; ++rank)
+      copy(at(call_.output, start_of(call_.counts, rank) * item_), gift_of(rank),
+           call_.counts[static_cast<std::size_t>(rank)] * item_);
   }
-  const std::byte* gift_of(std::size_t rank) const { return rooms_.part(rank, me_, me_); }
-  void copy(void* to, const void* from, std::size_t nbytes) const {
-    if (nbytes > 0) flow_.device.copy(to, from, nbytes, flow_.stream);
-  }
+  const std::byte* gift_of(int rank) const { return rooms_.part(rank, me_, me_); }
 
   Rooms& rooms_;
-  const std::size_t me_;
-  Phase phase_ = Phase::begin;
   Whereabouts mine_;
 };
 
-class OneShotRoute final : public Route {
+class OneShotRoute final : public RouteOf<OneShotTask, Rooms> {
  public:
-  OneShotRoute(Device& device, int size) : Route("ipc, one-shot"), size_(size), rooms_(device, size) {}
+  using RouteOf::RouteOf;
   bool takes(const Call& call) const override {
-    if (!rooms_.mapped || !kernels_take(call) || call.collective == Collective::alltoall) return false;
-    for (int rank = 0; rank < size_; ++rank) {
-      if (given_by(rank, call) * size_of(call.dtype) > rooms_.each) return false;
+    if (!kept_.mapped || !kernels_take(call) || call.collective == Collective::alltoall) return false;
+    for (int rank = 0; rank < static_cast<int>(kept_.all.size()); ++rank) {
+      if (given_by(rank, call) * size_of(call.dtype) > kept_.each) return false;
     }
     return true;
   }
-  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
-    return std::make_unique<OneShotTask>(channel, rooms_, std::move(call), std::move(place));
-  }
-
- private:
-  const int size_;
-  Rooms rooms_;
 };
 
 }  // namespace
 
 std::unique_ptr<Route> make_one_shot_route(Device& device, int size) {
-  return std::make_unique<OneShotRoute>(device, size);
+  return std::make_unique<OneShotRoute>("ipc, one-shot", device, size);
 }
 
 }  // namespace ringcomm

@@ -35,8 +35,7 @@ void DevicePlace::wait() const {
 }
 
 void DevicePlace::join(CuStream stream) const {
-  if (!done_) return;
-  done_->hold(stream);
+  if (done_) done_->hold(stream);
 }
 
 }  // namespace ringcomm

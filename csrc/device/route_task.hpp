@@ -2,53 +2,88 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "call/channel.hpp"
 #include "device/calls.hpp"
+#include "device/chain.hpp"
+#include "device/copies.hpp"
 #include "device/flow.hpp"
+#include "device/side.hpp"
+#include "device/staged_task.hpp"
 
 namespace ringcomm {
 
-class RouteTask : public Task {
+class RouteTask : public Chain {
  public:
   ~RouteTask() override { RouteTask::abandon(); }
-
-  Progress advance() override {
-    if (task_) {
-      const Progress progress = task_->advance();
-      if (progress != Progress::done) return progress;
-      task_.reset();
-    }
-    const Progress progress = next();
-    ended_ |= progress == Progress::done;
-    return progress;
-  }
   void abandon() noexcept override {
-    if (std::exchange(ended_, true)) return;
-    if (task_) task_->abandon();
-    task_.reset();
+    if (!under_way()) return;
+    Chain::abandon();
     flow_.settle();
   }
-  void nap(std::chrono::nanoseconds longest) override { task_ ? task_->nap(longest) : Task::nap(longest); }
 
  protected:
   RouteTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DevicePlace> place)
-      : channel_(channel), flow_(flow), asked_(call), call_(std::move(call)), place_(std::move(place)) {
+      : channel_(channel), flow_(flow), ranks_(channel.size()), me_(channel.rank()), asked_(call),
+        call_(std::move(call)), item_(size_of(call_.dtype)), place_(std::move(place)) {
     if (call_.op != Op::average) return;
     call_.op = Op::sum;
     call_.post.divisor *= channel.size();
   }
-  // At first, and whenever the call on the host that has been started has ended.
-  virtual Progress next() = 0;
-  void start(Call call) { task_ = channel_.start(std::move(call)); }
+
+  using Chain::after;
+  template <class Mine>
+  Progress after(Call call, Progress (Mine::*next)()) {
+    return after(channel_.start(std::move(call)), next);
+  }
+  // Where ranks have not agreed on the call, they compare it first.
+  template <class Mine>
+  void begin_with(Progress (Mine::*next)()) {
+    asked_.agreed ? then(next) : after(comparison_of(asked_), next);
+  }
+  // What the stream holds makes the result.
+  Progress end() {
+    flow_.unpack(call_, asked_.fragments);
+    flow_.finish(*place_);
+    return Progress::done;
+  }
+  Progress go_by_the_host() {
+    asked_.agreed = asked_.part = true;
+    return end_with(make_staged(channel_, asked_, device_copies(place_), false));
+  }
+
+  // On the stream.
+  void reduce(std::span<const void* const> sources, std::span<void* const> destinations, Part part) {
+    if (!sources.empty())
+      flow_.launcher.reduce(sources, destinations, part, call_.dtype, call_.op, call_.pre, call_.post, flow_.stream);
+  }
+  void copy(void* to, const void* from, std::size_t nbytes) const {
+    if (nbytes > 0 && to != from) flow_.device.copy(to, from, nbytes, flow_.stream);
+  }
 
   Channel& channel_;
   Flow& flow_;
+  const int ranks_, me_;
   Call asked_, call_;  // as it came; with its array in one piece, and averages as sums that are divided
+  const std::size_t item_;
   const std::shared_ptr<DevicePlace> place_;
-  std::unique_ptr<Task> task_;  // on the host
-  bool ended_ = false;
+};
+
+// A route whose calls are tasks on what it keeps from call to call.
+template <class TaskOfIt, class Kept>
+class RouteOf : public Route {
+ public:
+  template <class... Arguments>
+  explicit RouteOf(std::string name, Arguments&&... arguments)
+      : Route(std::move(name)), kept_(std::forward<Arguments>(arguments)...) {}
+  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
+    return std::make_unique<TaskOfIt>(channel, kept_, std::move(call), std::move(place));
+  }
+
+ protected:
+  Kept kept_;
 };
 
 }  // namespace ringcomm

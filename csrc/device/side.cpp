@@ -11,13 +11,10 @@
 #include "base/trace.hpp"
 #include "call/channel.hpp"
 #include "device/aware_probe.hpp"
-#include "device/aware_route.hpp"
 #include "device/calls.hpp"
+#include "device/chain.hpp"
 #include "device/copies.hpp"
-#include "device/ipc_route.hpp"
-#include "device/levels_route.hpp"
-#include "device/nccl_route.hpp"
-#include "device/one_shot_route.hpp"
+#include "device/routes.hpp"
 #include "device/staged_task.hpp"
 
 namespace ringcomm {
@@ -27,62 +24,41 @@ namespace {
 constexpr std::size_t kLeastLevels = 1 << 20;
 
 // The first call on devices of a channel: ranks compare it, and tell each other what they can before it goes its way.
-class FirstTask final : public Task {
+class FirstTask final : public Chain {
  public:
   FirstTask(Channel& channel, Call call, std::shared_ptr<DevicePlace> place)
       : channel_(channel), call_(std::move(call)), place_(std::move(place)) {
-    task_ = channel_.start(comparison_of(call_));
+    after(channel_.start(comparison_of(call_)), &FirstTask::tell);
   }
-
-  Progress advance() override {
-    const Progress progress = task_->advance();
-    if (progress != Progress::done || phase_ == Phase::go) return progress;
-    next();
-    return Progress::moved;
-  }
-  void abandon() noexcept override { task_->abandon(); }
-  void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
+  ~FirstTask() override { FirstTask::abandon(); }
 
  private:
-  enum class Phase : std::uint8_t { compare, tell, probe, go };
-
-  void next() {
-    if (phase_ == Phase::compare) return tell();
-    if (phase_ == Phase::tell && probe_) {
-      phase_ = Phase::probe;
-      probe_->begin(all_);
-      task_ = std::move(probe_);
-      return;
-    }
-    phase_ = Phase::go;
-    DeviceSide::of(channel_).agree(channel_, place_->device(), all_);
-    call_.agreed = true;
-    task_ = make_device_task(channel_, std::move(call_), place_);
-  }
-
-  void tell() {
-    phase_ = Phase::tell;
+  Progress tell() {
     mine_ = ability_of(place_->device());
     if (DeviceSide::considers("aware", channel_.device_path())) {
       probe_ = std::make_unique<AwareProbe>(channel_, place_->device());
       if (probe_->possible()) mine_.aware = kSaid;
     }
     all_.resize(static_cast<std::size_t>(channel_.size()));
-    Call call = part_of(call_.name + "/abilities", Collective::allgather);
-    call.counts.assign(all_.size(), sizeof(Ability));
-    call.input = &mine_;
-    call.output = all_.data();
-    task_ = channel_.start(std::move(call));
+    Call call = records_of(call_.name + "/abilities", channel_.size(), &mine_, sizeof mine_, all_.data());
+    return after(channel_.start(std::move(call)), &FirstTask::probe);
+  }
+  Progress probe() {
+    if (probe_) probe_->begin(all_);
+    return after(std::move(probe_), &FirstTask::go);
+  }
+  Progress go() {
+    DeviceSide::of(channel_).agree(channel_, place_->device(), all_);
+    call_.agreed = true;
+    return end_with(make_device_task(channel_, std::move(call_), place_));
   }
 
   Channel& channel_;
   Call call_;
   const std::shared_ptr<DevicePlace> place_;
-  Phase phase_ = Phase::compare;
   Ability mine_;
   std::vector<Ability> all_;
   std::unique_ptr<AwareProbe> probe_;  // until it is what runs
-  std::unique_ptr<Task> task_;
 };
 
 // Any call. On a route: counted, and on the timeline from its start to when the host has begun all of it. What this

@@ -3,8 +3,4 @@
 #define RINGCOMM_ISA avx2
 #define RINGCOMM_VECTOR_BYTES 32
 #include "kernels/body/body.inl"
-
-namespace ringcomm::kernels {
-const Table* avx2_table() { return &avx2::kTable; }
-}  // namespace ringcomm::kernels
 #endif

@@ -4,8 +4,4 @@
 #define RINGCOMM_ISA avx512
 #define RINGCOMM_VECTOR_BYTES 64
 #include "kernels/body/body.inl"
-
-namespace ringcomm::kernels {
-const Table* avx512_table() { return &avx512::kTable; }
-}  // namespace ringcomm::kernels
 #endif

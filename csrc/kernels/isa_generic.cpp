@@ -2,7 +2,3 @@
 #define RINGCOMM_ISA generic
 #define RINGCOMM_VECTOR_BYTES 16
 #include "kernels/body/body.inl"
-
-namespace ringcomm::kernels {
-const Table* generic_table() { return &generic::kTable; }
-}  // namespace ringcomm::kernels

@@ -4,8 +4,4 @@
 #define RINGCOMM_VECTOR_BYTES 16
 #define RINGCOMM_NEON
 #include "kernels/body/body.inl"
-
-namespace ringcomm::kernels {
-const Table* neon_table() { return &neon::kTable; }
-}  // namespace ringcomm::kernels
 #endif

@@ -58,19 +58,10 @@ void run_pairs(const Pass& pass) {
   }
 }
 
-#define RINGCOMM_PAIRS(Value, Index)                        \
+#define RINGCOMM_ONE(Value, Index)                          \
   template void run_pairs<Value, Index, true>(const Pass&); \
-  template void run_pairs<Value, Index, false>(const Pass&)
-RINGCOMM_PAIRS(std::int16_t, std::int32_t);
-RINGCOMM_PAIRS(std::int32_t, std::int32_t);
-RINGCOMM_PAIRS(std::int64_t, std::int32_t);
-RINGCOMM_PAIRS(float, std::int32_t);
-RINGCOMM_PAIRS(double, std::int32_t);
-RINGCOMM_PAIRS(std::int16_t, std::int64_t);
-RINGCOMM_PAIRS(std::int32_t, std::int64_t);
-RINGCOMM_PAIRS(std::int64_t, std::int64_t);
-RINGCOMM_PAIRS(float, std::int64_t);
-RINGCOMM_PAIRS(double, std::int64_t);
-#undef RINGCOMM_PAIRS
+  template void run_pairs<Value, Index, false>(const Pass&);
+RINGCOMM_PAIRS(RINGCOMM_ONE)
+#undef RINGCOMM_ONE
 
 }  // namespace ringcomm::kernels

@@ -72,7 +72,20 @@ const Table* neon_table();
 
 const Table& table();  // the one in use
 
-// Pairs of a value and an index, the same code for all instruction sets (pairs.cpp).
+// Pairs of a value and an index, the same code for all instruction sets (pairs.cpp); in the order of their dtypes.
+// clang-format off: a row for each
+#define RINGCOMM_PAIRS(one) \
+  one(std::int16_t, std::int32_t) \
+  one(std::int32_t, std::int32_t) \
+  one(std::int64_t, std::int32_t) \
+  one(float, std::int32_t) \
+  one(double, std::int32_t) \
+  one(std::int16_t, std::int64_t) \
+  one(std::int32_t, std::int64_t) \
+  one(std::int64_t, std::int64_t) \
+  one(float, std::int64_t) \
+  one(double, std::int64_t)
+// clang-format on
 template <class Value, class Index, bool least>
 void run_pairs(const Pass& pass);
 

@@ -56,18 +56,13 @@ void HostPath::handle_message(Link& link, const Cell& cell) {
     count_receive(*receive);
     return receive->finish();
   }
-  const auto message = std::make_shared<Incoming>(*this, envelope, cell.id);
-  message->into = receive;
-  message->dropped = refused;
-  message->announced = cell.kind == CellKind::announce;
-  if (message->announced) learn_where(link, cell, *message);
-  if (!receive && !refused && !message->announced) {
-    message->kept = std::make_unique_for_overwrite<std::byte[]>(cell.nbytes);
-  }
+  const bool announced = cell.kind == CellKind::announce;
+  const auto message = std::make_shared<Incoming>(*this, envelope, cell.id, receive, refused, announced);
+  if (announced) learn_where(link, cell, *message);
   if (cell.kind == CellKind::whole) deliver(*message, cell.data, cell.nbytes);
   if (cell.kind == CellKind::begin) link.coming.push_back(message);
   if (!receive && !refused) return matcher_.keep(message);
-  if (message->announced) matched(message);
+  if (announced) matched(message);
 }
 
 void HostPath::deliver(Incoming& message, const void* data, std::size_t nbytes) {

@@ -15,15 +15,19 @@ class MessagePath;
 
 // A message that has begun to come, until a receive has all of it.
 struct Incoming {
-  Incoming(MessagePath& p, const Envelope& e, std::uint64_t number) : path(p), envelope(e), id(number) {}
+  // As Matcher::match has it.
+  Incoming(MessagePath& p, const Envelope& e, std::uint64_t number, Request* receive, bool refused, bool waits = false)
+      : path(p), envelope(e), id(number), into(receive), dropped(refused), announced(waits) {
+    if (!into && !dropped && !announced) kept = std::make_unique_for_overwrite<std::byte[]>(envelope.nbytes);
+  }
   MessagePath& path;
   const Envelope envelope;
   const std::uint64_t id;
-  Request* into = nullptr;            // the receive that has it
-  bool dropped = false;               // nobody wants it: it was cut off, or its receive has been given up
+  Request* into;                      // the receive that has it
+  bool dropped;                       // nobody wants it: it was cut off, or its receive has been given up
   std::unique_ptr<std::byte[]> kept;  // what came before there was a receive
   std::uint64_t arrived = 0;
-  bool announced = false;   // its data waits with the sender until a receive wants it
+  bool announced;           // its data waits with the sender until a receive wants it
   std::uint64_t where = 0;  // there, in this rank's address space if it is `mapped`, or else in the sender's
   bool mapped = false;
   bool placing = false;       // the sender writes into the receive's memory

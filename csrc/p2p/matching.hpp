@@ -20,18 +20,19 @@ template <class Item>
 class Line {
  public:
   void push(Item item) { items_.push_back(std::move(item)); }
-  template <class Wanted>
-  std::optional<Item> take(Wanted&& wanted) {
+  // That part of the first which is wanted; it is in the list no more.
+  template <class Wanted, class Part>
+  std::optional<Part> take(Wanted&& wanted, Part Item::* part) {
     const auto found = std::find_if(begin(), items_.end(), wanted);
     if (found == items_.end()) return std::nullopt;
-    std::optional<Item> item(std::move(*found));
+    std::optional<Part> taken(std::move((*found).*part));
     if (found == begin()) {
       ++taken_;
       tidy();
     } else {
       items_.erase(found);
     }
-    return item;
+    return taken;
   }
   template <class Wanted>
   const Item* find(Wanted&& wanted) {
@@ -72,17 +73,14 @@ class Matching {
 
   // The receive posted first of those that accept it, which is then posted no more.
   std::optional<Posted> arrive(const Envelope& envelope) {
-    auto found = posted_.take([&](const Waiting& one) { return accepts(one.source, one.tag, envelope); });
-    if (!found) return std::nullopt;
-    return std::move(found->posted);
+    return posted_.take([&](const Waiting& one) { return accepts(one.source, one.tag, envelope); }, &Waiting::posted);
   }
   void keep(const Envelope& envelope, Message message) { unexpected_.push({envelope, std::move(message)}); }
 
   // The message that came first of those that it accepts, which then waits no more.
   std::optional<Message> want(int source, int tag) {
-    auto found = unexpected_.take([&](const Unexpected& one) { return accepts(source, tag, one.envelope); });
-    if (!found) return std::nullopt;
-    return std::move(found->message);
+    return unexpected_.take([&](const Unexpected& one) { return accepts(source, tag, one.envelope); },
+                            &Unexpected::message);
   }
   void post(int source, int tag, Posted posted) { posted_.push({source, tag, std::move(posted)}); }
 
@@ -92,21 +90,17 @@ class Matching {
     return found ? &found->envelope : nullptr;
   }
   bool cancel(const Posted& posted) {
-    return posted_.take([&](const Waiting& one) { return one.posted == posted; }).has_value();
+    return posted_.take([&](const Waiting& one) { return one.posted == posted; }, &Waiting::posted).has_value();
   }
   // Any posted receive for which this holds, taken out: of (source, tag).
   template <class Doomed>
   std::optional<Posted> take_posted(Doomed&& doomed) {
-    auto found = posted_.take([&](const Waiting& one) { return doomed(one.source, one.tag); });
-    if (!found) return std::nullopt;
-    return std::move(found->posted);
+    return posted_.take([&](const Waiting& one) { return doomed(one.source, one.tag); }, &Waiting::posted);
   }
   // A message that is not sent after all: the one for which this holds.
   template <class Doomed>
   std::optional<Message> drop(Doomed&& doomed) {
-    auto found = unexpected_.take([&](const Unexpected& one) { return doomed(one.message); });
-    if (!found) return std::nullopt;
-    return std::move(found->message);
+    return unexpected_.take([&](const Unexpected& one) { return doomed(one.message); }, &Unexpected::message);
   }
   Line<Unexpected>& unexpected() { return unexpected_; }
   std::size_t posted() const { return posted_.size(); }

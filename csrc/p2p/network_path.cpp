@@ -119,12 +119,9 @@ void NetworkPath::handle(const Letter& letter) {
   const Envelope envelope{peer, header.tag, header.nbytes};
   bool refused = false;
   Request* const receive = matcher_.match(envelope, refused);
-  const auto message = std::make_shared<Incoming>(*this, envelope, header.id);
-  message->into = receive;
-  message->dropped = refused;
-  message->announced = header.kind == Kind::announce;
-  if (!message->announced) {
-    if (!receive && !refused) message->kept = std::make_unique_for_overwrite<std::byte[]>(header.nbytes);
+  const bool announced = header.kind == Kind::announce;
+  const auto message = std::make_shared<Incoming>(*this, envelope, header.id, receive, refused, announced);
+  if (!announced) {
     message->deliver(letter.bytes.data() + sizeof header, header.nbytes);
     message->finish();
   }

@@ -20,6 +20,17 @@ constexpr auto kNap = 100us;
 constexpr std::int64_t kGoodbye = 1'000'000'000;  // ns for the goodbyes to get out
 constexpr std::int64_t kDrain = 5'000'000'000;    // and for what was never received to come in
 
+Error left_error(int rank) {
+  return Error(ErrorKind::left,
+               "rank " + std::to_string(rank) +
+                   " has closed the communicator or ended its script: it sends and receives nothing more",
+               {rank});
+}
+
+Error died_error(int rank) {
+  return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " died: the process has ended", {rank});
+}
+
 }  // namespace
 
 PointToPoint::PointToPoint(Group group)
@@ -224,17 +235,6 @@ std::vector<int> PointToPoint::far_ranks() const {
 }
 
 // ---- who has gone
-
-Error PointToPoint::left_error(int rank) {
-  return Error(ErrorKind::left,
-               "rank " + std::to_string(rank) +
-                   " has closed the communicator or ended its script: it sends and receives nothing more",
-               {rank});
-}
-
-Error PointToPoint::died_error(int rank) {
-  return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " died: the process has ended", {rank});
-}
 
 // What was said before its end is heard first: whoever is seen to have gone wrote nothing after that.
 bool PointToPoint::look() {

@@ -90,10 +90,9 @@ class PointToPoint {
   void withdraw(Request& request) noexcept;
   template <class Over>
   void nap(Over&& over, std::chrono::nanoseconds longest);
-  // `over` is asked with the mutex held; `what(whom)` is waited for, and needs `moving_ns` even when all are there.
-  template <class Over>
-  bool wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(), std::string (*what)(const void*),
-                const void* whom, std::int64_t moving_ns);
+  // `over` is asked with the mutex held; `what()` is waited for, and needs `moving_ns` even when all are there.
+  template <class Over, class What>
+  bool wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(), What&& what, std::int64_t moving_ns);
   std::vector<int> far_ranks() const;  // with which this one shares no memory
   // ---- with the mutex held
   void begin(Request& request);
@@ -104,8 +103,6 @@ class PointToPoint {
   std::optional<Error> hopeless(int source) const;  // why no message can come from there
   void break_off(const Error& error) noexcept;
   std::vector<std::string> left_over();  // that close() and leave() tell
-  static Error left_error(int rank);
-  static Error died_error(int rank);
 
   Group group_;
   mutable std::mutex mutex_;  // guards all below

@@ -18,9 +18,7 @@ class SelfPath final : public MessagePath {
     bool refused = false;
     Request* const receive = matcher_.match(envelope, refused);
     if (!refused) {
-      const auto message = std::make_shared<Incoming>(*this, envelope, 0);
-      message->into = receive;
-      if (!receive) message->kept = std::make_unique_for_overwrite<std::byte[]>(send.nbytes);
+      const auto message = std::make_shared<Incoming>(*this, envelope, 0, receive, refused);
       message->deliver(send.data, send.nbytes);
       message->finish();
       if (!receive) matcher_.keep(message);

@@ -40,9 +40,9 @@ void PointToPoint::nap(Over&& over, std::chrono::nanoseconds longest) {
   });
 }
 
-template <class Over>
-bool PointToPoint::wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(),
-                            std::string (*what)(const void*), const void* whom, std::int64_t moving_ns) {
+template <class Over, class What>
+bool PointToPoint::wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(), What&& what,
+                            std::int64_t moving_ns) {
   Backoff backoff(std::chrono::nanoseconds(network_ ? kUnwoken : kAsleep));
   backoff.insist(group_.spin_ns > 0 ? group_.spin_ns + moving_ns : 0, kYield);
   std::optional<ShortSleeps> short_sleeps;
@@ -72,7 +72,7 @@ bool PointToPoint::wait_for(Over&& over, std::int64_t deadline_ns, bool (*interr
     const double patience = group_.stall_warn_seconds;
     if (patience > 0 && static_cast<double>(now - warned) * 1e-9 > patience) {
       warned = now;
-      std::fprintf(stderr, "ringcomm: rank %d waits in %s since %lld s\n", group_.rank, what(whom).c_str(),
+      std::fprintf(stderr, "ringcomm: rank %d waits in %s since %lld s\n", group_.rank, what().c_str(),
                    static_cast<long long>((now - begun) / 1'000'000'000));
     }
   };
@@ -81,10 +81,10 @@ bool PointToPoint::wait_for(Over&& over, std::int64_t deadline_ns, bool (*interr
 
 bool PointToPoint::wait(const Request& request, std::int64_t deadline_ns, bool (*interrupted)()) {
   if (request.done()) return true;
-  const auto what = [](const void* one) { return text_of(*static_cast<const Request*>(one)); };
+  const auto what = [&] { return text_of(request); };
   const auto moving_ns = static_cast<std::int64_t>(std::min<std::uint64_t>(request.nbytes / kBytesInNs, kLongestMove));
   const std::int64_t begun = group_.account->timed() || trace().enabled() ? now_ns() : 0;
-  const bool over = wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, &request, moving_ns);
+  const bool over = wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, moving_ns);
   if (begun == 0) return over;
   const std::int64_t now = now_ns();
   if (over && request.entry && group_.account->timed()) request.entry->add_wait(now - begun);
@@ -142,20 +142,13 @@ void PointToPoint::withdraw(Request& request) noexcept {
 }
 
 Envelope PointToPoint::probe(int source, int tag, bool (*interrupted)()) {
-  std::optional<Envelope> found;
-  std::exception_ptr error;
-  const std::pair<int, int> asked(source, tag);
-  const auto what = [](const void* one) {
-    const auto& [from, of] = *static_cast<const std::pair<int, int>*>(one);
-    return text_of_probe(from, of);
-  };
-  found = iprobe(source, tag);
+  std::optional<Envelope> found = iprobe(source, tag);
   const auto over = [&] {  // with the mutex held
     const Envelope* const first = matcher_.probe(source, tag);
     if (first) found = *first;
     return found || broken_ || hopeless(source);
   };
-  if (!found) wait_for([&] { return over(); }, kForEver, interrupted, what, &asked, 0);
+  if (!found) wait_for(over, kForEver, interrupted, [&] { return text_of_probe(source, tag); }, 0);
   return found ? *found : iprobe(source, tag).value();  // which throws what has been met
 }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cuts.hpp"
+
 namespace ringcomm::store {
 
 void Client::ask(std::shared_ptr<Asked> asked) {
@@ -71,15 +73,15 @@ std::vector<std::byte> Client::letter_of(const Asked& asked, Head head, const st
   head.pulled = asked.pulled != nullptr;
   head.result = asked.result != nullptr;
   std::vector<std::byte> letter(sizeof head + ranges.size() * sizeof(Range) + (head.gradient + head.pulled) * nbytes);
-  std::byte* at = letter.data();
+  std::byte* to = letter.data();
   const auto write = [&](const void* from, std::size_t many) {
-    if (many > 0) std::memcpy(at, from, many);
-    at += many;
+    if (many > 0) std::memcpy(to, from, many);
+    to += many;
   };
   write(&head, sizeof head);
   write(ranges.data(), ranges.size() * sizeof(Range));
-  if (head.gradient) write(asked.gradient + skipped, nbytes);
-  if (head.pulled) write(asked.pulled + skipped, nbytes);
+  if (head.gradient) write(at(asked.gradient, skipped), nbytes);
+  if (head.pulled) write(at(asked.pulled, skipped), nbytes);
   return letter;
 }
 
@@ -93,7 +95,7 @@ void Client::answered(int rank, const std::vector<std::byte>& answer) {
   Head head;
   std::memcpy(&head, answer.data(), sizeof head);
   const std::size_t nbytes = answer.size() - sizeof head;
-  if (nbytes > 0) std::memcpy(asked.result + segment.at * asked.element, answer.data() + sizeof head, nbytes);
+  if (nbytes > 0) std::memcpy(at(asked.result, segment.at * asked.element), answer.data() + sizeof head, nbytes);
   if (segment.at == 0) asked.version = head.version;
   asked.group = head.due.group;
   asked.arrival = head.arrival;

@@ -23,8 +23,8 @@ struct Asked final : Operation {
   Head head;  // but for `number`, `begins` and `ends`, and what arrays there are
   std::vector<Range> ranges;
   std::size_t element = sizeof(float);
-  const std::byte *gradient = nullptr, *pulled = nullptr;
-  std::byte* result = nullptr;
+  const void *gradient = nullptr, *pulled = nullptr;
+  void* result = nullptr;
 
   Arrival arrival = Arrival::applied;
   std::uint64_t version = 0, group = 0;

@@ -13,9 +13,9 @@ constexpr std::int64_t kSleep = 20'000'000;  // ns, after which processes are lo
 
 std::size_t Clocks::bytes(int workers) { return sizeof(Bell) + static_cast<std::size_t>(workers) * sizeof(Entry); }
 
-Clocks::Clocks(std::byte* memory, int workers, Node* node, std::vector<int> of_host)
-    : bell_(*reinterpret_cast<Bell*>(memory)), entries_(reinterpret_cast<Entry*>(memory + sizeof(Bell))),
-      workers_(workers), node_(node), of_host_(std::move(of_host)) {}
+Clocks::Clocks(void* memory, int workers, Node* node, std::vector<int> of_host)
+    : bell_(*static_cast<Bell*>(memory)), entries_(reinterpret_cast<Entry*>(&bell_ + 1)), workers_(workers),
+      node_(node), of_host_(std::move(of_host)) {}
 
 void Clocks::set(int worker, std::int64_t clock) {
   entries_[worker].clock.store(clock, std::memory_order_seq_cst);

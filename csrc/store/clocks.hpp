@@ -19,7 +19,7 @@ class Clocks {
   static std::size_t bytes(int workers);
 
   // `of_host`: which worker each rank of the node is; empty: the one of that number.
-  Clocks(std::byte* memory, int workers, Node* node, std::vector<int> of_host = {});
+  Clocks(void* memory, int workers, Node* node, std::vector<int> of_host = {});
   void set(int worker, std::int64_t clock);  // wakes who waits
   std::int64_t of(int worker) const;
   std::int64_t least() const;  // kLost or more if all have finished

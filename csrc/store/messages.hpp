@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "store/any_shard.hpp"
+#include "store/shard.hpp"
 
 namespace ringcomm::store {
 

@@ -107,7 +107,7 @@ bool Server::is_due(Served& it, const Due& due) {
 
 void Server::change(Peer& peer, const std::shared_ptr<Served>& it, const Head& head, const std::byte* rest,
                     Head& answer, std::byte* result) {
-  AnyShard& shard = *it->shard;
+  Shard& shard = *it->shard;
   const std::span ranges(reinterpret_cast<const Range*>(rest), head.ranges);
   const std::byte* const gradient = rest + ranges.size_bytes();
   const std::uint64_t nbytes = total_of(ranges) * shard.element();

@@ -14,7 +14,7 @@
 namespace ringcomm::store {
 
 struct Served {
-  std::shared_ptr<AnyShard> shard;  // null: only clocks
+  std::shared_ptr<Shard> shard;  // null: only clocks
   std::shared_ptr<Clocks> clocks;
   std::vector<int> ranks;  // of the workers, in the order of their clocks
   Gathering gathering;

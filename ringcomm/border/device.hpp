@@ -31,22 +31,13 @@ inline std::vector<std::string> device_ways(Channel& channel) {
   }
   return ways;
 }
-inline void wait_for(const DevicePlace& place) { place.wait(); }
-inline void join(const DevicePlace& place, std::uintptr_t stream) { place.join(stream_of(stream)); }
-inline void hold_behind(const DevicePlace& place, std::uintptr_t stream) { place.hold(stream_of(stream)); }
-inline int open_devices(const std::string& library, const std::string& nccl) { return Device::open(library, nccl); }
-inline void give_kernels(const std::string& module, std::string image) {
-  Device::give_kernels(module, std::move(image));
-}
 inline bool landed(const std::shared_ptr<DevicePlace>& place) { return !place || place->landed(); }
 // Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
 inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,
                         bool wait) {
   Device& it = Device::get(device);
-  const Device::Current current(it);
-  if (nbytes > 0)
-    it.driver().check(it.driver().copy(to, from, nbytes, stream_of(stream)), "copy between the device and the host");
-  if (wait) it.driver().check(it.driver().stream_synchronize(stream_of(stream)), "wait for a stream");
+  if (nbytes > 0) it.call("copy between the device and the host", &Driver::copy, to, from, nbytes, stream_of(stream));
+  if (wait) it.call("wait for a stream", &Driver::stream_synchronize, stream_of(stream));
 }
 // Elements of `size` bytes, each as far from the next in a dimension as strides say, in the stream's order.
 inline void device_arrange(int device, std::uintptr_t to, const std::vector<std::int64_t>& to_strides,
@@ -65,8 +56,6 @@ inline void device_pack(int device, const std::vector<std::uintptr_t>& from, con
     tensors.push_back({reinterpret_cast<const void*>(from[i]), reinterpret_cast<void*>(to[i]), counts[i]});
   Launcher(Device::get(device)).pack(std::move(tensors), static_cast<DType>(dtype), stream_of(stream));
 }
-inline std::uintptr_t device_allocate(int device, std::size_t nbytes) { return Device::get(device).allocate(nbytes); }
-inline void device_free(int device, std::uintptr_t data) { Device::get(device).free(data); }
 // Which device's memory an address is in; -1: no device's.
 inline int device_of(std::uintptr_t data) {
   constexpr int kMemoryType = 2, kOrdinal = 9, kDeviceMemory = 2;  // CUpointer_attribute, CUmemorytype

@@ -13,26 +13,6 @@ inline SiteTable& sites() {
   return table;
 }
 inline std::uintptr_t site_functions() { return reinterpret_cast<std::uintptr_t>(sites().functions()); }
-inline std::shared_ptr<Site> make_site(std::shared_ptr<SetLink> set, int collective, std::vector<std::string> names,
-                                       int op, int root, double pre, double post, std::vector<std::uint64_t> wires,
-                                       std::string algorithm, bool splits, bool even,
-                                       std::vector<std::uint64_t> first_wires, std::uint64_t first_runs, bool keeps) {
-  SiteSpec spec;
-  spec.call.collective = static_cast<Collective>(collective);
-  spec.call.op = static_cast<Op>(op);
-  spec.call.root = root;
-  spec.call.pre.factor = pre;
-  spec.call.post.factor = post;
-  spec.call.algorithm = std::move(algorithm);
-  spec.names = std::move(names);
-  spec.wires = std::move(wires);
-  spec.splits = splits;
-  spec.even = even;
-  spec.first_wires = std::move(first_wires);
-  spec.first_runs = first_runs;
-  spec.keeps = keeps;
-  return std::make_shared<Site>(std::move(set), std::move(spec));
-}
 
 // A run for Python, where no library of a framework's does it: results in memory of ours, 64-byte aligned.
 struct Given {

@@ -130,20 +130,22 @@ void every_instruction_set_gives_equal_bits() {
 // Ranks that share a store: views of shards in the first rank's arena.
 template <class T>
 struct World {
+  static constexpr bool kWide = sizeof(T) == sizeof(double);
   World(int size, std::size_t count, std::size_t states = 0, std::size_t sums = 0) : nodes(Node::for_threads(size)) {
     for (int owner = 0; owner < size; ++owner) {
       Node& node = *nodes[static_cast<std::size_t>(owner)];
-      offsets.push_back(node.allocate(Shard<T>::bytes(count, states, sums)));
-      const std::vector<T> zeros(count);
-      Shard<T>(node.at(owner, offsets.back()), owner, count, states, sums, &node, owner).make(zeros.data());
+      offsets.push_back(node.allocate(Shard::bytes(count, kWide, states, sums)));
     }
     clocks_at = nodes[0]->allocate(Clocks::bytes(size));
     std::memset(nodes[0]->at(0, clocks_at), 0, Clocks::bytes(size));
     this->count = count, this->states = states, this->sums = sums;
+    const std::vector<T> zeros(count);
+    for (int owner = 0; owner < size; ++owner) shard(owner, owner).make(zeros.data());
   }
-  Shard<T> shard(int rank, int owner = 0) {
-    Node& node = *nodes[static_cast<std::size_t>(rank)];
-    return {node.at(owner, offsets[static_cast<std::size_t>(owner)]), owner, count, states, sums, &node, rank};
+  Shard shard(int rank, int owner = 0) {
+    const std::shared_ptr<Node>& node = nodes[static_cast<std::size_t>(rank)];
+    std::byte* const memory = node->at(owner, offsets[static_cast<std::size_t>(owner)]);
+    return {memory, owner, count, kWide, states, sums, node, rank};
   }
   Clocks clocks(int rank) {
     Node& node = *nodes[static_cast<std::size_t>(rank)];
@@ -151,7 +153,7 @@ struct World {
   }
   std::vector<T> weights(int owner = 0) {
     std::vector<T> out(count);
-    shard(0, owner).apply(Rule::get, {}, 0, count, nullptr, nullptr, out.data());
+    shard(0, owner).apply(Rule::get, {}, {0, count}, nullptr, nullptr, out.data());
     return out;
   }
   std::vector<std::shared_ptr<Node>> nodes;
@@ -163,14 +165,14 @@ struct World {
 
 void no_update_is_lost() {
   for (int size = 1; size <= 9; ++size) {
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, 3 * Shard<float>::kStripe + 5}) {
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, 3 * Shard::kStripe / sizeof(float) + 5}) {
       World<float> world(size, count);
       const int rounds = kSanitized ? 20 : 100;
       on_ranks(size, [&](int rank) {
-        Shard<float> shard = world.shard(rank);
+        Shard shard = world.shard(rank);
         const std::vector<float> ones(count, 1.0f);
         RuleOptions add;
-        for (int i = 0; i < rounds; ++i) shard.apply(Rule::add, add, 0, count, ones.data(), nullptr, nullptr);
+        for (int i = 0; i < rounds; ++i) shard.apply(Rule::add, add, {0, count}, ones.data(), nullptr, nullptr);
       });
       for (const float value : world.weights()) CHECK(value == static_cast<float>(size * rounds));
       CHECK(count == 0 || world.shard(0).version() == static_cast<std::uint64_t>(size * rounds));
@@ -180,7 +182,7 @@ void no_update_is_lost() {
 
 void parts_and_results_are_where_they_belong() {
   Random random(3);
-  const std::size_t count = 2 * Shard<double>::kStripe + 77;
+  const std::size_t count = 2 * Shard::kStripe / sizeof(double) + 77;
   World<double> world(3, count);
   std::vector<double> mine(count);
   for (int i = 0; i < 50; ++i) {
@@ -189,7 +191,7 @@ void parts_and_results_are_where_they_belong() {
     std::vector<double> after(length);
     RuleOptions half;
     half.scale = 0.5;
-    world.shard(i % 3).apply(Rule::add, half, first, length, values.data(), nullptr, after.data());
+    world.shard(i % 3).apply(Rule::add, half, {first, length}, values.data(), nullptr, after.data());
     for (std::size_t k = 0; k < length; ++k) mine[first + k] += 0.5 * values[k];
     CHECK(std::equal(after.begin(), after.end(), mine.begin() + static_cast<std::ptrdiff_t>(first)));
   }
@@ -197,7 +199,7 @@ void parts_and_results_are_where_they_belong() {
 }
 
 void attraction_and_averaging_keep_the_sum() {
-  constexpr std::size_t count = 2 * Shard<double>::kStripe + 3;
+  constexpr std::size_t count = 2 * Shard::kStripe / sizeof(double) + 3;
   for (const int size : {2, 3, 5}) {
     World<double> world(size, count);
     std::vector<std::vector<double>> replicas(static_cast<std::size_t>(size));
@@ -206,8 +208,8 @@ void attraction_and_averaging_keep_the_sum() {
       x.assign(count, 1024.0 * (rank + 1));
       RuleOptions pull;
       pull.alpha = 0.25;
-      Shard<double> centre = world.shard(rank);
-      for (int i = 0; i < 10; ++i) centre.apply(Rule::elastic, pull, 0, count, nullptr, nullptr, x.data());
+      Shard centre = world.shard(rank);
+      for (int i = 0; i < 10; ++i) centre.apply(Rule::elastic, pull, {0, count}, nullptr, nullptr, x.data());
     });
     double sum = world.weights()[count - 1];
     for (const auto& x : replicas) sum += x[count - 1];
@@ -215,13 +217,13 @@ void attraction_and_averaging_keep_the_sum() {
 
     for (int owner = 0; owner < size; ++owner) {
       const std::vector<double> x(count, 64.0 * owner);
-      world.shard(0, owner).apply(Rule::put, {}, 0, count, x.data(), nullptr, nullptr);
+      world.shard(0, owner).apply(Rule::put, {}, {0, count}, x.data(), nullptr, nullptr);
     }
     on_ranks(size, [&](int rank) {
-      Shard<double> mine = world.shard(rank, rank);
+      Shard mine = world.shard(rank, rank);
       Random random(static_cast<unsigned>(rank));
       for (int i = 0; i < 20; ++i) {
-        Shard<double> other = world.shard(rank, static_cast<int>(below(random, static_cast<std::size_t>(size))));
+        Shard other = world.shard(rank, static_cast<int>(below(random, static_cast<std::size_t>(size))));
         mine.average_with(other);
       }
     });
@@ -235,7 +237,7 @@ void attraction_and_averaging_keep_the_sum() {
 
 // Numbers of which the sum depends on the order: it is that of ranks, whoever comes first.
 void adds_in_the_order_of_ranks() {
-  constexpr std::size_t count = Shard<float>::kStripe + 9;
+  constexpr std::size_t count = Shard::kStripe / sizeof(float) + 9;
   constexpr int kSteps = 8;
   for (int size = 1; size <= 6; ++size) {
     World<float> world(size, count, 0, static_cast<std::size_t>(size));
@@ -244,7 +246,7 @@ void adds_in_the_order_of_ranks() {
       return std::ldexp(static_cast<float>(below(random, 1000)) - 500.0f, static_cast<int>(below(random, 40)));
     };
     on_ranks(size, [&](int rank) {
-      Shard<float> shard = world.shard(rank);
+      Shard shard = world.shard(rank);
       Clocks clocks = world.clocks(rank);
       RuleOptions sgd;
       sgd.lr = -1;
@@ -269,13 +271,13 @@ void adds_in_the_order_of_ranks() {
 }
 
 void gathers_as_many_as_are_asked_for() {
-  constexpr std::size_t count = Shard<float>::kStripe + 9;
+  constexpr std::size_t count = Shard::kStripe / sizeof(float) + 9;
   for (int size = 1; size <= 6; ++size) {
     for (int many = 1; many <= size; ++many) {
       World<float> world(size, count, 0, 1);
       constexpr int kRounds = 12;
       on_ranks(size, [&](int rank) {
-        Shard<float> shard = world.shard(rank);
+        Shard shard = world.shard(rank);
         Clocks clocks = world.clocks(rank);
         const std::vector<float> ones(count, 1.0f);
         RuleOptions sgd;
@@ -339,10 +341,10 @@ void clocks_hold_back_who_is_ahead() {
 // Whoever waits for a lock, or a clock, of a rank that has been killed goes on.
 void the_dead_hold_nothing() {
   ringcomm::testing::Processes processes(2);
-  constexpr std::size_t count = Shard<float>::kStripe;
+  constexpr std::size_t count = Shard::kStripe / sizeof(float);
   processes.start([&](Node& node) {
     node.watch(processes.pidfds(node.rank()));
-    const std::size_t nbytes = Shard<float>::bytes(count, 0, false);
+    const std::size_t nbytes = Shard::bytes(count, false, 0, 0);
     if (node.rank() == 0) {
       const std::uint64_t at =
           node.allocate(nbytes + Clocks::bytes(2));  // the first of an arena: where the other looks
@@ -351,9 +353,9 @@ void the_dead_hold_nothing() {
       node.mailbox(0, 0).epoch.store(1, std::memory_order_release);
       CHECK(clocks.wait(1, 1, 60 * kSecond));
       CHECK(clocks.wait(1, 2, 60 * kSecond) && clocks.lost() == std::vector<int>{1});
-      Shard<float> shard(node.at(0, at), 0, count, 0, false, &node, 0);
+      Shard shard(node.at(0, at), 0, count, false, 0, 0, {std::shared_ptr<Node>(), &node}, 0);
       const std::vector<float> ones(count, 1.0f);
-      shard.apply(Rule::add, {}, 0, count, ones.data(), nullptr, nullptr);
+      shard.apply(Rule::add, {}, {0, count}, ones.data(), nullptr, nullptr);
       CHECK(shard.broken() == 1 && shard.version() == 1);
     } else {
       while (node.mailbox(0, 0).epoch.load(std::memory_order_acquire) == 0) std::this_thread::yield();

@@ -21,12 +21,13 @@ constexpr std::size_t kMany = 3 * Client::kSegment / sizeof(float) + 4099;  // e
 // Memory that no other rank sees: weights, and clocks.
 template <class T = float>
 struct Owned {
+  static constexpr bool kWide = sizeof(T) == sizeof(double);
   Owned(int workers, std::size_t count, std::size_t states, bool gathers)
-      : memory(Shard<T>::bytes(count, states, gathers) / 8 + 8), table(Clocks::bytes(workers) / 8 + 8),
-        shard(std::make_shared<AnyShard>(at(memory), 0, count, sizeof(T) == 8, states, gathers, nullptr, 0)),
+      : memory(Shard::bytes(count, kWide, states, gathers) / 8 + 8), table(Clocks::bytes(workers) / 8 + 8),
+        shard(std::make_shared<Shard>(at(memory), 0, count, kWide, states, gathers, nullptr, 0)),
         clocks(std::make_shared<Clocks>(at(table), workers, nullptr)) {
     const std::vector<T> zeros(count);
-    shard->make(reinterpret_cast<const std::byte*>(zeros.data()));
+    shard->make(zeros.data());
   }
   static std::byte* at(std::vector<std::uint64_t>& words) {
     const auto address = reinterpret_cast<std::uintptr_t>(words.data());
@@ -34,12 +35,11 @@ struct Owned {
   }
   std::vector<T> weights() {
     std::vector<T> out(shard->count());
-    const Range all{0, out.size()};
-    shard->apply(Rule::get, {}, {&all, 1}, nullptr, nullptr, reinterpret_cast<std::byte*>(out.data()));
+    shard->apply(Rule::get, {}, {0, out.size()}, nullptr, nullptr, out.data());
     return out;
   }
   std::vector<std::uint64_t> memory, table;
-  std::shared_ptr<AnyShard> shard;
+  std::shared_ptr<Shard> shard;
   std::shared_ptr<Clocks> clocks;
 };
 
@@ -64,14 +64,14 @@ struct Storing : Rank {
   std::shared_ptr<Asked> push(int peer, Rule rule, const std::vector<float>& gradient, std::vector<float>* result,
                               std::int64_t clock = -1) {
     auto made = asked(peer, rule, {{0, gradient.size()}});
-    made->gradient = reinterpret_cast<const std::byte*>(gradient.data());
-    if (result) made->result = reinterpret_cast<std::byte*>(result->data());
+    made->gradient = gradient.data();
+    if (result) made->result = result->data();
     made->head.clock = clock;
     return made;
   }
   std::shared_ptr<Asked> pull(int peer, std::vector<float>& result, Due due) {
     auto made = asked(peer, Rule::get, {{0, result.size()}});
-    made->result = reinterpret_cast<std::byte*>(result.data());
+    made->result = result.data();
     made->head.due = due;
     return made;
   }
@@ -155,9 +155,9 @@ void ranges_are_where_they_belong() {
         at += count;
       }
       std::vector<double> result(values.size());
-      asked->gradient = reinterpret_cast<const std::byte*>(values.data());
-      asked->pulled = reinterpret_cast<const std::byte*>(pulled.data());
-      asked->result = reinterpret_cast<std::byte*>(result.data());
+      asked->gradient = values.data();
+      asked->pulled = pulled.data();
+      asked->result = result.data();
       service->client.ask(asked);
       r.engine->wake();
       CHECK(!r.outcome(asked));

@@ -10,14 +10,7 @@ struct Doubles {
     return __builtin_convertvector(Format::template read<kWidth>(from), V);
   }
   static INLINE void write(std::byte* to, const V& value) {
-    const V canonical = value == value ? value : bits_as<V>(Vector<std::int64_t, kWidth>{} + FloatTraits<double>::kNan);
-    if constexpr (Format::kHalf) {
-      Format::template write<kWidth>(to, round_to_odd<kWidth>(canonical));
-    } else if constexpr (Format::kDouble) {
-      Format::template write<kWidth>(to, canonical);
-    } else {
-      Format::template write<kWidth>(to, __builtin_convertvector(canonical, Vector<float, kWidth>));
-    }
+    write_as<Format, kWidth>(to, FloatLane<double>::canonical(value));
   }
 };
 

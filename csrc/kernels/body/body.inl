@@ -1,6 +1,6 @@
 // The kernels of one instruction set. The including file (isa_*.cpp) defines RINGCOMM_ISA, a namespace and the set's
-// name, and RINGCOMM_VECTOR_BYTES, and is compiled with that set's flags. Everything here has internal linkage: see
-// table.hpp.
+// name, and RINGCOMM_VECTOR_BYTES, and is compiled with that set's flags. Everything here but the way to the table
+// has internal linkage: see table.hpp.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -24,6 +24,8 @@
 #endif
 #define RINGCOMM_TEXT_OF(x) #x
 #define RINGCOMM_TEXT(x) RINGCOMM_TEXT_OF(x)
+#define RINGCOMM_JOINED_OF(x, y) x##y
+#define RINGCOMM_JOINED(x, y) RINGCOMM_JOINED_OF(x, y)
 
 // Vectors pass between inlined functions only, so how a call would pass them does not matter;
 // the compiler looks at the end of the file, so this holds for all of it.
@@ -86,13 +88,13 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
       RINGCOMM_PAIR(Lane, Kind::sum), {}, {}, RINGCOMM_PAIR(Lane, Kind::product)               \
     }                                                                                          \
   }
-#define RINGCOMM_LOCATED_ROW(size, ...)                                                        \
+#define RINGCOMM_PAIR_ROW(Value, Index)                                                        \
   {                                                                                            \
-    run_bits<size, Kind::either>, {                                                            \
+    run_bits<2 * (sizeof(Value) > sizeof(Index) ? sizeof(Value) : sizeof(Index)), Kind::either>, { \
       {}, {}, {}, {}, {}, {}, {}, {}, {}, {},                                                  \
-      RINGCOMM_TWICE(run_pairs<__VA_ARGS__, true>), RINGCOMM_TWICE(run_pairs<__VA_ARGS__, false>) \
+      RINGCOMM_TWICE(run_pairs<Value, Index, true>), RINGCOMM_TWICE(run_pairs<Value, Index, false>) \
     }                                                                                          \
-  }
+  },
 using Signed8 = IntegerLane<std::int8_t, std::uint8_t>;
 using Signed16 = IntegerLane<std::int16_t, std::uint16_t>;
 using Signed32 = IntegerLane<std::int32_t, std::uint32_t>;
@@ -128,16 +130,7 @@ constexpr Table kTable = {
         RINGCOMM_BOOL_ROW(LogicalLane<std::uint8_t>),
         RINGCOMM_COMPLEX_ROW(ComplexLane<float>),
         RINGCOMM_COMPLEX_ROW(ComplexLane<double>),
-        RINGCOMM_LOCATED_ROW(8, std::int16_t, std::int32_t),
-        RINGCOMM_LOCATED_ROW(8, std::int32_t, std::int32_t),
-        RINGCOMM_LOCATED_ROW(16, std::int64_t, std::int32_t),
-        RINGCOMM_LOCATED_ROW(8, float, std::int32_t),
-        RINGCOMM_LOCATED_ROW(16, double, std::int32_t),
-        RINGCOMM_LOCATED_ROW(16, std::int16_t, std::int64_t),
-        RINGCOMM_LOCATED_ROW(16, std::int32_t, std::int64_t),
-        RINGCOMM_LOCATED_ROW(16, std::int64_t, std::int64_t),
-        RINGCOMM_LOCATED_ROW(16, float, std::int64_t),
-        RINGCOMM_LOCATED_ROW(16, double, std::int64_t),
+        RINGCOMM_PAIRS(RINGCOMM_PAIR_ROW)
     },
     {
         {nullptr, cast_all<HalfCast, BrainCast>, cast_all<HalfCast, SingleCast>, cast_all<HalfCast, DoubleCast>},
@@ -163,3 +156,7 @@ constexpr Table kTable = {
 
 }  // namespace
 }  // namespace ringcomm::kernels::RINGCOMM_ISA
+
+namespace ringcomm::kernels {
+const Table* RINGCOMM_JOINED(RINGCOMM_ISA, _table)() { return &RINGCOMM_ISA::kTable; }
+}  // namespace ringcomm::kernels

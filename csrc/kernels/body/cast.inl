@@ -40,16 +40,20 @@ struct FloatFormat {
   static INLINE void write(std::byte* to, const Vector<F, N>& value) { store(to, value); }
 };
 
-template <class To, class From, std::size_t N>
-INLINE void cast_some(std::byte* to, const std::byte* from) {
-  const auto value = From::template read<N>(from);
-  if constexpr (To::kHalf && From::kDouble) {
+template <class To, std::size_t N, class F>
+INLINE void write_as(std::byte* to, const F& value) {
+  if constexpr (To::kHalf && sizeof(F) == N * sizeof(double)) {
     To::template write<N>(to, round_to_odd<N>(value));
   } else if constexpr (To::kDouble) {
     To::template write<N>(to, __builtin_convertvector(value, Vector<double, N>));
   } else {
     To::template write<N>(to, __builtin_convertvector(value, Vector<float, N>));
   }
+}
+
+template <class To, class From, std::size_t N>
+INLINE void cast_some(std::byte* to, const std::byte* from) {
+  write_as<To, N>(to, From::template read<N>(from));
 }
 
 template <class To, class From>

@@ -95,32 +95,33 @@ struct NoScaler {
   INLINE V operator()(V value) const { return value; }
 };
 
-// min and max of halves without scaling: nothing needs float32.
-template <class Half>
-struct HalfBitsLane {
-  static constexpr std::size_t kWidth = kVectorBytes / 2, kSize = 2;
-  static constexpr bool kHot = true;
-  using Wide = Vector<std::int16_t, kWidth>;
-  using Raw = Wide;
-  using Order = TotalOrder<std::int16_t, kWidth, Half::kInfinity>;
-  using Scaler = NoScaler;
-  static INLINE Wide widen(Raw raw) { return raw; }
-  static INLINE Raw narrow(Wide wide) { return wide; }
-  static INLINE Wide canonical(Wide value) { return value; }
-  static INLINE Wide lower(Wide a, Wide b) { return Order::lower(a, b); }
-  static INLINE Wide upper(Wide a, Wide b) { return Order::upper(a, b); }
-};
-
-template <class T, class U>
-struct IntegerLane {  // U: T without sign, in which sums and products wrap
+// Accumulators are what lies in memory.
+template <class T>
+struct PlainLane {
   static constexpr std::size_t kWidth = kVectorBytes / sizeof(T), kSize = sizeof(T);
   static constexpr bool kHot = false;
   using Wide = Vector<T, kWidth>;
   using Raw = Wide;
-  using Unsigned = Vector<U, kWidth>;
+  using Scaler = NoScaler;
   static INLINE Wide widen(Raw raw) { return raw; }
   static INLINE Raw narrow(Wide wide) { return wide; }
   static INLINE Wide canonical(Wide value) { return value; }
+};
+
+// Whatever the dtype, bit by bit.
+using BitsLane = PlainLane<std::uint8_t>;
+
+// min and max of halves without scaling: nothing needs float32.
+template <class Half>
+struct HalfBitsLane : PlainLane<std::int16_t>, TotalOrder<std::int16_t, kVectorBytes / 2, Half::kInfinity> {
+  static constexpr bool kHot = true;
+};
+
+template <class T, class U>
+struct IntegerLane : PlainLane<T> {  // U: T without sign, in which sums and products wrap
+  using PlainLane<T>::kWidth;
+  using typename PlainLane<T>::Wide;
+  using Unsigned = Vector<U, kWidth>;
   static INLINE Wide add(Wide a, Wide b) { return bits_as<Wide>(bits_as<Unsigned>(a) + bits_as<Unsigned>(b)); }
   static INLINE Wide multiply(Wide a, Wide b) { return bits_as<Wide>(bits_as<Unsigned>(a) * bits_as<Unsigned>(b)); }
   static INLINE Wide lower(Wide a, Wide b) { return a < b ? a : b; }
@@ -196,28 +197,10 @@ struct ComplexLane : FloatLane<F> {
   static INLINE Wide multiply(Wide a, Wide b) { return product(a, b, std::make_index_sequence<Float::kWidth>()); }
 };
 
-// Whatever the dtype, bit by bit.
-struct BitsLane {
-  static constexpr std::size_t kWidth = kVectorBytes, kSize = 1;
-  static constexpr bool kHot = false;
-  using Wide = Vector<std::uint8_t, kWidth>;
-  using Raw = Wide;
-  using Scaler = NoScaler;
-  static INLINE Wide widen(Raw raw) { return raw; }
-  static INLINE Raw narrow(Wide wide) { return wide; }
-  static INLINE Wide canonical(Wide value) { return value; }
-};
-
 // Accumulators are 0 or 1; any number but 0 is true. Booleans are such numbers of one byte, which factors leave as they
 // are.
 template <class U>
-struct LogicalLane {
-  static constexpr std::size_t kWidth = kVectorBytes / sizeof(U), kSize = sizeof(U);
-  static constexpr bool kHot = false;
-  using Wide = Vector<U, kWidth>;
-  using Raw = Wide;
-  using Scaler = NoScaler;
-  static INLINE Wide widen(Raw raw) { return bits_as<Wide>(raw != 0) & 1; }
-  static INLINE Raw narrow(Wide wide) { return wide; }
-  static INLINE Wide canonical(Wide value) { return value; }
+struct LogicalLane : PlainLane<U> {
+  using typename PlainLane<U>::Wide;
+  static INLINE Wide widen(Wide raw) { return bits_as<Wide>(raw != 0) & 1; }
 };

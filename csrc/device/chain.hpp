@@ -1,0 +1,78 @@
+// A task of several, one after the other, and of what is done between them.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/short_sleeps.hpp"
+#include "base/task.hpp"
+#include "device/device.hpp"
+
+namespace ringcomm {
+
+class Chain : public Task {
+ public:
+  ~Chain() override { Chain::abandon(); }
+
+  Progress advance() override {
+    if (task_) {
+      const Progress progress = task_->advance();
+      if (progress != Progress::done) return progress;
+      task_.reset();
+    }
+    if (!event_.happened()) return Progress::blocked;
+    event_ = Event();
+    const Progress progress = next_ ? (this->*next_)() : Progress::done;
+    if (progress == Progress::done) next_ = nullptr;
+    return progress;
+  }
+  void abandon() noexcept override {
+    if (task_) task_->abandon();
+    task_.reset();
+    next_ = nullptr;
+  }
+  void nap(std::chrono::nanoseconds longest) override {
+    if (task_) return task_->nap(longest);
+    if (event_.empty()) return Task::nap(longest);
+    const ShortSleeps precise;
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(longest, kEventNap));
+  }
+
+ protected:
+  // What comes next: of whoever calls this. It is asked again until it is not blocked.
+  template <class Mine>
+  Progress then(Progress (Mine::*next)()) {
+    next_ = static_cast<Next>(next);
+    return Progress::moved;
+  }
+  // The same, once a task has ended (null: at once), or an event has passed.
+  template <class Mine>
+  Progress after(std::unique_ptr<Task> task, Progress (Mine::*next)()) {
+    task_ = std::move(task);
+    return then(next);
+  }
+  template <class Mine>
+  Progress after(Event event, Progress (Mine::*next)()) {
+    event_ = std::move(event);
+    return then(next);
+  }
+  Progress end_with(std::unique_ptr<Task> task) {
+    task_ = std::move(task);
+    next_ = nullptr;
+    return Progress::moved;
+  }
+  bool under_way() const { return task_ || next_; }
+  bool has_task() const { return task_ != nullptr; }
+
+ private:
+  static constexpr std::chrono::microseconds kEventNap{20};
+  using Next = Progress (Chain::*)();
+
+  std::unique_ptr<Task> task_;
+  Event event_;
+  Next next_ = nullptr;
+};
+
+}  // namespace ringcomm

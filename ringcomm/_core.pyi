@@ -8,7 +8,9 @@ Errors are ringcomm.errors' exceptions.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ringcomm.config import Config
 from ringcomm.handles import Handle
+from ringcomm.plans import BucketShape
 
 DTYPES: tuple[str, ...]  # "float16", ..., "bool", "complex64", "complex128", "(int16, int32)", ... in order
 ITEM_SIZES: tuple[int, ...]
@@ -316,22 +318,9 @@ class Transport:
     size: int
     tag_limit: int
     @staticmethod
-    def mpi(
-        extension_path: str,
-        comm: int,
-        rank: int,
-        size: int,
-        tag_limit: int,
-        *,
-        handle_size: int,
-        status_size: int,
-        byte_type: int,
-        null_request: int,
-        status_source_offset: int,
-        status_error_offset: int,
-        any_source: int,
-        undefined: int,
-    ) -> Transport: ...
+    def mpi(extension_path: str, comm: int, rank: int, size: int, tag_limit: int, **library: int) -> Transport:
+        """`library`: of this MPI, as ringcomm.mpi_library.describe finds it."""
+
     @staticmethod
     def threads(hub: ThreadsHub, rank: int) -> Transport: ...
 
@@ -407,19 +396,15 @@ class Rule(NamedTuple):
     segment: int
 
 class ChannelConfig(NamedTuple):
-    segment_bytes: int  # 0: chosen
-    node_segment_bytes: int
-    window: int  # 0: chosen
-    check: bool
+    """Of a channel, or of an engine and its channels."""
+
+    options: Config
     network: Network
     hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
     rules: Sequence[Rule]
-    spin_ns: int = 0
-    stall_warn_seconds: float = 0
-    algorithm: str = ""  # of all-reduces that name none; "": chosen
     own: OwnAlgorithms | None = None
     account: Account | None = None  # with nobody else in it at the same time; None: one of its own
-    device_path: str = "auto"  # of calls on GPUs: or "staging", "aware", "levels", "ipc", "nccl"
+    spin_ns: int = 0  # that a caller keeps its core while it waits
 
 class Account:
     """What has been moved (csrc/base/account.hpp)."""
@@ -563,6 +548,8 @@ class Channel:
         """Calls like this one may be plain from now on. shape: of the result. exchange: (arguments, sent, received)."""
     def run(self, request: Request) -> None:
         """Ctrl-C raises KeyboardInterrupt and breaks the channel."""
+    def run_messages(self, schedule: Schedule, data: int, nbytes: int, segment: int, window: int) -> None:
+        """Sends and receives as the schedule says, on a buffer in segments: no call, for who measures messages."""
     broken: str | None
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
     def leave(self) -> None: ...
@@ -602,13 +589,6 @@ class Queue:
     def again(self, request: Request, input: int, output: int, name: str) -> Operation: ...
     def close(self) -> None: ...
 
-class EngineConfig(NamedTuple):
-    fusion_bytes: int
-    cache_capacity: int
-    stall_warn_seconds: float
-    stall_fail_seconds: float
-    channel: ChannelConfig
-
 class Letters:
     """Messages of any rank, of any length, at any time (csrc/engine/service.hpp). Every rank makes the same ones in the
     same order: the k-th ones send to each other."""
@@ -619,7 +599,7 @@ class Letters:
     def collect(self) -> list[tuple[int, bytes]]: ...  # what has come; those of one rank in the order posted
 
 class Engine:
-    def __init__(self, worker: Worker, transport: Transport, config: EngineConfig) -> None: ...
+    def __init__(self, worker: Worker, transport: Transport, config: ChannelConfig) -> None: ...
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
     def lost(self) -> list[int]: ...  # whom a fatal error named
     def add_set(self, ranks: Sequence[int], node: Node | None, slot: int) -> int: ...
@@ -631,16 +611,7 @@ class Engine:
         self,
         set_id: int,
         name: str,
-        buckets: Sequence[
-            tuple[
-                int,
-                Sequence[int],
-                tuple[int, bool, int, int],
-                Sequence[tuple[int, int]],
-                tuple[int, bool, Sequence[tuple[int, int, int]]],
-                bool,
-            ]
-        ],
+        buckets: Sequence[BucketShape],
         op: int,
         pre: float,
         post: float,
@@ -648,10 +619,7 @@ class Engine:
         node: Node | None,
         slot: int,
         algorithm: str = "",
-    ) -> Plan:
-        """buckets: dtype; the elements of each stretch, reduced in place where Plan.place says; what they travel as:
-        wire, whether what is left out is owed, wire of the first steps, and how many these are; and which elements
-        are no gradient's, but zeros (first and number); rank and matrices of two factors; whether it is on a GPU."""
+    ) -> Plan: ...
     def leave(self) -> None: ...
     def pending(self) -> list[str]: ...
 

@@ -72,8 +72,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         void leave() except +translate
         vector[string] pending()
 
-EngineConfig = namedtuple("EngineConfig", "fusion_bytes cache_capacity stall_warn_seconds stall_fail_seconds channel")
-
 
 cdef bint wait_until_done(shared_ptr[COperation] it, const shared_ptr[CWorker]& worker, double seconds) except -1:
     cdef cbool finished
@@ -168,9 +166,10 @@ cdef class Engine:
 
     def __init__(self, Worker worker not None, Transport transport not None, config):
         cdef CEngineConfig c
-        c.fusion_bytes, c.cache_capacity = config.fusion_bytes, config.cache_capacity
-        c.stall_warn_seconds, c.stall_fail_seconds = config.stall_warn_seconds, config.stall_fail_seconds
-        c.channel = channel_config(config.channel)
+        options = config.options
+        c.fusion_bytes, c.cache_capacity = options.fusion_bytes, options.cache_capacity
+        c.stall_warn_seconds, c.stall_fail_seconds = options.stall_warn_seconds, options.stall_fail_seconds
+        c.channel = channel_config(config)
         self.worker = worker.it
         self.it = make_shared[CEngine](worker.it, transport.it, c)
 

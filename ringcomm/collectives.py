@@ -25,6 +25,34 @@ from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.reductions import Reductions, T
 
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
+    "synchronize",
+]
+
 
 class Operations(Reductions[T]):
     """All forms of the named operations. A binding makes one for its tensors, and its module names the methods."""

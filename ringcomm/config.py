@@ -1,8 +1,9 @@
 """Every option of ringcomm, in one place.
 
-Each field of `Config` is an option: its default, what it means, and what sets it: the environment variable RINGCOMM_ and
-its name, or else one of Horovod's (the first that is set wins). The environment is read once, when the first communicator is made; rank 0's values are then used by
-all ranks for everything that ranks must agree on. Sizes take a suffix: ``512K``, ``64M``, ``1G`` (powers of 1024).
+Each field of `Config` is an option: its default, and what it means. The environment variable RINGCOMM_ and its name
+sets it, or else one of Horovod's (the first that is set wins). The environment is read once, when the first
+communicator is made; rank 0's values are then used by all ranks for everything that ranks must agree on. Sizes take a
+suffix: ``512K``, ``64M``, ``1G`` (powers of 1024).
 """
 
 from __future__ import annotations

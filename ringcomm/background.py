@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn
 
 from ringcomm import calls
 from ringcomm._core import Request
 from ringcomm.counted import CountedCalls
 from ringcomm.folding import Folding
+from ringcomm.forms import P, renamed
 from ringcomm.handles import Handle
 from ringcomm.ordered import request_fields
-
-P = ParamSpec("P")
-Form = TypeVar("Form", bound=Callable[..., Any])
 
 
 class Submitted(CountedCalls):
@@ -38,14 +34,6 @@ class Submitted(CountedCalls):
 
     def _exchange_splits(self, mine: Any, splits: Sequence[int], name: str) -> NoReturn:
         raise ValueError("in the background, alltoallv needs recvcounts: to ask for them is a call to wait for")
-
-
-def renamed(form: Form, call: Callable[..., Any], name: str, doc: str, result: str) -> Form:
-    """Makes `form` look like a method `name` (class and name) with the arguments of `call`, which gives a `result`."""
-    functools.update_wrapper(form, call)
-    form.__name__, form.__qualname__, form.__doc__ = name.rpartition(".")[2], name, doc
-    form.__signature__ = inspect.signature(call).replace(return_annotation=result)  # type: ignore[attr-defined]
-    return form
 
 
 def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:

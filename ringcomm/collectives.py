@@ -21,6 +21,7 @@ from typing import Any
 
 from ringcomm import arrays, calls, named
 from ringcomm._core import Request
+from ringcomm.forms import waited
 from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.reductions import Reductions, T
@@ -172,16 +173,7 @@ class Operations(Reductions[T]):
         """:meth:`broadcast` in place and in the background."""
         return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm)
 
-    def broadcast_(
-        self,
-        tensor: T,
-        root_rank: int,
-        name: str | None = None,
-        process_set: ProcessSet = global_process_set,
-        algorithm: str | None = None,
-    ) -> T:
-        """:meth:`broadcast` in place; returns ``tensor``."""
-        return self.broadcast_async_(tensor, root_rank, name, process_set, algorithm).wait()
+    broadcast_ = waited(broadcast_async_, ":meth:`broadcast` in place; returns ``tensor``.", "T")
 
     def alltoall_async(
         self,

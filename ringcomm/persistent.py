@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate
 
 from ringcomm import arrays
 from ringcomm._core import Request
-from ringcomm.background import BackgroundCalls, Submitted, renamed
+from ringcomm.background import BackgroundCalls, Submitted
 from ringcomm.counted import CountedCalls
 from ringcomm.device.place import Joined
+from ringcomm.forms import P, renamed
 from ringcomm.handles import Handle
-
-P = ParamSpec("P")
 
 
 class Persistent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn
+from typing import Any, Concatenate, NoReturn
 
 from ringcomm import calls
 from ringcomm._core import Request
@@ -11,21 +11,22 @@ from ringcomm.counted import CountedCalls
 from ringcomm.folding import Folding
 from ringcomm.forms import P, renamed
 from ringcomm.handles import Handle
-from ringcomm.ordered import request_fields
+from ringcomm.ordered import Calls, request_fields
 
 
 class Submitted(CountedCalls):
-    """The calls of a communicator, which end in a handle."""
+    """The calls of a communicator, which end in what `submit` makes of their requests."""
 
     _plain = False
 
-    def __init__(self, calls: Any) -> None:
-        self.rank, self.size, self._submit = calls.rank, calls.size, calls._submit
+    def __init__(self, calls: Calls, submit: Callable[[Request], Any]) -> None:
+        self.rank, self.size = calls.rank, calls.size
+        self._submit = submit  # type: ignore[method-assign]
 
-    def _call(self, request: Request, *_: Any) -> Handle[Any]:
+    def _call(self, request: Request, *_: Any) -> Any:
         return self._submit(request)
 
-    def _fold(self, folding: Folding) -> Handle[Any]:
+    def _fold(self, folding: Folding) -> Any:
         """In parts, each call would have to wait for the one before."""
         return self._submit(folding.gathered())
 
@@ -40,7 +41,7 @@ def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Calla
     """The same call, with the same arguments."""
 
     def submit(self: BackgroundCalls, /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
-        return call(Submitted(self), *args, **kwargs)
+        return call(Submitted(self, self._submit), *args, **kwargs)
 
     name = f"i{call.__name__}"
     return renamed(
@@ -48,16 +49,8 @@ def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Calla
     )
 
 
-class BackgroundCalls:
+class BackgroundCalls(Calls):
     """The non-blocking half of :class:`ringcomm.Communicator`."""
-
-    rank: int
-    size: int
-
-    if TYPE_CHECKING:
-
-        def _submit(self, request: Request) -> Handle[Any]:
-            """Hands one call to the worker, once all ranks have agreed on its algorithm if it names one."""
 
     iallreduce = _in_background(
         CountedCalls.allreduce,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ringcomm import _core, arrays
 from ringcomm._core import ANY_SOURCE, ANY_TAG, MessageRequest, Status
 from ringcomm.device.messages import DeviceMessageRequest, OnDevice, on_host
 from ringcomm.errors import MismatchError
 from ringcomm.links import Link
+from ringcomm.ordered import Calls
 
 MOST_LINES = 5  # of what was never received, in one message
 
@@ -84,7 +85,7 @@ def receive(
     return DeviceMessageRequest(messages.irecv(landing.host, source, tag, among), landing)
 
 
-class PointToPointCalls:
+class PointToPointCalls(Calls):
     """The messages of :class:`ringcomm.Communicator`.
 
     Arrays are what the collectives take, of any dtype, and travel as their bytes: sender and receiver need not agree on
@@ -100,14 +101,6 @@ class PointToPointCalls:
         ringcomm.PeerLostError: the other rank died; with ANY_SOURCE, some rank did.
         ringcomm.ShutDownError: this rank has closed the communicator.
     """
-
-    rank: int
-    _messages: _core.Messages
-
-    if TYPE_CHECKING:
-
-        def _require_usable(self) -> None:
-            """Raises what makes the communicator unusable, if something does."""
 
     def send(self, x: Any, dest: int, tag: int = 0) -> None:
         """Sends ``x``, and returns once it may be written again: a long message when it has been received.

@@ -55,7 +55,7 @@ class Folding:
             unit = math.prod(self.source.shape[1:])
             self.target = arrays.result(out, self.source, (rows[rank], *self.source.shape[1:]))
         else:
-            self.source, self.target = arrays.pair(x, out) if self.here else arrays.pair(x, x, writes=False)
+            self.source, self.target = arrays.pair(x, out, self.here)
             self.source.on_host(*refusal)
             rows, unit = parts(math.prod(self.source.shape), size), 1
         self.target.on_host(*refusal)

@@ -208,13 +208,8 @@ class ProcessSet:
         return session.translate(self._given)
 
 
-class _GlobalProcessSet(ProcessSet):
-    def __init__(self) -> None:
-        super().__init__(())
-        self.process_set_id, self._ranks = GLOBAL, None
-
-
-global_process_set: ProcessSet = _GlobalProcessSet()
+global_process_set = ProcessSet(())
+global_process_set.detach()  # its ranks are not known yet
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:

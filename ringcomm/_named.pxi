@@ -146,14 +146,11 @@ cdef class Queue:
         self.worker = worker.it
         self.it = CCallQueue.make(worker.it, channel.it)
 
-    def submit(self, Request request not None):
-        return Operation.wrap(self.it.get().submit(request.it.call), self.worker).of(request)
-
-    def again(self, Request request not None, uintptr_t input, uintptr_t output, str name not None):
-        """`request` for other buffers, under another name."""
+    def submit(self, Request request not None, str name=None, uintptr_t address=0):
         cdef CCall call = request.it.call
-        call.input, call.output, call.name = <const void*>input, <void*>output, name.encode()
-        return Operation.wrap(self.it.get().submit(move(call)), self.worker)
+        if name is not None:
+            call.input, call.output, call.name = <const void*>address, <void*>address, name.encode()
+        return Operation.wrap(self.it.get().submit(move(call)), self.worker).of(request)
 
     def close(self):
         with nogil:

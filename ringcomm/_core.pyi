@@ -16,7 +16,6 @@ DTYPES: tuple[str, ...]  # "float16", ..., "bool", "complex64", "complex128", "(
 ITEM_SIZES: tuple[int, ...]
 OPS: tuple[str, ...]  # "average", "sum", "adasum", "min", "max", "product", "band", ...
 COLLECTIVES: tuple[str, ...]  # "allreduce", "reduce", "broadcast", "allgather", ..., "scan", "exscan"
-SYMMETRIES: tuple[str, ...]  # "none", "rotation", "exclusive_or"
 
 # ---- schedules -------------------------------------------------------------------------------------------------------
 class Step(NamedTuple):
@@ -48,7 +47,7 @@ class Schedule:
     blocks: int
     temps: list[int]
     rounds: list[list[Step]]
-    symmetry: str
+    symmetry: str  # "none", "rotation", "exclusive_or"
 
 class Price(NamedTuple):
     seconds: float
@@ -264,7 +263,6 @@ def kernel_reduce_many(
 def kernel_cast(to: int, target: int, source_dtype: int, source: int, count: int) -> None: ...
 def kernel_copy(target: int, source: int, nbytes: int, stream: bool = False) -> None: ...
 def instruction_set() -> str: ...
-def use_instruction_set(name: str) -> bool: ...
 
 # ---- trace -----------------------------------------------------------------------------------------------------------
 class TraceEvent(NamedTuple):
@@ -721,7 +719,6 @@ class Plan:
     def ready(self, bucket: int) -> None: ...
     def ready_at(self, bucket: int, order: DeviceOrder) -> None: ...  # one on a GPU
     def finish(self, present: bytes) -> Operation: ...  # of the result, counts: per item, how many ranks had it
-    def bucket_done(self, bucket: int) -> bool: ...
     def feedback(self) -> Feedback | None: ...  # of its buckets; ValueError while a step is under way
     def close(self) -> None: ...
 

@@ -5,8 +5,6 @@ cdef extern from "border/named.hpp":
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
                                                      size_t, cbool, vector[vector[size_t]], cbool)
-    void c_place "ringcomm_border::place"(CPlan&, size_t, size_t, uintptr_t) except +translate
-    void c_ready_at "ringcomm_border::ready_at"(CPlan&, size_t, shared_ptr[CDevicePlace]) except +translate
     shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
                                                                shared_ptr[CNode], int, string) except +translate nogil
@@ -41,15 +39,16 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         size_t fusion_bytes, cache_capacity
         double stall_warn_seconds, stall_fail_seconds
         CChannelConfig channel
-    cdef cppclass CPending "ringcomm::Pending":
+    cdef cppclass CPending "ringcomm::Pending"(COperation):
         pass
     cdef cppclass CPlanBucket "ringcomm::PlanBucket":
         pass
     cdef cppclass CPlan "ringcomm::Plan":
         void begin() except +translate
+        void place(size_t, size_t, void*) except +translate
         void ready(size_t) except +translate
+        void ready(size_t, shared_ptr[CDevicePlace]) except +translate
         shared_ptr[COperation] finish(vector[uint8_t]) except +translate
-        cbool bucket_done(size_t) except +translate
         cbool takes_stretches(size_t) except +translate
         void close() except +translate
     cdef cppclass CEngine "ringcomm::Engine":
@@ -231,13 +230,13 @@ cdef class Plan:
         return bool(self.it.get().takes_stretches(bucket))
 
     def place(self, size_t bucket, size_t stretch, uintptr_t address):
-        c_place(self.it.get()[0], bucket, stretch, address)
+        self.it.get().place(bucket, stretch, <void*>address)
 
     def ready(self, size_t bucket):
         self.it.get().ready(bucket)
 
     def ready_at(self, size_t bucket, DeviceOrder order not None):
-        c_ready_at(self.it.get()[0], bucket, order.it)
+        self.it.get().ready(bucket, order.it)
 
     def finish(self, bytes present not None):
         cdef vector[uint8_t] items = present
@@ -247,9 +246,6 @@ cdef class Plan:
         cdef Feedback found = Feedback.__new__(Feedback)
         found.it = c_feedback_of(self.it)
         return found if found.it else None
-
-    def bucket_done(self, size_t bucket):
-        return bool(self.it.get().bucket_done(bucket))
 
     def close(self):
         with nogil:

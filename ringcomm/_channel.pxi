@@ -144,8 +144,8 @@ cdef class Channel:
         try:
             if not here:
                 out = array  # never written
-            elif out is None and site.shape != NULL:
-                out = new_array(<object>site.shape, <object>site.dtype)
+            elif out is None and site.shape.get() != NULL:
+                out = new_array(<object>site.shape.get(), <object>site.given.dtype())
             given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
             if site.exchanges:
                 call = site.plain_call(given, result, op, root, pre, post)
@@ -185,7 +185,7 @@ cdef class Channel:
         if shape is not None:
             dimensions = shape
             site.result.learn(<PyObject*>array, dimensions)
-            site.make_results(<PyObject*>shape, <PyObject*>array.dtype)
+            site.shape.hold(<PyObject*>shape)
             dimensions = array.shape
         site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
 

@@ -635,6 +635,9 @@ class Likeness:
     ) -> None: ...
     def of(self, array: Any) -> int: ...  # where it lies; -1: it is not like that one
 
+def likeness_of(array: Any) -> Likeness | None:
+    """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
+
 class NamedCalls:
     """In-place requests of one process set, by the caller's names: what is submitted again need not be made again."""
     def __init__(self, engine: Engine | None, set_id: int) -> None: ...  # None: remembers nothing
@@ -643,16 +646,8 @@ class NamedCalls:
     ) -> InPlaceHandle | None:
         """Submits; None, and nothing has happened, if no such operation on an array like this is remembered."""
     def remember(
-        self,
-        name: object,
-        array: Any,
-        op: object,
-        pre: float,
-        post: float,
-        request: Request,
-        like: Likeness | None = None,
-    ) -> None:
-        """op: compared by identity. like: of the array's kind (arrays.Kind.like); None: NumPy's, if it is plain."""
+        self, name: object, op: object, pre: float, post: float, request: Request, like: Likeness
+    ) -> None: ...  # op: compared by identity
 
 class SetLink:
     """A process set as graphs know it: they outlive ``shutdown`` (csrc/frameworks/set_link.hpp)."""

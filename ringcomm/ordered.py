@@ -103,8 +103,7 @@ class OrderedCalls(Calls):
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            calls.require_only_a_name("allreduce", op, wire, how)
-            return self._fold(Folding("allreduce", x, out, op, self.rank, self.size, name))
+            return self._fold(Folding("allreduce", x, out, op, self.rank, self.size, wire, how))
         if feedback is not None:
             how["feedback"] = feedback._core
         request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
@@ -136,8 +135,7 @@ class OrderedCalls(Calls):
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            calls.require_only_a_name("reduce", op, wire, how)
-            return self._fold(Folding("reduce", x, out, op, self.rank, self.size, name, root))
+            return self._fold(Folding("reduce", x, out, op, self.rank, self.size, wire, how, root))
         request = calls.reduce(x, out, root, op, self.rank, wire, **how)
         return self._call(request, x, plain)
 
@@ -200,8 +198,7 @@ class OrderedCalls(Calls):
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            calls.require_only_a_name("reducescatter", op, wire, how)
-            return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, name))
+            return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, wire, how))
         request = calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
         return self._call(request, x, plain)
 

@@ -25,6 +25,7 @@ from ringcomm.forms import waited
 from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.reductions import Reductions, T
+from ringcomm.sites import root_in
 
 __all__ = [
     "allgather",
@@ -66,11 +67,8 @@ class Operations(Reductions[T]):
     def broadcast_request(self, tensor: T, root_rank: int, process_set: ProcessSet, in_place: bool = False) -> Request:
         """`root_rank` is a rank of the world, as in Horovod."""
         self._check(tensor, None)
-        process_set.set_id()
-        if root_rank not in process_set.ranks:
-            raise ValueError(f"broadcast: root rank {root_rank} is not in the process set of ranks {process_set.ranks}")
-        pair = arrays.pair(tensor, tensor if in_place else None)
-        return calls.broadcast(*pair, process_set.ranks.index(root_rank))
+        root = root_in(process_set, root_rank)
+        return calls.broadcast(*arrays.pair(tensor, tensor if in_place else None), root)
 
     def alltoall_request(self, tensor: T, splits: Any, process_set: ProcessSet) -> Request:
         self._check(tensor, None)

@@ -55,8 +55,8 @@ class Kind(Protocol):
 
     @staticmethod
     def like(x: Any) -> _core.Likeness | None:
-        """What tells whether another array is like `x`, so that a request in place for `x` serves it too. None: each has
-        to be looked at anew."""
+        """What tells whether another array is like `x`, so that a request in place for `x` serves it too. None: the
+        core has to look at each anew."""
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:

@@ -30,7 +30,7 @@ cdef class ThreadsHub:
         self.it = make_threads_hub(size)
 
     def kill(self, int rank):
-        threads_kill(self.it.get()[0], rank)
+        threads_kill(dereference(self.it), rank)
 
 
 cdef class Transport:

@@ -21,7 +21,7 @@ class Submitted(CountedCalls):
 
     def __init__(self, calls: Calls, submit: Callable[[Request], Any]) -> None:
         self.rank, self.size = calls.rank, calls.size
-        self._submit = submit  # type: ignore[method-assign]
+        self._submit = submit  # type: ignore[method-assign, assignment]
 
     def _call(self, request: Request, *_: Any) -> Any:
         return self._submit(request)

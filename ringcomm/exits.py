@@ -81,8 +81,9 @@ def _exit(status: Any = None, /) -> None:
 def _all_ranks() -> Any:
     """MPI's communicator of all ranks while MPI runs, else None."""
     mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
-    running = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
-    return mpi.COMM_WORLD if running else None
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        return None
+    return mpi.COMM_WORLD
 
 
 def _world() -> Any:

@@ -29,7 +29,7 @@ inline std::string choose(Channel& channel, Call call) {
   }
   return channel.choose(call).name;
 }
-// A schedule's messages, whatever it computes, on a buffer in segments: for who measures them. No call of the channel's.
+// A schedule's messages, on a buffer in segments, for who measures them: no call of the channel's.
 inline void run_messages(Channel& channel, const Schedule& borrowed, std::uintptr_t data, std::size_t nbytes,
                          std::size_t segment, std::size_t window, bool (*interrupted)()) {
   std::shared_ptr<const Schedule> schedule(std::shared_ptr<void>(), &borrowed);

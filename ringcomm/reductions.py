@@ -176,7 +176,21 @@ class Reductions(Generic[T]):
         how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
         return self._compressed(self.run_allreduce, False, [tensor], name, compression, how)
 
-    allreduce_ = waited(allreduce_async_, ":meth:`allreduce` in place; returns ``tensor``.", "T")
+    def allreduce_(
+        self,
+        tensor: T,
+        average: bool | None = None,
+        name: str | None = None,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> T:
+        """:meth:`allreduce` in place; returns ``tensor``."""
+        # Written out, for what `waited` makes takes a tenth of a microsecond longer.
+        how = average, name, op, prescale_factor, postscale_factor, process_set, algorithm
+        return self.allreduce_async_(tensor, *how).wait()
 
     def grouped_allreduce_async(
         self,

@@ -90,19 +90,28 @@ cdef class Likeness:
         return PyObject_CallMethodNoArgs(array, self.address)
 
 
+cdef class HeadLikeness(Likeness):
+    """The same of plain NumPy arrays, told by their heads."""
+    cdef ArrayKind kind
+
+    def __init__(self, array):
+        self.kind.learn(<PyObject*>array, array.shape)
+
+    cpdef Py_ssize_t of(self, array) except? -2:
+        return <Py_ssize_t>data_of(<PyObject*>array) if self.kind.fits(<PyObject*>array, True) else -1
+
+
+def likeness_of(array):
+    plain = heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)
+    return HeadLikeness(array) if plain else None
+
+
 cdef class _Remembered:
-    """A request in place, and the arrays that it is right for: NumPy's by their heads, others' as their kind says."""
-    cdef ArrayKind heads
+    """A request in place, and the arrays that it is right for."""
     cdef Likeness like
     cdef object op
     cdef double pre, post
     cdef shared_ptr[CPending] request
-
-    cdef Py_ssize_t address(self, array) except? -2:
-        """-1: it is not right for this one."""
-        if self.like is not None:
-            return self.like.of(array)
-        return <Py_ssize_t>data_of(<PyObject*>array) if self.heads.fits(<PyObject*>array, True) else -1
 
 
 cdef class NamedCalls:
@@ -119,7 +128,7 @@ cdef class NamedCalls:
         cdef _Remembered it = self.known.get(name)
         if it is None or op is not it.op or pre != it.pre or post != it.post:
             return None
-        cdef Py_ssize_t data = it.address(array)
+        cdef Py_ssize_t data = it.like.of(array)
         if data == -1:
             return None
         let_go()
@@ -129,17 +138,13 @@ cdef class NamedCalls:
         handle.array = array
         return handle
 
-    def remember(self, name, array, op, double pre, double post, Request request not None, Likeness like=None):
+    def remember(self, name, op, double pre, double post, Request request not None, Likeness like not None):
         if self.engine is None or type(name) is not str:
-            return
-        if like is None and not (heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)):
             return
         if len(self.known) >= MOST_NAMES:
             self.known.clear()
         cdef _Remembered it = _Remembered.__new__(_Remembered)
         it.op, it.pre, it.post, it.like = op, pre, post, like
-        if like is None:
-            it.heads.learn(<PyObject*>array, array.shape)
         it.request = CEngine.prepare(request.it)
         self.known[name] = it
 

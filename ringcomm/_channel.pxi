@@ -5,7 +5,9 @@ cdef extern from "border/channel.hpp":
                                                                         shared_ptr[CWorker]) except +translate
     string c_why_broken "ringcomm_border::why_broken"(const CChannel&)
     string c_choose "ringcomm_border::choose"(CChannel&, CCall) except +translate
-    int c_slots "ringcomm_border::slots"()
+    int kSlots "ringcomm::kSlots"
+    void c_run_messages "ringcomm_border::run_messages"(CChannel&, const CSchedule&, uintptr_t, size_t, size_t, size_t,
+                                                        cbool (*)() noexcept nogil) except +translate nogil
 
 cdef extern from "call/own_algorithms.hpp" namespace "ringcomm" nogil:
     cdef cppclass COwnAlgorithms "ringcomm::OwnAlgorithms":
@@ -41,9 +43,8 @@ cdef extern from "border/device.hpp" nogil:
 cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
     void run_plain(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
 
-SLOTS = c_slots()
-ChannelConfig = namedtuple("ChannelConfig", "segment_bytes node_segment_bytes window check network hosts rules spin_ns stall_warn_seconds "
-                           "algorithm own account device_path", defaults=(0, 0, "", None, None, "auto"))
+SLOTS = kSlots
+ChannelConfig = namedtuple("ChannelConfig", "options network hosts rules own account spin_ns", defaults=(None, None, 0))
 Rule = namedtuple("Rule", "collective from_bytes to_bytes from_ranks to_ranks algorithm segment")
 
 
@@ -60,12 +61,11 @@ cdef class OwnAlgorithms:
 cdef CChannelConfig channel_config(it) except *:
     cdef CChannelConfig config
     cdef CRule rule
-    config.segment_bytes, config.node_segment_bytes, config.window = it.segment_bytes, it.node_segment_bytes, it.window
-    config.check, config.spin_ns, config.stall_warn_seconds = it.check, it.spin_ns, it.stall_warn_seconds
-    config.network = network_of(it.network)
-    config.hosts = it.hosts
-    config.algorithm = it.algorithm.encode()
-    config.device_path = it.device_path.encode()
+    options = it.options
+    config.segment_bytes, config.window, config.check = options.segment_bytes, options.window, options.check
+    config.node_segment_bytes, config.stall_warn_seconds = options.node_segment_bytes, options.stall_warn_seconds
+    config.algorithm, config.device_path = options.algorithm.encode(), options.gpu_path.encode()
+    config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
     if it.own is not None:
         config.own = <shared_ptr[const COwnAlgorithms]>(<OwnAlgorithms?>it.own).it
     if it.account is not None:
@@ -105,6 +105,10 @@ cdef class Channel:
         finally:
             self.busy = False
 
+    def run_messages(self, Schedule schedule not None, uintptr_t data, size_t nbytes, size_t segment, size_t window):
+        with nogil:
+            c_run_messages(self.it.get()[0], schedule.it, data, nbytes, segment, window, interrupted)
+
     cdef int enter(self) except -1:
         """One thread at a time; the interpreter's lock makes looking and taking one step."""
         if self.busy:
@@ -140,8 +144,8 @@ cdef class Channel:
         try:
             if not here:
                 out = array  # never written
-            elif out is None and site.shape != NULL:
-                out = new_array(<object>site.shape, <object>site.dtype)
+            elif out is None and site.shape.get() != NULL:
+                out = new_array(<object>site.shape.get(), <object>site.given.dtype())
             given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
             if site.exchanges:
                 call = site.plain_call(given, result, op, root, pre, post)
@@ -181,7 +185,7 @@ cdef class Channel:
         if shape is not None:
             dimensions = shape
             site.result.learn(<PyObject*>array, dimensions)
-            site.make_results(<PyObject*>shape, <PyObject*>array.dtype)
+            site.shape.hold(<PyObject*>shape)
             dimensions = array.shape
         site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
 

@@ -8,13 +8,14 @@ Errors are ringcomm.errors' exceptions.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ringcomm.config import Config
 from ringcomm.handles import Handle
+from ringcomm.plans import BucketShape
 
 DTYPES: tuple[str, ...]  # "float16", ..., "bool", "complex64", "complex128", "(int16, int32)", ... in order
 ITEM_SIZES: tuple[int, ...]
 OPS: tuple[str, ...]  # "average", "sum", "adasum", "min", "max", "product", "band", ...
 COLLECTIVES: tuple[str, ...]  # "allreduce", "reduce", "broadcast", "allgather", ..., "scan", "exscan"
-SYMMETRIES: tuple[str, ...]  # "none", "rotation", "exclusive_or"
 
 # ---- schedules -------------------------------------------------------------------------------------------------------
 class Step(NamedTuple):
@@ -46,7 +47,7 @@ class Schedule:
     blocks: int
     temps: list[int]
     rounds: list[list[Step]]
-    symmetry: str
+    symmetry: str  # "none", "rotation", "exclusive_or"
 
 class Price(NamedTuple):
     seconds: float
@@ -262,7 +263,6 @@ def kernel_reduce_many(
 def kernel_cast(to: int, target: int, source_dtype: int, source: int, count: int) -> None: ...
 def kernel_copy(target: int, source: int, nbytes: int, stream: bool = False) -> None: ...
 def instruction_set() -> str: ...
-def use_instruction_set(name: str) -> bool: ...
 
 # ---- trace -----------------------------------------------------------------------------------------------------------
 class TraceEvent(NamedTuple):
@@ -316,22 +316,9 @@ class Transport:
     size: int
     tag_limit: int
     @staticmethod
-    def mpi(
-        extension_path: str,
-        comm: int,
-        rank: int,
-        size: int,
-        tag_limit: int,
-        *,
-        handle_size: int,
-        status_size: int,
-        byte_type: int,
-        null_request: int,
-        status_source_offset: int,
-        status_error_offset: int,
-        any_source: int,
-        undefined: int,
-    ) -> Transport: ...
+    def mpi(extension_path: str, comm: int, rank: int, size: int, tag_limit: int, **library: int) -> Transport:
+        """`library`: of this MPI, as ringcomm.mpi_library.describe finds it."""
+
     @staticmethod
     def threads(hub: ThreadsHub, rank: int) -> Transport: ...
 
@@ -407,19 +394,15 @@ class Rule(NamedTuple):
     segment: int
 
 class ChannelConfig(NamedTuple):
-    segment_bytes: int  # 0: chosen
-    node_segment_bytes: int
-    window: int  # 0: chosen
-    check: bool
+    """Of a channel, or of an engine and its channels."""
+
+    options: Config
     network: Network
     hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
     rules: Sequence[Rule]
-    spin_ns: int = 0
-    stall_warn_seconds: float = 0
-    algorithm: str = ""  # of all-reduces that name none; "": chosen
     own: OwnAlgorithms | None = None
     account: Account | None = None  # with nobody else in it at the same time; None: one of its own
-    device_path: str = "auto"  # of calls on GPUs: or "staging", "aware", "levels", "ipc", "nccl"
+    spin_ns: int = 0  # that a caller keeps its core while it waits
 
 class Account:
     """What has been moved (csrc/base/account.hpp)."""
@@ -563,6 +546,8 @@ class Channel:
         """Calls like this one may be plain from now on. shape: of the result. exchange: (arguments, sent, received)."""
     def run(self, request: Request) -> None:
         """Ctrl-C raises KeyboardInterrupt and breaks the channel."""
+    def run_messages(self, schedule: Schedule, data: int, nbytes: int, segment: int, window: int) -> None:
+        """Sends and receives as the schedule says, on a buffer in segments: no call, for who measures messages."""
     broken: str | None
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
     def leave(self) -> None: ...
@@ -598,16 +583,9 @@ class Worker:
 class Queue:
     """Non-blocking calls of a channel, run by the worker in the order submitted."""
     def __init__(self, worker: Worker, channel: Channel) -> None: ...
-    def submit(self, request: Request) -> Operation: ...
-    def again(self, request: Request, input: int, output: int, name: str) -> Operation: ...
+    def submit(self, request: Request, name: str | None = None, address: int = 0) -> Operation:
+        """With a name: of a call in place that has been made before, under this name and on other memory."""
     def close(self) -> None: ...
-
-class EngineConfig(NamedTuple):
-    fusion_bytes: int
-    cache_capacity: int
-    stall_warn_seconds: float
-    stall_fail_seconds: float
-    channel: ChannelConfig
 
 class Letters:
     """Messages of any rank, of any length, at any time (csrc/engine/service.hpp). Every rank makes the same ones in the
@@ -619,7 +597,7 @@ class Letters:
     def collect(self) -> list[tuple[int, bytes]]: ...  # what has come; those of one rank in the order posted
 
 class Engine:
-    def __init__(self, worker: Worker, transport: Transport, config: EngineConfig) -> None: ...
+    def __init__(self, worker: Worker, transport: Transport, config: ChannelConfig) -> None: ...
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
     def lost(self) -> list[int]: ...  # whom a fatal error named
     def add_set(self, ranks: Sequence[int], node: Node | None, slot: int) -> int: ...
@@ -631,16 +609,7 @@ class Engine:
         self,
         set_id: int,
         name: str,
-        buckets: Sequence[
-            tuple[
-                int,
-                Sequence[int],
-                tuple[int, bool, int, int],
-                Sequence[tuple[int, int]],
-                tuple[int, bool, Sequence[tuple[int, int, int]]],
-                bool,
-            ]
-        ],
+        buckets: Sequence[BucketShape],
         op: int,
         pre: float,
         post: float,
@@ -648,10 +617,7 @@ class Engine:
         node: Node | None,
         slot: int,
         algorithm: str = "",
-    ) -> Plan:
-        """buckets: dtype; the elements of each stretch, reduced in place where Plan.place says; what they travel as:
-        wire, whether what is left out is owed, wire of the first steps, and how many these are; and which elements
-        are no gradient's, but zeros (first and number); rank and matrices of two factors; whether it is on a GPU."""
+    ) -> Plan: ...
     def leave(self) -> None: ...
     def pending(self) -> list[str]: ...
 
@@ -669,6 +635,9 @@ class Likeness:
     ) -> None: ...
     def of(self, array: Any) -> int: ...  # where it lies; -1: it is not like that one
 
+def likeness_of(array: Any) -> Likeness | None:
+    """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
+
 class NamedCalls:
     """In-place requests of one process set, by the caller's names: what is submitted again need not be made again."""
     def __init__(self, engine: Engine | None, set_id: int) -> None: ...  # None: remembers nothing
@@ -677,16 +646,8 @@ class NamedCalls:
     ) -> InPlaceHandle | None:
         """Submits; None, and nothing has happened, if no such operation on an array like this is remembered."""
     def remember(
-        self,
-        name: object,
-        array: Any,
-        op: object,
-        pre: float,
-        post: float,
-        request: Request,
-        like: Likeness | None = None,
-    ) -> None:
-        """op: compared by identity. like: of the array's kind (arrays.Kind.like); None: NumPy's, if it is plain."""
+        self, name: object, op: object, pre: float, post: float, request: Request, like: Likeness
+    ) -> None: ...  # op: compared by identity
 
 class SetLink:
     """A process set as graphs know it: they outlive ``shutdown`` (csrc/frameworks/set_link.hpp)."""
@@ -753,7 +714,6 @@ class Plan:
     def ready(self, bucket: int) -> None: ...
     def ready_at(self, bucket: int, order: DeviceOrder) -> None: ...  # one on a GPU
     def finish(self, present: bytes) -> Operation: ...  # of the result, counts: per item, how many ranks had it
-    def bucket_done(self, bucket: int) -> bool: ...
     def feedback(self) -> Feedback | None: ...  # of its buckets; ValueError while a step is under way
     def close(self) -> None: ...
 

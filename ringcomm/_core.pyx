@@ -11,6 +11,7 @@ from libcpp.utility cimport move, pair
 from libcpp.vector cimport vector
 from cpython.exc cimport PyErr_CheckSignals
 from cython cimport freelist
+from cython.operator cimport dereference
 
 include "_errors.pxi"
 include "_exits.pxi"

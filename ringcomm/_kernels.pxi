@@ -8,7 +8,6 @@ cdef extern from "kernels/kernels.hpp" namespace "ringcomm::kernels" nogil:
     void k_cast "ringcomm::kernels::cast"(DType, void*, DType, const void*, size_t) except +translate
     void k_copy "ringcomm::kernels::copy"(void*, const void*, size_t, cbool) except +translate
     cbool k_reduces "ringcomm::kernels::reduces"(DType, Op)
-    cbool k_use "ringcomm::kernels::use_instruction_set"(const string&) except +translate
 
 cdef extern from "border/kernels.hpp":
     void k_reduce_many "ringcomm_border::reduce_many"(DType, Op, vector[uintptr_t]&, vector[uintptr_t]&, size_t, Scale, Scale,
@@ -72,10 +71,6 @@ def instruction_set():
     return k_instruction_set().decode()
 
 
-def use_instruction_set(name):
-    return bool(k_use(name.encode()))
-
-
 TraceEvent = namedtuple("TraceEvent", "begin_ns end_ns bytes rank thread lane category name detail")
 
 
@@ -91,12 +86,12 @@ cdef class TraceEvents:
         return self.it.size()
 
     def as_list(self):
-        cdef vector[CTraceEvent]* events = &self.it
-        cdef size_t i
-        return [TraceEvent(events[0][i].begin_ns, events[0][i].end_ns, events[0][i].bytes, events[0][i].rank, events[0][i].thread,
-                           events[0][i].lane, (<bytes>events[0][i].category).decode(errors="replace"),
-                           (<bytes>events[0][i].name).decode(errors="replace"), (<bytes>events[0][i].detail).decode(errors="replace"))
-                for i in range(events.size())]
+        return [TraceEvent(it.begin_ns, it.end_ns, it.bytes, it.rank, it.thread, it.lane, decoded(it.category), decoded(it.name),
+                           decoded(it.detail)) for it in self.it]
+
+
+cdef str decoded(const char* text):
+    return (<bytes>text).decode(errors="replace")
 
 
 def trace_drain():

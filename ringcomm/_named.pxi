@@ -5,8 +5,6 @@ cdef extern from "border/named.hpp":
     uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
                                                      size_t, cbool, vector[vector[size_t]], cbool)
-    void c_place "ringcomm_border::place"(CPlan&, size_t, size_t, uintptr_t) except +translate
-    void c_ready_at "ringcomm_border::ready_at"(CPlan&, size_t, shared_ptr[CDevicePlace]) except +translate
     shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
                                                                shared_ptr[CNode], int, string) except +translate nogil
@@ -41,15 +39,16 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         size_t fusion_bytes, cache_capacity
         double stall_warn_seconds, stall_fail_seconds
         CChannelConfig channel
-    cdef cppclass CPending "ringcomm::Pending":
+    cdef cppclass CPending "ringcomm::Pending"(COperation):
         pass
     cdef cppclass CPlanBucket "ringcomm::PlanBucket":
         pass
     cdef cppclass CPlan "ringcomm::Plan":
         void begin() except +translate
+        void place(size_t, size_t, void*) except +translate
         void ready(size_t) except +translate
+        void ready(size_t, shared_ptr[CDevicePlace]) except +translate
         shared_ptr[COperation] finish(vector[uint8_t]) except +translate
-        cbool bucket_done(size_t) except +translate
         cbool takes_stretches(size_t) except +translate
         void close() except +translate
     cdef cppclass CEngine "ringcomm::Engine":
@@ -71,8 +70,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         void close(int, const shared_ptr[CPending]&) except +translate
         void leave() except +translate
         vector[string] pending()
-
-EngineConfig = namedtuple("EngineConfig", "fusion_bytes cache_capacity stall_warn_seconds stall_fail_seconds channel")
 
 
 cdef bint wait_until_done(shared_ptr[COperation] it, const shared_ptr[CWorker]& worker, double seconds) except -1:
@@ -148,14 +145,11 @@ cdef class Queue:
         self.worker = worker.it
         self.it = CCallQueue.make(worker.it, channel.it)
 
-    def submit(self, Request request not None):
-        return Operation.wrap(self.it.get().submit(request.it.call), self.worker).of(request)
-
-    def again(self, Request request not None, uintptr_t input, uintptr_t output, str name not None):
-        """`request` for other buffers, under another name."""
+    def submit(self, Request request not None, str name=None, uintptr_t address=0):
         cdef CCall call = request.it.call
-        call.input, call.output, call.name = <const void*>input, <void*>output, name.encode()
-        return Operation.wrap(self.it.get().submit(move(call)), self.worker)
+        if name is not None:
+            call.input, call.output, call.name = <const void*>address, <void*>address, name.encode()
+        return Operation.wrap(self.it.get().submit(move(call)), self.worker).of(request)
 
     def close(self):
         with nogil:
@@ -168,9 +162,10 @@ cdef class Engine:
 
     def __init__(self, Worker worker not None, Transport transport not None, config):
         cdef CEngineConfig c
-        c.fusion_bytes, c.cache_capacity = config.fusion_bytes, config.cache_capacity
-        c.stall_warn_seconds, c.stall_fail_seconds = config.stall_warn_seconds, config.stall_fail_seconds
-        c.channel = channel_config(config.channel)
+        options = config.options
+        c.fusion_bytes, c.cache_capacity = options.fusion_bytes, options.cache_capacity
+        c.stall_warn_seconds, c.stall_fail_seconds = options.stall_warn_seconds, options.stall_fail_seconds
+        c.channel = channel_config(config)
         self.worker = worker.it
         self.it = make_shared[CEngine](worker.it, transport.it, c)
 
@@ -235,13 +230,13 @@ cdef class Plan:
         return bool(self.it.get().takes_stretches(bucket))
 
     def place(self, size_t bucket, size_t stretch, uintptr_t address):
-        c_place(self.it.get()[0], bucket, stretch, address)
+        self.it.get().place(bucket, stretch, <void*>address)
 
     def ready(self, size_t bucket):
         self.it.get().ready(bucket)
 
     def ready_at(self, size_t bucket, DeviceOrder order not None):
-        c_ready_at(self.it.get()[0], bucket, order.it)
+        self.it.get().ready(bucket, order.it)
 
     def finish(self, bytes present not None):
         cdef vector[uint8_t] items = present
@@ -251,9 +246,6 @@ cdef class Plan:
         cdef Feedback found = Feedback.__new__(Feedback)
         found.it = c_feedback_of(self.it)
         return found if found.it else None
-
-    def bucket_done(self, size_t bucket):
-        return bool(self.it.get().bucket_done(bucket))
 
     def close(self):
         with nogil:

@@ -8,17 +8,19 @@ cdef extern from "border/plain.hpp":
         void* data
     ctypedef struct PyObject
     ctypedef struct PyTypeObject
+    cdef cppclass Held "ringcomm_border::Held":
+        void hold(PyObject*)
+        PyObject* get()
     cdef cppclass ArrayKind "ringcomm_border::ArrayKind":
         bint fits(PyObject*, bint)
+        PyObject* dtype()
         void learn(PyObject*, const vector[Py_ssize_t]&)
     cdef cppclass CallSite "ringcomm_border::CallSite":
         ArrayKind given, result
-        PyObject* shape
-        PyObject* dtype
+        Held shape
         CCall call, exchange
         bint exchanges
         vector[int64_t] told, sent, expected, received
-        void make_results(PyObject*, PyObject*)
         uint64_t numbers
         uint64_t expectation()
         CCall exchange_call(CCall&, CGuess&)

@@ -12,9 +12,7 @@ cdef extern from "engine/standing.hpp" namespace "ringcomm" nogil:
 
 cdef extern from "border/quorum.hpp" namespace "ringcomm_border" nogil:
     shared_ptr[CPending] c_stand "ringcomm_border::stand"(CEngine&, int, CNamed, int, cbool) except +translate
-    shared_ptr[COperation] c_operation_of "ringcomm_border::operation_of"(const shared_ptr[CPending]&)
     CStanding& c_standing_of "ringcomm_border::standing_of"(const CPending&)
-    void* c_memory_at "ringcomm_border::memory_at"(uintptr_t)
 
 
 cdef class Standing:
@@ -29,16 +27,16 @@ cdef class Standing:
         self.it = c_stand(engine.it.get()[0], set_id, request.it, least, put)
 
     @property
-    def operation(self): return Operation.wrap(c_operation_of(self.it), self.worker)
+    def operation(self): return Operation.wrap(<shared_ptr[COperation]>self.it, self.worker)
 
     def offer(self, uintptr_t address):
         with nogil:
-            c_standing_of(self.it.get()[0]).offer(c_memory_at(address))
+            c_standing_of(self.it.get()[0]).offer(<void*>address)
 
     def come(self, uintptr_t address):
         cdef shared_ptr[COperation] made
         with nogil:
-            made = self.engine.get().come(self.set_id, self.it.get()[0], c_memory_at(address))
+            made = self.engine.get().come(self.set_id, self.it.get()[0], <void*>address)
         return Operation.wrap(made, self.worker) if made else None
 
     def has_results(self):
@@ -47,14 +45,14 @@ cdef class Standing:
     def take(self, uintptr_t address):
         cdef CTaken taken
         with nogil:
-            taken = c_standing_of(self.it.get()[0]).take(c_memory_at(address))
+            taken = c_standing_of(self.it.get()[0]).take(<void*>address)
         return taken.rounds, bool(taken.included)
 
     def save(self, uintptr_t given, uintptr_t kept):
-        c_standing_of(self.it.get()[0]).save(c_memory_at(given), c_memory_at(kept))
+        c_standing_of(self.it.get()[0]).save(<void*>given, <void*>kept)
 
     def restore(self, uintptr_t given, uintptr_t kept):
-        c_standing_of(self.it.get()[0]).restore(c_memory_at(given), c_memory_at(kept))
+        c_standing_of(self.it.get()[0]).restore(<void*>given, <void*>kept)
 
     def step_aside(self):
         self.engine.get().step_aside(self.set_id, self.it.get()[0])

@@ -1,4 +1,9 @@
 # Schedules as Python sees them: plain tuples, made from and into the core's.
+cdef extern from "<string_view>" namespace "std" nogil:
+    cdef cppclass string_view "std::string_view":
+        pass
+    string c_text "std::string"(string_view)
+
 cdef extern from "base/types.hpp" namespace "ringcomm" nogil:
     cdef enum class DType(uint8_t):
         float16
@@ -6,33 +11,12 @@ cdef extern from "base/types.hpp" namespace "ringcomm" nogil:
         average
     cdef enum class Collective(uint8_t):
         allreduce
-
-cdef extern from *:
-    """
-    #include <string_view>
-    #include "codecs/wire_format.hpp"
-    #include "schedule/registry.hpp"
-    #include "schedule/price.hpp"
-    #include "call/choose.hpp"
-    namespace ringcomm_border {
-    inline std::string text(std::string_view view) { return std::string(view); }
-    inline ringcomm::Step step(int kind, bool first, int peer, int block, int source, bool order_is_open) {
-      return {static_cast<ringcomm::StepKind>(kind), first, peer, block, source, order_is_open};
-    }
-    inline ringcomm::Price price(const std::vector<ringcomm::Schedule>& schedules, std::size_t nbytes, const ringcomm::Network& network,
-                                 std::size_t segment, std::size_t window) {
-      const auto make = [&](int rank) { return schedules.at(static_cast<std::size_t>(rank)); };
-      return ringcomm::price(ringcomm::make_profile(make, static_cast<int>(schedules.size())), nbytes, {segment, window}, network);
-    }
-    inline std::vector<ringcomm::Option> options(ringcomm::Menu& menu, const std::string& name, std::size_t nbytes, bool equal_blocks,
-                                                 bool memory, std::size_t segment, std::size_t window, std::uint64_t wire) {
-      const auto encoding = ringcomm::encoding_of(ringcomm::Wire::of(wire), ringcomm::DType::float32);
-      return menu.options(name, nbytes, equal_blocks, memory, {segment, window}, encoding);
-    }
-    }
-    """
-    string text "ringcomm_border::text"(...)
-    CStep make_step "ringcomm_border::step"(int kind, cbool first, int peer, int block, int source, cbool order_is_open)
+    cdef cppclass CDTypeInfo "ringcomm::DTypeInfo":
+        string_view name
+        size_t size
+    # These are arrays, of which the methods do.
+    vector[CDTypeInfo] kDTypes
+    vector[string_view] kOpNames, kCollectiveNames
 
 cdef extern from "schedule/schedule.hpp" namespace "ringcomm" nogil:
     cdef enum class StepKind(uint8_t):
@@ -77,11 +61,12 @@ cdef extern from "call/choose.hpp" namespace "ringcomm" nogil:
     cdef cppclass CMenu "ringcomm::Menu":
         CMenu(Collective collective, int size, vector[int] hosts, CNetwork network) except +translate
 
-cdef extern from *:
+cdef extern from "border/schedules.hpp" namespace "ringcomm_border":
+    CStep make_step(int kind, cbool first, int peer, int block, int source, cbool order_is_open)
     CPrice make_price "ringcomm_border::price"(const vector[CSchedule]& schedules, size_t nbytes, const CNetwork& network, size_t segment,
                                                size_t window) except +translate nogil
-    vector[COption] menu_options "ringcomm_border::options"(CMenu& menu, const string& name, size_t nbytes, cbool equal_blocks,
-                                                            cbool memory, size_t segment, size_t window, uint64_t wire) except +translate nogil
+    vector[COption] menu_options(CMenu& menu, const string& name, size_t nbytes, cbool equal_blocks, cbool memory, size_t segment,
+                                 size_t window, uint64_t wire) except +translate nogil
 
 cdef extern from "schedule/prove.hpp" namespace "ringcomm" nogil:
     cdef cppclass CProof "ringcomm::Proof":
@@ -93,40 +78,16 @@ cdef extern from "schedule/prove.hpp" namespace "ringcomm" nogil:
 cdef extern from "schedule/registry.hpp" namespace "ringcomm" nogil:
     cdef cppclass CAlgorithm "ringcomm::Algorithm":
         Collective collective
+        string_view name, summary
         cbool equal_blocks
+    vector[CAlgorithm] c_algorithms "ringcomm::algorithms"() except +translate
     shared_ptr[const CSchedule] c_schedule_for "ringcomm::schedule_for"(Collective collective, const string& name, int rank,
                                                                         int size, int root) except +translate
 
-cdef extern from *:
-    """
-    namespace ringcomm_border {
-    inline std::vector<ringcomm::Algorithm> all_algorithms() { return ringcomm::algorithms(); }
-    inline std::string name_of(const ringcomm::Algorithm& a) { return std::string(a.name); }
-    inline std::string summary_of(const ringcomm::Algorithm& a) { return std::string(a.summary); }
-    inline std::string dtype_name(std::size_t i) { return std::string(ringcomm::kDTypes[i].name); }
-    inline std::size_t dtype_size(std::size_t i) { return ringcomm::kDTypes[i].size; }
-    inline std::size_t dtype_count() { return ringcomm::kDTypes.size(); }
-    inline std::string op_name(std::size_t i) { return std::string(ringcomm::kOpNames[i]); }
-    inline std::size_t op_count() { return ringcomm::kOpNames.size(); }
-    inline std::string collective_name(std::size_t i) { return std::string(ringcomm::kCollectiveNames[i]); }
-    inline std::size_t collective_count() { return ringcomm::kCollectiveNames.size(); }
-    }
-    """
-    vector[CAlgorithm] all_algorithms "ringcomm_border::all_algorithms"() except +translate
-    string algorithm_name "ringcomm_border::name_of"(const CAlgorithm& a)
-    string algorithm_summary "ringcomm_border::summary_of"(const CAlgorithm& a)
-    string dtype_name "ringcomm_border::dtype_name"(size_t i)
-    size_t dtype_size "ringcomm_border::dtype_size"(size_t i)
-    size_t dtype_count "ringcomm_border::dtype_count"()
-    string op_name "ringcomm_border::op_name"(size_t i)
-    size_t op_count "ringcomm_border::op_count"()
-    string collective_name "ringcomm_border::collective_name"(size_t i)
-    size_t collective_count "ringcomm_border::collective_count"()
-
-DTYPES = tuple(dtype_name(i).decode() for i in range(dtype_count()))
-ITEM_SIZES = tuple(dtype_size(i) for i in range(dtype_count()))
-OPS = tuple(op_name(i).decode() for i in range(op_count()))
-COLLECTIVES = tuple(collective_name(i).decode() for i in range(collective_count()))
+DTYPES = tuple([c_text(kDTypes[i].name).decode() for i in range(kDTypes.size())])
+ITEM_SIZES = tuple([kDTypes[i].size for i in range(kDTypes.size())])
+OPS = tuple([c_text(kOpNames[i]).decode() for i in range(kOpNames.size())])
+COLLECTIVES = tuple([c_text(kCollectiveNames[i]).decode() for i in range(kCollectiveNames.size())])
 SYMMETRIES = ("none", "rotation", "exclusive_or")
 STEP_KINDS = ("send", "receive", "reduce", "combine", "copy")
 
@@ -197,25 +158,16 @@ cdef class Schedule:
 
     @property
     def rounds(self):
-        cdef size_t i, j
-        out = []
-        for i in range(self.it.rounds.size()):
-            row = []
-            for j in range(self.it.rounds[i].size()):
-                row.append(Step(STEP_KINDS[<int>self.it.rounds[i][j].kind], self.it.rounds[i][j].peer, self.it.rounds[i][j].block,
-                                self.it.rounds[i][j].source, bool(self.it.rounds[i][j].incoming_first)))
-            out.append(row)
-        return out
+        return [[step_of(step) for step in row] for row in self.it.rounds]
+
+
+cdef step_of(const CStep& it):
+    return Step(STEP_KINDS[<int>it.kind], it.peer, it.block, it.source, bool(it.incoming_first))
 
 
 def algorithms():
-    cdef vector[CAlgorithm] known = all_algorithms()
-    cdef size_t i
-    out = []
-    for i in range(known.size()):
-        out.append(AlgorithmInfo(COLLECTIVES[<int>known[i].collective], algorithm_name(known[i]).decode(), bool(known[i].equal_blocks),
-                                 algorithm_summary(known[i]).decode()))
-    return out
+    return [AlgorithmInfo(COLLECTIVES[<int>it.collective], c_text(it.name).decode(), bool(it.equal_blocks), c_text(it.summary).decode())
+            for it in c_algorithms()]
 
 
 def check_algorithm(collective, str name, int size=0):
@@ -305,10 +257,6 @@ cdef class Menu:
         cdef string wanted = name.encode()
         cdef vector[COption] found
         cdef CMenu* menu = self.it.get()
-        cdef size_t i
         with nogil:
             found = menu_options(menu[0], wanted, nbytes, equal_blocks, memory, segment, window, wire)
-        out = []
-        for i in range(found.size()):
-            out.append(Option(found[i].name.decode(), found[i].cut.segment, found[i].cut.window, price_of(found[i].price), bool(found[i].chosen)))
-        return out
+        return [Option(it.name.decode(), it.cut.segment, it.cut.window, price_of(it.price), bool(it.chosen)) for it in found]

@@ -1,8 +1,6 @@
 # What ranks send messages by.
 cdef extern from "border/transport.hpp":
     shared_ptr[CTransport] c_mpi_transport "ringcomm_border::mpi_transport"(const string&, uint64_t, int, int, int, MpiLibrary) except +translate
-    shared_ptr[CTransport] c_threads_transport "ringcomm_border::threads_transport"(shared_ptr[CThreadsHub], int) except +translate
-    void c_kill "ringcomm_border::kill"(const shared_ptr[CThreadsHub]&, int) except +translate
 
 cdef extern from "transport/transport.hpp" namespace "ringcomm" nogil:
     cdef cppclass CTransport "ringcomm::Transport":
@@ -21,6 +19,8 @@ cdef extern from "transport/threads.hpp" namespace "ringcomm" nogil:
     cdef cppclass CThreadsHub "ringcomm::ThreadsHub":
         pass
     shared_ptr[CThreadsHub] make_threads_hub(int size) except +translate
+    shared_ptr[CTransport] make_threads_transport(shared_ptr[CThreadsHub] hub, int rank) except +translate
+    void threads_kill(CThreadsHub& hub, int rank) except +translate
 
 
 cdef class ThreadsHub:
@@ -30,7 +30,7 @@ cdef class ThreadsHub:
         self.it = make_threads_hub(size)
 
     def kill(self, int rank):
-        c_kill(self.it, rank)
+        threads_kill(dereference(self.it), rank)
 
 
 cdef class Transport:
@@ -52,7 +52,7 @@ cdef class Transport:
     @staticmethod
     def threads(ThreadsHub hub not None, int rank):
         cdef Transport made = Transport.__new__(Transport)
-        made.it = c_threads_transport(hub.it, rank)
+        made.it = make_threads_transport(hub.it, rank)
         return made
 
     @property

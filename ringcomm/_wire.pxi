@@ -3,10 +3,13 @@ cdef extern from "codecs/wire_format.hpp" namespace "ringcomm" nogil:
     cdef cppclass CWire "ringcomm::Wire":
         pass
     CWire wire_of "ringcomm::Wire::of"(uint64_t code)
+    cbool c_rounds "ringcomm::rounds"(CWire)
+    string c_text_of "ringcomm::text_of"(CWire)
     cdef cppclass CSpan "std::span<float>":
         float* data()
         size_t size()
     cdef cppclass CFeedback "ringcomm::Feedback":
+        CFeedback(vector[size_t]) except +translate
         void undo(uint64_t)
         void undo(uint64_t, size_t, size_t)
         void undo_all()
@@ -19,15 +22,12 @@ cdef extern from "border/wire.hpp" namespace "ringcomm_border" nogil:
     vector[string] c_wire_names "ringcomm_border::wire_names"()
     uint64_t c_wire_code "ringcomm_border::wire_code"(const string& name, int mode, int group, float amount) except +translate
     double c_wire_ratio "ringcomm_border::wire_ratio"(uint64_t, int dtype)
-    cbool c_wire_rounds "ringcomm_border::wire_rounds"(uint64_t)
-    string c_wire_text "ringcomm_border::wire_text"(uint64_t)
     cdef cppclass CCodec "ringcomm::Codec":
         size_t capacity(size_t)
     shared_ptr[CCodec] c_codec "ringcomm_border::codec"(uint64_t, int dtype, shared_ptr[CFeedback]) except +translate
     size_t c_encode "ringcomm_border::encode"(CCodec&, uintptr_t block, size_t count, uintptr_t wire) except +translate
     void c_decode "ringcomm_border::decode"(CCodec&, uintptr_t wire, size_t nbytes, uintptr_t block, size_t count,
                                             cbool add) except +translate
-    shared_ptr[CFeedback] c_feedback "ringcomm_border::feedback"(vector[size_t]) except +translate
 
 
 def wire_formats():
@@ -43,18 +43,19 @@ def wire_ratio(uint64_t code, int dtype):
 
 
 def wire_rounds(uint64_t code):
-    return bool(c_wire_rounds(code))
+    return bool(c_rounds(wire_of(code)))
 
 
 def wire_text(uint64_t code):
-    return c_wire_text(code).decode()
+    return c_text_of(wire_of(code)).decode()
 
 
 cdef class Feedback:
     cdef shared_ptr[CFeedback] it
 
     def __init__(self, counts):
-        self.it = c_feedback(counts)
+        cdef vector[size_t] all_counts = counts
+        self.it = make_shared[CFeedback](all_counts)
 
     def undo(self, uint64_t tensor, size_t first=0, count=None):
         if count is None:

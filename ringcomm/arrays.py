@@ -56,7 +56,7 @@ class Kind(Protocol):
     @staticmethod
     def like(x: Any) -> _core.Likeness | None:
         """What tells whether another array is like `x`, so that a request in place for `x` serves it too. None: the
-        core has to look at each anew (or, at NumPy's, looks itself)."""
+        core has to look at each anew."""
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
@@ -221,8 +221,8 @@ class NumPyKind:
         return array
 
     @staticmethod
-    def like(x: Any) -> None:
-        return None
+    def like(x: Any) -> _core.Likeness | None:
+        return _core.likeness_of(x)
 
 
 def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = False) -> Buffer:

@@ -28,13 +28,8 @@ from ringcomm import shims
 from ringcomm.run_function import run
 
 VERSION = "0.28.1"  # the Horovod whose interface this is
-_SERVED = (
-    "torch",
-    "tensorflow",
-    "keras",
-    "common",
-    "data",
-)  # horovod.NAME is ringcomm.NAME, and so is what is below it
+# horovod.NAME is ringcomm.NAME, and so is what is below it.
+_SERVED = ("torch", "tensorflow", "keras", "common", "data")
 
 logger = logging.getLogger("ringcomm")
 

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn
 
 from ringcomm import calls
 from ringcomm._core import Request
 from ringcomm.counted import CountedCalls
 from ringcomm.folding import Folding
+from ringcomm.forms import P, renamed
 from ringcomm.handles import Handle
-from ringcomm.ordered import request_fields
-
-P = ParamSpec("P")
-Form = TypeVar("Form", bound=Callable[..., Any])
+from ringcomm.ordered import Calls, request_fields
 
 
 class Submitted(CountedCalls):
-    """The calls of a communicator, which end in a handle."""
+    """The calls of a communicator, which end in what `submit` makes of their requests."""
 
     _plain = False
 
-    def __init__(self, calls: Any) -> None:
-        self.rank, self.size, self._submit = calls.rank, calls.size, calls._submit
+    def __init__(self, calls: Calls, submit: Callable[[Request], Any]) -> None:
+        self.rank, self.size = calls.rank, calls.size
+        self._submit = submit  # type: ignore[method-assign, assignment]
 
-    def _call(self, request: Request, *_: Any) -> Handle[Any]:
+    def _call(self, request: Request, *_: Any) -> Any:
         return self._submit(request)
 
-    def _fold(self, folding: Folding) -> Handle[Any]:
+    def _fold(self, folding: Folding) -> Any:
         """In parts, each call would have to wait for the one before."""
         return self._submit(folding.gathered())
 
@@ -40,19 +37,11 @@ class Submitted(CountedCalls):
         raise ValueError("in the background, alltoallv needs recvcounts: to ask for them is a call to wait for")
 
 
-def renamed(form: Form, call: Callable[..., Any], name: str, doc: str, result: str) -> Form:
-    """Makes `form` look like a method `name` (class and name) with the arguments of `call`, which gives a `result`."""
-    functools.update_wrapper(form, call)
-    form.__name__, form.__qualname__, form.__doc__ = name.rpartition(".")[2], name, doc
-    form.__signature__ = inspect.signature(call).replace(return_annotation=result)  # type: ignore[attr-defined]
-    return form
-
-
 def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:
     """The same call, with the same arguments."""
 
     def submit(self: BackgroundCalls, /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
-        return call(Submitted(self), *args, **kwargs)
+        return call(Submitted(self, self._submit), *args, **kwargs)
 
     name = f"i{call.__name__}"
     return renamed(
@@ -60,16 +49,8 @@ def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Calla
     )
 
 
-class BackgroundCalls:
+class BackgroundCalls(Calls):
     """The non-blocking half of :class:`ringcomm.Communicator`."""
-
-    rank: int
-    size: int
-
-    if TYPE_CHECKING:
-
-        def _submit(self, request: Request) -> Handle[Any]:
-            """Hands one call to the worker, once all ranks have agreed on its algorithm if it names one."""
 
     iallreduce = _in_background(
         CountedCalls.allreduce,

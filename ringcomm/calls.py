@@ -18,7 +18,7 @@ from ringcomm.arrays import Buffer
 from ringcomm.device.place import Place
 from ringcomm.errors import UnsupportedError
 from ringcomm.ops import FLOATING, Adasum, Average, Op, UserOp, core_op, wire_code
-from ringcomm.rows import parts, require_rows, row_of, rows_of_parts, signed, splits_of, with_rows
+from ringcomm.rows import parts, require_rows, row_of, rows_of_all, rows_of_parts, signed, splits_of, with_rows
 
 ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER, SCAN, EXSCAN = (
     _core.COLLECTIVES.index(name) for name in _core.COLLECTIVES
@@ -122,10 +122,14 @@ def allreduce(source: Buffer, target: Buffer, op: Any, wire: Any = None, **field
 
 
 def reduce(x: Any, out: Any, root: int, op: Any, rank: int, wire: Any = None, **fields: Any) -> Request:
-    here = rank == root
-    source, target = arrays.pair(x, out) if here else arrays.pair(x, x, writes=False)
-    fields |= _reduction(REDUCE, source, op, wire, fields)
-    return request(REDUCE, source, target, Written(source, target, here), root=root, **fields)
+    return _for_some(REDUCE, x, out, rank == root, op, wire, root=root, **fields)
+
+
+def _for_some(collective: int, x: Any, out: Any, here: bool, op: Any, wire: Any = None, **fields: Any) -> Request:
+    """Not all ranks have a result."""
+    source, target = arrays.pair(x, out, here)
+    fields |= _reduction(collective, source, op, wire, fields)
+    return request(collective, source, target, Written(source, target, here), **fields)
 
 
 def broadcast(source: Buffer, target: Buffer, root: int, **fields: Any) -> Request:
@@ -165,11 +169,7 @@ def allgather(
     """`rows`: the first dimension on every rank; None: the same everywhere, which is then compared too."""
     source = with_rows(arrays.source(x))
     mine = source.shape[0]
-    rows = [mine] * size if rows is None else [int(n) for n in rows]
-    if len(rows) != size or rows[rank] != mine:
-        raise ValueError(
-            f"rows must give the first dimension on each of the {size} ranks, {mine} at index {rank}; got {rows}"
-        )
+    rows = rows_of_all("rows", rows, mine, rank, size)
     if sign is None and any(n != mine for n in rows):
         sign = signed(arrays.signature_of(source, 1), rows)
     row = row_of(source)
@@ -220,12 +220,7 @@ def gather(
     require_root("gather", root, size)
     source = with_rows(arrays.source(x))
     mine, here = source.shape[0], rank == root
-    given = [mine] * size if rows is None else [int(n) for n in rows]
-    if len(given) != size or given[rank] != mine:
-        raise ValueError(
-            f"gather: counts must give the first dimension on each of the {size} ranks, {mine} at index {rank}; "
-            f"got {given}"
-        )
+    given = rows_of_all("gather: counts", rows, mine, rank, size)
     total = sum(given) if here else 0
     target = arrays.result(out if here else None, source, (total, *source.shape[1:]))
     sent = [mine if other == root else 0 for other in range(size)]
@@ -269,12 +264,9 @@ def scatter(
 
 def scan(collective: int, x: Any, out: Any, op: Any, rank: int, **fields: Any) -> Request:
     """Or an exscan, of which rank 0 has no result."""
-    here = collective == SCAN or rank > 0
     if core_op(op) == Average:
         raise UnsupportedError(f"{_core.COLLECTIVES[collective]}: there is no average of the first ranks; divide a Sum")
-    source, target = arrays.pair(x, out) if here else arrays.pair(x, x, writes=False)
-    fields |= _reduction(collective, source, op, None, fields)
-    return request(collective, source, target, Written(source, target, here), **fields)
+    return _for_some(collective, x, out, collective == SCAN or rank > 0, op, **fields)
 
 
 def barrier(**fields: Any) -> Request:

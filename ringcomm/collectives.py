@@ -21,9 +21,39 @@ from typing import Any
 
 from ringcomm import arrays, calls, named
 from ringcomm._core import Request
+from ringcomm.forms import waited
 from ringcomm.handles import Handle
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.reductions import Reductions, T
+from ringcomm.sites import root_in
+
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
+    "synchronize",
+]
 
 
 class Operations(Reductions[T]):
@@ -37,11 +67,8 @@ class Operations(Reductions[T]):
     def broadcast_request(self, tensor: T, root_rank: int, process_set: ProcessSet, in_place: bool = False) -> Request:
         """`root_rank` is a rank of the world, as in Horovod."""
         self._check(tensor, None)
-        process_set.set_id()
-        if root_rank not in process_set.ranks:
-            raise ValueError(f"broadcast: root rank {root_rank} is not in the process set of ranks {process_set.ranks}")
-        pair = arrays.pair(tensor, tensor if in_place else None)
-        return calls.broadcast(*pair, process_set.ranks.index(root_rank))
+        root = root_in(process_set, root_rank)
+        return calls.broadcast(*arrays.pair(tensor, tensor if in_place else None), root)
 
     def alltoall_request(self, tensor: T, splits: Any, process_set: ProcessSet) -> Request:
         self._check(tensor, None)
@@ -144,16 +171,7 @@ class Operations(Reductions[T]):
         """:meth:`broadcast` in place and in the background."""
         return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm)
 
-    def broadcast_(
-        self,
-        tensor: T,
-        root_rank: int,
-        name: str | None = None,
-        process_set: ProcessSet = global_process_set,
-        algorithm: str | None = None,
-    ) -> T:
-        """:meth:`broadcast` in place; returns ``tensor``."""
-        return self.broadcast_async_(tensor, root_rank, name, process_set, algorithm).wait()
+    broadcast_ = waited(broadcast_async_, ":meth:`broadcast` in place; returns ``tensor``.", "T")
 
     def alltoall_async(
         self,

@@ -109,7 +109,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         config = config._replace(account=queued)
         self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)
         self._queue = _core.Queue(link.worker, self._queued)
-        self._messages = open_messages(link, self._node, self.config.beta, config, messages)
+        self._messages = open_messages(link, self._node, config.spin_ns, self.config, messages)
         for channel in (self._channel, self._queued, self._messages):
             channel.watch(processes, link.rank_of)
         self._last: _core.Operation | None = None

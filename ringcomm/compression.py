@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ringcomm import _core
+from ringcomm.arrays import CoreMemory
 from ringcomm.wire_formats import (
     Auto,
     Int4,
@@ -73,17 +74,10 @@ class Feedback:
         self._core.scale(by)
 
 
-class _Owed:
-    """What a feedback holds of a tensor, as NumPy takes it."""
-
-    def __init__(self, feedback: _core.Feedback, tensor: int) -> None:
-        self.feedback = feedback
-        address, count = feedback.owed(tensor)
-        self.__array_interface__ = {"version": 3, "typestr": "<f4", "shape": (count,), "data": (address, False)}
-
-
 def owed_array(feedback: _core.Feedback, tensor: int) -> np.ndarray[Any, Any]:
-    return np.asarray(_Owed(feedback, tensor))
+    """What a feedback holds of a tensor."""
+    address, count = feedback.owed(tensor)
+    return np.asarray(CoreMemory(address, 4 * count, feedback)).view(np.float32)
 
 
 # ---- which gradient travels as what ----------------------------------------------------------------------------------

@@ -117,8 +117,7 @@ class CountedCalls(OrderedCalls):
             return self.reducescatter(x, op, out, algorithm, name=name)
         op, how = as_op(op), request_fields(algorithm, name)
         if isinstance(op, UserOp):
-            calls.require_only_a_name("reduce_scatter", op, None, how)
-            return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, name, rows=counts))
+            return self._fold(Folding("reduce_scatter", x, out, op, self.rank, self.size, None, how, rows=counts))
         source = arrays.source(x)
         return self._once(calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
 
@@ -146,7 +145,5 @@ class CountedCalls(OrderedCalls):
                 return result
         how = request_fields(algorithm, name)
         if isinstance(op, UserOp):
-            what = _core.COLLECTIVES[collective]
-            calls.require_only_a_name(what, op, None, how)
-            return self._fold(Folding(what, x, out, op, self.rank, self.size, name))
+            return self._fold(Folding(_core.COLLECTIVES[collective], x, out, op, self.rank, self.size, None, how))
         return self._call(calls.scan(collective, x, out, op, self.rank, **how), x, plain)

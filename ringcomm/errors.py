@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from ringcomm import _core
 
+__all__ = [
+    "HorovodInternalError",
+    "InternalError",
+    "MismatchError",
+    "NotInitializedError",
+    "PeerLostError",
+    "RankJoinedError",
+    "RankLeftError",
+    "RingcommError",
+    "ShutDownError",
+    "TransportError",
+    "UnsupportedError",
+]
+
 
 class RingcommError(RuntimeError):
     """Base of everything that ringcomm raises on its own account.

@@ -78,27 +78,20 @@ def _exit(status: Any = None, /) -> None:
 
 
 # ---- ending the job --------------------------------------------------------------------------------------------------
-def _world() -> Any:
-    """MPI's communicator of all ranks if there are several and peers may be waiting, else None."""
-    mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
-    if (
-        mpi is None
-        or not _watched
-        or os.getpid() != process.rank_process
-        or not mpi.Is_initialized()
-        or mpi.Is_finalized()
-    ):
-        return None
-    world = mpi.COMM_WORLD
-    return world if world.Get_size() > 1 else None
-
-
-def _rank() -> int:
+def _all_ranks() -> Any:
+    """MPI's communicator of all ranks while MPI runs, else None."""
     mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
     if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
-        return 0
-    rank: int = mpi.COMM_WORLD.Get_rank()
-    return rank
+        return None
+    return mpi.COMM_WORLD
+
+
+def _world() -> Any:
+    """The same if there are several and peers may be waiting, else None."""
+    if not _watched or os.getpid() != process.rank_process:
+        return None
+    world = _all_ranks()
+    return world if world is not None and world.Get_size() > 1 else None
 
 
 def end_job(cause: str, status: int) -> None:
@@ -175,7 +168,8 @@ def _at_exit() -> None:
         return
     if status := _core.exit_status():
         end_job(f"sys.exit({status})", status)
-    accounts.report(_rank())
+    world = _all_ranks()
+    accounts.report(0 if world is None else world.Get_rank())
     guardian.stop()
     for it in reversed(list(_watched.values())):
         it._leave("this process is ending")

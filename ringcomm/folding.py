@@ -28,7 +28,9 @@ class Folding:
     """One call, on one rank.
 
     Args:
-        what: "allreduce", "reduce", "reducescatter", "scan", or "exscan", whose result is the scan of the rank before.
+        what: "allreduce", "reduce", "reducescatter" (or "reduce_scatter", by MPI's name), "scan", or "exscan", whose
+            result is the scan of the rank before.
+        wire, fields: as of any call (ordered.request_fields), of which a function takes nothing but the name.
         root: of a reduce.
         rows: of a reducescatter, for each rank; None: in even parts.
     """
@@ -41,10 +43,13 @@ class Folding:
         op: UserOp,
         rank: int,
         size: int,
-        name: str,
+        wire: Any,
+        fields: dict[str, Any],
         root: int = 0,
         rows: Sequence[int] | None = None,
     ) -> None:
+        calls.require_only_a_name(what, op, wire, fields)
+        what = what.replace("_", "")
         self.what, self.op, self.root, self.rank, self.size = what, op, root, rank, size
         calls.require_root(what, root, size)
         self.here = rank == root if what == "reduce" else rank > 0 if what == "exscan" else True
@@ -55,14 +60,14 @@ class Folding:
             unit = math.prod(self.source.shape[1:])
             self.target = arrays.result(out, self.source, (rows[rank], *self.source.shape[1:]))
         else:
-            self.source, self.target = arrays.pair(x, out) if self.here else arrays.pair(x, x, writes=False)
+            self.source, self.target = arrays.pair(x, out, self.here)
             self.source.on_host(*refusal)
             rows, unit = parts(math.prod(self.source.shape), size), 1
         self.target.on_host(*refusal)
         self.counts = [n * unit for n in rows]  # of each rank's part, in elements
         self.mine = as_numpy(self.source)
         sign = arrays.signature(self.source.shape, f"{what} by {op.name} of {self.source.label}")
-        self.fields: dict[str, Any] = {"sign": signed(sign, rows, [root]), "name": name or what}
+        self.fields: dict[str, Any] = {"sign": signed(sign, rows, [root]), "name": fields["name"] or what}
 
     def gathered(self) -> Request:
         """All of it in one call, whose result every rank combines itself."""

@@ -51,20 +51,15 @@ class Group:
         """Whether all its ranks share memory. The same on every rank."""
         return self.node is not None and self.node.size == self.size
 
-    def submit(self, request: _core.Request) -> _core.Operation:
+    def submit(self, request: _core.Request, name: str | None = None, address: int = 0) -> _core.Operation:
         """Runs it after those submitted before. Every member submits the same calls in the same order. Any thread may.
+        With a name it is a call in place that has been made before, under this name and on other memory.
 
         Raises ShutDownError once this rank has left.
         """
         if self._ended is not None:
             raise self._ended
-        return self._queue.submit(request)
-
-    def again(self, request: _core.Request, address: int, name: str) -> _core.Operation:
-        """As ``submit``, of a call in place that has been made before, for other memory."""
-        if self._ended is not None:
-            raise self._ended
-        return self._queue.again(request, address, address, name)
+        return self._queue.submit(request, name, address)
 
     def isend(self, x: object, dest: int, tag: int) -> _core.MessageRequest:
         """A message to a rank of the group: :meth:`ringcomm.Communicator.isend`."""

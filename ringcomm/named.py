@@ -63,8 +63,9 @@ def submit_first(
 ) -> Handle[Any]:
     """As `submit`, of an all-reduce in place; the next one like it may go the short way (`ProcessSet.known`)."""
     handle = submit(process_set, request, name)
-    if (op is None or type(op) is Op) and op is not Adasum:
-        process_set.known.remember(name, array, op, pre, post, request, arrays.kind_of(array).like(array))
+    like = arrays.kind_of(array).like(array)
+    if like is not None and (op is None or type(op) is Op) and op is not Adasum:
+        process_set.known.remember(name, op, pre, post, request, like)
     return handle
 
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ringcomm import _core, arrays, calls
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.handles import Handle
+from ringcomm.ordered import OrderedCalls
 from ringcomm.rows import require_rows, with_rows
 
 Graph = str | Sequence[Sequence[int]]
-
-
-class Calls(Protocol):
-    """What a communicator runs requests by."""
-
-    rank: int
-    size: int
-
-    def _once(self, request: Request) -> Any: ...
-    def _submit(self, request: Request) -> Handle[Any]: ...
 
 
 def edges_of(graph: Graph, size: int) -> list[list[int]]:
@@ -55,7 +46,7 @@ class Neighbours:
         receives_from: ranks, ascending.
     """
 
-    def __init__(self, comm: Calls, graph: Graph) -> None:
+    def __init__(self, comm: OrderedCalls, graph: Graph) -> None:
         self._comm, edges = comm, edges_of(graph, comm.size)
         self.sends_to = tuple(edges[comm.rank])
         self.receives_from = tuple(rank for rank, others in enumerate(edges) if comm.rank in others)

@@ -12,6 +12,24 @@ from typing import Any
 from ringcomm import _core
 from ringcomm.wire_formats import WireFormat
 
+__all__ = [
+    "BAND",
+    "BOR",
+    "BXOR",
+    "LAND",
+    "LOR",
+    "LXOR",
+    "MAXLOC",
+    "MINLOC",
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Op",
+    "Product",
+    "Sum",
+]
+
 FLOATING = frozenset(_core.DTYPES.index(name) for name in ("float16", "bfloat16", "float32", "float64"))
 NUMBERS = _core.DTYPES[: _core.DTYPES.index("bool") + 1]  # dtypes that have every op from Average to Product
 

@@ -12,6 +12,7 @@ from ringcomm._core import Request
 from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
 from ringcomm.compression import Feedback
 from ringcomm.folding import Folding
+from ringcomm.handles import Handle
 from ringcomm.ops import Adasum, Op, Sum, UserOp, as_op
 from ringcomm.rows import splits_of, with_rows
 
@@ -24,23 +25,34 @@ def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: flo
     return {"algorithm": algorithm or "", "name": name, "pre": pre, "post": post}
 
 
-class OrderedCalls:
-    """The blocking half of :class:`ringcomm.Communicator`.
-
-    Where a microsecond counts, a call on a NumPy array that leaves the algorithm to be chosen goes to the core at once
-    if the core remembers one like it (`_core.Channel.plain`); the first of its kind goes the long way, and is
-    remembered.
-    """
+class Calls:
+    """What the calls of :class:`ringcomm.Communicator` stand on."""
 
     rank: int
     size: int
     _channel: _core.Channel
+    _messages: _core.Messages
     _plain: bool  # the communicator is usable: what the core remembers may run
 
     if TYPE_CHECKING:
 
         def _run(self, request: Request) -> None:
             """Runs one call of the core to its end, once all ranks have agreed on its algorithm if it names one."""
+
+        def _submit(self, request: Request) -> Handle[Any]:
+            """Hands one call to the worker, once all ranks have agreed on its algorithm if it names one."""
+
+        def _require_usable(self) -> None:
+            """Raises what makes the communicator unusable, if something does."""
+
+
+class OrderedCalls(Calls):
+    """The blocking half of :class:`ringcomm.Communicator`.
+
+    Where a microsecond counts, a call on a NumPy array that leaves the algorithm to be chosen goes to the core at once
+    if the core remembers one like it (`_core.Channel.plain`); the first of its kind goes the long way, and is
+    remembered.
+    """
 
     def allreduce(
         self,
@@ -91,8 +103,7 @@ class OrderedCalls:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            calls.require_only_a_name("allreduce", op, wire, how)
-            return self._fold(Folding("allreduce", x, out, op, self.rank, self.size, name))
+            return self._fold(Folding("allreduce", x, out, op, self.rank, self.size, wire, how))
         if feedback is not None:
             how["feedback"] = feedback._core
         request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
@@ -124,8 +135,7 @@ class OrderedCalls:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            calls.require_only_a_name("reduce", op, wire, how)
-            return self._fold(Folding("reduce", x, out, op, self.rank, self.size, name, root))
+            return self._fold(Folding("reduce", x, out, op, self.rank, self.size, wire, how, root))
         request = calls.reduce(x, out, root, op, self.rank, wire, **how)
         return self._call(request, x, plain)
 
@@ -188,8 +198,7 @@ class OrderedCalls:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            calls.require_only_a_name("reducescatter", op, wire, how)
-            return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, name))
+            return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, wire, how))
         request = calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
         return self._call(request, x, plain)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate
 
 from ringcomm import arrays
 from ringcomm._core import Request
-from ringcomm.background import BackgroundCalls, Submitted, renamed
+from ringcomm.background import BackgroundCalls, Submitted
 from ringcomm.counted import CountedCalls
 from ringcomm.device.place import Joined
+from ringcomm.forms import P, renamed
 from ringcomm.handles import Handle
-
-P = ParamSpec("P")
+from ringcomm.ordered import Calls
 
 
 class Persistent:
@@ -77,8 +77,7 @@ def _prepared(call: Callable[Concatenate[Any, P], Any], name: str = "") -> Calla
     name = name or f"{call.__name__}_init"
 
     def prepare(self: PersistentCalls, /, *args: P.args, **kwargs: P.kwargs) -> Persistent:
-        made = Submitted(self)
-        made._submit = functools.partial(Persistent, self._submit)
+        made = Submitted(self, functools.partial(Persistent, self._submit))
         _require_own_memory(args[0] if args else kwargs.get("x"), name)
         return call(made, *args, **kwargs)
 
@@ -86,17 +85,9 @@ def _prepared(call: Callable[Concatenate[Any, P], Any], name: str = "") -> Calla
     return renamed(prepare, call, f"PersistentCalls.{name}", text, "Persistent")
 
 
-class PersistentCalls:
+class PersistentCalls(Calls):
     """The calls of :class:`ringcomm.Communicator` that are prepared once and made many times. They run in one order
     with the non-blocking ones, and take what these take; arrays have to be contiguous."""
-
-    rank: int
-    size: int
-
-    if TYPE_CHECKING:
-
-        def _submit(self, request: Request) -> Handle[Any]:
-            """Hands one call to the worker."""
 
     allreduce_init = _prepared(CountedCalls.allreduce)
     reduce_init = _prepared(CountedCalls.reduce)

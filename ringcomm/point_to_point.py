@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ringcomm import _core, arrays
 from ringcomm._core import ANY_SOURCE, ANY_TAG, MessageRequest, Status
+from ringcomm.config import Config
 from ringcomm.device.messages import DeviceMessageRequest, OnDevice, on_host
 from ringcomm.errors import MismatchError
 from ringcomm.links import Link
+from ringcomm.ordered import Calls
 
 MOST_LINES = 5  # of what was never received, in one message
 _PIECE_SECONDS, _PIECES = 2e-3, (48 << 10, 32 << 20)  # that a piece takes on its way; least and most bytes
@@ -30,11 +32,11 @@ def describe(array: Any, written: bool) -> tuple[int, int, Any, bool]:
 
 
 def open_messages(
-    link: Link, node: _core.Node | None, beta: float, config: _core.ChannelConfig, account: _core.Account
+    link: Link, node: _core.Node | None, spin_ns: int, config: Config, account: _core.Account
 ) -> _core.Messages:
-    """``beta``: seconds that a byte takes between hosts; 0: not known. All ranks must cut messages alike."""
+    """``config``: agreed, for all ranks must cut messages alike."""
     least, most = _PIECES
-    piece = max(least, min(most, int(_PIECE_SECONDS / beta))) if beta > 0 else most
+    piece = max(least, min(most, int(_PIECE_SECONDS / config.beta))) if config.beta > 0 else most
     on_host = list(link.topology.host) if node is not None else []
     everybody = len(on_host) == link.size or link.size == 1
     transport = None if everybody else link.message_transport()
@@ -47,7 +49,7 @@ def open_messages(
         transport,
         link.tags,
         piece,
-        config.spin_ns,
+        spin_ns,
         config.stall_warn_seconds,
         account,
         describe,
@@ -89,7 +91,7 @@ def receive(
     return DeviceMessageRequest(messages.irecv(landing.host, source, tag, among), landing)
 
 
-class PointToPointCalls:
+class PointToPointCalls(Calls):
     """The messages of :class:`ringcomm.Communicator`.
 
     Arrays are what the collectives take, of any dtype, and travel as their bytes: sender and receiver need not agree on
@@ -105,14 +107,6 @@ class PointToPointCalls:
         ringcomm.PeerLostError: the other rank died; with ANY_SOURCE, some rank did.
         ringcomm.ShutDownError: this rank has closed the communicator.
     """
-
-    rank: int
-    _messages: _core.Messages
-
-    if TYPE_CHECKING:
-
-        def _require_usable(self) -> None:
-            """Raises what makes the communicator unusable, if something does."""
 
     def send(self, x: Any, dest: int, tag: int = 0) -> None:
         """Sends ``x``, and returns once it may be written again: a long message when it has been received.

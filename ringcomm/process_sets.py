@@ -75,7 +75,7 @@ class ProcessSet:
         self._session: Session | None = None
         self.known = _core.NamedCalls(None, 0)  # operations of it that may come again
         self.link = _core.SetLink()  # the set as graphs know it, which outlive shutdown()
-        self._node: _core.Node | None = None
+        self.node: _core.Node | None = None  # the arenas of its ranks, if all are on one host that has memory to give
         self._me = -1  # this process's rank in it
         self._free_slots: list[int] = []
         self.joined = False  # this rank, and not yet all
@@ -163,17 +163,12 @@ class ProcessSet:
         self._counters.clear()
         self.joined = False
 
-    @property
-    def node(self) -> _core.Node | None:
-        """The arenas of its ranks, if all are on one host that has shared memory to give."""
-        return self._node
-
     def take_slot(self) -> tuple[_core.Node | None, int]:
         """A stream of the host's shared memory (for a plan), the same on every rank of the set if all take and give
         back in the same order; (None, 0) where there is none left, or no shared memory."""
-        if self._node is None or not self._free_slots:
+        if self.node is None or not self._free_slots:
             return None, 0
-        return self._node, self._free_slots.pop(0)
+        return self.node, self._free_slots.pop(0)
 
     def give_slot(self, slot: int) -> None:
         if slot:
@@ -183,7 +178,7 @@ class ProcessSet:
     def attach(
         self, session: Session, set_id: int, ranks: Sequence[int], node: _core.Node | None, slots: range
     ) -> None:
-        self._session, self.process_set_id, self._ranks, self._node = session, set_id, list(ranks), node
+        self._session, self.process_set_id, self._ranks, self.node = session, set_id, list(ranks), node
         self._me = self._ranks.index(session.rank) if session.rank in self._ranks else -1
         self.known = _core.NamedCalls(session.engine, set_id)
         self.link.connect(session.engine, set_id, self._me, len(self._ranks))
@@ -192,7 +187,7 @@ class ProcessSet:
         self.optimizers = itertools.count()
 
     def detach(self) -> None:
-        self._session = self.process_set_id = self._node = None
+        self._session = self.process_set_id = self.node = None
         self.link.disconnect()
         self.known = _core.NamedCalls(None, 0)
         self._free_slots = []
@@ -208,13 +203,8 @@ class ProcessSet:
         return session.translate(self._given)
 
 
-class _GlobalProcessSet(ProcessSet):
-    def __init__(self) -> None:
-        super().__init__(())
-        self.process_set_id, self._ranks = GLOBAL, None
-
-
-global_process_set: ProcessSet = _GlobalProcessSet()
+global_process_set = ProcessSet(())
+global_process_set.detach()  # its ranks are not known yet
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ringcomm import _core, arrays, calls, named
 from ringcomm._core import Request
 from ringcomm.compression import NoneCompressor
+from ringcomm.forms import waited
 from ringcomm.handles import Handle
 from ringcomm.ops import Average, chosen_op, core_op
 from ringcomm.process_sets import ProcessSet, global_process_set
@@ -187,6 +188,7 @@ class Reductions(Generic[T]):
         algorithm: str | None = None,
     ) -> T:
         """:meth:`allreduce` in place; returns ``tensor``."""
+        # Written out, for what `waited` makes takes a tenth of a microsecond longer.
         how = average, name, op, prescale_factor, postscale_factor, process_set, algorithm
         return self.allreduce_async_(tensor, *how).wait()
 
@@ -236,20 +238,9 @@ class Reductions(Generic[T]):
         how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
         return self._compressed(self.run_allreduce, True, tensors, name, compression, how)
 
-    def grouped_allreduce_(
-        self,
-        tensors: Sequence[T],
-        average: bool | None = None,
-        name: str | None = None,
-        op: Any = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet = global_process_set,
-        algorithm: str | None = None,
-    ) -> list[T]:
-        """:meth:`grouped_allreduce` in place; returns the arrays."""
-        how = average, name, op, prescale_factor, postscale_factor, process_set, algorithm
-        return self.grouped_allreduce_async_(tensors, *how).wait()
+    grouped_allreduce_ = waited(
+        grouped_allreduce_async_, ":meth:`grouped_allreduce` in place; returns the arrays.", "list[T]"
+    )
 
     # ---- reducescatter -----------------------------------------------------------------------------------------------
     def reducescatter_async(

@@ -51,6 +51,16 @@ def rows_of_parts(collective: str, x: Buffer, rows: Sequence[int] | None, size: 
     return listed
 
 
+def rows_of_all(what: str, rows: Sequence[int] | None, mine: int, rank: int, size: int) -> list[int]:
+    """Every rank's first dimension: as given, checked by this one's; None: the same everywhere."""
+    listed = [mine] * size if rows is None else [int(n) for n in rows]
+    if len(listed) != size or listed[rank] != mine:
+        raise ValueError(
+            f"{what} must give the first dimension on each of the {size} ranks, {mine} at index {rank}; got {listed}"
+        )
+    return listed
+
+
 def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int]:
     """Rows to each rank: as given, checked, or the first dimension in even parts. `some`: rows may be left over."""
     require_rows("alltoall", x)

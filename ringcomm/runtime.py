@@ -19,6 +19,25 @@ from ringcomm.process_sets import ProcessSet, as_ranks
 from ringcomm.session import Session, ended
 from ringcomm.threads_link import ThreadsLink, ThreadsWorld
 
+__all__ = [
+    "communicator",
+    "cross_rank",
+    "cross_size",
+    "empty",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_threads_supported",
+    "rank",
+    "shared_arrays",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
 logger = logging.getLogger("ringcomm")
 
 _session: Session | None = None

@@ -40,7 +40,7 @@ class Session:
         self.ledger = accounts.Ledger(1, self.config.stats)
         if self.config.stats:
             accounts.report_at_end()
-        engine_config = self.config.engine(link.topology.host_of, self.own.table, self.ledger.accounts[0])
+        engine_config = self.config.channel(self.host_of, self.own.table, self.ledger.accounts[0])
         self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []

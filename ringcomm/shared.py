@@ -8,21 +8,9 @@ from typing import Any
 import numpy as np
 
 from ringcomm import _core
+from ringcomm.arrays import CoreMemory
 
 ALIGNED = 64  # bytes: where there is no shared memory, arrays start at cache lines all the same
-
-
-class _Bytes:
-    """Shared memory as NumPy takes it."""
-
-    def __init__(self, memory: _core.SharedMemory) -> None:
-        self.memory = memory
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (memory.nbytes,),
-            "data": (memory.address, False),
-        }
 
 
 def empty(node: _core.Node | None, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
@@ -40,7 +28,8 @@ def flat(node: _core.Node | None, nbytes: int) -> np.ndarray[Any, Any]:
     """At least one byte, uninitialised."""
     if node is not None:
         try:
-            return np.asarray(_Bytes(_core.SharedMemory(node, nbytes)))
+            memory = _core.SharedMemory(node, nbytes)
+            return np.asarray(CoreMemory(memory.address, nbytes, memory))
         except (ValueError, MemoryError):  # /dev/shm or the machine has no more: collectives copy then
             pass
     ordinary = np.empty(nbytes + ALIGNED, np.uint8)

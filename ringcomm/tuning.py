@@ -4,6 +4,7 @@ collectives. The numbers price schedules (csrc/schedule/price.cpp); docs/tuning.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import statistics
 import time
@@ -14,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ringcomm import _core, rules, tuning_cache
+from ringcomm.arrays import BYTES
 from ringcomm.bootstrap import Topology
-from ringcomm.calls import ALLREDUCE, BROADCAST
+from ringcomm.calls import BROADCAST
 from ringcomm.config import NETWORK, Config
 from ringcomm.links import Link
 from ringcomm.mpi_link import MpiLink
@@ -26,7 +28,6 @@ TINY, SHORT, USUAL = 8, 8 << 10, 60 << 10  # bytes of messages: latency, and two
 BURST = 64  # messages posted together
 SECONDS = 0.04  # that one measurement should take
 REPEAT = 5
-_BYTES, _MOVED = _core.DTYPES.index("uint8"), _core.OPS.index("max")
 
 
 def settle(link: Link, config: Config, known: dict[str, float] | None) -> Config:
@@ -69,13 +70,11 @@ def measure(link: Link) -> dict[str, float]:
     numbers = dict.fromkeys(NETWORK, 0.0)
     between, within = groups(link.topology)
     if link.rank in between:
-        with Circle(link, between) as circle:
-            numbers |= circle.level()
+        numbers |= Circle(link, between).level()
     for pair in within:
         if link.rank in pair:
-            with Circle(link, pair) as circle:
-                near = circle.level()
-                numbers |= {"host_alpha": near["alpha"], "host_beta": near["beta"]}
+            near = Circle(link, pair).level()
+            numbers |= {"host_alpha": near["alpha"], "host_beta": near["beta"]}
     numbers |= {"gamma": reducing(), "copy": copying()}
     agreed = _from_rank_0(link, numbers)
     if link.rank == 0:
@@ -96,18 +95,9 @@ class Circle:
     has waited for all. Every rank sends one message and takes one in each round; two ranks exchange theirs."""
 
     def __init__(self, link: Link, ranks: Sequence[int]) -> None:
-        self._link, self._ranks = link, ranks
-        self._me = ranks.index(link.rank)
-        self._own = _core.OwnAlgorithms()
-        self._channel = _channel(link, ranks, self._me, self._own)
-        self._known: set[int] = set()
-
-    def __enter__(self) -> Circle:
-        self.send_around(TINY, 2 * len(self._ranks).bit_length())  # makes connections
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        del self._channel
+        self._me, self._size = ranks.index(link.rank), len(ranks)
+        self._channel = _channel(link, ranks, self._me)
+        self.send_around(TINY, 2 * self._size.bit_length())  # makes connections
 
     def level(self) -> dict[str, float]:
         """alpha, beta, gap and hidden of the links between the ranks."""
@@ -126,34 +116,29 @@ class Circle:
 
     def gap(self) -> float:
         """Seconds that each further one of many tiny messages takes."""
-        channel = _channel(self._link, self._ranks, self._me, self._own, segment=2 * TINY, window=BURST)
-        times = [[self.send_around(n * TINY, 1, channel) for n in (1, BURST)] for _ in range(6 * REPEAT)]
+        times = [[self.send_around(TINY, 1, n) for n in (1, BURST)] for _ in range(6 * REPEAT)]
         one, many = (statistics.median(row[i] for row in times[REPEAT:]) for i in (0, 1))
         return max((many - one) / (BURST - 1), 1e-9)
 
-    def send_around(self, nbytes: int, rounds: int, channel: _core.Channel | None = None) -> float:
-        """Seconds that this takes."""
-        name = f"around{rounds}"
-        if channel is None:
-            channel = self._channel
-        if rounds not in self._known:
-            self._own.add(name, dissemination(self._me, len(self._ranks), rounds, name))
-            self._known.add(rounds)
-        memory = np.zeros(2 * nbytes, np.uint8)
-        _run(channel, BROADCAST, memory[:1])  # all are here
+    def send_around(self, nbytes: int, rounds: int, messages: int = 1) -> float:
+        """Seconds that this takes; of so many messages at a time."""
+        schedule = dissemination(self._me, self._size, rounds)
+        memory = np.zeros(messages * 2 * nbytes, np.uint8)
+        _from_first(self._channel, memory[:1])  # all are here
         begun = time.perf_counter()
-        _run(channel, ALLREDUCE, memory, name)
+        self._channel.run_messages(schedule, memory.ctypes.data, len(memory), 2 * nbytes, messages)
         return time.perf_counter() - begun
 
     def _agree(self, number: int, least: int, most: int) -> int:
         agreed = np.array([min(max(number, least), most)], np.int64)
-        _run(self._channel, BROADCAST, agreed.view(np.uint8))
+        _from_first(self._channel, agreed.view(np.uint8))
         return int(agreed[0])
 
 
-def dissemination(me: int, size: int, rounds: int, name: str) -> _core.Schedule:
+@functools.lru_cache(maxsize=8)
+def dissemination(me: int, size: int, rounds: int) -> _core.Schedule:
     """Sends block 0 and takes block 1, in round k to and from the ranks 2^k away, and from the nearest again after the
-    farthest. (No all-reduce, but the executor runs what it is given.)"""
+    farthest: data only moves, as in an all-to-all."""
     distances = [1 << k for k in range((size - 1).bit_length())]
 
     def steps(distance: int) -> list[_core.Step]:
@@ -161,34 +146,23 @@ def dissemination(me: int, size: int, rounds: int, name: str) -> _core.Schedule:
         return [_core.Step("send", to, 0, -1, False), _core.Step("receive", origin, 1, -1, False)]
 
     listed = [steps(distances[k % len(distances)]) for k in range(rounds)]
-    return _core.Schedule("allreduce", name, me, size, 0, 2, [], listed)
+    return _core.Schedule("alltoall", "around", me, size, 0, 2, [], listed)
 
 
-def _channel(
-    link: Link,
-    peers: Sequence[int],
-    me: int,
-    own: _core.OwnAlgorithms | None = None,
-    segment: int = 1 << 40,
-    window: int = 1,
-) -> _core.Channel:
-    guess = _core.Network(**NETWORK)
-    config = _core.ChannelConfig(segment, 1 << 20, window, False, guess, [], [], own=own)
-    return _core.Channel(link.ordered, peers, me, 0, link.tags, None, 0, config)
+def _channel(link: Link, peers: Sequence[int], me: int) -> _core.Channel:
+    return _core.Channel(link.ordered, peers, me, 0, link.tags, None, 0, Config(check=False).channel([]))
 
 
-def _run(channel: _core.Channel, collective: int, memory: npt.NDArray[np.uint8], algorithm: str = "") -> None:
+def _from_first(channel: _core.Channel, memory: npt.NDArray[np.uint8]) -> None:
+    """What the first rank has in it is on all."""
     data = memory.ctypes.data
-    request = _core.Request(
-        collective, _BYTES, None, op=_MOVED, input=data, output=data, count=len(memory), algorithm=algorithm
-    )
-    channel.run(request)
+    channel.run(_core.Request(BROADCAST, BYTES, None, input=data, output=data, count=len(memory)))
 
 
 def _from_rank_0(link: Link, numbers: dict[str, float]) -> dict[str, float]:
     """Over a channel of ours: ranks that wait there sleep, and do not disturb those that still measure."""
     values = np.array([numbers[name] for name in NETWORK])
-    _run(_channel(link, range(link.size), link.rank), BROADCAST, values.view(np.uint8))
+    _from_first(_channel(link, range(link.size), link.rank), values.view(np.uint8))
     return dict(zip(NETWORK, map(float, values), strict=True))
 
 

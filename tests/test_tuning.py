@@ -44,7 +44,7 @@ def test_who_measures_and_rank_0_is_among_them(per_host, random):
 @pytest.mark.parametrize("size", range(2, 10))
 def test_a_dissemination_makes_each_wait_for_all(size):
     rounds = (size - 1).bit_length()
-    schedules = [tuning.dissemination(me, size, 2 * rounds, "around") for me in range(size)]
+    schedules = [tuning.dissemination(me, size, 2 * rounds) for me in range(size)]
     heard = [{me} for me in range(size)]  # of whom each has heard, by messages
     for k in range(2 * rounds):
         before = [set(one) for one in heard]

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "call/channel.hpp"
+#include "call/run_call.hpp"
 #include "engine/worker.hpp"
 #include "node/node.hpp"
 
@@ -28,5 +29,16 @@ inline std::string choose(Channel& channel, Call call) {
   }
   return channel.choose(call).name;
 }
-inline int slots() { return kSlots; }
+// A schedule's messages, on a buffer in segments, for who measures them: no call of the channel's.
+inline void run_messages(Channel& channel, const Schedule& borrowed, std::uintptr_t data, std::size_t nbytes,
+                         std::size_t segment, std::size_t window, bool (*interrupted)()) {
+  std::shared_ptr<const Schedule> schedule(std::shared_ptr<void>(), &borrowed);
+  CallContext& context = channel.context();
+  RunOptions options;
+  options.window = window;
+  const Layout layout = Layout::even(reinterpret_cast<void*>(data), nbytes, schedule->blocks, 1, segment);
+  const auto task =
+      make_run_schedule(*context.transport, std::move(schedule), context.peers, layout, nullptr, context.tags, options);
+  run_call(*task, context, interrupted);
+}
 }  // namespace ringcomm_border

@@ -30,18 +30,11 @@ inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches, std::uin
   made.on_device = on_device;
   return made;
 }
-inline void place(Plan& plan, std::size_t bucket, std::size_t stretch, std::uintptr_t data) {
-  plan.place(bucket, stretch, reinterpret_cast<void*>(data));
-}
 inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name, std::vector<PlanBucket> buckets,
                                        int op, double pre, double post, std::size_t items, std::shared_ptr<Node> node,
                                        int slot, std::string algorithm) {
   return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1}, items,
                           std::move(node), slot, std::move(algorithm));
-}
-// Of a bucket on a device.
-inline void ready_at(Plan& plan, std::size_t bucket, std::shared_ptr<DevicePlace> place) {
-  plan.ready(bucket, std::move(place));
 }
 // As long as the plan is there.
 inline std::shared_ptr<Feedback> feedback_of(const std::shared_ptr<Plan>& plan) { return {plan, plan->feedback()}; }

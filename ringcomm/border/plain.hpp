@@ -31,34 +31,46 @@ inline char* data_of(PyObject* array) { return array == Py_None ? nullptr : head
 
 constexpr int kMostDimensions = 8, kPlain = 0x1 | 0x100, kWritable = 0x400;  // contiguous and aligned
 
+// An object that is held, or none.
+class Held {
+ public:
+  Held() = default;
+  Held(const Held&) = delete;
+  ~Held() { Py_XDECREF(it_); }
+  void hold(PyObject* other) {
+    Py_XINCREF(other);
+    Py_XDECREF(std::exchange(it_, other));
+  }
+  PyObject* get() const { return it_; }
+
+ private:
+  PyObject* it_ = nullptr;
+};
+
 // What plain arrays of one kind have in common; or no array at all (a barrier's).
 class ArrayKind {
  public:
-  ArrayKind() = default;
-  ArrayKind(const ArrayKind&) = delete;
-  ~ArrayKind() { Py_XDECREF(descr_); }
   bool fits(PyObject* object, bool written) const {
     if (Py_TYPE(object) != type_) return false;
     if (object == Py_None) return true;
     const ArrayHead* const array = head_of(object);
     const int needed = written ? kPlain | kWritable : kPlain;
-    return (array->flags & needed) == needed && array->descr == descr_ && array->dimensions == dimensions_ &&
+    return (array->flags & needed) == needed && array->descr == descr_.get() && array->dimensions == dimensions_ &&
            std::equal(shape_, shape_ + dimensions_, array->shape);
   }
   void forget() { type_ = nullptr; }
   // `array` is one, or None; but of this shape.
   void learn(PyObject* array, const std::vector<Py_ssize_t>& shape) {
-    Py_XDECREF(descr_);
-    descr_ = array == Py_None ? nullptr : head_of(array)->descr;
-    Py_XINCREF(descr_);  // so that no other can come to lie at its address
+    descr_.hold(array == Py_None ? nullptr : head_of(array)->descr);  // so that no other comes to lie at its address
     dimensions_ = static_cast<int>(shape.size());
     std::copy(shape.begin(), shape.end(), shape_);
     type_ = Py_TYPE(array);
   }
+  PyObject* dtype() const { return descr_.get(); }
 
  private:
   PyTypeObject* type_ = nullptr;
-  PyObject* descr_ = nullptr;
+  Held descr_;
   int dimensions_ = 0;
   Py_ssize_t shape_[kMostDimensions];
 };
@@ -66,23 +78,13 @@ class ArrayKind {
 // One kind of call. Some collectives exchange numbers first, one or as many as ranks; the call follows from what comes.
 struct CallSite {
   ArrayKind given, result;
-  PyObject *shape = nullptr, *dtype = nullptr;  // of a new result
+  Held shape;  // of a new result
   Call call, exchange;
   bool exchanges = false;
   std::vector<std::int64_t> told;  // by the caller: numbers that the call depends on
   std::vector<std::int64_t> sent, expected, received;
   std::uint64_t numbers = 0;  // the expectation
 
-  ~CallSite() {
-    Py_XDECREF(shape);
-    Py_XDECREF(dtype);
-  }
-  void make_results(PyObject* its_shape, PyObject* its_dtype) {
-    Py_INCREF(its_shape);
-    Py_INCREF(its_dtype);
-    Py_XDECREF(std::exchange(shape, its_shape));
-    Py_XDECREF(std::exchange(dtype, its_dtype));
-  }
   // The numbers that are expected, if every rank can be sure that the others' are as this one's say.
   std::uint64_t expectation() const {
     const auto other = [&](std::int64_t number) { return number != expected[0]; };

@@ -14,8 +14,4 @@ inline std::shared_ptr<Transport> mpi_transport(const std::string& extension, st
   if (!library.dl_handle) throw Error(ErrorKind::invalid, "mpi4py's extension " + extension + " is not loaded");
   return make_mpi_transport(library, comm, rank, size, tag_limit);
 }
-inline std::shared_ptr<Transport> threads_transport(std::shared_ptr<ThreadsHub> hub, int rank) {
-  return make_threads_transport(std::move(hub), rank);
-}
-inline void kill(const std::shared_ptr<ThreadsHub>& hub, int rank) { threads_kill(*hub, rank); }
 }  // namespace ringcomm_border

@@ -28,11 +28,6 @@ inline std::uint64_t wire_code(const std::string& name, int mode, int group, flo
 inline double wire_ratio(std::uint64_t code, int dtype) {
   return encoding_of(Wire::of(code), static_cast<DType>(dtype)).ratio;
 }
-inline bool wire_rounds(std::uint64_t code) { return rounds(Wire::of(code)); }
-inline std::string wire_text(std::uint64_t code) { return text_of(Wire::of(code)); }
-inline std::shared_ptr<Feedback> feedback(const std::vector<std::size_t>& counts) {
-  return std::make_shared<Feedback>(counts);
-}
 // Throws Error(invalid) where such elements travel as they are. The feedback, which may be null, lives as long.
 inline std::shared_ptr<Codec> codec(std::uint64_t code, int dtype, std::shared_ptr<Feedback> feedback) {
   std::shared_ptr<Codec> made = make_codec(Wire::of(code), static_cast<DType>(dtype), feedback.get());

@@ -132,7 +132,7 @@ class GroupCalls(_Base):
         known = self._known.get(key)
         if known is not None and (address := known[0].of(tensor)) != -1:
             with self._order:
-                operation = self._group.again(known[1], address, self._next_name())
+                operation = self._group.submit(known[1], self._next_name(), address)
             if self._together is None and not getattr(options, "asyncOp", True) and operation.wait(SOON):
                 operation.check()
                 return DONE

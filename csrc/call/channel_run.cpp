@@ -5,6 +5,7 @@
 
 #include "base/short_sleeps.hpp"
 #include "base/wait.hpp"
+#include "call/run_call.hpp"
 
 namespace ringcomm {
 namespace {
@@ -30,8 +31,9 @@ Backoff backoff_for(const CallContext& context) {
   return backoff;
 }
 
-// Says on stderr when nothing has moved for long.
-void run_to_end(Task& task, CallContext& context, bool (*interrupted)()) {
+}  // namespace
+
+void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
   Backoff backoff = backoff_for(context);
   std::optional<ShortSleeps> short_sleeps;
   StallClock stall(context, "an ordered call");
@@ -59,13 +61,11 @@ void run_to_end(Task& task, CallContext& context, bool (*interrupted)()) {
     --context.crowded;
 }
 
-}  // namespace
-
 void Channel::run(Call call, bool (*interrupted)()) {
   const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
   const auto task = start(std::move(call));
   try {
-    run_to_end(*task, context_, interrupted);
+    run_call(*task, context_, interrupted);
     if (begun != 0) count_time(begun);
   } catch (const Error& error) {
     task->abandon();

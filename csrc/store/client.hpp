@@ -31,8 +31,8 @@ struct Asked final : Operation {
 };
 
 // Cuts requests into segments, which a server applies and answers as they come, so that both directions of a link are
-// busy; and lets only so many of them be under way to each server, which therefore holds little, and no server takes the
-// link before the others. Segments are so short that MPI sends them unasked: its questions wait behind data.
+// busy; and lets few of them be under way to each server, which therefore holds little, and takes the link from no
+// other. Segments are so short that MPI sends them unasked: its questions wait behind data.
 class Client {
  public:
   static constexpr std::size_t kSegment = 48 << 10;  // bytes of one array: whole stripes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from ringcomm.relaxed.ending import Ending
 Me = TypeVar("Me")
 
 
-class Method:
+class Method(ABC):
     """What a method is by itself; each has further ``stepped()``, ``exchanges``, ``updates``, ``stats()``, ``state()``
     and ``load(state)``."""
 
@@ -40,10 +41,11 @@ class Method:
             self._finish(*how)
             self._ending.finish()
 
-    def _finish(self, *how: Any, **more: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _finish(self, *how: Any) -> None:
+        """What is to be done once, before others are told."""
 
-    def exchange_now(self) -> None:
+    def exchange_now(self) -> None:  # noqa: B027
         """Where nothing is held back from others there is nothing to do."""
 
     def global_weights(self) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ _LOOK = 0.1  # seconds of a sleep, at most
 _TURN = 0.0005  # the same, of a rank whose worker has no thread
 
 
-class AnyWorkers:
+class AnyWorkers(ABC):
     """Ranks that use shared weights, on whatever hosts: memory, and waiting.
 
     Args:
@@ -84,9 +85,9 @@ class AnyWorkers:
             self.session.worker.help()
         clocks.sleep(seen, _LOOK if self.threaded else _TURN)
 
+    @abstractmethod
     def check(self) -> None:
         """Raises PeerLostError if a worker has died, unless the others are to go on."""
-        raise NotImplementedError
 
 
 class Workers(AnyWorkers):

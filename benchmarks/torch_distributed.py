@@ -109,7 +109,7 @@ def steps(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], Any]
     return {"step of DistributedDataParallel": ddp, "step of fully_shard": fsdp}
 
 
-def pipeline(group: Any, layer: Callable[[], Any], rows: int) -> Callable[[], None]:
+def pipeline(group: Any, layer: Callable[[], Any], rows: int, loss: Callable[..., Any]) -> Callable[[], None]:
     """A 1F1B step of eight small batches of so many rows, each stage one layer of WIDTH."""
     import torch
     import torch.distributed as dist
@@ -118,7 +118,7 @@ def pipeline(group: Any, layer: Callable[[], Any], rows: int) -> Callable[[], No
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     torch.manual_seed(0)
     stage = PipelineStage(layer(), rank, size, torch.device("cpu"), group=group)
-    schedule = Schedule1F1B(stage, 8, loss_fn=torch.nn.functional.mse_loss)
+    schedule = Schedule1F1B(stage, 8, loss_fn=loss)
     x, y = torch.randn(8 * rows, WIDTH), torch.randn(8 * rows, WIDTH)
 
     def step() -> None:
@@ -127,11 +127,31 @@ def pipeline(group: Any, layer: Callable[[], Any], rows: int) -> Callable[[], No
     return step
 
 
-def pipelines(group: Any) -> dict[str, tuple[Callable[[], Any], int]]:
-    """Of stages that compute little for what they pass on, and of such that compute much."""
+def of_one_element(step: Callable[[], None]) -> Callable[[], None]:
+    """A pipeline's step in which only its first element goes of each message: what is left to win."""
+    from unittest import mock
+
+    from torch.distributed.pipelining import schedules
+
+    run = schedules._batch_p2p
+
+    def short(messages: list[Any], desc: str | None = None) -> Any:
+        for one in messages:
+            one.tensor = one.tensor.detach().flatten()[:1]
+        return run(messages, desc)
+
+    def short_step() -> None:
+        with mock.patch.object(schedules, "_batch_p2p", short):
+            step()
+
+    return short_step
+
+
+def pipelines(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], Any], int]]]:
+    """Of stages that compute little for what they pass on, less, and much."""
     import torch
 
-    class Scale(torch.nn.Module):
+    class Product(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.by = torch.nn.Parameter(torch.ones(()))
@@ -139,11 +159,22 @@ def pipelines(group: Any) -> dict[str, tuple[Callable[[], Any], int]]:
         def forward(self, x: Any) -> Any:
             return x * self.by
 
-    much = partial(torch.nn.Linear, WIDTH, WIDTH)
-    return {
-        "step of a 1F1B pipeline of products": (pipeline(group, Scale, 256), 1),
-        "step of a 1F1B pipeline of Linear": (pipeline(group, much, 64), 1),
+    class Sum(Product):
+        def forward(self, x: Any) -> Any:
+            return x + self.by
+
+    squares, mean = torch.nn.functional.mse_loss, lambda out, _target: out.mean()
+    kinds: dict[str, Any] = {
+        "products": (Product, 256, squares),
+        "sums": (Sum, 256, mean),
+        "Linear": (partial(torch.nn.Linear, WIDTH, WIDTH), 64, squares),
     }
+    found = {}
+    for kind, how in kinds.items():
+        contestants = {name: (pipeline(group, *how), 1) for name, group in groups.items()}
+        contestants[ITSELF] = of_one_element(pipeline(groups[OURS], *how)), 1
+        found[f"step of a 1F1B pipeline of {kind}"] = contestants
+    return found
 
 
 def timing(world: Any, call: Callable[[], Any], calls: int, _turn: int) -> float:
@@ -172,9 +203,9 @@ def worker(task: dict[str, Any]) -> None:
     groups = {OURS: dist.group.WORLD, GLOO: dist.new_group(backend=GLOO)}
     cases: dict[str, Any] = {}
     for name, group in groups.items():
-        for what, call in (operations(group) | pipelines(group)).items():
+        for what, call in operations(group).items():
             cases.setdefault(what, {})[name] = call
-    cases |= steps(groups)
+    cases |= pipelines(groups) | steps(groups)
     rows = []
     for what, contestants in cases.items():
         chosen = {name: partial(timing, world, *one) for name, one in contestants.items()}

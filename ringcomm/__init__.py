@@ -14,8 +14,6 @@ Framework bindings: ``import ringcomm.torch as hvd``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ringcomm import algorithms, collectives, errors, ops, runtime, threads, updates
 from ringcomm._core import ANY_SOURCE, ANY_TAG, PROC_NULL, MessageRequest, Status
 from ringcomm.accounts import OperationStats, Stats, stats
@@ -24,6 +22,7 @@ from ringcomm.collectives import *  # noqa: F403
 from ringcomm.communicator import Communicator
 from ringcomm.compression import Compression, Feedback
 from ringcomm.config import Config
+from ringcomm.device.array import DeviceArray
 from ringcomm.errors import *  # noqa: F403
 from ringcomm.handles import Handle
 from ringcomm.joining import join
@@ -43,9 +42,6 @@ from ringcomm.run_function import run
 from ringcomm.runtime import *  # noqa: F403
 from ringcomm.topology import Topology, register_topology
 from ringcomm.version import __version__
-
-if TYPE_CHECKING:
-    from ringcomm.device.array import DeviceArray
 
 __all__ = [
     "ANY_SOURCE",
@@ -94,12 +90,3 @@ __all__ = [
     *ops.__all__,
     *runtime.__all__,
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What concerns GPUs is imported when it is first used."""
-    if name == "DeviceArray":
-        from ringcomm.device.array import DeviceArray
-
-        return DeviceArray
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -55,57 +55,6 @@ cdef class InPlaceHandle:
             keep_until_done([self.operation()], self.array)
 
 
-cdef extern from "Python.h":
-    object PyObject_CallMethodNoArgs(object, object)
-
-
-cdef class Likeness:
-    """What an array has in common with another, for a request in place for that one to serve it too: it is of the very
-    class `cls`, each attribute in `same` is the very object given and each in `equal` equals it, each method in `holds`
-    gives true and each in `fails` false; the method `address` tells where it lies."""
-    cdef object cls, address
-    cdef tuple same, equal, holds, fails
-
-    def __init__(self, cls, dict same, dict equal, tuple holds, tuple fails, str address):
-        self.cls, self.address, self.holds, self.fails = cls, address, holds, fails
-        self.same, self.equal = tuple(same.items()), tuple(equal.items())
-
-    cpdef Py_ssize_t of(self, array) except? -2:
-        """Where `array` lies; -1: it is not like that one."""
-        cdef tuple wanted
-        if type(array) is not self.cls:
-            return -1
-        for wanted in self.same:
-            if getattr(array, wanted[0]) is not wanted[1]:
-                return -1
-        for wanted in self.equal:
-            if getattr(array, wanted[0]) != wanted[1]:
-                return -1
-        for method in self.holds:
-            if not PyObject_CallMethodNoArgs(array, method):
-                return -1
-        for method in self.fails:
-            if PyObject_CallMethodNoArgs(array, method):
-                return -1
-        return PyObject_CallMethodNoArgs(array, self.address)
-
-
-cdef class HeadLikeness(Likeness):
-    """The same of plain NumPy arrays, told by their heads."""
-    cdef ArrayKind kind
-
-    def __init__(self, array):
-        self.kind.learn(<PyObject*>array, array.shape)
-
-    cpdef Py_ssize_t of(self, array) except? -2:
-        return <Py_ssize_t>data_of(<PyObject*>array) if self.kind.fits(<PyObject*>array, True) else -1
-
-
-def likeness_of(array):
-    plain = heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)
-    return HeadLikeness(array) if plain else None
-
-
 cdef class _Remembered:
     """A request in place, and the arrays that it is right for."""
     cdef Likeness like

@@ -635,6 +635,11 @@ class Likeness:
     ) -> None: ...
     def of(self, array: Any) -> int: ...  # where it lies; -1: it is not like that one
 
+class DlpackLikeness(Likeness):
+    """The same of C-contiguous arrays in the host's memory, whose class gives DLPack's table of functions
+    (``__dlpack_c_exchange_api__``). BufferError if that is of another version, or cannot describe this array."""
+    def __init__(self, array: Any, fails: tuple[str, ...]) -> None: ...
+
 def likeness_of(array: Any) -> Likeness | None:
     """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
 

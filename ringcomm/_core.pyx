@@ -2,7 +2,7 @@
 # The border between Python and csrc: conversions and nothing else. What it offers is documented in _core.pyi.
 import hashlib
 from collections import namedtuple
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libcpp cimport bool as cbool
 from libcpp.map cimport map
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
@@ -30,6 +30,7 @@ include "_pool.pxi"
 include "_named.pxi"
 include "_quorum.pxi"
 include "_letters.pxi"
+include "_likeness.pxi"
 include "_again.pxi"
 include "_sites.pxi"
 include "_p2p.pxi"

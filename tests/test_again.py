@@ -181,9 +181,18 @@ def tensors_again():
     mpi_case.say("fine", rank)
 
 
+def tensors_without_dlpack_again():
+    import torch
+
+    if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        del torch.Tensor.__dlpack_c_exchange_api__
+    tensors_again()
+
+
 @pytest.mark.parametrize("size", [0, 3])
-def test_tensors(size):
-    assert len(mpi_case.run(size, tensors_again).lines("fine")) == max(size, 1)
+@pytest.mark.parametrize("program", [tensors_again, tensors_without_dlpack_again])
+def test_tensors(size, program):
+    assert len(mpi_case.run(size, program).lines("fine")) == max(size, 1)
 
 
 # ---- join, fork ------------------------------------------------------------------------------------------------------

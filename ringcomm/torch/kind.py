@@ -89,8 +89,13 @@ class TorchKind:
     def like(x: Any) -> _core.Likeness | None:
         if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype.is_complex:  # which may be conjugated when read
             return None
-        same = {"dtype": x.dtype, "layout": torch.strided, "is_cpu": True}
-        found = _core.Likeness(type(x), same, {"shape": x.shape}, ("is_contiguous",), ("is_neg",), "data_ptr")
+        if hasattr(x, "__dlpack_c_exchange_api__"):  # torch 2.10, and ten times as fast to look at
+            if not x.is_cpu or x.layout != torch.strided:
+                return None
+            found: _core.Likeness = _core.DlpackLikeness(x, ("is_neg",))
+        else:
+            same = {"dtype": x.dtype, "layout": torch.strided, "is_cpu": True}
+            found = _core.Likeness(type(x), same, {"shape": x.shape}, ("is_contiguous",), ("is_neg",), "data_ptr")
         return found if found.of(x) != -1 else None
 
     @staticmethod

@@ -142,19 +142,25 @@ def torch_distributed_tables() -> Iterator[str]:
     found = results("torch_distributed")
     yield from machine(found)
     for one in found:
-        calls, steps = [], []
+        calls, pipelines, steps = [], [], []
         for row in one["rows"]:
             seconds = row["seconds"]
             ours, gloo = seconds["ringcomm"], seconds["gloo"]
             cells = [row["what"], milli(gloo), milli(ours), times_faster(gloo, ours)]
             if "alone" not in seconds:
-                calls.append(cells)
+                if ITSELF in seconds:
+                    least = statistics.median(seconds[ITSELF]) / statistics.median(gloo)
+                    pipelines.append([*cells, milli(seconds[ITSELF]), f"{max(0.0, 1 - least):.0%}", f"{max(1.0, 1 / least):.2f}"])
+                else:
+                    calls.append(cells)
                 continue
             adds = (interval(partial(added, who=who), seconds) if who in seconds else None for who in ADDING)
             shares = ("{:.2f} [{:.2f}, {:.2f}]".format(*share) if share else "" for share in adds)
             steps.append([*cells, milli(seconds["alone"]), *shares])
         heads = ["", "Gloo (ms)", "ringcomm (ms)", "× Gloo's speed"]
         yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}, 2 ranks**", "", *table(heads, calls), ""]
+        bounds = ["one element sent (ms)", "communication, of Gloo's step", "× Gloo's speed at most"]
+        yield from [*table([*heads, *bounds], pipelines), ""]
         heads += [
             "no communication (ms)",
             "adds, of what Gloo adds",
@@ -171,6 +177,17 @@ def by_mpi(name: str) -> Iterator[tuple[str, Any]]:
         if file.exists():
             one = measure.read(file)
             yield measure.mpi_name(one["machine"]["mpi"]), one
+
+
+def ddp_network_table() -> Iterator[str]:
+    rows = []
+    for mpi, one in by_mpi("ddp_network"):
+        middle = {name: statistics.median(times) for name, times in one["seconds"].items()}
+        step, bound = middle["ddp"], one["bound"]
+        shares = (bound / middle["all-reduce"], bound / step, (bound + middle["alone"]) / step)
+        rows.append([mpi, f"{bound:.2f}", f"{step:.2f}", *(f"{share:.3f}" for share in shares)])
+    heads = ["", "bound (s)", "step (s)", "all_reduce, of the bound", "step, of the bound"]
+    yield from table([*heads, "of the bound and what cannot overlap"], rows)
 
 
 def training_table() -> Iterator[str]:
@@ -306,6 +323,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "collectives": collective_tables,
     "point-to-point": point_to_point_tables,
     "torch-distributed": torch_distributed_tables,
+    "ddp-network": ddp_network_table,
     "training": training_table,
     "starts": starts_table,
     "timeline": timeline_table,

@@ -20,6 +20,10 @@ constexpr Sleep kMoving = 100us;   // bytes are in flight
 constexpr Sleep kAgreeing = 1ms;   // only agreement waits
 constexpr Sleep kListening = 3ms;  // nothing does
 
+// Looks before it sleeps. The thread works while the caller computes, so it does not yield: that would give the core away
+// until the kernel's next tick, and who sleeps gets it back when it wakes. A caller that assists yields to other ranks.
+constexpr int kSpins = 64, kYields = 64;
+
 // Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.
 constexpr Sleep kGather = 60us, kLongestGather = 480us;
 
@@ -157,7 +161,7 @@ template <class Over>
 void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
   Pass last{.pending = true};
   if (over(last)) return;
-  Backoff backoff(kAgreeing);
+  Backoff backoff(kAgreeing, kSpins, assisting ? kYields : 0);
   std::optional<ShortSleeps> short_sleeps;
   const auto look = [&] {
     {

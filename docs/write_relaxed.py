@@ -62,9 +62,6 @@ def store_service_table() -> Iterator[str]:
     answers, steps = document["answers"], document["steps"]
     yield from machine([answers, steps])
     yield ""
-    load = answers["machine"]["load"]
-    yield f"Not on a quiet machine: {load:.0f} processes wanted its two cores while questions were asked."
-    yield ""
     for owner, what in (("sleeps", "sleeps"), ("loops", "runs a loop of Python")):
         median = statistics.median(answers["seconds"][owner]) * 1e3
         yield f"- 4 KB pushed and pulled while the owner's main thread {what}: {median:.3f} ms (median)."

@@ -11,7 +11,7 @@ namespace {
 
 // Bytes of all blocks, found by measuring: of less, two copies that overlap take no longer than one by the kernel; of
 // more, that one is the slower, as the kernel knows no stores past the caches.
-constexpr std::size_t kReadFrom = 256 << 10, kReadTo = 8 << 20;
+constexpr std::size_t kReadFrom = 1 << 20, kReadTo = 8 << 20;
 
 enum class Lies : std::uint64_t { staging, arena, own_memory };
 
@@ -25,10 +25,12 @@ struct Note {
 
 bool gives(const Call& call, int rank) { return call.collective != Collective::broadcast || call.root == rank; }
 
-// A broadcast's one giver would wait while the others read it one by one: from staging memory they go on meanwhile.
-bool worth_reading(const Call& call) {
+// What several would read is in the caches once its giver has copied it into staging memory, from which they copy faster
+// than the kernel does. An all-to-all's blocks are of half the bytes each.
+bool worth_reading(const Call& call, Epochs& epochs) {
   const std::size_t nbytes = call.nbytes();
-  return call.collective != Collective::broadcast && nbytes >= kReadFrom && nbytes < kReadTo;
+  return call.collective == Collective::allgather && epochs.node().size() == 2 && nbytes >= kReadFrom &&
+         nbytes < kReadTo;
 }
 
 std::byte* note_of(Epochs& epochs, int rank, std::size_t taken) {
@@ -57,7 +59,7 @@ bool Readable::publish(Epochs& epochs, const Call& call, std::size_t taken) {
     const std::uint64_t offset = epochs.node().offset_of(call.input, payload_bytes(call, me));
     if (offset != kPrivate)
       note.lies = Lies::arena, note.where = offset;
-    else if (note.can_read && worth_reading(call))
+    else if (note.can_read && worth_reading(call, epochs))
       note.lies = Lies::own_memory, note.where = reinterpret_cast<std::uint64_t>(call.input);
   }
   std::byte* const to = note_of(epochs, me, taken);
@@ -86,7 +88,7 @@ std::optional<std::vector<ReadableBlock>> Readable::collect(Epochs& epochs, cons
     all &= note.lies != Lies::staging;
     own_memory |= note.lies == Lies::own_memory;
   }
-  if (worth_reading(call) && !epochs.reads_peers)
+  if (worth_reading(call, epochs) && !epochs.reads_peers)
     epochs.reads_peers = std::ranges::all_of(cards, &PeerMemory::readable);
   if (!all || (own_memory && !everybody_reads)) return std::nullopt;
 

@@ -8,7 +8,7 @@ come back. Contestants take turns; times are the slowest rank's:
 
     ddp          the step
     all-reduce   one all_reduce of as many bytes
-    itself       the step with a hook that does nothing, and of it what passes before the first bucket and after the last
+    itself       the step with a hook that does nothing; of it, what passes before the first bucket and after the last
 """
 
 from __future__ import annotations

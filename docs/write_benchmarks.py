@@ -150,7 +150,8 @@ def torch_distributed_tables() -> Iterator[str]:
             if "alone" not in seconds:
                 if ITSELF in seconds:
                     least = statistics.median(seconds[ITSELF]) / statistics.median(gloo)
-                    pipelines.append([*cells, milli(seconds[ITSELF]), f"{max(0.0, 1 - least):.0%}", f"{max(1.0, 1 / least):.2f}"])
+                    bounds = [milli(seconds[ITSELF]), f"{max(0.0, 1 - least):.0%}", f"{max(1.0, 1 / least):.2f}"]
+                    pipelines.append([*cells, *bounds])
                 else:
                     calls.append(cells)
                 continue
@@ -159,8 +160,8 @@ def torch_distributed_tables() -> Iterator[str]:
             steps.append([*cells, milli(seconds["alone"]), *shares])
         heads = ["", "Gloo (ms)", "ringcomm (ms)", "× Gloo's speed"]
         yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}, 2 ranks**", "", *table(heads, calls), ""]
-        bounds = ["one element sent (ms)", "communication, of Gloo's step", "× Gloo's speed at most"]
-        yield from [*table([*heads, *bounds], pipelines), ""]
+        more = ["one element sent (ms)", "communication, of Gloo's step", "× Gloo's speed at most"]
+        yield from [*table([*heads, *more], pipelines), ""]
         heads += [
             "no communication (ms)",
             "adds, of what Gloo adds",

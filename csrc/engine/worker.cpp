@@ -20,8 +20,8 @@ constexpr Sleep kMoving = 100us;   // bytes are in flight
 constexpr Sleep kAgreeing = 1ms;   // only agreement waits
 constexpr Sleep kListening = 3ms;  // nothing does
 
-// Looks before it sleeps. The thread works while the caller computes, so it does not yield: that would give the core away
-// until the kernel's next tick, and who sleeps gets it back when it wakes. A caller that assists yields to other ranks.
+// Looks before it sleeps. The thread works while the caller computes, so it does not yield: that would give the core
+// away until the kernel's next tick, and who sleeps gets it back when it wakes. A caller that assists yields to others.
 constexpr int kSpins = 64, kYields = 64;
 
 // Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.

@@ -363,12 +363,13 @@ def test_what_a_zygote_can_stand_in_for(command: list[str], words: list[str] | N
         ["-np", "4", "--min-np", "1", "--max-np", "3"],
         ["--min-np", "5", "-H", "localhost:2"],
         ["-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "5", "2"],
+        ["-np", "2", "--min-np", "1", "--snapshots", f"{__file__}/kept"],
     ],
 )
 def test_numbers_that_contradict_each_other(words: list[str]) -> None:
     options = make_parser().parse_args([*words, "true"])
     slots = 2 if options.hosts else options.num_proc
-    with pytest.raises(ValueError, match=r"--min-np|--blacklist"):
+    with pytest.raises(ValueError, match=r"--min-np|--blacklist|--snapshots"):
         elastic.make_limits(options, [Host("localhost", slots)])
 
 

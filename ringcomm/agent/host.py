@@ -67,7 +67,10 @@ class Agent:
             "bye": self.leave,
         }
         if given.get("snapshot"):
-            snapshots.load(given["snapshot"], self._keeper)
+            try:
+                snapshots.load(given["snapshot"], self._keeper)
+            except OSError as error:  # to go on without it would write over it
+                raise SystemExit(f"ringrun: the snapshot cannot be read: {error}") from None
 
     def run(self) -> None:
         adopt_orphans()

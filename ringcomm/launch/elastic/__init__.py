@@ -111,11 +111,21 @@ def make_limits(options: argparse.Namespace, hosts: list[Host]) -> tuple[Members
         resets=resets,
         leave=float(options.leave_seconds),
         copies=options.commit_copies,
-        snapshots=os.path.abspath(options.snapshots) if options.snapshots else None,
+        snapshots=_folder(options.snapshots) if options.snapshots else None,
         snapshot_seconds=float(options.snapshot_seconds) if options.snapshots else 0.0,
         restarts_only=options.restarts is not None,
     )
     return Membership(minimum, maximum, tuple(cooldown) if cooldown else None), limits
+
+
+def _folder(name: str) -> str:
+    """It need not exist yet, nor here: hosts of their own may have it."""
+    folder = there = os.path.abspath(name)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        raise ValueError(f"--snapshots {name}: {there} is a file, not a folder")
+    return folder
 
 
 def _shell(options: argparse.Namespace, job: Job, use_srun: bool, host: str) -> list[str]:

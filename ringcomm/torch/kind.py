@@ -89,10 +89,13 @@ class TorchKind:
     def like(x: Any) -> _core.Likeness | None:
         if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype.is_complex:  # which may be conjugated when read
             return None
-        if hasattr(x, "__dlpack_c_exchange_api__"):  # torch 2.10, and ten times as fast to look at
+        if hasattr(x, "__dlpack_c_exchange_api__"):  # torch 2.10; three times as fast
             if not x.is_cpu or x.layout != torch.strided:
                 return None
-            found: _core.Likeness = _core.DlpackLikeness(x, ("is_neg",))
+            try:
+                found: _core.Likeness = _core.DlpackLikeness(x, ("is_neg",))
+            except BufferError:
+                return None
         else:
             same = {"dtype": x.dtype, "layout": torch.strided, "is_cpu": True}
             found = _core.Likeness(type(x), same, {"shape": x.shape}, ("is_contiguous",), ("is_neg",), "data_ptr")

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 // MPI cannot wake anybody, so waiting polls; these bound what it costs (one look takes a few microseconds).
 constexpr Sleep kMoving = 100us;   // bytes are in flight
 constexpr Sleep kAgreeing = 1ms;   // only agreement waits
-constexpr Sleep kListening = 3ms;  // nothing does
+constexpr Sleep kListening = 4ms;  // nothing does
 
 // Looks before it sleeps. The thread works while the caller computes, so it does not yield: that would give the core
 // away until the kernel's next tick, and who sleeps gets it back when it wakes. A caller that assists yields to others.

@@ -130,10 +130,19 @@ void cast(DType to, void* target, DType from, const void* source, std::size_t co
   table().cast[static_cast<std::size_t>(to)][static_cast<std::size_t>(from)](target, source, count);
 }
 
+constexpr std::size_t kLongString = 1024;  // bytes, from which memcpy may be one instruction
+
 void copy(void* target, const void* source, std::size_t nbytes, bool stream) {
   if (nbytes == 0 || target == source) return;
   if (stream && table().fence != nullptr) return table().copy_stream(target, source, nbytes);
+  if (nbytes >= kLongString && slow_to_copy(target, source)) return table().copy_apart(target, source, nbytes);
   std::memcpy(target, source, nbytes);
+}
+
+void move(void* target, const void* source, std::size_t nbytes) {
+  const auto to = reinterpret_cast<std::uintptr_t>(target), from = reinterpret_cast<std::uintptr_t>(source);
+  if (to + nbytes <= from || from + nbytes <= to) return copy(target, source, nbytes);
+  if (to != from) std::memmove(target, source, nbytes);
 }
 
 void copy_taking(void* target, void* source, std::size_t nbytes, bool stream) {

@@ -53,8 +53,17 @@ void reduce_many(DType dtype, Op op, std::span<void* const> targets, std::span<c
 // target[i] = source[i] in another floating dtype (float16, bfloat16, float32, float64 in any pair).
 void cast(DType to, void* target, DType from, const void* source, std::size_t count);
 
-// memcpy (nothing if target is source); `stream` asks for stores past the cache (for buffers that nobody reads soon).
+// Whether the processor's instruction that copies strings, which memcpy and the kernel use, is slow (AMD's takes 5 to
+// 14 times as long): where the two are not apart by whole words of 16 bytes.
+inline bool slow_to_copy(const void* target, const void* source) {
+  return (reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source)) % 16 != 0;
+}
+
+// memcpy (nothing if target is source), and fast wherever they lie; `stream` asks for stores past the cache, which is
+// for buffers that nobody reads soon.
 void copy(void* target, const void* source, std::size_t nbytes, bool stream = false);
+
+void move(void* target, const void* source, std::size_t nbytes);  // the same where they may overlap
 
 // memcpy from this thread's memory that another core has just written, and that this core will write next: takes the
 // source's cache lines over. A line that two cores share costs 7 to 25 ns to write again, one by one; one that is

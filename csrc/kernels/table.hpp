@@ -50,6 +50,7 @@ struct Table {
   RunCast cast[4][4];  // [to][from]: float16, bfloat16, float32, float64; null where they are equal
   RunDots dots[4];     // the same dtypes
   RunBlend blend[4];
+  void (*copy_apart)(void* target, const void* source, std::size_t nbytes);
   void (*copy_stream)(void* target, const void* source, std::size_t nbytes);
   void (*copy_taking)(void* target, void* source, std::size_t nbytes, bool streaming);
   void (*fence)();                              // after streaming stores; null if there are none

@@ -1,6 +1,4 @@
 // The collectives on two levels that only move data: broadcast, allgather.
-#include <cstring>
-
 #include "levels/two_level_pass.hpp"
 
 namespace ringcomm {
@@ -54,8 +52,8 @@ class TwoLevelMove final : public TwoLevelPass {
                         std::byte* const target = at(call_.output, first * item_);
                         if (coarsens() || !mine(block, rank))
                           from_peer(target, segment + offset * item_, count * item_);
-                        else if (target != source(first))
-                          std::memmove(target, source(first), count * item_);
+                        else
+                          kernels::move(target, source(first), count * item_);
                       });
       }
     }

@@ -23,7 +23,7 @@ std::size_t payload_bytes(const Call& call, int rank) {
 
 std::size_t publish_payload(const Call& call, int me, std::byte* to) {
   const std::size_t nbytes = payload_bytes(call, me);
-  if (nbytes > 0) std::memcpy(to, call.input, nbytes);
+  kernels::copy(to, call.input, nbytes);
   return nbytes;
 }
 
@@ -57,7 +57,7 @@ std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte
   const auto copy = [&](int from, std::size_t first, std::size_t count, std::size_t to) {
     const std::size_t item = size_of(call.dtype);
     const std::byte* const source = payloads[static_cast<std::size_t>(from)];
-    if (count > 0) std::memcpy(at(call.output, to * item), source + first * item, count * item);
+    kernels::copy(at(call.output, to * item), source + first * item, count * item);
     if (from != me) read += count * item;
   };
   if (call.collective == Collective::broadcast) copy(call.root, 0, call.count, 0);

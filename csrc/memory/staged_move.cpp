@@ -1,6 +1,5 @@
 // The staged collectives in which some give data that all want: broadcast, allgather.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "memory/staged_pass.hpp"
@@ -42,8 +41,8 @@ class Move final : public StagedPass {
       std::byte* const target = at(call_.output, cut.first * item_);
       if (giver(block) != me())
         from_peer(target, input_of(giver(block), k), cut.count * item_);
-      else if (cut.count > 0 && target != source(block, cut))
-        std::memmove(target, source(block, cut), cut.count * item_);
+      else
+        kernels::move(target, source(block, cut), cut.count * item_);
     }
   }
 

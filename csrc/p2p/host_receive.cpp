@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/kernels.hpp"
 #include "p2p/host_path.hpp"
 
 namespace ringcomm {
@@ -87,7 +88,8 @@ void HostPath::matched(const Message& message) {
   if (!link.out) make_ring(link);                   // for what will be said of it
   if (message->dropped) return say(link, {CellKind::taken, message->id, 0});
   const std::uint64_t here = node_->offset_of(message->into->data, message->envelope.nbytes);
-  if (message->mapped || (here == kPrivate && readable(link))) {
+  const bool slow = kernels::slow_to_copy(message->into->data, reinterpret_cast<const void*>(message->where));
+  if (message->mapped || (here == kPrivate && !slow && readable(link))) {
     link.pulls.push_back(message);
   } else {
     grant(link, message, here);

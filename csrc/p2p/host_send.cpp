@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/kernels.hpp"
 #include "p2p/host_path.hpp"
 
 namespace ringcomm {
@@ -56,7 +57,7 @@ bool HostPath::write_parts(Link& link, Request& send) {
     if (!cell) return false;
     std::byte* const bytes = link.out.reserve(nbytes, cell->where);
     if (!bytes) return false;
-    std::memcpy(bytes, static_cast<const std::byte*>(send.data) + send.moved, nbytes);
+    kernels::copy(bytes, static_cast<const std::byte*>(send.data) + send.moved, nbytes);
     sends->memory += nbytes;
     cell->kind = CellKind::part;
     cell->id = send.id;
@@ -70,8 +71,8 @@ bool HostPath::write_parts(Link& link, Request& send) {
 
 bool HostPath::place(Link& link, Request& send) {
   const std::size_t nbytes = std::min<std::size_t>(kSlice, send.nbytes - send.moved);
-  std::memcpy(node_->at(link.local, send.target + send.moved), static_cast<const std::byte*>(send.data) + send.moved,
-              nbytes);
+  kernels::copy(node_->at(link.local, send.target + send.moved), static_cast<const std::byte*>(send.data) + send.moved,
+                nbytes);
   sends->memory += nbytes;
   send.moved += nbytes;
   if (send.moved < send.nbytes) return false;

@@ -1,12 +1,13 @@
 #include "p2p/matcher.hpp"
 
-#include <cstring>
 #include <utility>
+
+#include "kernels/kernels.hpp"
 
 namespace ringcomm {
 
 void Incoming::deliver(const void* data, std::size_t nbytes) {
-  if ((into || kept) && !dropped && nbytes > 0) std::memcpy(next(), data, nbytes);
+  if ((into || kept) && !dropped) kernels::copy(next(), data, nbytes);
   arrived += nbytes;
 }
 

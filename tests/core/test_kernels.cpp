@@ -1,8 +1,10 @@
 // Every kernel, on every instruction set of this machine, bit by bit against the scalar reference.
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <vector>
 
 #include "check.hpp"
 #include "kernel_data.hpp"
@@ -236,13 +238,26 @@ void test_copy() {
   for (const auto name : available_sets()) {
     kernels::use_instruction_set(name);
     for (const bool stream : {false, true})
-      for (std::size_t count = 0; count < 400; count += count < 70 ? 1 : 37) {
+      for (std::size_t count = 0; count < 6000; count += count < 70 ? 1 : count < 400 ? 37 : 503) {
         Array source(DType::uint8, count, random() % 64, random), target(DType::uint8, count, random() % 64);
         kernels::copy(target.data(), source.data(), count, stream);
         for (std::size_t i = 0; i < count; ++i) CHECK(target.get(i) == source.get(i));
         CHECK(target.rim_untouched());
       }
   }
+}
+
+void test_move() {
+  for (const std::size_t nbytes : {std::size_t{0}, std::size_t{100}, std::size_t{3000}})
+    for (const std::size_t to :
+         {std::size_t{0}, std::size_t{8}, std::size_t{2000}, std::size_t{2008}, std::size_t{5003}}) {
+      std::vector<std::byte> bytes(9000), wanted;
+      for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+      wanted = bytes;
+      std::memmove(wanted.data() + to, bytes.data() + 2000, nbytes);
+      kernels::move(bytes.data() + to, bytes.data() + 2000, nbytes);
+      CHECK(bytes == wanted);
+    }
 }
 
 }  // namespace
@@ -255,5 +270,6 @@ int main() {
   test_scale();
   test_reduce_many();
   test_copy();
+  test_move();
   return 0;
 }

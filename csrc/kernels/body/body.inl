@@ -140,6 +140,7 @@ constexpr Table kTable = {
     },
     {dots_of<HalfCast>, dots_of<BrainCast>, dots_of<SingleCast>, dots_of<DoubleCast>},
     {blend<HalfCast>, blend<BrainCast>, blend<SingleCast>, blend<DoubleCast>},
+    copy_apart,
     copy_stream,
     copy_taking,
     fence,

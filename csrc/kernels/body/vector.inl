@@ -96,6 +96,11 @@ INLINE void copy_lines(std::byte* to, std::byte* from, std::size_t nbytes) {
   __builtin_memcpy(to + nbytes - rest, from + nbytes - rest, rest);
 }
 
+void copy_apart(void* target, const void* source, std::size_t nbytes) {
+  auto* from = static_cast<std::byte*>(const_cast<void*>(source));  // only read
+  copy_lines<false, false>(static_cast<std::byte*>(target), from, nbytes);
+}
+
 void copy_taking(void* target, void* source, std::size_t nbytes, bool streaming) {
   auto* to = static_cast<std::byte*>(target);
   auto* from = static_cast<std::byte*>(source);

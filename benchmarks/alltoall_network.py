@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import argparse
 import socket
+import statistics
 import threading
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cluster import NETWORK
 from measure import machine, write
 from mpi4py import MPI
+from training_step import timed
 
 import ringcomm
+from ringcomm.cli.measured import take_turns
 from ringcomm.cli.sizes import human_size, parse_sizes
 
 
@@ -79,7 +81,9 @@ class Sockets:
         taken[self.rank][:] = given[self.rank]
 
 
-def works_of(comm: ringcomm.Communicator, world: MPI.Intracomm, sockets: Sockets, size: int) -> dict[str, Any]:
+def works_of(
+    comm: ringcomm.Communicator, world: MPI.Intracomm, sockets: Sockets, size: int
+) -> dict[str, Callable[[int], float]]:
     x, out = np.full(size, world.rank, np.uint8), np.empty(size, np.uint8)
     given, taken = (list(map(memoryview, np.split(array, world.size))) for array in (x, out))
     works: dict[str, Callable[[], object]] = {
@@ -89,17 +93,14 @@ def works_of(comm: ringcomm.Communicator, world: MPI.Intracomm, sockets: Sockets
         "tcp in turn": lambda: sockets.alltoall(given, taken, False),
     }
 
-    def checked(work: Callable[[], object]) -> float:
+    def checked(work: Callable[[], object], turn: int) -> float:
         out[:] = 255
-        world.Barrier()
-        begun = time.perf_counter()
-        work()
-        took = time.perf_counter() - begun
+        took = timed(world, work, turn)
         if any(block[0] != rank or block[-1] != rank for rank, block in enumerate(taken)):
             raise SystemExit("a wrong result")
-        return float(world.allreduce(took, MPI.MAX))
+        return took
 
-    return {name: lambda work=work: checked(work) for name, work in works.items()}
+    return {name: partial(checked, work) for name, work in works.items()}
 
 
 def main() -> None:
@@ -113,17 +114,11 @@ def main() -> None:
     comm, sockets = ringcomm.Communicator(world), Sockets(world)
     rows = []
     for size in parse_sizes(options.sizes):
-        works = works_of(comm, world, sockets, size)
-        found: dict[str, list[float]] = {name: [] for name in works}
-        for turn in range(options.turns + 2):
-            for name, work in works.items():
-                took = work()
-                if turn > 1:
-                    found[name].append(took)
+        found = take_turns(world, works_of(comm, world, sockets, size), options.turns, size, uncounted=2)
         bound = (world.size - 1) / world.size * size * 8 / options.rate
         rows.append({"size": size, "bound": bound, "seconds": found})
         if world.rank == 0:
-            shares = ", ".join(f"{name} {bound / float(np.median(times)):.2f}" for name, times in found.items())
+            shares = ", ".join(f"{name} {bound / statistics.median(times):.2f}" for name, times in found.items())
             print(f"{human_size(size):>7}  of the bound: {shares}", flush=True)
     if world.rank == 0 and options.json:
         write(options.json, {"machine": machine(), "hosts": world.size, "rate": options.rate, "rows": rows})

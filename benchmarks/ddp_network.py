@@ -8,24 +8,29 @@ come back. Contestants take turns; times are the slowest rank's:
 
     ddp          the step
     all-reduce   one all_reduce of as many bytes
-    itself       the step with a hook that does nothing; of it, what passes before the first bucket and after the last
+    itself       the step with a hook that does nothing
+    alone        of such a step, what passes before the first bucket and after the last
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from measure import machine, write
+from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
+from training_step import timed
 
 import ringcomm.torch.distributed
+from ringcomm.cli.measured import take_turns
 
 LAYERS, WIDTH, BATCH = 4, 2048, 8
 times_of_buckets: list[float] = []
@@ -55,10 +60,13 @@ def step_of(silent: bool) -> Callable[[], None]:
     return step
 
 
-def slowest(seconds: float) -> float:
-    most = torch.tensor([seconds], dtype=torch.float64)
-    dist.all_reduce(most, dist.ReduceOp.MAX)
-    return float(most)
+def beside_buckets(world: Any, step: Callable[[], None], _turn: int) -> float:
+    """Seconds before a silent step's first bucket and after its last."""
+    world.Barrier()
+    times_of_buckets.clear()
+    begun = time.perf_counter()
+    step()
+    return times_of_buckets[0] - begun + time.perf_counter() - times_of_buckets[-1]
 
 
 def main() -> None:
@@ -71,28 +79,18 @@ def main() -> None:
     dist.init_process_group(ringcomm.torch.distributed.NAME)
     size = 4 * LAYERS * WIDTH * WIDTH
     whole = torch.ones(size // 4)
-    works: dict[str, Any] = {
-        "ddp": step_of(False),
-        "all-reduce": lambda: dist.all_reduce(whole, dist.ReduceOp.AVG),
-        "itself": step_of(True),
+    world, silent = MPI.COMM_WORLD, step_of(True)
+    works = {
+        "ddp": partial(timed, world, step_of(False)),
+        "all-reduce": partial(timed, world, lambda: dist.all_reduce(whole, dist.ReduceOp.AVG)),
+        "itself": partial(timed, world, silent),
+        "alone": partial(beside_buckets, world, silent),
     }
-    found: dict[str, list[float]] = {name: [] for name in (*works, "alone")}
-    for turn in range(options.turns + 2):  # DistributedDataParallel makes its buckets anew after the first step
-        for name, work in works.items():
-            dist.barrier()
-            times_of_buckets.clear()
-            begun = time.perf_counter()
-            work()
-            over = time.perf_counter()
-            alone = times_of_buckets[0] - begun + over - times_of_buckets[-1] if times_of_buckets else 0.0
-            took, alone = slowest(over - begun), slowest(alone)
-            if turn > 1:
-                found[name].append(took)
-                if name == "itself":
-                    found["alone"].append(alone)
+    # DistributedDataParallel makes its buckets anew after the first step.
+    found = take_turns(world, works, options.turns, 0, uncounted=2)
     if dist.get_rank() == 0:
         hosts = dist.get_world_size()
-        middle = {name: float(np.median(times)) for name, times in found.items()}
+        middle = {name: statistics.median(times) for name, times in found.items()}
         link = 2 * (hosts - 1) / hosts * size * 8 / options.rate
         print(
             f"ddp {middle['ddp']:.3f} s: {link / middle['ddp']:.3f} of the links' bound, "

@@ -5,7 +5,8 @@
 Two ranks of one host, each pinned. Two process groups of the same ranks take turns in random order within one run. Of
 steps (8 x Linear(2048), batch 32: 134 MB of gradients; one thread a rank) a third contestant has no group at all: what
 a step takes without communication. Two more say what there is to win of DistributedDataParallel's: itself, with a hook
-that does nothing, and ringcomm.torch.DistributedOptimizer, which copies no gradient. Ratios come with a 95 % bootstrap
+that does nothing, and ringcomm.torch.DistributedOptimizer, which copies no gradient. Of pipelines one more ("itself")
+sends only the first element of each message: what there is to win. Ratios come with a 95 % bootstrap
 interval.
 """
 

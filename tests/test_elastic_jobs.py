@@ -175,6 +175,16 @@ def test_it_is_interrupted_and_goes_on(start, tmp_path: Path) -> None:
     after.result(max(60, int(begun)))
 
 
+def test_a_snapshot_that_cannot_be_read_ends_the_job(start, tmp_path: Path) -> None:
+    """In a line: to go on without it would write over it."""
+    (tmp_path / "kept" / "ringcomm-commit").mkdir(parents=True)
+    job = start(
+        ["-np", "1", "--min-np", "1", "--elastic-timeout", "1", "--snapshots", str(tmp_path / "kept")], "5", "0"
+    )
+    assert job.end() == 1, job.text
+    assert "the snapshot cannot be read" in job.text and "Traceback" not in job.text
+
+
 def test_restarts_of_a_plain_program(tmp_path: Path) -> None:
     """Which knows nothing of it. Then once too often."""
     script = tmp_path / "plain.py"

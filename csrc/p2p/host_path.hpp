@@ -4,7 +4,7 @@
 // that the receiver copies one while the sender writes the next. Longer ones are announced. Once a receive wants one:
 //   the sender's array lies in its arena:         the receiver copies straight out of it, and says so (taken)
 //   else, the receiver's array in its own:        it says where (grant), the sender copies straight there (placed)
-//   else, the sender's memory may be read:        the receiver does, and says so (taken)
+//   else, the sender's memory may be read:        the receiver does, if the kernel is fast at it, and says so (taken)
 //   else                                          the sender writes it piece by piece, both copy at the same time
 // Whoever copies out of another's array looks afterwards whether the other has not given it up meanwhile.
 #pragma once

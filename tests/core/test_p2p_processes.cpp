@@ -21,20 +21,21 @@ PointToPoint::Group of_processes(Node& node, bool reads_peers = true) {
   return group;
 }
 
-// Long messages, out of memory that is not shared: read by the receiver, or sent in pieces.
-void processes_exchange(bool reads_peers) {
+// Long messages, out of memory that is not shared: read by the receiver, or sent in pieces, as where the two arrays are
+// `apart` by no whole words.
+void processes_exchange(bool reads_peers, std::size_t apart = 0) {
   constexpr std::size_t kLong = 3'000'001;
   testing::Processes processes(3);
   processes.start([&](Node& node) {
     PointToPoint ranks(of_processes(node, reads_peers));
     const int right = (node.rank() + 1) % 3, left = (node.rank() + 2) % 3;
     for (int round = 0; round < 5; ++round) {
-      Bytes out(kLong), in(kLong);
+      Bytes out(kLong), in(apart + kLong);
       for (std::size_t i = 0; i < kLong; ++i) out[i] = pattern(node.rank(), round, 0, i);
       Request send(Request::Kind::send, right, round, out.data(), kLong);
-      Request receive(Request::Kind::receive, left, round, in.data(), kLong);
+      Request receive(Request::Kind::receive, left, round, in.data() + apart, kLong);
       ranks.run(send, receive, nullptr);
-      for (std::size_t i = 0; i < kLong; ++i) CHECK(in[i] == pattern(left, round, 0, i));
+      for (std::size_t i = 0; i < kLong; ++i) CHECK(in[apart + i] == pattern(left, round, 0, i));
     }
   });
   for (int rank = 0; rank < 3; ++rank) CHECK(processes.end_of(rank) == 0);
@@ -86,6 +87,7 @@ void the_dead_are_waited_for_by_nobody() {
 int main() {
   if (kSanitized) return 0;
   processes_exchange(true);
+  processes_exchange(true, 8);
   processes_exchange(false);
   the_dead_are_waited_for_by_nobody();
   return 0;

@@ -12,8 +12,8 @@ constexpr std::uint64_t kOther = ~std::uint64_t{0};  // no call's way
 }
 
 Feedback::Floats Feedback::zeros(std::size_t count) {
-  Floats floats(static_cast<float*>(std::calloc(std::max<std::size_t>(1, count), sizeof(float))));
-  if (!floats) throw std::bad_alloc();
+  Floats floats{{static_cast<std::byte*>(std::calloc(count * sizeof(float) + kLine, 1)), {}}};
+  if (!floats.memory) throw std::bad_alloc();
   return floats;
 }
 

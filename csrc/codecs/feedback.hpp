@@ -15,6 +15,8 @@
 #include <span>
 #include <vector>
 
+#include "base/cuts.hpp"
+
 namespace ringcomm {
 
 class Feedback {
@@ -36,13 +38,20 @@ class Feedback {
   // For encoders, between begin() and the call's end.
   const float* before(std::uint64_t tensor) const { return tensors_.at(tensor).now.get(); }
   float* after(std::uint64_t tensor) { return tensors_.at(tensor).next.get(); }
+  // Whether no cache will hold what is owed until the next call.
+  bool large(std::uint64_t tensor) const { return count(tensor) >= kLarge; }
   std::size_t count(std::uint64_t tensor) const { return tensors_.at(tensor).count; }
 
  private:
   struct Free {
-    void operator()(float* memory) const { std::free(memory); }
+    void operator()(std::byte* memory) const { std::free(memory); }
   };
-  using Floats = std::unique_ptr<float[], Free>;
+  struct Floats {  // from the begin of a cache line on
+    std::unique_ptr<std::byte[], Free> memory;
+    float* get() const {
+      return reinterpret_cast<float*>(round_up(reinterpret_cast<std::uintptr_t>(memory.get()), kLine));
+    }
+  };
   struct Tensor {
     std::size_t count;
     Floats now, next;
@@ -50,6 +59,7 @@ class Feedback {
     bool begun = false;    // a call has been, or what is owed has been looked at
     bool pending = false;  // `next` is what is owed after the last call
   };
+  static constexpr std::size_t kLarge = std::size_t{1} << 20;
   static Floats zeros(std::size_t count);
   static void adopt(Tensor& tensor);
 

@@ -30,6 +30,7 @@ class GroupCodec final : public Codec {
     job.amount = wire_.amount;
     job.drawn = (wire_.mode & kDrawn) != 0;
     job.two_means = two_means_;
+    job.stream = feedback_ && feedback_->large(key.tensor);
     job.seed = seed_of(key);
     as_floats(data_, block, count, wire_.group, [&](float* values, std::size_t first, std::size_t n) {
       const std::size_t element = key.first + first;
@@ -43,6 +44,7 @@ class GroupCodec final : public Codec {
       }
       kernels::quantise(how_, job);
     });
+    if (job.stream) kernels::streamed();
     return capacity(count);
   }
 

@@ -38,14 +38,14 @@ class SparseCodec : public Codec {
   }
 
   std::size_t encode(const CodecKey& key, void* block, std::size_t count, void* wire) final {
-    std::vector<unsigned char> gaps(capacity(count) - sizeof(Head) - most(count) * value_bytes_);
     kernels::SparseJob job;
     job.threshold = threshold(key, block, count);
     job.signs = signs_;
     job.halves = value_bytes_ == 2;
     job.most = most(count);
-    job.gaps = gaps.data();
+    job.stream = feedback_ && feedback_->large(key.tensor);
     job.values = at(wire, sizeof(Head));
+    job.gaps = reinterpret_cast<unsigned char*>(at(wire, sizeof(Head) + job.most * value_bytes_));
     const float* const owed = feedback_ ? feedback_->before(key.tensor) + key.first : nullptr;
     float* const next = feedback_ ? feedback_->after(key.tensor) + key.first : nullptr;
     as_floats(data_, block, count, kernels::kLongestGroup, [&](float* values, std::size_t first, std::size_t n) {
@@ -55,6 +55,7 @@ class SparseCodec : public Codec {
       job.next = next ? next + first : nullptr;
       kernels::pick(job);
     });
+    if (job.stream) kernels::streamed();
     if (!job.told) {
       if (next) std::copy_n(owed, count, next);
       fill_nan(block, count);
@@ -63,7 +64,7 @@ class SparseCodec : public Codec {
                     job.told ? 1u : 0u};
     std::memcpy(wire, &head, sizeof head);
     const std::size_t behind = sizeof head + job.entries * value_bytes_;
-    std::memcpy(at(wire, behind), gaps.data(), job.gap_bytes);
+    std::memmove(at(wire, behind), job.gaps, job.gap_bytes);
     return behind + job.gap_bytes;
   }
 

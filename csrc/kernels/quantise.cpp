@@ -28,6 +28,10 @@ std::size_t quantised_bytes(Quantiser how, std::size_t count, bool two_means) {
 
 void pick(SparseJob& job) { table().pick(job); }
 
+void streamed() {
+  if (table().fence) table().fence();
+}
+
 void add(float* target, const float* a, const float* b, std::size_t count) { table().add(target, a, b, count); }
 
 }  // namespace ringcomm::kernels

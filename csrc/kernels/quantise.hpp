@@ -25,6 +25,7 @@ struct QuantiseJob {
   float amount = 0;        // ternary: what is below this share of the mean magnitude becomes zero
   bool drawn = false;      // int8, int4: rounded up or down by chance (QSGD); ternary: zero by chance (TernGrad)
   bool two_means = false;  // sign: of the positive elements and of the negative ones
+  bool stream = false;     // `next` past the cache; then call streamed()
   std::uint32_t seed = 0, first = 0;
 };
 void quantise(Quantiser how, const QuantiseJob& job);
@@ -43,6 +44,7 @@ struct SparseJob {
   float threshold = 0;                     // positive
   bool signs = false;                      // what is sent of an entry is its sign, for the threshold's value
   bool halves = false;                     // bfloat16 values
+  bool stream = false;                     // `next` past the cache; then call streamed()
   std::size_t most = 0;                    // entries
   unsigned char* gaps = nullptr;           // count + count / 127 + 1 bytes are enough
   void* values = nullptr;                  // `most` of them; null with signs
@@ -52,6 +54,8 @@ struct SparseJob {
 };
 inline constexpr std::size_t kSkip = 255, kSignedSkip = 127;
 void pick(SparseJob& job);
+
+void streamed();  // what has gone past the cache is in memory before this thread says so to another
 
 // The sum of two arrays, target = a + b; b may be null.
 void add(float* target, const float* a, const float* b, std::size_t count);

@@ -42,6 +42,7 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
 #include "kernels/body/pass.inl"
 #include "kernels/body/cast.inl"
 #include "kernels/body/adasum.inl"
+#include "kernels/body/way.inl"
 #include "kernels/body/quantise.inl"
 #include "kernels/body/sparse.inl"
 #include "kernels/body/low_rank.inl"
@@ -144,7 +145,8 @@ constexpr Table kTable = {
     copy_stream,
     copy_taking,
     fence,
-    {quantise_integers<127>, quantise_integers<7>, quantise_signs, quantise_ternary},
+    {quantise_group<16, quantise_integers<127>>, quantise_group<32, quantise_integers<7>>,
+     quantise_group<512, quantise_signs>, quantise_group<512, quantise_ternary>},
     {dequantise_bytes, dequantise_nibbles, dequantise_signs, dequantise_ternary},
     pick,
     add,

@@ -1,6 +1,9 @@
 // Products of a row with a few long vectors (kernels/low_rank.hpp). 16 lanes on every instruction set, so that dot
 // products are summed in one order; up to four vectors at a time, whose sums stay in registers.
 
+using F16 = Vector<float, 16>;
+
+INLINE F16 at16(const float* from) { return get<F16>(from); }
 INLINE F16 at16_or_zeros(const float* from, std::size_t n) {
   F16 value = {};
   __builtin_memcpy(&value, from, n * sizeof(float));
@@ -19,7 +22,7 @@ INLINE void project_some(const float* row, const float* factors, std::size_t cou
     const F16 value = at16_or_zeros(row + i, count - i);
     for (std::size_t k = 0; k < together; ++k) sums[k] += value * at16_or_zeros(factors + k * count + i, count - i);
   }
-  for (std::size_t k = 0; k < together; ++k) results[k] = sum_of(sums[k]);
+  for (std::size_t k = 0; k < together; ++k) results[k] = sum_of(bits_as<Sixteen<>>(sums[k]));
 }
 
 void project(const float* row, const float* factors, std::size_t count, std::size_t rank, float* results) {
@@ -33,7 +36,7 @@ void add_outer(float* factors, const float* row, std::size_t count, std::size_t 
     float* const factor = factors + k * count;
     const float weight = weights[k];
     std::size_t i = 0;
-    for (; i + 16 <= count; i += 16) put16(factor + i, at16(factor + i) + at16(row + i) * weight);
+    for (; i + 16 <= count; i += 16) put(factor + i, at16(factor + i) + at16(row + i) * weight);
     for (; i < count; ++i) factor[i] = factor[i] + row[i] * weight;
   }
 }
@@ -45,7 +48,7 @@ INLINE void combine_some(float* row, const float* factors, std::size_t count, co
     F16 sum = {};
     if (!first) sum = at16(row + i);
     for (std::size_t k = 0; k < together; ++k) sum += at16(factors + k * count + i) * weights[k];
-    put16(row + i, sum);
+    put(row + i, sum);
   }
   for (; i < count; ++i) {
     float sum = first ? 0.0f : row[i];

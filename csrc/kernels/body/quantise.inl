@@ -1,73 +1,40 @@
-// Lossy encoders (kernels/quantise.hpp): 16 lanes on every instruction set, so that sums have one order.
+// Lossy encoders (kernels/quantise.hpp): sums of 16 lanes on every instruction set, so that they have one order.
 
-using F16 = Vector<float, 16>;
-using I16 = Vector<std::int32_t, 16>;
-using U16 = Vector<std::uint32_t, 16>;
-
-inline constexpr std::int32_t kMagnitudeBits = 0x7FFFFFFF, kInfinityBits = 0x7F800000;
-inline constexpr std::int32_t kTinyBits = 0x0D800000;  // 2^-100: less counts as zero, for its inverse might be infinite
+inline constexpr std::int32_t kTinyBits = 0x0D800000;  // 2^-100: less is as zero, for its inverse might be infinite
 inline constexpr std::size_t kPadded = kLongestGroup + 64;
 
-INLINE F16 at16(const float* from) { return load<F16>(reinterpret_cast<const std::byte*>(from)); }
-INLINE void put16(float* to, const F16& value) { store(reinterpret_cast<std::byte*>(to), value); }
-
-// A group's values, and what they decode to, with zeros behind them.
-struct Group {
-  alignas(64) float values[kPadded];
-  alignas(64) float decoded[kPadded];
-
-  INLINE explicit Group(const QuantiseJob& job) {
-    const float* const block = job.block;
-    const float* const owed = job.owed;
-    const std::size_t n = job.count;
-    if (owed) for (std::size_t i = 0; i < n; ++i) values[i] = block[i] + owed[i];
-    else __builtin_memcpy(values, block, n * sizeof(float));
-    for (std::size_t i = n; i < n + 48; ++i) values[i] = 0;
+// encode(job, way) returns whether all is finite. A group that is no multiple of `whole` is encoded in a copy with zeros
+// behind it.
+template <std::size_t whole, auto encode>
+void quantise_group(const QuantiseJob& job) {
+  const std::size_t n = job.count;
+  if (n % whole == 0) {
+    const bool finite = encode(job, {job.block, job.owed, job.block, job.next, can_stream(job.stream, job.next)});
+    if (!finite && job.next) __builtin_memcpy(job.next, job.owed, n * sizeof(float));
+    return;
   }
-  INLINE void give(const QuantiseJob& job, bool finite) const {
-    const std::size_t n = job.count;
-    if (float* const next = job.next) {
-      const float* const owed = job.owed;
-      if (finite) for (std::size_t i = 0; i < n; ++i) next[i] = values[i] - decoded[i];
-      else for (std::size_t i = 0; i < n; ++i) next[i] = owed[i];
-    }
-    __builtin_memcpy(job.block, decoded, n * sizeof(float));
-  }
-};
-
-INLINE std::int32_t largest(const float* values, std::size_t n) {
-  I16 most = {};
-  for (std::size_t i = 0; i < n; i += 16) {
-    const I16 bits = bits_as<I16>(at16(values + i)) & kMagnitudeBits;
-    most = bits > most ? bits : most;
-  }
-  std::int32_t all = 0;
-  for (std::size_t lane = 0; lane < 16; ++lane) all = most[lane] > all ? most[lane] : all;
-  return all;
+  alignas(64) float values[kPadded], decoded[kPadded], next[kPadded];
+  for (std::size_t i = 0; i < n; ++i) values[i] = job.owed ? job.block[i] + job.owed[i] : job.block[i];
+  for (std::size_t i = n; i < n + 48; ++i) values[i] = 0;
+  const bool finite = encode(job, {values, nullptr, decoded, next, false});
+  if (job.next) __builtin_memcpy(job.next, finite ? next : job.owed, n * sizeof(float));
+  __builtin_memcpy(job.block, decoded, n * sizeof(float));
 }
-
-INLINE float sum_of(const F16& lanes) {
-  float half[8];
-  for (std::size_t i = 0; i < 8; ++i) half[i] = lanes[i] + lanes[i + 8];
-  for (std::size_t i = 0; i < 4; ++i) half[i] += half[i + 4];
-  return (half[0] + half[2]) + (half[1] + half[3]);
-}
-
-INLINE F16 magnitude(const F16& value) { return bits_as<F16>(bits_as<I16>(value) & kMagnitudeBits); }
 
 // Uniform in [0, 1), by the element's number and a seed: the finaliser of MurmurHash3 on a Weyl sequence.
-INLINE F16 draw(std::uint32_t seed, std::uint32_t first) {
-  U16 x = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  x = (x + first) * 0x9E3779B1u + seed;
+INLINE Floats draw(std::uint32_t seed, std::uint32_t first) {
+  constexpr std::uint32_t kStep = 0x9E3779B1u;
+  constexpr std::uint32_t kLane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  Words x = get<Words>(kLane) * kStep + (first * kStep + seed);
   x ^= x >> 16;
   x *= 0x85EBCA6Bu;
   x ^= x >> 13;
   x *= 0xC2B2AE35u;
   x ^= x >> 16;
-  return __builtin_convertvector(bits_as<I16>(x >> 8), F16) * 0x1p-24f;
+  return __builtin_convertvector(bits_as<Ints>(x >> 8), Floats) * 0x1p-24f;
 }
 
-INLINE F16 nearest(const F16& value) {  // of magnitudes below 2^22, to even
+INLINE Floats nearest(const Floats& value) {  // of magnitudes below 2^22, to even
   constexpr float kShift = 0x1.8p23f;
   return (value + kShift) - kShift;
 }
@@ -79,10 +46,6 @@ INLINE float get_scale(const void* wire) {
   return scale;
 }
 
-INLINE void fill_nan(float* to, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) to[i] = __builtin_nanf("");
-}
-
 template <int most>
 INLINE float step_of(std::int32_t bits) {
   if (bits < kTinyBits) return 0;
@@ -92,48 +55,48 @@ INLINE float step_of(std::int32_t bits) {
              ? step : bits_as<float>(bits_as<std::int32_t>(step) - 1);
 }
 
+// Of a value that is so many steps.
+template <int most>
+INLINE Floats whole_steps(const QuantiseJob& job, std::size_t i, const Floats& steps) {
+  if (!job.drawn) return nearest(steps);  // `most` is no further: all that was rounded before is less than half a step
+  const Floats drawn = steps + draw(job.seed, job.first + static_cast<std::uint32_t>(i)), whole = nearest(drawn);
+  constexpr float kMost = most;
+  Floats low = whole > drawn ? whole - 1.0f : whole;
+  low = low > kMost ? Floats{} + kMost : low;
+  return low < -kMost ? Floats{} - kMost : low;
+}
+
 // Codes of two to a byte: the first half of a group below the second.
 template <int most>
-void quantise_integers(const QuantiseJob& job) {
-  Group group(job);
-  const std::size_t n = job.count;
-  auto* const wire = static_cast<std::uint8_t*>(job.wire);
-  const std::int32_t bits = largest(group.values, n);
+bool quantise_integers(const QuantiseJob& given, const Way& along) {
+  const QuantiseJob job = given;
+  const Way way = along;
+  const std::size_t n = job.count, bytes = most == 127 ? n : (n + 1) / 2;
+  Ints top = {};
+  for (std::size_t i = 0; i < n; i += kLanes) top = larger(top, magnitude_bits(way.first(i)));
+  const std::int32_t bits = largest_of(top);
   const bool finite = bits < kInfinityBits;
-  const float step = finite ? step_of<most>(bits) : __builtin_nanf("");
+  const float step = finite ? step_of<most>(bits) : __builtin_nanf(""), inverse = step > 0 ? 1 / step : 0;
+  auto* const wire = static_cast<std::uint8_t*>(job.wire);
   put_scale(wire, step);
-  alignas(64) std::int8_t codes[kPadded];
-  if (finite) {
-    const float inverse = step > 0 ? 1 / step : 0;
-    for (std::size_t i = 0; i < n; i += 16) {
-      F16 scaled = at16(group.values + i) * inverse;
-      if (job.drawn) {
-        scaled = scaled + draw(job.seed, job.first + static_cast<std::uint32_t>(i));
-        const F16 whole = nearest(scaled);
-        scaled = whole > scaled ? whole - 1.0f : whole;
-      } else {
-        scaled = nearest(scaled);
-      }
-      constexpr float kMost = most;
-      scaled = scaled > kMost ? F16{} + kMost : scaled;
-      scaled = scaled < -kMost ? F16{} - kMost : scaled;
-      put16(group.decoded + i, scaled * step);
-      const I16 whole = __builtin_convertvector(scaled, I16);
-      store(reinterpret_cast<std::byte*>(codes + i), __builtin_convertvector(whole, Vector<std::int8_t, 16>));
-    }
-  } else {
-    fill_nan(group.decoded, n);
-    __builtin_memset(codes, 0, n);
+  if (!finite) {
+    for (std::size_t i = 0; i < n; ++i) way.decoded[i] = step;
+    __builtin_memset(wire + 4, 0, bytes);
+    return false;
   }
-  if constexpr (most == 127) {
-    __builtin_memcpy(wire + 4, codes, n);
-  } else {
-    const std::size_t half = (n + 1) / 2;
-    codes[n] = 0;
-    for (std::size_t i = 0; i < half; ++i)
-      wire[4 + i] = static_cast<std::uint8_t>((codes[i] & 15) | (codes[half + i] << 4));
+  const auto code = [&](std::size_t i) {
+    const Floats value = way.again(i), whole = whole_steps<most>(job, i, value * inverse);
+    way.give(i, value, whole * step);
+    return bits_as<Words>(__builtin_convertvector(whole, Ints));
+  };
+  alignas(64) std::uint16_t codes[kPadded];
+  for (std::size_t i = 0; i < bytes; i += kLanes) {
+    Words both = code(i);
+    if constexpr (most < 127) both = (both & 15u) | code(bytes + i) << 4;
+    put(codes + i, truncate<kLanes>(both));
   }
-  group.give(job, finite);
+  for (std::size_t i = 0; i < bytes; ++i) wire[4 + i] = static_cast<std::uint8_t>(codes[i]);
+  return true;
 }
 
 void dequantise_bytes(const void* from, float* block, std::size_t n, bool) {
@@ -154,14 +117,11 @@ void dequantise_nibbles(const void* from, float* block, std::size_t n, bool) {
 // Bits of 32 rows of elements: word w holds those of elements w, words + w, 2 words + w ...
 INLINE std::size_t words_of(std::size_t n) { return (n + 31) / 32; }
 
-template <class Bit>
-INLINE void put_plane(std::uint8_t* wire, std::size_t n, Bit bit) {
-  alignas(64) std::uint32_t words[kPadded / 32 + 16] = {};
-  const std::size_t width = words_of(n);
-  for (std::uint32_t row = 0; row < 32; ++row)
-    for (std::size_t w = 0; w < width; ++w) words[w] |= bit(row * width + w) << row;
-  __builtin_memcpy(wire, words, 4 * width);
-}
+// Sixteen of a plane's words, a row of elements after another: what their sign bits say.
+struct PlaneWords : Sixteen<Words> {
+  INLINE void add(std::size_t p, const Ints& bits) { part[p] = part[p] >> 1 | (bits_as<Words>(bits) & 0x80000000u); }
+};
+using Plane = std::uint32_t[kPadded / 32 + 16];
 
 // give(element, bit), of elements up to 31 past the last.
 template <class Give>
@@ -178,40 +138,56 @@ INLINE float with_sign(float size, std::uint32_t sign) {
   return bits_as<float>(bits_as<std::uint32_t>(size) ^ (sign << 31));
 }
 
-// What has sign `s` becomes scales[s], with it.
-void quantise_signs(const QuantiseJob& job) {
-  Group group(job);
-  const std::size_t n = job.count;
-  const bool finite = largest(group.values, n) < kInfinityBits;
-  F16 sums = {}, negative_sums = {}, negatives = {};
-  for (std::size_t i = 0; i < n; i += 16) {
-    const F16 value = at16(group.values + i), size = magnitude(value);
-    const I16 minus = bits_as<I16>(value) < 0;
-    sums = sums + size;
-    negative_sums = negative_sums + bits_as<F16>(bits_as<I16>(size) & minus);
-    negatives = negatives - __builtin_convertvector(minus, F16);
+// What has sign `s` becomes scales[s], with it. False if a value is not finite, or the sum of large ones.
+INLINE bool find_means(const Way& way, std::size_t n, bool two_means, float scales[2]) {
+  Sixteen<> sums, negative_sums, negatives;
+  for (std::size_t first = 0; first < n; first += 16) {
+    for (std::size_t p = 0; p < kParts; ++p) {
+      const Floats value = way.first(first + p * kLanes), size = magnitude(value);
+      sums.part[p] += size;
+      if (!two_means) continue;
+      const Ints minus = bits_as<Ints>(value) >> 31;
+      negative_sums.part[p] += bits_as<Floats>(bits_as<Ints>(size) & minus);
+      negatives.part[p] -= __builtin_convertvector(minus, Floats);
+    }
   }
-  float scales[2];
-  scales[0] = scales[1] = sum_of(sums) / static_cast<float>(n);
-  if (job.two_means) {
+  const float sum = sum_of(sums);
+  scales[0] = scales[1] = sum / static_cast<float>(n);
+  if (two_means) {
     const float below = sum_of(negatives), above = static_cast<float>(n) - below, low = sum_of(negative_sums);
-    const float high = sum_of(sums) - low;
+    const float high = sum - low;
     scales[0] = above > 0 && high > 0 ? high / above : 0;
     scales[1] = below > 0 ? low / below : 0;
   }
-  // The sum of large ones may be infinite.
-  const bool all = finite && bits_as<std::int32_t>(scales[0]) < kInfinityBits &&
-                   bits_as<std::int32_t>(scales[1]) < kInfinityBits;
-  if (!all) scales[0] = scales[1] = __builtin_nanf("");
-  auto* const wire = static_cast<std::uint8_t*>(job.wire);
-  const std::size_t head = job.two_means ? 8 : 4;
-  __builtin_memcpy(wire, scales, head);
-  put_plane(wire + head, n, [&](std::size_t i) { return sign_of(group.values[i]); });
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::uint32_t sign = sign_of(group.values[i]);
-    group.decoded[i] = with_sign(sign ? scales[1] : scales[0], sign);
+  const bool finite = bits_as<std::int32_t>(sum) < kInfinityBits;
+  if (!finite) scales[0] = scales[1] = __builtin_nanf("");
+  return finite;
+}
+
+bool quantise_signs(const QuantiseJob& job, const Way& along) {
+  const Way way = along;
+  const std::size_t width = words_of(job.count), head = job.two_means ? 8 : 4;
+  float scales[2];
+  const bool finite = find_means(way, job.count, job.two_means, scales);
+  const std::int32_t plus = bits_as<std::int32_t>(scales[0]), differs = plus ^ bits_as<std::int32_t>(-scales[1]);
+  alignas(64) Plane plane;
+  for (std::size_t w = 0; w < width; w += 16) {
+    PlaneWords words;
+    for (std::size_t row = w; row < w + 32 * width; row += width) {
+      for (std::size_t p = 0; p < kParts; ++p) {
+        const std::size_t i = row + p * kLanes;
+        const Floats value = way.again(i);
+        const Ints bits = bits_as<Ints>(value);
+        words.add(p, bits);
+        way.give(i, value, bits_as<Floats>((bits >> 31 & differs) ^ plus));
+      }
+    }
+    put(plane + w, words);
   }
-  group.give(job, all);
+  auto* const wire = static_cast<std::uint8_t*>(job.wire);
+  __builtin_memcpy(wire, scales, head);
+  __builtin_memcpy(wire + head, plane, 4 * width);
+  return finite;
 }
 
 void dequantise_signs(const void* from, float* block, std::size_t n, bool two_means) {
@@ -224,40 +200,69 @@ void dequantise_signs(const void* from, float* block, std::size_t n, bool two_me
   __builtin_memcpy(block, decoded, n * sizeof(float));
 }
 
-// A plane of which elements are not zero, and one of signs.
-void quantise_ternary(const QuantiseJob& job) {
-  Group group(job);
+// Which elements are kept, a mask for each, and what those become; NaN if there is no such number.
+INLINE float choose(const QuantiseJob& job, const Way& way, Ints* kept) {
   const std::size_t n = job.count;
-  const std::int32_t bits = largest(group.values, n);
-  bool finite = bits < kInfinityBits;
-  F16 sums = {};
-  for (std::size_t i = 0; i < n; i += 16) sums = sums + magnitude(at16(group.values + i));
+  Sixteen<> sums, chosen, number;
+  Ints top = {};
+  for (std::size_t first = 0; first < n; first += 16) {
+    for (std::size_t p = 0; p < kParts; ++p) {
+      const Ints bits = magnitude_bits(way.first(first + p * kLanes));
+      top = larger(top, bits);
+      sums.part[p] += bits_as<Floats>(bits);
+    }
+  }
   const float mean = sum_of(sums) / static_cast<float>(n), from = job.amount * mean;
-  alignas(64) std::uint32_t kept[kPadded];
-  F16 chosen = {}, number = {};
-  const float most = bits_as<float>(bits);
-  for (std::size_t i = 0; i < n + 32; i += 16) {
-    const F16 size = magnitude(at16(group.values + i));
-    I16 keeps = size >= from;
-    if (job.drawn) keeps = size > draw(job.seed, job.first + static_cast<std::uint32_t>(i)) * most;
-    keeps &= size > 0.0f;
-    chosen = chosen + bits_as<F16>(bits_as<I16>(size) & keeps);
-    number = number - __builtin_convertvector(keeps, F16);
-    store(reinterpret_cast<std::byte*>(kept + i), bits_as<U16>(keeps & 1));
+  const float most = bits_as<float>(largest_of(top));
+  for (std::size_t first = 0; first < n; first += 16) {
+    for (std::size_t p = 0; p < kParts; ++p) {
+      const std::size_t i = first + p * kLanes;
+      const Floats size = magnitude(way.again(i));
+      Ints keeps = size > 0.0f;
+      if (job.drawn) keeps &= size > draw(job.seed, job.first + static_cast<std::uint32_t>(i)) * most;
+      else keeps &= size >= from;
+      chosen.part[p] += bits_as<Floats>(bits_as<Ints>(size) & keeps);
+      number.part[p] -= __builtin_convertvector(keeps, Floats);
+      kept[i / kLanes] = keeps;
+    }
   }
   const float count = sum_of(number);
-  float scale = job.drawn ? most : count > 0 ? sum_of(chosen) / count : 0;
-  finite = finite && bits_as<std::int32_t>(scale) < kInfinityBits && bits_as<std::int32_t>(mean) < kInfinityBits;
-  if (!finite) scale = __builtin_nanf("");
+  const float scale = job.drawn ? most : count > 0 ? sum_of(chosen) / count : 0;
+  const bool finite = bits_as<std::int32_t>(scale) < kInfinityBits && bits_as<std::int32_t>(mean) < kInfinityBits;
+  return finite ? scale : __builtin_nanf("");
+}
+
+// A plane of which elements are not zero, and one of signs.
+bool quantise_ternary(const QuantiseJob& given, const Way& along) {
+  const QuantiseJob job = given;
+  const Way way = along;
+  Ints kept[kPadded / kLanes];
+  for (std::size_t i = job.count / kLanes; i < (job.count + 48) / kLanes; ++i) kept[i] = Ints{};
+  const float scale = choose(job, way, kept);
+  const bool finite = scale == scale;
+  const std::int32_t always = finite ? 0 : -1;
+  const std::size_t width = words_of(job.count);
+  alignas(64) Plane planes[2];
+  for (std::size_t w = 0; w < width; w += 16) {
+    PlaneWords keeps, signs;
+    for (std::size_t row = w; row < w + 32 * width; row += width) {
+      for (std::size_t p = 0; p < kParts; ++p) {
+        const std::size_t i = row + p * kLanes;
+        const Floats value = way.again(i);
+        const Ints bits = bits_as<Ints>(value);
+        const Ints keep = get<Ints>(reinterpret_cast<const std::int32_t*>(kept) + i) | always;
+        keeps.add(p, keep);
+        signs.add(p, bits);
+        way.give(i, value, bits_as<Floats>(((bits & ~kMagnitudeBits) ^ bits_as<std::int32_t>(scale)) & keep));
+      }
+    }
+    put(planes[0] + w, keeps);
+    put(planes[1] + w, signs);
+  }
   auto* const wire = static_cast<std::uint8_t*>(job.wire);
   put_scale(wire, scale);
-  put_plane(wire + 4, n, [&](std::size_t i) { return finite ? kept[i] : 1u; });
-  put_plane(wire + 4 + 4 * words_of(n), n, [&](std::size_t i) { return sign_of(group.values[i]); });
-  for (std::size_t i = 0; i < n; ++i) {
-    const float size = with_sign(scale, sign_of(group.values[i]));
-    group.decoded[i] = !finite || kept[i] ? size : 0.0f;
-  }
-  group.give(job, finite);
+  for (std::size_t k = 0; k < 2; ++k) __builtin_memcpy(wire + 4 + 4 * width * k, planes[k], 4 * width);
+  return finite;
 }
 
 void dequantise_ternary(const void* from, float* block, std::size_t n, bool) {

@@ -34,47 +34,81 @@ INLINE bool any_enters(const SparseJob& job, std::int32_t top, std::int32_t from
   return top >= from && (job.entries < job.most || top >= kInfinityBits);
 }
 
-void pick(SparseJob& job) {
-  constexpr std::size_t kStretch = 64;
+inline constexpr std::size_t kStretch = 64, kVectors = kStretch / kLanes;
+
+// Values, 0 behind the last, and what they decode to and what is held back of them: as if none was an entry.
+struct Stretch {
+  alignas(64) float values[kStretch] = {}, sent[kStretch] = {}, held[kStretch];
+};
+
+INLINE std::uint64_t lanes_of(const Ints& mask) {
+  constexpr std::int32_t kBit[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+  const Ints bits = mask & get<Ints>(kBit);
+  std::uint32_t all[kLanes];
+  __builtin_memcpy(all, &bits, sizeof all);
+  for (std::size_t n = kLanes / 2; n > 0; n /= 2)
+    for (std::size_t i = 0; i < n; ++i) all[i] |= all[i + n];
+  return all[0];
+}
+
+// Of n elements, some of which reach the threshold.
+NOINLINE void pick_some(SparseJob& job, Stretch& stretch, const float* owed, std::size_t n) {
   const std::int32_t from = bits_as<std::int32_t>(job.threshold);
-  for (std::size_t done = 0; done < job.count; done += kStretch) {
-    const std::size_t n = job.count - done < kStretch ? job.count - done : kStretch;
-    alignas(64) float values[kStretch];
-    float* const block = job.block + done;
-    if (n == kStretch) {
-      for (std::size_t i = 0; i < kStretch; i += 16)
-        put16(values + i, job.owed ? at16(block + i) + at16(job.owed + done + i) : at16(block + i));
-    } else {
-      for (std::size_t i = 0; i < kStretch; ++i)
-        values[i] = i >= n ? 0.0f : job.owed ? block[i] + job.owed[done + i] : block[i];
+  std::uint64_t reach = 0;
+  for (std::size_t v = 0; v < kVectors; ++v)
+    reach |= lanes_of(magnitude_bits(get(stretch.values + kLanes * v)) >= from) << (kLanes * v);
+  std::size_t done = 0;
+  for (; reach != 0; reach &= reach - 1) {
+    const auto i = static_cast<std::size_t>(__builtin_ctzll(reach));
+    const float value = stretch.values[i];
+    const bool finite = (bits_as<std::int32_t>(value) & kMagnitudeBits) < kInfinityBits;
+    const bool enters = job.entries < job.most;
+    job.told = job.told && (finite || (enters && !job.signs));
+    if (!finite && owed) stretch.held[i] = owed[i];
+    if (!enters) continue;
+    job.run += i - done;
+    done = i + 1;
+    stretch.sent[i] = enter(job, value);
+    if (finite) stretch.held[i] = value - stretch.sent[i];
+  }
+  job.run += n - done;
+}
+
+void pick(SparseJob& job) {
+  const std::int32_t from = bits_as<std::int32_t>(job.threshold);
+  Way way{job.block, job.owed, job.block, job.next, can_stream(job.stream, job.next)};
+  std::size_t i = 0;
+  for (; i + kStretch <= job.count; i += kStretch) {
+    Floats values[kVectors];
+    Ints top = {};
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      values[v] = way.first(i + kLanes * v);
+      top = larger(top, magnitude_bits(values[v]));
     }
-    const bool any = any_enters(job, largest(values, kStretch), from);
-    if (job.next) __builtin_memcpy(job.next + done, values, n * sizeof(float));
-    __builtin_memset(block, 0, n * sizeof(float));
-    if (!any) {
-      job.run += n;
+    if (!any_enters(job, largest_of(top), from)) {
+      job.run += kStretch;
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        put(way.decoded + i + kLanes * v, Floats{});
+        way.hold(i + kLanes * v, values[v]);
+      }
       continue;
     }
-    for (std::size_t first = 0; first < n; first += 16) {
-      const std::size_t end = n - first < 16 ? n : first + 16;
-      if (!any_enters(job, largest(values + first, 16), from)) {
-        job.run += end - first;
-        continue;
-      }
-      for (std::size_t i = first; i < end; ++i) {
-        const std::int32_t bits = bits_as<std::int32_t>(values[i]) & kMagnitudeBits;
-        const bool finite = bits < kInfinityBits, enters = bits >= from && job.entries < job.most;
-        job.told = job.told && (finite || (enters && !job.signs));
-        if (job.next && !finite) job.next[done + i] = job.owed[done + i];
-        if (!enters) {
-          ++job.run;
-          continue;
-        }
-        const float sent = block[i] = enter(job, values[i]);
-        if (job.next && finite) job.next[done + i] = values[i] - sent;
-      }
-    }
+    Stretch stretch;
+    __builtin_memcpy(stretch.values, values, sizeof values);
+    __builtin_memcpy(stretch.held, values, sizeof values);
+    pick_some(job, stretch, way.owed ? way.owed + i : nullptr, kStretch);
+    __builtin_memcpy(way.decoded + i, stretch.sent, sizeof stretch.sent);
+    for (std::size_t v = 0; v < kVectors; ++v) way.hold(i + kLanes * v, get(stretch.held + kLanes * v));
   }
+  const std::size_t n = job.count - i;
+  if (n == 0) return;
+  Stretch stretch;
+  __builtin_memcpy(stretch.values, job.block + i, n * sizeof(float));
+  if (job.owed) for (std::size_t k = 0; k < n; ++k) stretch.values[k] += job.owed[i + k];
+  __builtin_memcpy(stretch.held, stretch.values, sizeof stretch.values);
+  pick_some(job, stretch, job.owed ? job.owed + i : nullptr, n);
+  __builtin_memcpy(job.block + i, stretch.sent, n * sizeof(float));
+  if (job.next) __builtin_memcpy(job.next + i, stretch.held, n * sizeof(float));
 }
 
 void add(float* target, const float* a, const float* b, std::size_t count) {

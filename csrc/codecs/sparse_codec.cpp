@@ -140,6 +140,19 @@ class SparseCodec : public Codec {
   const std::size_t value_bytes_;
 };
 
+// Counted by their upper bits first: few of them share the nth's, and only those are put in order.
+std::uint32_t nth_largest(std::vector<std::uint32_t>& magnitudes, std::size_t n) {
+  constexpr int kLower = 20;
+  std::array<std::uint32_t, (0x80000000u >> kLower)> counts{};
+  for (const std::uint32_t one : magnitudes) ++counts[one >> kLower];
+  std::size_t upper = counts.size() - 1;
+  for (; counts[upper] < n; --upper) n -= counts[upper];
+  std::erase_if(magnitudes, [upper](std::uint32_t one) { return one >> kLower != upper; });
+  const auto nth = magnitudes.begin() + static_cast<std::ptrdiff_t>(n) - 1;
+  std::nth_element(magnitudes.begin(), nth, magnitudes.end(), std::greater<>());
+  return *nth;
+}
+
 class TopCodec final : public SparseCodec {
  public:
   using SparseCodec::SparseCodec;
@@ -160,10 +173,9 @@ class TopCodec final : public SparseCodec {
       sample.push_back(std::bit_cast<std::uint32_t>(value_of(key, block, i)) & 0x7FFFFFFFu);
     const auto rank = static_cast<std::size_t>(std::lround(
         static_cast<double>(wanted(count)) * static_cast<double>(sample.size()) / static_cast<double>(count)));
-    const auto nth = sample.begin() + static_cast<std::ptrdiff_t>(std::clamp<std::size_t>(rank, 1, sample.size()) - 1);
-    std::nth_element(sample.begin(), nth, sample.end(), std::greater<>());
     constexpr std::uint32_t kLargest = 0x7F7FFFFF;  // a finite number; zeros are never sent
-    return std::bit_cast<float>(std::clamp<std::uint32_t>(*nth, 1, kLargest));
+    const std::uint32_t nth = nth_largest(sample, std::clamp<std::size_t>(rank, 1, sample.size()));
+    return std::bit_cast<float>(std::clamp<std::uint32_t>(nth, 1, kLargest));
   }
 };
 

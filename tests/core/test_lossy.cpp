@@ -298,6 +298,37 @@ void other_dtypes() {
   }
 }
 
+// Of a large tensor what is owed next goes past the cache, where it lies so that it can.
+void large_tensors() {
+  Random random(9);
+  constexpr std::size_t kLarge = std::size_t{1} << 20, kCount = 3001;
+  const std::string usual(kernels::instruction_set());
+  for (const char* set : {"generic", "avx2", "avx512", "neon"}) {
+    if (!kernels::use_instruction_set(set)) continue;
+    for (const Wire wire : lossy()) {
+      for (const std::size_t first : {kLarge / 2, kLarge / 2 + 5}) {
+        const std::vector<float> values = normal(kCount, random), owed = normal(kCount, random);
+        const auto encoded = [&](std::size_t elements) {
+          const std::size_t counts[] = {elements};
+          Feedback feedback(counts);
+          std::copy(owed.begin(), owed.end(), feedback.owed(0).subspan(first).begin());
+          feedback.begin(0, 1);
+          Encoded out;
+          const auto codec = make_codec(wire, DType::float32, &feedback);
+          if (!codec) return out;
+          out.left = values;
+          out.wire.resize(codec->capacity(kCount));
+          out.wire.resize(codec->encode({0, first, 5, 1}, out.left.data(), kCount, out.wire.data()));
+          out.next.assign(feedback.after(0) + first, feedback.after(0) + first + kCount);
+          return out;
+        };
+        CHECK(encoded(kLarge) == encoded(kLarge - 1));
+      }
+    }
+  }
+  CHECK(kernels::use_instruction_set(usual));
+}
+
 void feedback_of_parts() {
   const std::size_t counts[] = {4, 2};
   Feedback feedback(counts);
@@ -333,5 +364,6 @@ int main() {
   what_each_keeps();
   damaged_bytes();
   other_dtypes();
+  large_tensors();
   feedback_of_parts();
 }

@@ -3,8 +3,8 @@
 inline constexpr std::int32_t kTinyBits = 0x0D800000;  // 2^-100: less is as zero, for its inverse might be infinite
 inline constexpr std::size_t kPadded = kLongestGroup + 64;
 
-// encode(job, way) returns whether all is finite. A group that is no multiple of `whole` is encoded in a copy with zeros
-// behind it.
+// encode(job, way) returns whether all is finite. A group that is no multiple of `whole` is encoded in a copy that has
+// zeros behind it.
 template <std::size_t whole, auto encode>
 void quantise_group(const QuantiseJob& job) {
   const std::size_t n = job.count;

@@ -36,79 +36,72 @@ INLINE bool any_enters(const SparseJob& job, std::int32_t top, std::int32_t from
 
 inline constexpr std::size_t kStretch = 64, kVectors = kStretch / kLanes;
 
-// Values, 0 behind the last, and what they decode to and what is held back of them: as if none was an entry.
-struct Stretch {
-  alignas(64) float values[kStretch] = {}, sent[kStretch] = {}, held[kStretch];
-};
-
 INLINE std::uint64_t lanes_of(const Ints& mask) {
   constexpr std::int32_t kBit[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
-  const Ints bits = mask & get<Ints>(kBit);
-  std::uint32_t all[kLanes];
-  __builtin_memcpy(all, &bits, sizeof all);
-  for (std::size_t n = kLanes / 2; n > 0; n /= 2)
-    for (std::size_t i = 0; i < n; ++i) all[i] |= all[i + n];
-  return all[0];
+  return static_cast<std::uint32_t>(joined(mask & get<Ints>(kBit), [](auto a, auto b) { return a | b; }));
 }
 
-// Of n elements, some of which reach the threshold.
-NOINLINE void pick_some(SparseJob& job, Stretch& stretch, const float* owed, std::size_t n) {
-  const std::int32_t from = bits_as<std::int32_t>(job.threshold);
+// Of a stretch some of whose values reach the threshold.
+INLINE void pick_some(SparseJob& job, const Way& way, std::size_t first, const Floats* loaded) {
+  alignas(64) float values[kStretch], held[kStretch], sent[kStretch] = {};
+  __builtin_memcpy(values, loaded, sizeof values);
+  __builtin_memcpy(held, loaded, sizeof held);
   std::uint64_t reach = 0;
   for (std::size_t v = 0; v < kVectors; ++v)
-    reach |= lanes_of(magnitude_bits(get(stretch.values + kLanes * v)) >= from) << (kLanes * v);
+    reach |= lanes_of(magnitude_bits(loaded[v]) >= bits_as<std::int32_t>(job.threshold)) << (kLanes * v);
   std::size_t done = 0;
   for (; reach != 0; reach &= reach - 1) {
     const auto i = static_cast<std::size_t>(__builtin_ctzll(reach));
-    const float value = stretch.values[i];
-    const bool finite = (bits_as<std::int32_t>(value) & kMagnitudeBits) < kInfinityBits;
+    const bool finite = (bits_as<std::int32_t>(values[i]) & kMagnitudeBits) < kInfinityBits;
     const bool enters = job.entries < job.most;
     job.told = job.told && (finite || (enters && !job.signs));
-    if (!finite && owed) stretch.held[i] = owed[i];
+    if (!finite && way.owed) held[i] = way.owed[first + i];
     if (!enters) continue;
     job.run += i - done;
     done = i + 1;
-    stretch.sent[i] = enter(job, value);
-    if (finite) stretch.held[i] = value - stretch.sent[i];
+    sent[i] = enter(job, values[i]);
+    if (finite) held[i] = values[i] - sent[i];
   }
-  job.run += n - done;
+  job.run += kStretch - done;
+  __builtin_memcpy(way.decoded + first, sent, sizeof sent);
+  for (std::size_t i = 0; i < kStretch; i += kLanes) way.hold(first + i, get(held + i));
 }
 
-void pick(SparseJob& job) {
+void pick_stretches(SparseJob& given, const Way& along, std::size_t count) {
+  SparseJob job = given;
+  const Way way = along;
   const std::int32_t from = bits_as<std::int32_t>(job.threshold);
-  Way way{job.block, job.owed, job.block, job.next, can_stream(job.stream, job.next)};
-  std::size_t i = 0;
-  for (; i + kStretch <= job.count; i += kStretch) {
+  for (std::size_t first = 0; first < count; first += kStretch) {
     Floats values[kVectors];
     Ints top = {};
     for (std::size_t v = 0; v < kVectors; ++v) {
-      values[v] = way.first(i + kLanes * v);
+      values[v] = way.first(first + kLanes * v);
       top = larger(top, magnitude_bits(values[v]));
     }
-    if (!any_enters(job, largest_of(top), from)) {
-      job.run += kStretch;
-      for (std::size_t v = 0; v < kVectors; ++v) {
-        put(way.decoded + i + kLanes * v, Floats{});
-        way.hold(i + kLanes * v, values[v]);
-      }
+    if (any_enters(job, largest_of(top), from)) {
+      pick_some(job, way, first, values);
       continue;
     }
-    Stretch stretch;
-    __builtin_memcpy(stretch.values, values, sizeof values);
-    __builtin_memcpy(stretch.held, values, sizeof values);
-    pick_some(job, stretch, way.owed ? way.owed + i : nullptr, kStretch);
-    __builtin_memcpy(way.decoded + i, stretch.sent, sizeof stretch.sent);
-    for (std::size_t v = 0; v < kVectors; ++v) way.hold(i + kLanes * v, get(stretch.held + kLanes * v));
+    job.run += kStretch;
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      put(way.decoded + first + kLanes * v, Floats{});
+      way.hold(first + kLanes * v, values[v]);
+    }
   }
-  const std::size_t n = job.count - i;
-  if (n == 0) return;
-  Stretch stretch;
-  __builtin_memcpy(stretch.values, job.block + i, n * sizeof(float));
-  if (job.owed) for (std::size_t k = 0; k < n; ++k) stretch.values[k] += job.owed[i + k];
-  __builtin_memcpy(stretch.held, stretch.values, sizeof stretch.values);
-  pick_some(job, stretch, job.owed ? job.owed + i : nullptr, n);
-  __builtin_memcpy(job.block + i, stretch.sent, n * sizeof(float));
-  if (job.next) __builtin_memcpy(job.next + i, stretch.held, n * sizeof(float));
+  given = job;
+}
+
+void pick(SparseJob& job) {
+  const std::size_t whole = job.count / kStretch * kStretch, rest = job.count - whole;
+  pick_stretches(job, {job.block, job.owed, job.block, job.next, can_stream(job.stream, job.next)}, whole);
+  if (rest == 0) return;
+  alignas(64) float block[kStretch] = {}, owed[kStretch] = {}, next[kStretch];
+  __builtin_memcpy(block, job.block + whole, rest * sizeof(float));
+  if (job.owed) __builtin_memcpy(owed, job.owed + whole, rest * sizeof(float));
+  pick_stretches(job, {block, job.owed ? owed : nullptr, block, next, false}, kStretch);
+  job.run -= kStretch - rest;  // zeros, which are no entries
+  __builtin_memcpy(job.block + whole, block, rest * sizeof(float));
+  if (job.next) __builtin_memcpy(job.next + whole, next, rest * sizeof(float));
 }
 
 void add(float* target, const float* a, const float* b, std::size_t count) {

@@ -50,20 +50,26 @@ struct Sixteen {
   V part[kParts] = {};
 };
 
-INLINE float sum_of(const Sixteen<>& lanes) {
-  float all[16];
-  __builtin_memcpy(all, &lanes, sizeof all);
-  for (std::size_t i = 0; i < 8; ++i) all[i] += all[i + 8];
-  for (std::size_t i = 0; i < 4; ++i) all[i] += all[i + 4];
-  return (all[0] + all[2]) + (all[1] + all[3]);
+// Lanes joined with each other: the first half with the second, and so on.
+template <class V, class Join, std::size_t... I>
+INLINE auto halves_joined(const V& lanes, Join join, std::index_sequence<I...>) {
+  const auto low = __builtin_shufflevector(lanes, lanes, I...);
+  return join(low, __builtin_shufflevector(lanes, lanes, (I + sizeof...(I))...));
+}
+template <class V, class Join>
+INLINE auto joined(const V& lanes, Join join) {
+  constexpr std::size_t kHalf = sizeof(V) / sizeof(lanes[0]) / 2;
+  if constexpr (kHalf == 1) return join(lanes[0], lanes[1]);
+  else return joined(halves_joined(lanes, join, std::make_index_sequence<kHalf>()), join);
 }
 
+INLINE float sum_of(Sixteen<> lanes) {
+  for (std::size_t n = kParts / 2; n > 0; n /= 2)
+    for (std::size_t p = 0; p < n; ++p) lanes.part[p] += lanes.part[p + n];
+  return joined(lanes.part[0], [](auto a, auto b) { return a + b; });
+}
 INLINE std::int32_t largest_of(const Ints& lanes) {
-  std::int32_t all[kLanes];
-  __builtin_memcpy(all, &lanes, sizeof all);
-  for (std::size_t n = kLanes / 2; n > 0; n /= 2)
-    for (std::size_t i = 0; i < n; ++i) all[i] = all[i] > all[i + n] ? all[i] : all[i + n];
-  return all[0];
+  return joined(lanes, [](auto a, auto b) { return a > b ? a : b; });
 }
 INLINE Ints larger(const Ints& a, const Ints& b) { return a > b ? a : b; }
 INLINE Ints magnitude_bits(const Floats& value) { return bits_as<Ints>(value) & kMagnitudeBits; }

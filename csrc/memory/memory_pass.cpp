@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "memory/payload.hpp"
 #include "memory/read_pass.hpp"
@@ -42,26 +43,37 @@ class HostPass : public MemoryPass {
   // `taken`: bytes of payloads that hold something else.
   HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
       : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
-        small_(taken <= longest_payload(ranks()) && can_piggyback(call, ranks(), longest_payload(ranks()) - taken)) {}
+        small_(taken <= longest_payload(ranks()) && can_piggyback(call, ranks(), longest_payload(ranks()) - taken)) {
+    // Beside reductions, which work in place on arrays of their arenas: data that is only moved.
+    if (!small_ && moves_blocks(call.collective) && Readable::fits(call, ranks(), taken))
+      readable_.emplace(epochs, call, taken);
+  }
 
   void open() override {
-    if (!small_) return MemoryPass::open();
+    if (!small_) {
+      MemoryPass::open();
+      if (readable_) readable_->rest();
+      return;
+    }
     Opening& opening = epochs_.mine().opening[epochs_.parity()];
     opening.offset = opening.staging = kPrivate;
     epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
   }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
+  Progress advance() override {
+    const Progress progress = MemoryPass::advance();
+    if (readable_ && progress == Progress::done) readable_->done();
+    return progress;
+  }
 
  private:
   int ranks() const { return epochs_.node().size(); }
   std::byte* payload(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
   std::unique_ptr<StagedPass> through_staging() override { return make_staged_pass(epochs_, call_, segment_bytes_); }
-  // Beside reductions, which work in place on arrays of their arenas: data that is only moved.
-  bool reads() const { return moves_blocks(call_.collective) && Readable::fits(call_, ranks(), taken_); }
-  bool publish() override { return reads() ? Readable::publish(epochs_, call_, taken_) : MemoryPass::publish(); }
+  bool publish() override { return readable_ ? readable_->publish() : MemoryPass::publish(); }
   std::unique_ptr<Task> in_place(std::uint32_t epoch, bool& any) override {
-    if (reads()) {
-      auto blocks = Readable::collect(epochs_, call_, taken_, any);
+    if (readable_) {
+      auto blocks = readable_->collect(any);
       return blocks ? std::make_unique<ReadPass>(epochs_, epoch, *std::move(blocks)) : nullptr;
     }
     auto arrays = HostArrays::collect(epochs_, call_, any);
@@ -77,6 +89,7 @@ class HostPass : public MemoryPass {
 
   const std::size_t segment_bytes_, taken_;
   const bool small_;
+  std::optional<Readable> readable_;
 };
 
 // An exchange of numbers, and behind its payload what follows if they are what all ranks guess.

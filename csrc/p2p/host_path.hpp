@@ -4,8 +4,8 @@
 // that the receiver copies one while the sender writes the next. Longer ones are announced. Once a receive wants one:
 //   the sender's array lies in its arena:         the receiver copies straight out of it, and says so (taken)
 //   else, the receiver's array in its own:        it says where (grant), the sender copies straight there (placed)
-//   else, the sender's memory may be read:        the receiver does, if the kernel is fast at it, and says so (taken)
-//   else                                          the sender writes it piece by piece, both copy at the same time
+//   else, the sender's memory may be read:        the receiver does, and says so (taken)
+//   else, or where that has been much faster:     the sender writes it piece by piece, both copy at the same time
 // Whoever copies out of another's array looks afterwards whether the other has not given it up meanwhile.
 #pragma once
 
@@ -18,6 +18,7 @@
 #include "node/doorbell.hpp"
 #include "node/node.hpp"
 #include "node/peer_memory.hpp"
+#include "node/trials.hpp"
 #include "p2p/matcher.hpp"
 #include "p2p/pair_ring.hpp"
 
@@ -67,7 +68,9 @@ class HostPath final : public MessagePath {
     std::vector<Message> pulls;       // this rank copies out of the sender's array
     MemoryCard card;                  // of that rank, once it has announced something
     std::optional<bool> readable;     // whether its memory can be read, once that has been tried
-    std::deque<Control> controls;     // for which there was no room
+    // Of what could be read, by its length: read, or written by the sender; for which both have to be there.
+    Trials streaming{1.25F};
+    std::deque<Control> controls;  // for which there was no room
     std::optional<Error> gone;
     bool busy() const {
       return !queue.empty() || !streams.empty() || !places.empty() || !pulls.empty() || !controls.empty();
@@ -96,6 +99,7 @@ class HostPath final : public MessagePath {
   void deliver(Incoming& message, const void* data, std::size_t nbytes);
   void learn_where(Link& link, const Cell& cell, Incoming& message);
   bool readable(Link& link);
+  static void finish(Link& link, Incoming& message);
   void grant(Link& link, const Message& message, std::uint64_t where);
   bool pull(Link& link, const Message& message);  // a slice; true: it need not be pulled any more
   void withdrawn(Link& link, std::uint64_t id);

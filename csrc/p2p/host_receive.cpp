@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "base/clock.hpp"
 #include "kernels/kernels.hpp"
 #include "p2p/host_path.hpp"
 
@@ -15,6 +17,10 @@ auto take(List& list, std::uint64_t id) {
   auto one = std::move(*found);
   list.erase(found);
   return one;
+}
+
+std::size_t length(const Incoming& message) {
+  return static_cast<std::size_t>(std::bit_width(message.envelope.nbytes));
 }
 
 }  // namespace
@@ -89,11 +95,22 @@ void HostPath::matched(const Message& message) {
   if (message->dropped) return say(link, {CellKind::taken, message->id, 0});
   const std::uint64_t here = node_->offset_of(message->into->data, message->envelope.nbytes);
   const bool slow = kernels::slow_to_copy(message->into->data, reinterpret_cast<const void*>(message->where));
-  if (message->mapped || (here == kPrivate && !slow && readable(link))) {
-    link.pulls.push_back(message);
-  } else {
-    grant(link, message, here);
+  if (message->mapped) return link.pulls.push_back(message);
+  if (here != kPrivate || slow || !readable(link)) return grant(link, message, here);
+  message->asked_ns = now_ns();
+  message->streamed = link.streaming.second(length(*message));
+  if (message->streamed) return grant(link, message, kPrivate);
+  link.pulls.push_back(message);
+}
+
+void HostPath::finish(Link& link, Incoming& message) {
+  if (message.asked_ns != 0) {
+    const double ns = static_cast<double>(now_ns() - message.asked_ns);
+    const std::size_t kind = length(message);
+    link.streaming.took(kind, message.streamed, ns / static_cast<double>(message.envelope.nbytes));
+    link.streaming.hear(kind, link.streaming.tell(kind));
   }
+  message.finish();
 }
 
 bool HostPath::readable(Link& link) {
@@ -112,7 +129,7 @@ bool HostPath::pull(Link& link, const Message& message) {
   if (message->whole()) {
     if (doorbell_of(*node_, link.local).state.load(std::memory_order_seq_cst) != 0) return false;  // forget() will come
     say(link, {CellKind::taken, message->id, 0});
-    message->finish();
+    finish(link, *message);
     return true;
   }
   const std::size_t left = message->envelope.nbytes - message->arrived, nbytes = std::min<std::size_t>(kSlice, left);
@@ -151,7 +168,7 @@ void HostPath::handle_rest(Link& link, const Cell& cell) {
     Incoming& message = **found;
     deliver(message, link.in.bytes(cell), cell.nbytes);
     if (!message.whole()) return;
-    message.finish();
+    finish(link, message);
     link.coming.erase(found);
     return;
   }

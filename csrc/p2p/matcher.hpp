@@ -31,6 +31,8 @@ struct Incoming {
   std::uint64_t where = 0;  // there, in this rank's address space if it is `mapped`, or else in the sender's
   bool mapped = false;
   bool placing = false;       // the sender writes into the receive's memory
+  std::int64_t asked_ns = 0;  // when its data was asked for, if there were two ways to get it;
+  bool streamed = false;      // and which one was taken
   std::optional<Error> lost;  // its sender has gone, with part of it
 
   bool whole() const { return arrived == envelope.nbytes; }

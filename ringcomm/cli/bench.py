@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--op", choices=[op.name.lower() for op in Op if op.scaled and op != Adasum], default="sum")
     add("--root", type=int, default=0)
     add("--repeat", type=int, default=15, help="timed calls of large buffers; small ones get up to 20 times more")
-    add("--warmup", type=int, default=2, help="calls before the first timed one")
+    add("--warmup", type=int, default=30, help="calls before the first timed one: what learns has learned by then")
     add(
         "--device",
         default="cpu",

@@ -183,20 +183,20 @@ void quantise_signs(const QuantiseJob& job) {
   Group group(job);
   const std::size_t n = job.count;
   const bool finite = largest(group.values, n) < kInfinityBits;
-  F16 sums = {}, negative_sums = {}, negatives = {};
+  F16 positive_sums = {}, negative_sums = {}, negatives = {};  // apart: their difference would be less exact
   for (std::size_t i = 0; i < n; i += 16) {
-    const F16 value = at16(group.values + i), size = magnitude(value);
-    const I16 minus = bits_as<I16>(value) < 0;
-    sums = sums + size;
-    negative_sums = negative_sums + bits_as<F16>(bits_as<I16>(size) & minus);
+    const F16 value = at16(group.values + i);
+    const I16 bits = bits_as<I16>(value), minus = bits < 0;
+    positive_sums = positive_sums + bits_as<F16>(bits & ~minus);
+    negative_sums = negative_sums + bits_as<F16>(bits & minus & kMagnitudeBits);
     negatives = negatives - __builtin_convertvector(minus, F16);
   }
+  const float high = sum_of(positive_sums), low = sum_of(negative_sums);
   float scales[2];
-  scales[0] = scales[1] = sum_of(sums) / static_cast<float>(n);
+  scales[0] = scales[1] = (high + low) / static_cast<float>(n);
   if (job.two_means) {
-    const float below = sum_of(negatives), above = static_cast<float>(n) - below, low = sum_of(negative_sums);
-    const float high = sum_of(sums) - low;
-    scales[0] = above > 0 && high > 0 ? high / above : 0;
+    const float below = sum_of(negatives), above = static_cast<float>(n) - below;
+    scales[0] = above > 0 ? high / above : 0;
     scales[1] = below > 0 ? low / below : 0;
   }
   // The sum of large ones may be infinite.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kCount = 1500, kGuard = 64;
 constexpr DType kData[] = {DType::float32, DType::float16, DType::bfloat16, DType::float64};
 
-// Whether both ways of decoding take it. Neither reads past the message, of which ASan tells, nor writes past the block.
+// Whether both ways of decoding take it. Neither reads past the message (so says ASan), nor writes past the block.
 bool taken(Codec& codec, DType data, const std::vector<std::byte>& message, std::size_t count = kCount) {
   const std::vector<std::byte> exact(message);  // no room behind it
   int times = 0;

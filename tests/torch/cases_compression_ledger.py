@@ -7,7 +7,9 @@ others gave.
 import random
 
 import torch
+from mpi4py import MPI
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import ringcomm
 import ringcomm.torch as hvd
@@ -53,8 +55,9 @@ class Ledger:
             **options,
         )
 
-    def step(self, unused=(), resting=(), overflow=False, drop=False, ranks=None):
-        """`unused`: weights that have no gradient; `resting`: ranks of which none has one; `ranks`: who takes part."""
+    def step(self, unused=(), resting=(), overflow=False, drop=False, ranks=None, in_parts=False):
+        """`unused`: weights that have no gradient; `resting`: ranks of which none has one; `ranks`: who takes part;
+        `in_parts`: gradients come in two, the second when the first may be on its way."""
         self.optimizer.zero_grad()
         used = [name for name in self.weights if name not in unused]
         parts = {
@@ -65,7 +68,8 @@ class Ledger:
         self.number += 1
         mine = parts.get(hvd.rank(), {})
         if mine:
-            loss = self.scaler.scale(sum((self.weights[name] * one).sum() for name, one in mine.items()))
+            product = self._in_parts if in_parts else lambda weight, one: (weight * one).sum()
+            loss = self.scaler.scale(sum(product(self.weights[name], one) for name, one in mine.items()))
             (loss * float("inf") if overflow and hvd.rank() == max(parts) else loss).backward()
         if drop:
             return self.optimizer.zero_grad()
@@ -76,6 +80,12 @@ class Ledger:
             for name in used:
                 whole = sum(one[name] for one in parts.values())
                 self.given[name] += whole / self.set.size() if self.mean else whole
+
+    @staticmethod
+    def _in_parts(weight, one):
+        unit = torch.ones((), requires_grad=True)
+        parts = (checkpoint(lambda x: (weight * one).sum() * x, unit / 2, use_reentrant=True) for _ in range(2))
+        return sum(parts)
 
     def check(self, told=""):
         owed = self.optimizer.compression_state_dict()
@@ -116,7 +126,7 @@ def case_whatever_happens():
         draw = random.Random(number)
         scaled = number % 2 == 0
         ledger = Ledger(wire(**HERE | {"warmup_steps": 4 * (number % 3)}), scaled=scaled, mean=number % 3 == 1)
-        events = ["drop", "unused", "another_session", "another_optimizer", *["step"] * 4]
+        events = ["drop", "unused", "in parts", "another_session", "another_optimizer", *["step"] * 4]
         if scaled:
             events += ["overflow", "overflow"]
         else:
@@ -130,7 +140,7 @@ def case_whatever_happens():
             else:
                 resting = [draw.randrange(hvd.size())] if event == "resting" else []
                 unused = [draw.choice(list(SHAPES))] if event == "unused" else []
-                ledger.step(unused, resting, event == "overflow", event == "drop")
+                ledger.step(unused, resting, event == "overflow", event == "drop", in_parts=event == "in parts")
             ledger.check(event)
 
 
@@ -222,6 +232,31 @@ def case_saved_on_some_ranks_goes_on_with_others():
                 for _ in range(3):
                     ledger.step()
                 ledger.check("went on")
+
+
+def case_fewer_ranks_go_on():
+    """In a session of their own. What the others owed is lost, and a mean of fewer is as much of what is left."""
+    if hvd.size() < 3:
+        return
+    rank, last = hvd.rank(), hvd.size() - 1
+    for wire in (hvd.Compression.int4, hvd.Compression.topk(0.1), hvd.Compression.powersgd(2)):
+        ledger = Ledger(wire(**HERE), mean=True)
+        for _ in range(4):
+            ledger.step()
+        before = ledger.check()
+        hvd.shutdown()
+        part = MPI.COMM_WORLD.Split(rank == last, rank)
+        hvd.init(part)
+        if rank < last:
+            after = ledger.optimizer.compression_state_dict()
+            for name, total in ledger.given.items():
+                total -= (before[name] - after[name]).view(total.shape)
+            for _ in range(3):
+                ledger.step()
+                ledger.check("fewer")
+        hvd.shutdown()
+        hvd.init()
+        part.Free()
 
 
 def case_between_hosts():

@@ -690,6 +690,9 @@ class Site:
     id: int
     def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[SiteResult]:
         """Now, for Python. inputs: (address, dtype, shape)."""
+    def owed(self, tensor: int) -> bytes:
+        """float32 elements that this rank's encoders owe (csrc/frameworks/left_out.hpp). Between runs."""
+    def owe(self, tensor: int, address: int, count: int) -> None: ...
     def raise_failure(self) -> None:
         """Raises what the last run that failed has met, once."""
     def remove(self) -> None: ...

@@ -12,6 +12,8 @@ cdef extern from "frameworks/site.hpp" namespace "ringcomm" nogil:
         cbool keeps, splits, even
     cdef cppclass CSite "ringcomm::Site":
         CSite(shared_ptr[CSetLink], CSiteSpec)
+        vector[float] owed(size_t) except +translate
+        void owe(size_t, vector[float]) except +translate
     cdef cppclass CSiteTable "ringcomm::SiteTable":
         int64_t add(shared_ptr[CSite])
         void remove(int64_t) except +translate
@@ -94,6 +96,15 @@ cdef class Site:
             made.it = results[i]
             out.append(made)
         return out
+
+    def owed(self, size_t tensor):
+        cdef vector[float] values = self.it.get().owed(tensor)
+        return (<const char*>values.data())[:4 * values.size()]
+
+    def owe(self, size_t tensor, uintptr_t values, size_t count):
+        cdef vector[float] all_values
+        all_values.assign(<const float*>values, <const float*>values + count)
+        self.it.get().owe(tensor, all_values)
 
     def raise_failure(self): c_raise_failure(self.it.get()[0])
 

@@ -47,8 +47,9 @@ class Feedback:
     """What this rank's encoders have left out of an array's calls, and add in the next one:
     ``comm.allreduce(x, wire=Compression.onebit, feedback=feedback)``. One for each array, on each rank.
 
-    What is owed is in units of the sum. It stays right when the number of ranks changes, or the wire format. Not to be
-    used while a call with it is under way.
+    What is owed is in units of the sum, before an average is divided: when the number of ranks changes it stays right
+    of sums, and of averages if it is scaled as that number is. The wire format may change. Not to be used while a call
+    with it is under way.
 
     Source: Karimireddy et al., arXiv:1901.09847.
     """

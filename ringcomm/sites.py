@@ -16,6 +16,7 @@ import numpy as np
 from ringcomm import _core, arrays, calls, process
 from ringcomm.arrays import Buffer, NumPyKind
 from ringcomm.errors import UnsupportedError
+from ringcomm.keepers import Floats, Keeper
 from ringcomm.ops import Op, wire_code
 from ringcomm.process_sets import ProcessSet
 from ringcomm.wire_formats import WireFormat
@@ -97,7 +98,7 @@ def make(what: Description) -> _core.Site:
     warm, keeps = None, False
     if how.keeps and isinstance(how.wire, WireFormat):
         warm, keeps = how.wire if how.wire.warmup_steps else None, how.wire.error_feedback
-    return _core.Site(
+    site = _core.Site(
         process_set.link,
         what.collective,
         what.names,
@@ -113,6 +114,28 @@ def make(what: Description) -> _core.Site:
         first_runs=warm.warmup_steps if warm else 0,
         keeps=keeps,
     )
+    if keeps:
+        _keepers[site.id] = _SiteKeeper(site, what)
+    return site
+
+
+class _SiteKeeper(Keeper):
+    def __init__(self, site: _core.Site, what: Description) -> None:
+        kind = f"{_core.COLLECTIVES[what.collective]}."
+        names = [name.removeprefix(kind) for name in what.names]
+        super().__init__(what.process_set, names, what.how.op, what.how.post)
+        self._site = site
+        self.register()
+
+    def owed(self, index: int) -> Floats:
+        return np.frombuffer(self._site.owed(index), np.float32)
+
+    def owe(self, index: int, values: Floats) -> None:
+        given = np.ascontiguousarray(values, np.float32)
+        self._site.owe(index, given.ctypes.data, given.size)
+
+
+_keepers: dict[int, _SiteKeeper] = {}  # by the site's number; as long as it
 
 
 def run(site: _core.Site, given: Sequence[Any]) -> list[Any]:
@@ -146,5 +169,10 @@ class Kept:
             site = make(what)
             known = self._known[what] = site, self._wrap(site)
             if len(self._known) > _MOST:
-                self._known.popitem(last=False)[1][0].remove()
+                _forget(self._known.popitem(last=False)[1][0])
         return known[1]
+
+
+def _forget(site: _core.Site) -> None:
+    _keepers.pop(site.id, None)
+    site.remove()

@@ -25,6 +25,12 @@ std::size_t product(std::span<const std::int64_t> dims) {
                          [](std::size_t product, std::int64_t n) { return product * static_cast<std::size_t>(n); });
 }
 
+std::vector<std::size_t> counts_of(const ringcomm_run& run) {
+  std::vector<std::size_t> counts;
+  for (int i = 0; i < run.inputs; ++i) counts.push_back(product(shape_of(run.input[i])));
+  return counts;
+}
+
 // As Python writes a tuple: texts of mismatches look the same, whoever has submitted.
 std::string text_of_shape(std::span<const std::int64_t> dims) {
   std::string text = "(";
@@ -82,7 +88,7 @@ bool Site::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run, st
 }
 
 Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
-                       const std::vector<std::uint64_t>& wires) const {
+                       const std::vector<std::uint64_t>& wires) {
   Named named;
   Call& call = named.call = spec_.call;
   call.name = spec_.names[index];
@@ -92,7 +98,7 @@ Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::
   if (!wires.empty()) call.wire = Wire::of(wires[index]);
   call.count = product(shape_of(array));
   if (call.wire && spec_.keeps) {
-    call.feedback = feedback_.get();
+    call.feedback = left_out_.feedback();
     call.tensor = index;
   }
   std::span<const std::int64_t> compared = shape_of(array);
@@ -118,13 +124,19 @@ Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::
   return named;
 }
 
-// Arrays of other shapes begin with nothing held back.
-void Site::keep_for(const ringcomm_run& run) {
-  std::vector<std::size_t> counts;
-  for (int i = 0; i < run.inputs; ++i) counts.push_back(product(shape_of(run.input[i])));
-  if (feedback_ && counts == counts_) return;
-  feedback_ = std::make_unique<Feedback>(counts);
-  counts_ = std::move(counts);
+LeftOut& Site::left_out() {
+  if (!running_) return left_out_;
+  throw Error(ErrorKind::invalid, "what '" + spec_.names[0] + "' has left out is known between its runs only");
+}
+
+std::vector<float> Site::owed(std::size_t tensor) {
+  const std::lock_guard lock(mutex_);
+  return left_out().owed(tensor);
+}
+
+void Site::owe(std::size_t tensor, std::vector<float> values) {
+  const std::lock_guard lock(mutex_);
+  left_out().owe(tensor, std::move(values));
 }
 
 Site::Prepared Site::prepared_for(const SetLink::Live& live, const ringcomm_run& run) {
@@ -135,7 +147,8 @@ Site::Prepared Site::prepared_for(const SetLink::Live& live, const ringcomm_run&
     const std::lock_guard lock(mutex_);
     prepared = std::exchange(kept_, {});
     wires = runs_++ < spec_.first_runs ? &spec_.first_wires : &spec_.wires;
-    if (spec_.keeps) keep_for(run);
+    running_ = true;
+    if (spec_.keeps) left_out_.begin(counts_of(run));
   }
   if (!spec_.splits && prepared.wires == wires &&
       prepared.fits(live, run, count)) {  // splits are values: they may differ
@@ -217,6 +230,7 @@ void Site::run_in(const SetLink::Live& live, const ringcomm_run& run) {
   for (const PendingPtr& pending : prepared.group) pending->output.reset();
   const std::lock_guard lock(mutex_);
   kept_ = std::move(prepared);
+  running_ = false;
 }
 
 void Site::run(const ringcomm_run& run) {
@@ -229,7 +243,8 @@ void Site::run(const ringcomm_run& run) {
   } catch (...) {
     const std::lock_guard lock(mutex_);
     failure_ = std::current_exception();
-    if (feedback_) feedback_->undo_all();
+    running_ = false;
+    if (left_out_.feedback()) left_out_.feedback()->undo_all();
     throw;
   }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/request.hpp"
+#include "frameworks/left_out.hpp"
 #include "frameworks/set_link.hpp"
 #include "frameworks/site_functions.h"
 
@@ -37,6 +38,9 @@ class Site {
   // Throws what the operations met, once all of them are over. What it throws is also kept.
   void run(const ringcomm_run& run);
   std::exception_ptr take_failure();  // of the last run that failed
+  // What is left out of a tensor (LeftOut). Throws Error(invalid) while a run is under way.
+  std::vector<float> owed(std::size_t tensor);
+  void owe(std::size_t tensor, std::vector<float> values);
 
  private:
   struct Prepared {  // the group, as it was run last
@@ -50,9 +54,9 @@ class Site {
 
   void run_in(const SetLink::Live& live, const ringcomm_run& run);
   Named request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
-                   const std::vector<std::uint64_t>& wires) const;
+                   const std::vector<std::uint64_t>& wires);
   Prepared prepared_for(const SetLink::Live& live, const ringcomm_run& run);
-  void keep_for(const ringcomm_run& run);
+  LeftOut& left_out();
   void place_results(const SetLink::Live& live, const ringcomm_run& run, Prepared& prepared) const;
   void give_results(const ringcomm_run& run, const Prepared& prepared) const;
 
@@ -61,8 +65,8 @@ class Site {
   std::mutex mutex_;
   Prepared kept_;  // taken out while a run uses it
   std::uint64_t runs_ = 0;
-  std::vector<std::size_t> counts_;  // elements that the feedback is for
-  std::unique_ptr<Feedback> feedback_;
+  bool running_ = false;
+  LeftOut left_out_;
   std::exception_ptr failure_;
 };
 

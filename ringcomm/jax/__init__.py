@@ -21,6 +21,7 @@ require_framework("jax")
 
 from ringcomm.collectives import barrier  # noqa: E402
 from ringcomm.compression import Compression  # noqa: E402
+from ringcomm.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
 from ringcomm.errors import HorovodInternalError  # noqa: E402
 from ringcomm.jax import elastic  # noqa: E402
 from ringcomm.jax.functions import (  # noqa: E402
@@ -76,6 +77,7 @@ __all__ = [
     "broadcast",
     "broadcast_object",
     "broadcast_parameters",
+    "compression_state_dict",
     "cross_rank",
     "cross_size",
     "distributed",
@@ -85,6 +87,7 @@ __all__ = [
     "init",
     "is_initialized",
     "join",
+    "load_compression_state_dict",
     "local_rank",
     "local_size",
     "rank",

@@ -15,6 +15,7 @@ require_framework("keras")
 
 from ringcomm.common.names import *  # noqa: E402, F403
 from ringcomm.common.names import __all__ as _names  # noqa: E402
+from ringcomm.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
 from ringcomm.joining import join  # noqa: E402
 from ringcomm.keras import callbacks, elastic  # noqa: E402
 from ringcomm.keras.backends import Compression  # noqa: E402
@@ -43,8 +44,10 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
+    "compression_state_dict",
     "elastic",
     "join",
+    "load_compression_state_dict",
     "load_model",
     "reducescatter",
     *_names,

@@ -24,8 +24,8 @@ class BF16Compressor(Compressor):
 
 
 class Compression(compression.Compression):
-    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's ``int8``, ``int4`` and ``qsgd(bits=4)``,
-    of which nothing that they leave out is kept here. A backend's own work too: ``hvd.Compression`` of
+    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's formats, of which optimizers keep what
+    they leave out (:func:`ringcomm.keras.compression_state_dict`). A backend's own work too: ``hvd.Compression`` of
     ``ringcomm.tensorflow`` or ``ringcomm.torch``."""
 
     none = NoneCompressor

@@ -20,6 +20,7 @@ from ringcomm.installed import require_framework
 
 require_framework("tensorflow")
 
+from ringcomm.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
 from ringcomm.tensorflow import elastic  # noqa: E402
 from ringcomm.tensorflow.compression import Compression  # noqa: E402
 from ringcomm.tensorflow.functions import (  # noqa: E402
@@ -47,7 +48,9 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
+    "compression_state_dict",
     "elastic",
+    "load_compression_state_dict",
     *_operations,
 ]
 

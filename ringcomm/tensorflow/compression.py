@@ -40,8 +40,8 @@ class BF16Compressor(Compressor):
 
 
 class Compression(neutral.Compression):
-    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's formats ``int8``, ``int4``,
-    ``qsgd(bits=4)``, of which nothing that they leave out is kept here."""
+    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's formats, of which tapes and optimizers
+    keep what they leave out (:func:`ringcomm.tensorflow.compression_state_dict`)."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -55,6 +55,10 @@ class Settings:
         """(before, after) the sum."""
         return (1.0 / self.predivide, self.predivide) if self.op == Average else (1.0, 1.0)
 
+    def worth(self) -> float:
+        """What one of what encoders owe would be in the reduced gradient."""
+        return self.scales()[1] / (self.process_set.size() if self.op == Average else 1)
+
     def text(self) -> str:
         """For a comparison between ranks."""
         return (

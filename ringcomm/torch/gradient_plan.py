@@ -62,7 +62,8 @@ class GradientPlan:
             settings.scales(),
             settings.algorithm or self._algorithm(),
         )
-        self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, owed or {}, settings.scales()[0])
+        measures = settings.scales()[0], settings.worth()
+        self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, owed or {}, *measures)
         self._before_travel: list[BeforeTravel] = [*settings.before_travel, self.held_back]
         self._lay_out()
         # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.

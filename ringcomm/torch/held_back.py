@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class HeldBack(BeforeTravel):
     """Of one plan, and what an earlier plan has left, which is added to the gradients themselves.
 
-    `handed`: by slot, float32 elements in the order of the gradient's memory.
+    `handed`: by slot, float32 elements in the order of the gradient's memory, measured as the reduced gradient is: so
+    it stays right where another plan is of more ranks, or fewer. `pre`, `worth`: of the settings.
     """
 
     def __init__(
@@ -33,8 +34,9 @@ class HeldBack(BeforeTravel):
         buckets: Sequence[Bucket],
         handed: dict[Slot, torch.Tensor],
         pre: float,
+        worth: float,
     ) -> None:
-        self._feedback, self._handed, self._pre = feedback, dict(handed), pre
+        self._feedback, self._handed, self._pre, self._worth = feedback, dict(handed), pre, worth
         self._where = {
             slots[item]: (number, bucket.first_of(position), slots[item].parameter.numel())
             for number, bucket in enumerate(buckets)
@@ -57,7 +59,7 @@ class HeldBack(BeforeTravel):
         if had and owed is not None and slot not in self._paying:
             assert slot.slice is not None
             view = slot.slice.stored()
-            view.add_(owed.as_strided(view.shape, view.stride()).to(view), alpha=1 / self._pre)
+            view.add_(owed.as_strided(view.shape, view.stride()).to(view), alpha=1 / (self._pre * self._worth))
             self._paying[slot] = self._handed.pop(slot)
 
     def undo(self) -> None:
@@ -83,7 +85,7 @@ class HeldBack(BeforeTravel):
         for slot, (bucket, first, count) in self._where.items():
             if self._feedback.count(bucket) == 0:
                 continue
-            mine = torch.from_numpy(owed_array(self._feedback, bucket)[first : first + count].copy())
+            mine = torch.from_numpy(owed_array(self._feedback, bucket)[first : first + count]) * self._worth
             owed[slot] = owed[slot] + mine if slot in owed else mine
         return owed
 
@@ -113,11 +115,11 @@ def _keeping(reducer: GradientReducer) -> list[Slot]:
 
 
 def collected(reducer: GradientReducer) -> dict[str, torch.Tensor]:
-    """The sum over all ranks, by parameter. Collective."""
+    """The sum over all ranks, by parameter, of gradients without a loss scale. Collective."""
     mine, settings = reducer.held_back(), reducer.settings
     handles = {}
     for slot in _keeping(reducer):
-        owed = mine.get(slot, torch.zeros(slot.parameter.numel()))
+        owed = mine.get(slot, torch.zeros(slot.parameter.numel())) / settings.units.of_last_step()
         handles[slot.name] = operations.allreduce_async(
             owed, name=f"{settings.name}.owed.{slot.name}", op=Sum, process_set=settings.process_set
         )
@@ -130,6 +132,7 @@ def restore(reducer: GradientReducer, state: Mapping[str, torch.Tensor]) -> None
         if name not in slots or owed.numel() != slots[name].parameter.numel():
             raise ValueError(f"compression state of '{name}': no compressed parameter of {owed.numel()} elements")
     first = reducer.settings.process_set.rank() == 0
+    reducer.settings.units.restart()
     reducer.restore(
         {slots[name]: owed.clone().float().flatten().cpu() for name, owed in state.items()} if first else {}
     )

@@ -96,9 +96,10 @@ class _DistributedOptimizer(SkipsSynchronize, DistributedOptimizerBase):
         return loss_scaling.step_if_finite(self, scaler, lambda: self._base.step(self, **kwargs), leave_out)
 
     def compression_state_dict(self) -> dict[str, torch.Tensor]:
-        """What encoders have left out of gradients so far (``compression=`` with error feedback), summed over all
-        ranks: float32, by parameter. Collective, between steps. It may be loaded on any number of ranks, and training
-        then goes on as if it had not been interrupted, but for rounding."""
+        """What encoders have left out of gradients so far (``compression=`` with error feedback): float32, by
+        parameter, measured as reduced gradients are, without a loss scale. Collective, between steps. It may be loaded
+        on any number of ranks, and training then goes on as if it had not been interrupted, but for rounding; one rank
+        alone, which encodes nothing, drops it."""
         return {} if self._reducer is None else held_back.collected(self._reducer)
 
     def load_compression_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:

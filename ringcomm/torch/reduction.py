@@ -8,18 +8,27 @@ from typing import Any
 import torch
 
 from ringcomm import _core, gradient_lists
-from ringcomm.compression import parts_of
+from ringcomm.compression import owed_array, parts_of
+from ringcomm.keepers import Floats, Keeper
 from ringcomm.reductions import Reduction
 from ringcomm.torch.asynchronous import operations
 from ringcomm.wire_formats import WireFormat
 
 
-class Kept:
+class Kept(Keeper):
     """Of one gradient: what encoders have left out of it, and how often it has travelled."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, name: str, count: int, how: Reduction) -> None:
+        super().__init__(how.process_set, [name], how.op, how.postscale)
         self.feedback = _core.Feedback([count])
         self.runs = 0
+        self.register()
+
+    def owed(self, index: int) -> Floats:
+        return owed_array(self.feedback, 0)
+
+    def owe(self, index: int, values: Floats) -> None:
+        owed_array(self.feedback, 0)[:] = values
 
 
 class GradientReduction(gradient_lists.GradientReduction):
@@ -40,7 +49,7 @@ class GradientReduction(gradient_lists.GradientReduction):
             return how
         kept = self.kept.get(name)
         if kept is None or kept.feedback.count() != gradient.numel():
-            kept = self.kept[name] = Kept(gradient.numel())
+            kept = self.kept[name] = Kept(name, gradient.numel(), how)
         kept.runs += 1
         if kept.runs <= wire.warmup_steps:
             how = how._replace(wire=wire.first())

@@ -23,3 +23,10 @@ class Units:
         now = self._now()
         last, self._last = self._last, now
         return 1.0 if last is None or last == 0 else now / last
+
+    def of_last_step(self) -> float:
+        return self._last or 1.0
+
+    def restart(self) -> None:
+        """What has been kept is measured in ones."""
+        self._last = 1.0

@@ -1,92 +1,19 @@
-// Encoders that lose something: equal bits from every instruction set, nothing lost that is not held back, and no bytes
-// that a decoder reads past.
+// Encoders that lose something: equal bits from every instruction set, and nothing lost that is not held back.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
-#include "check.hpp"
-#include "codecs/wire_format.hpp"
-#include "kernels/kernels.hpp"
-#include "random.hpp"
+#include "lossy_encoders.hpp"
 
 using namespace ringcomm;
+using namespace ringcomm::testing;
 
 namespace {
 
 constexpr std::size_t kCounts[] = {0, 1, 2, 7, 31, 32, 33, 255, 256, 257, 511, 512, 1023, 1024, 1025, 3001, 20011};
-constexpr CodecKey kKey{0, 0, 5, 1};
-
-Wire with(const char* name, std::uint8_t mode, float amount = -1) {
-  Wire wire = find_wire(name);
-  wire.mode = mode;
-  if (amount >= 0) wire.amount = amount;
-  CHECK(known(wire));
-  return wire;
-}
-
-std::vector<Wire> lossy() {
-  std::vector<Wire> all;
-  for (const WireFormat& format : wire_formats()) {
-    if (!format.rounds) all.push_back(find_wire(format.name));
-  }
-  all.insert(all.end(), {with("int8", 1), with("int4", 1), with("onebit", 2), with("ternary", 1), with("topk", 4, .2f),
-                         with("topk", 0, .9f), with("threshold", 0, .8f), with("randomk", 0, .3f)});
-  return all;
-}
-
-std::vector<float> normal(std::size_t count, Random& random) {
-  std::vector<float> values(count);
-  for (float& value : values) {
-    const double u = (static_cast<double>(random() >> 11) + 1) * 0x1p-53,
-                 v = static_cast<double>(random() >> 11) * 0x1p-53;
-    value = static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v));
-    if (random() % 50 == 0) value *= 20;
-  }
-  return values;
-}
-
-struct Encoded {
-  std::vector<std::byte> wire;
-  std::vector<float> left, next, decoded, added;
-  bool operator==(const Encoded& other) const {
-    const auto same = [](const auto& a, const auto& b) {
-      return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);
-    };
-    return same(wire, other.wire) && same(left, other.left) && same(next, other.next) && same(decoded, other.decoded) &&
-           same(added, other.added);
-  }
-};
-
-Encoded encode(Wire wire, std::vector<float> block, const std::vector<float>* owed) {
-  const std::size_t count = block.size(), counts[] = {count};
-  Feedback feedback(counts);
-  if (owed) std::copy(owed->begin(), owed->end(), feedback.owed(0).begin());
-  feedback.begin(0, 1);
-  const auto codec = make_codec(wire, DType::float32, owed ? &feedback : nullptr);
-  Encoded out;
-  if (!codec) return out;
-  constexpr std::size_t kGuard = 64;
-  out.wire.assign(codec->capacity(count) + kGuard, std::byte{0xA5});
-  const std::size_t nbytes = count > 0 ? codec->encode(kKey, block.data(), count, out.wire.data()) : 0;
-  CHECK(nbytes <= codec->capacity(count));
-  for (std::size_t i = codec->capacity(count); i < out.wire.size(); ++i) CHECK(out.wire[i] == std::byte{0xA5});
-  out.wire.resize(nbytes);
-  out.left = block;
-  if (owed) out.next.assign(feedback.after(0), feedback.after(0) + count);
-  out.decoded.assign(count, 77);
-  out.added.assign(count, 1);
-  if (count > 0) {
-    codec->decode(out.wire.data(), nbytes, out.decoded.data(), count);
-    codec->decode_reduce(out.wire.data(), nbytes, out.added.data(), count, Op::sum, true);
-  }
-  return out;
-}
-
 void every_instruction_set() {
   Random random(1);
   const std::string usual(kernels::instruction_set());
@@ -251,35 +178,6 @@ void what_each_keeps() {
   CHECK(std::count_if(drawn.left.begin(), drawn.left.end(), [](float x) { return x != 0; }) == (20011 + 7) / 8);
 }
 
-// Whatever comes, a decoder writes into its block only, or throws.
-void damaged_bytes() {
-  Random random(7);
-  for (const Wire wire : lossy()) {
-    const std::vector<float> values = normal(1500, random);
-    const Encoded good = encode(wire, values, nullptr);
-    if (good.wire.empty()) continue;
-    const auto codec = make_codec(wire, DType::float32);
-    for (int attempt = 0; attempt < 300; ++attempt) {
-      std::vector<std::byte> bytes = good.wire;
-      for (int hit = 0; hit < 1 + attempt % 9; ++hit)
-        bytes[below(random, bytes.size())] = static_cast<std::byte>(random());
-      if (attempt % 3 == 0) bytes.resize(below(random, bytes.size() + 1));
-      const std::vector<std::byte> exact(bytes.begin(), bytes.end());  // no room behind it
-      std::vector<float> block(1500);
-      for (const bool adds : {false, true}) {
-        try {
-          if (adds)
-            codec->decode_reduce(exact.data(), exact.size(), block.data(), block.size(), Op::sum, false);
-          else
-            codec->decode(exact.data(), exact.size(), block.data(), block.size());
-        } catch (const Error& error) {
-          CHECK(error.kind() == ErrorKind::transport);
-        }
-      }
-    }
-  }
-}
-
 // Halves and float64 go through float32.
 void other_dtypes() {
   Random random(8);
@@ -362,7 +260,6 @@ int main() {
   extremes();
   chance_is_fair();
   what_each_keeps();
-  damaged_bytes();
   other_dtypes();
   large_tensors();
   feedback_of_parts();

@@ -197,9 +197,32 @@ void sessions(int size) {
   });
 }
 
+// By a site's tensors: what is restored before the first run is there in it, unless the array has another length.
+void what_is_left_out() {
+  using Floats = std::vector<float>;
+  LeftOut left_out;
+  CHECK(!left_out.feedback() && left_out.owed(1).empty());
+  left_out.owe(1, {1, 2});
+  left_out.owe(0, {5});
+  CHECK((left_out.owed(1) == Floats{1, 2}) && left_out.owed(2).empty());
+  left_out.begin({3, 2, 1});
+  CHECK((left_out.owed(0) == Floats{0, 0, 0}) && (left_out.owed(1) == Floats{1, 2}) && left_out.owed(2) == Floats{0});
+  Feedback* const feedback = left_out.feedback();
+  feedback->begin(1, 1);
+  feedback->after(1)[0] = feedback->after(1)[1] = 7;
+  left_out.begin({3, 2, 1});
+  CHECK(left_out.feedback() == feedback && (left_out.owed(1) == Floats{7, 7}));
+  left_out.owe(1, {3, 4});
+  left_out.owe(0, {9});
+  CHECK((left_out.owed(1) == Floats{3, 4}) && (left_out.owed(0) == Floats{0, 0, 0}));
+  left_out.begin({3, 4, 1});
+  CHECK((left_out.owed(1) == Floats{0, 0, 0, 0}));
+}
+
 }  // namespace
 
 int main() {
+  what_is_left_out();
   for (const int size : {1, 2, 3, 5}) collectives(size);
   for (const int size : {2, 3}) failures(size);
   for (const int size : {1, 3}) sessions(size);

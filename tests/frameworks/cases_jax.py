@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from framework_cases import assert_left_out_comes_later, assert_memory_stays
+from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later, assert_memory_stays
 
 import ringcomm
 import ringcomm.jax as rc
@@ -252,3 +252,16 @@ def case_what_is_left_out_of_gradients_comes_later():
         for how, call in (("at once", reduced), ("jit", jax.jit(reduced, static_argnums=1))):
             name = f"gradients {how} {wire.name}"
             assert_left_out_comes_later(lambda one, call=call, name=name: call(one, name), rc.rank(), rc.size())
+
+
+def case_what_is_left_out_is_saved():
+    wire = rc.Compression.onebit(everywhere=True, warmup_steps=0)
+
+    def make():
+        def reduced(array):
+            return rc.allreduce_gradients({"w": array}, name="saved", compression=wire)["w"]
+
+        program = jax.jit(reduced)
+        return lambda array: jax.block_until_ready(program(jnp.asarray(array)))
+
+    assert_it_is_saved_and_goes_on(rc, make, "saved.0", True)

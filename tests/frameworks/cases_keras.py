@@ -9,7 +9,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from framework_cases import assert_left_out_comes_later
+from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later
 
 import ringcomm.keras as hvd
 
@@ -105,6 +105,25 @@ def case_what_is_left_out_of_gradients_comes_later():
         return -np.asarray(keras.ops.convert_to_numpy(variable))
 
     assert_left_out_comes_later(step, hvd.rank(), hvd.size())
+
+
+def case_what_is_left_out_is_saved():
+    variable = keras.Variable(np.zeros((40, 50), np.float32), name="saved")
+    ratios = iter((0.1, 0.2, 0.05))  # so that an eager program does not know the operation from before
+
+    def make():
+        wire = hvd.Compression.topk(next(ratios), everywhere=True, warmup_steps=0)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), "of.saved", compression=wire)
+        optimizer.build([variable])
+
+        def step(array):
+            variable.assign(np.zeros((40, 50), np.float32))
+            optimizer.apply([keras.ops.convert_to_tensor(array)], [variable])
+            return -np.asarray(keras.ops.convert_to_numpy(variable))
+
+        return step
+
+    assert_it_is_saved_and_goes_on(hvd, make, f"of.saved.0.{variable.path}", True)
 
 
 def case_saved_models_load_plain():

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import tensorflow as tf
-from framework_cases import assert_left_out_comes_later, assert_memory_stays
+from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later, assert_memory_stays
 
 import ringcomm
 import ringcomm.tensorflow as hvd
@@ -507,6 +507,23 @@ def case_what_is_left_out_of_gradients_comes_later():
 
             step = wrap(gradients)
             assert_left_out_comes_later(lambda one, step=step: step(tf.constant(one)), hvd.rank(), hvd.size())
+
+
+def case_what_is_left_out_is_saved():
+    wire = hvd.Compression.int4(everywhere=True)
+    variable = tf.Variable(tf.zeros((40, 50)), name="saved")
+
+    def make():
+        @tf.function
+        def gradients(array):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(variable * array)
+            tape = hvd.DistributedGradientTape(tape, compression=wire, op=hvd.Sum)
+            return tape.gradient(loss, [variable])[0]
+
+        return lambda array: gradients(tf.constant(array))
+
+    assert_it_is_saved_and_goes_on(hvd, make, "tape.0.saved:0", False)
 
 
 def case_first_steps_and_gradients_that_are_left_as_they_are():

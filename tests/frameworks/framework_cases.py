@@ -87,3 +87,38 @@ def assert_left_out_comes_later(reduced, rank, size):
     first = np.abs(results[0] - whole).max()
     assert size == 1 or first > 0.1, first
     assert np.abs(sum(results) / times - whole).max() <= 0.85 * first + 1e-5
+
+
+def assert_it_is_saved_and_goes_on(hvd, make, name, mean):
+    """`make()`: a place anew that reduces an array of this name, by an encoder. What has arrived and what is saved are
+    what was given, also where the latter is loaded by a process that has not run the place yet, or that has."""
+    import numpy as np
+
+    from ringcomm import keepers
+
+    rank, size = hvd.rank(), hvd.size()
+    given, arrived, random = np.zeros((40, 50)), np.zeros((40, 50)), np.random.default_rng(3)
+    state = {}
+    for _ in range(3):
+        reduced = make()
+        if size > 1 and state:
+            keepers._keepers.clear()  # as another process begins
+            hvd.load_compression_state_dict({name: state[name]})
+            assert hvd.compression_state_dict().keys() == {name}
+        for step in range(4):
+            arrays = [random.standard_normal((40, 50)).astype(np.float32) for _ in range(size)]
+            given += sum(arrays) / (size if mean else 1)
+            arrived += np.asarray(reduced(arrays[rank]))
+            if step == 1:
+                hvd.load_compression_state_dict(hvd.compression_state_dict())
+        assert size == 1 or name not in keepers.waiting.get(hvd.global_process_set, {})
+        state = hvd.compression_state_dict()
+        owed = state[name].reshape(40, 50) if size > 1 else 0
+        np.testing.assert_allclose(arrived + owed, given, atol=1e-3)
+        assert size == 1 or np.abs(owed).max() > 0.1
+    if size > 1:
+        try:
+            hvd.load_compression_state_dict({name: np.zeros(7, np.float32)})
+            raise AssertionError("it was taken")
+        except ValueError as error:
+            assert name in str(error) and "7 elements" in str(error), error

@@ -140,23 +140,25 @@ INLINE float with_sign(float size, std::uint32_t sign) {
 
 // What has sign `s` becomes scales[s], with it. False if a value is not finite, or the sum of large ones.
 INLINE bool find_means(const Way& way, std::size_t n, bool two_means, float scales[2]) {
-  Sixteen<> sums, negative_sums, negatives;
+  Sixteen<> sums, negative_sums, negatives;  // of two means apart: a difference would be less exact
   for (std::size_t first = 0; first < n; first += 16) {
     for (std::size_t p = 0; p < kParts; ++p) {
-      const Floats value = way.first(first + p * kLanes), size = magnitude(value);
-      sums.part[p] += size;
-      if (!two_means) continue;
-      const Ints minus = bits_as<Ints>(value) >> 31;
-      negative_sums.part[p] += bits_as<Floats>(bits_as<Ints>(size) & minus);
+      const Ints bits = bits_as<Ints>(way.first(first + p * kLanes)), size = bits & kMagnitudeBits;
+      if (!two_means) {
+        sums.part[p] += bits_as<Floats>(size);
+        continue;
+      }
+      const Ints minus = bits >> 31;
+      sums.part[p] += bits_as<Floats>(size & ~minus);
+      negative_sums.part[p] += bits_as<Floats>(size & minus);
       negatives.part[p] -= __builtin_convertvector(minus, Floats);
     }
   }
-  const float sum = sum_of(sums);
+  const float high = sum_of(sums), low = sum_of(negative_sums), sum = high + low;
   scales[0] = scales[1] = sum / static_cast<float>(n);
   if (two_means) {
-    const float below = sum_of(negatives), above = static_cast<float>(n) - below, low = sum_of(negative_sums);
-    const float high = sum - low;
-    scales[0] = above > 0 && high > 0 ? high / above : 0;
+    const float below = sum_of(negatives), above = static_cast<float>(n) - below;
+    scales[0] = above > 0 ? high / above : 0;
     scales[1] = below > 0 ? low / below : 0;
   }
   const bool finite = bits_as<std::int32_t>(sum) < kInfinityBits;

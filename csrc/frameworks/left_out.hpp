@@ -1,0 +1,48 @@
+// What encoders leave out of the tensors of a site, for its next run. Its owner sees to threads.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "codecs/feedback.hpp"
+
+namespace ringcomm {
+
+class LeftOut {
+ public:
+  // A run is of tensors with so many elements. With others than the last one's it begins with nothing held back.
+  void begin(std::vector<std::size_t> counts) {
+    if (feedback_ && counts == counts_) return;
+    feedback_ = std::make_unique<Feedback>(counts);
+    for (std::size_t i = 0; i < std::min(waiting_.size(), counts.size()); ++i)
+      if (waiting_[i].size() == counts[i]) std::ranges::copy(waiting_[i], feedback_->owed(i).begin());
+    waiting_.clear();
+    counts_ = std::move(counts);
+  }
+  Feedback* feedback() { return feedback_.get(); }  // null before the first run
+
+  // In units of the sum; empty while nothing is known.
+  std::vector<float> owed(std::size_t tensor) {
+    if (!feedback_) return tensor < waiting_.size() ? waiting_[tensor] : std::vector<float>();
+    const auto all = feedback_->owed(tensor);
+    return {all.begin(), all.end()};
+  }
+  // In place of what is owed. Before the first run it waits for that; of another length than the array it is dropped.
+  void owe(std::size_t tensor, std::vector<float> values) {
+    if (!feedback_) {
+      waiting_.resize(std::max(waiting_.size(), tensor + 1));
+      waiting_[tensor] = std::move(values);
+    } else if (values.size() == counts_.at(tensor)) {
+      std::ranges::copy(values, feedback_->owed(tensor).begin());
+    }
+  }
+
+ private:
+  std::unique_ptr<Feedback> feedback_;
+  std::vector<std::size_t> counts_;
+  std::vector<std::vector<float>> waiting_;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,139 @@
+// Bytes that no encoder has made: a decoder writes into its block only, or throws.
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "base/error.hpp"
+#include "lossy_encoders.hpp"
+
+using namespace ringcomm;
+using namespace ringcomm::testing;
+
+namespace {
+
+constexpr std::size_t kCount = 1500, kGuard = 64;
+constexpr DType kData[] = {DType::float32, DType::float16, DType::bfloat16, DType::float64};
+
+// Whether both ways of decoding take it. Neither reads past the message (so says ASan), nor writes past the block.
+bool taken(Codec& codec, DType data, const std::vector<std::byte>& message, std::size_t count = kCount) {
+  const std::vector<std::byte> exact(message);  // no room behind it
+  int times = 0;
+  for (const bool adds : {false, true}) {
+    std::vector<std::byte> block(count * size_of(data) + kGuard);
+    std::fill(block.end() - kGuard, block.end(), std::byte{0xA5});
+    try {
+      if (adds)
+        codec.decode_reduce(exact.data(), exact.size(), block.data(), count, Op::sum, false);
+      else
+        codec.decode(exact.data(), exact.size(), block.data(), count);
+      ++times;
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::transport);
+    }
+    CHECK(std::all_of(block.end() - kGuard, block.end(), [](std::byte one) { return one == std::byte{0xA5}; }));
+  }
+  CHECK(times != 1);
+  return times == 2;
+}
+
+std::vector<Wire> all() {
+  std::vector<Wire> wires = lossy();
+  for (const WireFormat& format : wire_formats())
+    if (format.rounds) wires.push_back(find_wire(format.name));
+  return wires;
+}
+
+// run(codec, data, a message of kCount elements)
+template <class Run>
+void each_codec(const Run& run) {
+  Random random(7);
+  for (const Wire wire : all()) {
+    for (const DType data : kData) {
+      const auto codec = make_codec(wire, data);
+      if (!codec) continue;
+      const std::vector<float> values = normal(kCount, random);
+      std::vector<std::byte> block(kCount * size_of(data)), message(codec->capacity(kCount));
+      if (data == DType::float32)
+        std::memcpy(block.data(), values.data(), block.size());
+      else
+        kernels::cast(data, block.data(), DType::float32, values.data(), kCount);
+      message.resize(codec->encode(kKey, block.data(), kCount, message.data()));
+      CHECK(taken(*codec, data, message));
+      run(*codec, data, message, random);
+    }
+  }
+}
+
+void bytes_that_have_changed() {
+  each_codec([](Codec& codec, DType data, const std::vector<std::byte>& message, Random& random) {
+    for (int attempt = 0; attempt < 150; ++attempt) {
+      std::vector<std::byte> bytes = message;
+      for (int hit = 0; hit < 1 + attempt % 9; ++hit)
+        bytes[below(random, attempt % 2 ? bytes.size() : std::min<std::size_t>(24, bytes.size()))] =
+            static_cast<std::byte>(random());
+      if (attempt % 3 == 0) bytes.resize(below(random, bytes.size() + 1));
+      taken(codec, data, bytes);
+    }
+  });
+}
+
+void too_short_and_too_long() {
+  each_codec([](Codec& codec, DType data, const std::vector<std::byte>& message, Random&) {
+    std::vector<std::byte> bytes = message;
+    bytes.push_back({});
+    CHECK(!taken(codec, data, bytes));
+    for (std::size_t n = 0; n < message.size(); n += n < 64 ? 1 : 37) {
+      bytes.assign(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(n));
+      CHECK(!taken(codec, data, bytes));
+    }
+  });
+}
+
+void only_noise() {
+  each_codec([](Codec& codec, DType data, const std::vector<std::byte>& message, Random& random) {
+    std::vector<std::byte> bytes(message.size());
+    for (std::byte& one : bytes) one = static_cast<std::byte>(random());
+    taken(codec, data, bytes);
+  });
+}
+
+template <class Part>
+void append(std::vector<std::byte>& bytes, const Part& part) {
+  const auto* const from = reinterpret_cast<const std::byte*>(&part);
+  bytes.insert(bytes.end(), from, from + sizeof part);
+}
+
+// A head that says so many entries and bytes of gaps, so many values, and these gaps.
+std::vector<std::byte> sparse(std::uint32_t entries, std::uint32_t gap_bytes, std::size_t values,
+                              std::initializer_list<unsigned char> gaps) {
+  std::vector<std::byte> bytes;
+  append(bytes, entries);
+  append(bytes, gap_bytes);
+  append(bytes, 1.0f);
+  append(bytes, std::uint32_t{1});
+  for (std::size_t i = 0; i < values; ++i) append(bytes, 2.0f);
+  for (const unsigned char gap : gaps) append(bytes, gap);
+  return bytes;
+}
+
+void sparse_messages_that_lie() {
+  const auto top = make_codec(find_wire("topk"), DType::float32);
+  const auto takes = [&](const std::vector<std::byte>& message) { return taken(*top, DType::float32, message, 300); };
+  CHECK(takes(sparse(2, 2, 2, {0, 200})) && takes(sparse(1, 2, 1, {255, 44})) && takes(sparse(0, 1, 0, {255})));
+  CHECK(!takes(sparse(1, 2, 1, {255, 45})));      // behind the last element
+  CHECK(!takes(sparse(2, 2, 2, {254, 45})));      // so is the second
+  CHECK(!takes(sparse(1, 3, 1, {255, 255, 0})));  // by skips
+  CHECK(!takes(sparse(2, 1, 2, {0})));            // fewer places than values
+  CHECK(!takes(sparse(1, 2, 1, {0, 0})));         // more
+  CHECK(!takes(sparse(301, 2, 2, {0, 0})));       // more entries than elements
+  CHECK(!takes(sparse(0xFFFFFFFFu, 2, 2, {0, 0})) && !takes(sparse(2, 0xFFFFFFF8u, 2, {0, 0})));
+}
+
+}  // namespace
+
+int main() {
+  bytes_that_have_changed();
+  too_short_and_too_long();
+  only_noise();
+  sparse_messages_that_lie();
+}

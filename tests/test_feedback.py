@@ -1,0 +1,97 @@
+"""What is owed of arrays stays right whatever changes from call to call: ranks, formats, ways, units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ringcomm
+from ringcomm import Compression, Config, Feedback, threads
+
+FORMATS = [
+    Compression.int8,
+    Compression.int4(stochastic=True),
+    Compression.onebit(mean="two"),
+    Compression.ternary,
+    Compression.topk(0.1),
+    Compression.topk(0.05, values="bf16"),
+    Compression.threshold(0.5),
+    Compression.randomk(0.2),
+]
+MOST = 5  # ranks
+CALLS = st.fixed_dictionaries(
+    {
+        "size": st.integers(1, MOST),
+        "wire": st.sampled_from([None, *FORMATS]),
+        "algorithm": st.sampled_from([None, "round_robin", "all_to_all", "master_worker"]),
+        "segment": st.sampled_from([0, 512, 4096]),
+        "undone": st.booleans(),
+        "infinite": st.sampled_from([False, False, False, True]),
+        "units": st.sampled_from([1.0, 1.0, 0.5, 2.0, 3.0]),  # by what they change before the call
+    }
+)
+
+
+@given(calls=st.lists(CALLS, min_size=1, max_size=12), count=st.sampled_from([1, 33, 1500, 3001]))
+@settings(max_examples=40, deadline=None)
+def test_what_arrives_and_what_is_owed_is_what_was_given(calls, count):
+    """A rank that takes no part for a while still owes what it owed."""
+    owed = [Feedback(count) for _ in range(MOST)]
+    given, arrived = np.zeros(count), np.zeros(count)
+    for number, call in enumerate(calls):
+        inputs = [
+            np.random.default_rng(100 * number + rank).standard_normal(count).astype(np.float32)
+            for rank in range(call["size"])
+        ]
+        if call["infinite"]:
+            inputs[-1][count // 2] = np.inf
+        given, arrived = given * call["units"], arrived * call["units"]
+        for one in owed:
+            one.scale(call["units"])
+
+        def program(comm, call=call, inputs=inputs):
+            mine = owed[comm.rank]
+            algorithm, wire = call["algorithm"], call["wire"]
+            return comm.allreduce(inputs[comm.rank], algorithm=algorithm, wire=wire, feedback=mine if wire else None)
+
+        config = Config(shared_memory="off", segment_bytes=call["segment"])
+        results = threads.run(call["size"], program, config=config)
+        assert all(one.tobytes() == results[0].tobytes() for one in results)
+        if (call["undone"] or call["infinite"]) and call["wire"]:
+            for one in owed[: call["size"]]:
+                one.undo()
+        elif not call["infinite"]:
+            given, arrived = given + sum(inputs), arrived + results[0]
+        scale = max(1.0, np.abs(given).max())
+        left = sum(one.owed.astype(np.float64) for one in owed)
+        np.testing.assert_allclose((arrived + left) / scale, given / scale, atol=1e-4)
+
+
+@pytest.mark.parametrize("wire", FORMATS, ids=str)
+@pytest.mark.parametrize(("size", "count"), [(16, 3001), (3, (1 << 20) + 3)])
+def test_many_ranks_and_many_elements(wire, size, count):
+    def program(comm):
+        feedback = Feedback(count)
+        inputs = [np.random.default_rng((call, comm.rank)).standard_normal(count, np.float32) for call in range(2)]
+        return [comm.allreduce(x, wire=wire, feedback=feedback).tobytes() for x in inputs]
+
+    ranks = threads.run(size, program, config=Config(shared_memory="off"))
+    assert all(one == ranks[0] for one in ranks)
+
+
+@given(size=st.integers(2, 6), count=st.integers(100, 20_000), every=st.sampled_from([2, 10, 100]))
+@settings(max_examples=20, deadline=None)
+def test_all_ranks_draw_the_same_elements(size, count, every):
+    inputs = [np.random.default_rng(rank).standard_normal(count, np.float32) for rank in range(size)]
+
+    def program(comm):
+        wire, algorithm = Compression.randomk(1 / every), "round_robin"
+        return [comm.allreduce(inputs[comm.rank], ringcomm.Sum, algorithm=algorithm, wire=wire) for _ in range(2)]
+
+    first, second = threads.run(size, program, config=Config(shared_memory="off"))[0]
+    for result in (first, second):  # where one has come, all ranks' have
+        chosen = np.flatnonzero(result)
+        np.testing.assert_allclose(result[chosen], sum(inputs)[chosen], rtol=1e-4, atol=1e-5)
+    assert not np.array_equal(np.flatnonzero(first), np.flatnonzero(second)) or count < 500

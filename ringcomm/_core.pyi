@@ -370,10 +370,11 @@ class BlockPool:
     in_use: int
 
 def serve_library(library: str) -> bool:
-    """Makes a loaded library take big blocks from the pool that serves, for the life of the process; False: it cannot
+    """Makes a loaded library take big blocks from the pools that serve, for the life of the process; False: it cannot
     be done here (csrc/node/served_memory.hpp)."""
 
-def serve_from(pool: BlockPool | None) -> None: ...
+def serve_from(pool: BlockPool) -> None: ...
+def serve_no_more_from(pool: BlockPool) -> None: ...
 def numpy_memory(node: Node) -> Any: ...  # a handler, in a capsule, that allocates in this rank's arena
 def set_numpy_memory(functions: Any, handler: Any) -> Any: ...  # NumPy's _ARRAY_API; the handler until now
 def start_guardian(guarded: Sequence[tuple[int, int, str]], to: int) -> int:

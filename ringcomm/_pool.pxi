@@ -9,6 +9,7 @@ cdef extern from "node/block_pool.hpp" namespace "ringcomm" nogil:
 cdef extern from "node/served_memory.hpp" namespace "ringcomm" nogil:
     cbool c_serve_library "ringcomm::serve_library"(string library) except +translate
     void c_serve_from "ringcomm::serve_from"(shared_ptr[CBlockPool]) except +translate
+    void c_serve_no_more_from "ringcomm::serve_no_more_from"(const CBlockPool&) except +translate
 
 
 cdef class BlockPool:
@@ -31,12 +32,12 @@ def serve_library(library):
     return c_serve_library(library.encode())
 
 
-def serve_from(BlockPool pool):
-    cdef shared_ptr[CBlockPool] none
-    if pool is None:
-        c_serve_from(none)
-    else:
-        c_serve_from(pool.it)
+def serve_from(BlockPool pool not None):
+    c_serve_from(pool.it)
+
+
+def serve_no_more_from(BlockPool pool not None):
+    c_serve_no_more_from(pool.it.get()[0])
 
 
 # ---- NumPy's arrays

@@ -22,7 +22,7 @@ struct ReadableBlock {
   std::size_t nbytes = 0;
 };
 
-// A broadcast, an all-gather or an all-to-all of which data may be read in place; in this rank's mailbox from `taken` on.
+// A broadcast, an all-gather or an all-to-all of which data may be read in place; in a rank's mailbox from `taken` on.
 class Readable {
  public:
   // Whether there is room for the note behind `taken` bytes of a mailbox's payload, and before its last word; the same

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -16,11 +17,17 @@ namespace {
 
 constexpr std::size_t kLeast = 64 << 10;  // bytes: smaller blocks are the C library's, without a look
 
+struct Server {
+  std::shared_ptr<BlockPool> pool;
+  bool serves = true;
+};
+using Servers = std::vector<Server>;
+
 // Never destroyed: blocks come back until the process has ended.
 struct Served {
   std::mutex mutex;
-  std::vector<std::shared_ptr<BlockPool>> pools;  // the last one serves, if any does
-  std::atomic<bool> serving{false};
+  Servers servers;
+  std::atomic<bool> serving{false};  // any
   // All blocks that were ever given lie between these: a cheap answer for nearly every free().
   std::atomic<std::uintptr_t> low{~std::uintptr_t{0}}, high{0};
   const AtFork fork{0, {[this] { mutex.lock(); }, [this] { mutex.unlock(); }}};
@@ -31,19 +38,23 @@ Served& served() {
   return *one;
 }
 
-using Pools = std::vector<std::shared_ptr<BlockPool>>;
-
 // The mutex is held. The result is for the caller to drop when it is not: a pool that ends waits for a process that
 // forks, which waits for the mutex.
-[[nodiscard]] Pools take_empty(Served& all) {
-  Pools empty;
-  const bool serving = all.serving.load();
-  for (std::size_t i = all.pools.size(); i-- > 0;) {
-    if ((serving && i + 1 == all.pools.size()) || all.pools[i]->in_use() > 0) continue;
-    empty.push_back(std::move(all.pools[i]));
-    all.pools.erase(all.pools.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+[[nodiscard]] Servers take_empty(Served& all) {
+  const auto over = std::stable_partition(all.servers.begin(), all.servers.end(),
+                                          [](const Server& one) { return one.serves || one.pool->in_use() > 0; });
+  Servers empty(std::make_move_iterator(over), std::make_move_iterator(all.servers.end()));
+  all.servers.erase(over, all.servers.end());
   return empty;
+}
+
+// The mutex is held. Null: no pool has such a block.
+void* take(Served& all, std::size_t nbytes) {
+  for (const Server& one : all.servers) {
+    if (!one.serves) continue;
+    if (void* const block = one.pool->take(nbytes)) return block;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -52,8 +63,7 @@ int served_memalign(void** block, std::size_t alignment, std::size_t nbytes) {
   Served& all = served();
   if (nbytes >= kLeast && alignment <= kPage && all.serving.load(std::memory_order_relaxed)) {
     const std::lock_guard lock(all.mutex);
-    void* const taken = all.serving ? all.pools.back()->take(nbytes) : nullptr;
-    if (taken) {
+    if (void* const taken = take(all, nbytes)) {
       const auto begin = reinterpret_cast<std::uintptr_t>(taken);
       all.low.store(std::min(all.low.load(), begin));
       all.high.store(std::max(all.high.load(), begin + nbytes));
@@ -71,20 +81,29 @@ void served_free(void* block) {
     ::free(block);
     return;
   }
-  Pools empty;
+  Servers empty;
   const std::lock_guard lock(all.mutex);
-  const bool ours =
-      std::any_of(all.pools.begin(), all.pools.end(), [&](const auto& pool) { return pool->give_back(block); });
+  const bool ours = std::any_of(all.servers.begin(), all.servers.end(),
+                                [&](const Server& one) { return one.pool->give_back(block); });
   if (!ours) return ::free(block);
-  if (all.pools.size() > 1 || !all.serving) empty = take_empty(all);
+  empty = take_empty(all);
 }
 
 void serve_from(std::shared_ptr<BlockPool> pool) {
   Served& all = served();
-  Pools empty;
   const std::lock_guard lock(all.mutex);
-  all.serving = pool != nullptr;
-  if (pool) all.pools.push_back(std::move(pool));
+  all.servers.push_back({std::move(pool)});
+  all.serving = true;
+}
+
+void serve_no_more_from(const BlockPool& pool) {
+  Served& all = served();
+  Servers empty;
+  const std::lock_guard lock(all.mutex);
+  for (Server& one : all.servers) {
+    if (one.pool.get() == &pool) one.serves = false;
+  }
+  all.serving = std::any_of(all.servers.begin(), all.servers.end(), [](const Server& one) { return one.serves; });
   empty = take_empty(all);
 }
 

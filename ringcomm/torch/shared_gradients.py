@@ -63,13 +63,20 @@ def _pool(session: Session, node: _core.Node | None) -> _core.BlockPool | None:
     """The one that serves while the session lasts; made when it is first asked for."""
     if session not in _pools:
         assert node is not None
-        pool = _core.BlockPool(node)
-        if why := _start(pool, node):
-            logger.info("gradients are copied into shared memory: %s", why)
+        if (pool := start(node, "gradients are copied into shared memory")) is None:
             return None
-        session.at_end.append(lambda: _core.serve_from(None))
+        session.at_end.append(lambda: _core.serve_no_more_from(pool))
         _pools[session] = pool
     return _pools[session]
+
+
+def start(node: _core.Node, or_else: str) -> _core.BlockPool | None:
+    """A pool that torch allocates from. None, and the log says that and why, if it cannot."""
+    pool = _core.BlockPool(node)
+    if why := _start(pool, node):
+        logger.info("%s: %s", or_else, why)
+        return None
+    return pool
 
 
 def _start(pool: _core.BlockPool, node: _core.Node) -> str:
@@ -86,15 +93,16 @@ def _start(pool: _core.BlockPool, node: _core.Node) -> str:
     pool.serve(BIG, -1)
     if served and pool.in_use == 0:
         return ""
-    _core.serve_from(None)
+    _core.serve_no_more_from(pool)
     return f"torch {torch.__version__} takes its memory elsewhere"
 
 
 def why_not() -> str:
     """Of a process that has not called ``init``; empty if gradients can be made in shared memory here."""
     node = _core.Node.for_threads(1)[0]
-    why = _start(_core.BlockPool(node), node)
-    _core.serve_from(None)
+    pool = _core.BlockPool(node)
+    why = _start(pool, node)
+    _core.serve_no_more_from(pool)
     return why
 
 

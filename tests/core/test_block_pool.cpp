@@ -60,13 +60,34 @@ static void blocks_outlive_their_job() {
   void* const others = serve(kBlock);
   CHECK(node->offset_of(ours, kBlock) != kPrivate && node->offset_of(others, kBlock) == kPrivate);
   std::weak_ptr<BlockPool> alive = pool;
-  serve_from(nullptr);
+  serve_no_more_from(*pool);
   pool.reset();
   CHECK(!alive.expired());
   std::memset(ours, 2, kBlock);
   served_free(others);
   served_free(ours);
   CHECK(alive.expired());
+}
+
+// Each has its sizes; that one ends is nothing to the other.
+static void two_jobs_at_once() {
+  const auto first = std::make_shared<BlockPool>(one_node()), second = std::make_shared<BlockPool>(one_node());
+  first->serve(kBlock, 1);
+  second->serve(2 * kBlock, 1);
+  for (const auto& pool : {first, second}) serve_from(pool);
+  void* const of_first = serve(kBlock);
+  void* const of_second = serve(2 * kBlock);
+  CHECK(first->in_use() == 1 && second->in_use() == 1);
+  serve_no_more_from(*second);
+  served_free(of_first);
+  CHECK(first->in_use() == 0);
+  served_free(serve(kBlock));
+  served_free(of_second);
+  CHECK(second->in_use() == 0 && second.use_count() == 1);
+  void* const others = serve(2 * kBlock);
+  CHECK(second->in_use() == 0);
+  served_free(others);
+  serve_no_more_from(*first);
 }
 
 static void a_child_has_blocks_of_its_own() {
@@ -89,7 +110,7 @@ static void a_child_has_blocks_of_its_own() {
   CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
   CHECK(block[0] == 1 && block[kBlock - 1] == 1);
   served_free(block);
-  serve_from(nullptr);
+  serve_no_more_from(*pool);
 }
 
 static void many_threads() {
@@ -118,13 +139,14 @@ static void many_threads() {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(pool->in_use() == 0);
-  serve_from(nullptr);
+  serve_no_more_from(*pool);
 }
 
 int main() {
   recycles_by_size_up_to_its_number();
   falls_back_where_memory_is_refused();
   blocks_outlive_their_job();
+  two_jobs_at_once();
   a_child_has_blocks_of_its_own();
   many_threads();
   CHECK(!imports("libstdc++", "malloc").empty() && imports("libstdc++", "no_such_function").empty());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ringcomm.torch.distributed import sparse
 from ringcomm.torch.distributed.lists import FlatList, rows_of
 from ringcomm.torch.distributed.reductions import of_torch
 from ringcomm.torch.distributed.runs import GroupCalls
+from ringcomm.torch.distributed.shared_tensors import is_from_reducer
 from ringcomm.torch.distributed.work import Message, Work
 
 Tensor = torch.Tensor
@@ -48,6 +50,7 @@ class ProcessGroup(GroupCalls):
         if tensors[0].is_sparse:
             sparse.allreduce(self, tensors, op)
             return self._work([], tensors, None, None)
+        self._meet(tensors, is_from_reducer(sys._getframe(1)))
 
         def make(name: str) -> list[Request]:
             buffers = [arrays.target(tensor) for tensor in tensors]
@@ -60,7 +63,8 @@ class ProcessGroup(GroupCalls):
         return self.allreduce(tensors, opts)
 
     def average(self, tensor: Tensor, wire: Any, feedback: _core.Feedback | None) -> Work:
-        """In place, as a wire format between hosts; ``feedback`` keeps what that leaves out."""
+        """A bucket in place, as a wire format between hosts; ``feedback`` keeps what that leaves out."""
+        self._meet([tensor], bucket=True)
 
         def make(name: str) -> list[Request]:
             buffer = arrays.target(tensor)
@@ -97,6 +101,7 @@ class ProcessGroup(GroupCalls):
 
     def _reduce_scatter(self, outputs: Tensors, flats: Tensors, rows: list[list[int]], opts: Any) -> Work:
         op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        self._meet(flats)
         me, size = self._group.rank, self._group.size
         whole = FlatList.each(outputs)
 
@@ -164,6 +169,7 @@ class ProcessGroup(GroupCalls):
     def _allgather(
         self, flats: Tensors, inputs: Tensors, rows: list[list[int]], outputs: Tensors, opts: Any, finish: Any
     ) -> Work:
+        self._meet([*inputs, *flats])
         me, size = self._group.rank, self._group.size
 
         def make(name: str) -> list[Request]:
@@ -201,6 +207,8 @@ class ProcessGroup(GroupCalls):
     def _alltoall(
         self, flat: Tensor, into: Tensor, sent: list[int], received: list[int], outputs: Tensors, opts: Any, finish: Any
     ) -> Work:
+        self._meet([flat, into])
+
         def make(name: str) -> list[Request]:
             return [calls.alltoall(flat, into, sent, received, self._group.size, name=name)]
 
@@ -240,6 +248,7 @@ class ProcessGroup(GroupCalls):
         """To a rank of the group."""
         require_message(tag)
         tensor = tensors[0].contiguous()
+        self._meet([tensor])
         return self._work([Message(self._group.isend(tensor, dst, tag))], tensors, None, None)
 
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Work:

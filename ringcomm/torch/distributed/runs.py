@@ -33,6 +33,7 @@ class GroupCalls(_Base):
         super().__init__(group.rank, group.size)
         self._group, self._store = group, options.store
         self._seconds = options.timeout.total_seconds()
+        self._shared = world.shared_tensors()
         self._described = ""
         self.setGroupName(options.group_id)
         self._calls = 0
@@ -102,6 +103,12 @@ class GroupCalls(_Base):
         self._group.leave(f"process group {self._called} has been aborted")
 
     # ---- how calls run -----------------------------------------------------------------------------------------------
+    def _meet(self, tensors: Tensors, bucket: bool = False) -> None:
+        """Of a call that is about to run. `bucket`: of DistributedDataParallel."""
+        if self._shared is not None:
+            for one in tensors:
+                self._shared.move(one) if bucket else self._shared.met(one)
+
     def _run(
         self,
         make: Callable[..., Sequence[Request]],

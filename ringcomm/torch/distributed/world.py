@@ -8,14 +8,16 @@ from ringcomm import timeline
 from ringcomm.communicator import Communicator
 from ringcomm.errors import RingcommError
 from ringcomm.groups import Group, Groups
+from ringcomm.torch.distributed.shared_tensors import SharedTensors
 
 _groups: Groups | None = None  # as long as the process lives: groups end and begin without a call of all ranks
+_shared: SharedTensors | None = None
 _rank_of: list[int] = []  # MPI's, of torch.distributed's
 
 
 def join(rank: int, size: int) -> list[int]:
     """The default group's start: MPI's ranks, by torch.distributed's. Collective over MPI's ranks."""
-    global _groups, _rank_of
+    global _groups, _rank_of, _shared
     comm = _groups.comm if _groups else Communicator()
     ranks = comm._link.exchange((rank, size))
     if comm.size != size or sorted(one for one, _ in ranks) != list(range(size)):
@@ -24,6 +26,8 @@ def join(rank: int, size: int) -> list[int]:
             f"the numbers {[one for one, _ in ranks]}. Leave rank and world_size out: MPI knows them"
         )
     _groups = _groups or Groups(comm)
+    if _shared is None and comm.config.shared_allocator and comm._node is not None:
+        _shared = SharedTensors(comm._node)
     timeline.start_if_asked(comm.config.timeline, comm.rank, comm.config.timeline_mark_cycles)
     _rank_of = [0] * size
     for mine, (theirs, _) in enumerate(ranks):
@@ -52,3 +56,8 @@ def make_group(ranks: Sequence[int], name: str, timeout: float) -> Group:
     """A group of torch.distributed's ranks. Collective over these."""
     assert _groups is not None
     return _groups.make([_rank_of[rank] for rank in ranks], name, timeout)
+
+
+def shared_tensors() -> SharedTensors | None:
+    """None: ranks share no memory, or shall not."""
+    return _shared

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,24 +19,77 @@ namespace {
 struct Head {
   std::uint32_t entries = 0, gap_bytes = 0;
   float threshold = 0;     // what signs stand for
-  std::uint32_t told = 1;  // 0: an infinity or a NaN was there that no entry says: all are NaN
+  std::uint16_t told = 1;  // 0: an infinity or a NaN was there that no entry says: all are NaN
+  std::uint16_t low = 0;   // of gaps
 };
 
 [[noreturn]] void refuse(const char* why) {
   throw Error(ErrorKind::transport, std::string("a sparse block came damaged: ") + why);
 }
 
+// Of gaps, as SparseJob has them.
+class GapReader {
+ public:
+  GapReader(std::span<const unsigned char> bytes, unsigned low) : bytes_(bytes), low_(low) {}
+  std::size_t gap() {
+    std::size_t ones = 0;
+    while (true) {
+      fill();
+      const auto run = static_cast<unsigned>(std::countr_one(bits_));
+      ones += run;
+      if (run < count_) {
+        drop(run + 1);
+        return (ones << low_) + take(low_);
+      }
+      if (count_ == 0) refuse("its gaps end too early");
+      drop(run);
+    }
+  }
+  std::uint32_t take(unsigned count) {
+    fill();
+    if (count_ < count) refuse("its gaps end too early");
+    const std::uint64_t taken = bits_ & ((std::uint64_t{1} << count) - 1);
+    drop(count);
+    return static_cast<std::uint32_t>(taken);
+  }
+  void end() {
+    fill();
+    if (count_ > 7 || bits_ != 0) refuse("its gaps are more than its entries");
+  }
+
+ private:
+  void fill() {
+    if (count_ >= 32) return;
+    std::uint32_t more = 0;
+    const std::size_t nbytes = std::min<std::size_t>(4, bytes_.size() - next_);
+    std::memcpy(&more, bytes_.data() + next_, nbytes);
+    bits_ |= std::uint64_t{more} << count_;
+    count_ += static_cast<unsigned>(nbytes) * 8;
+    next_ += nbytes;
+  }
+  void drop(unsigned count) {
+    bits_ >>= count;
+    count_ -= count;
+  }
+
+  const std::span<const unsigned char> bytes_;
+  const unsigned low_;
+  std::size_t next_ = 0;
+  std::uint64_t bits_ = 0;  // the next ones, from the lowest on; zero above `count_`
+  unsigned count_ = 0;
+};
+
 class SparseCodec : public Codec {
  public:
-  SparseCodec(Wire wire, DType data, Feedback* feedback, bool signs)
-      : wire_(wire), data_(data), feedback_(feedback), signs_(signs),
+  SparseCodec(Wire wire, DType data, Feedback* feedback, bool signs, unsigned most_low)
+      : wire_(wire), data_(data), feedback_(feedback), most_low_(most_low), signs_(signs),
         value_bytes_(signs                            ? 0
                      : (wire.mode & kHalfValues) != 0 ? 2
                                                       : 4) {}
 
   std::size_t capacity(std::size_t count) const final {
-    const std::size_t entries = most(count), skip = signs_ ? kernels::kSignedSkip : kernels::kSkip;
-    return sizeof(Head) + entries * (value_bytes_ + 1) + count / skip + 1;
+    const std::size_t entries = most(count);  // fewer low bits never need more
+    return sizeof(Head) + entries * value_bytes_ + (entries * (most_low_ + 2) + (count >> most_low_)) / 8 + 8;
   }
 
   std::size_t encode(const CodecKey& key, void* block, std::size_t count, void* wire) final {
@@ -43,6 +98,7 @@ class SparseCodec : public Codec {
     job.signs = signs_;
     job.halves = value_bytes_ == 2;
     job.most = most(count);
+    job.low = low_bits(key, block, count);
     job.stream = feedback_ && feedback_->large(key.tensor);
     job.values = at(wire, sizeof(Head));
     job.gaps = reinterpret_cast<unsigned char*>(at(wire, sizeof(Head) + job.most * value_bytes_));
@@ -56,12 +112,14 @@ class SparseCodec : public Codec {
       kernels::pick(job);
     });
     if (job.stream) kernels::streamed();
+    std::memcpy(job.gaps + job.gap_bytes, &job.bits, 4);
+    job.gap_bytes += (job.bit_count + 7) / 8;
     if (!job.told) {
       if (next) std::copy_n(owed, count, next);
       fill_nan(block, count);
     }
     const Head head{static_cast<std::uint32_t>(job.entries), static_cast<std::uint32_t>(job.gap_bytes), job.threshold,
-                    job.told ? 1u : 0u};
+                    static_cast<std::uint16_t>(job.told ? 1 : 0), static_cast<std::uint16_t>(job.low)};
     std::memcpy(wire, &head, sizeof head);
     const std::size_t behind = sizeof head + job.entries * value_bytes_;
     std::memmove(at(wire, behind), job.gaps, job.gap_bytes);
@@ -79,7 +137,8 @@ class SparseCodec : public Codec {
   }
 
  protected:
-  virtual std::size_t most(std::size_t count) const = 0;  // entries
+  virtual std::size_t most(std::size_t count) const = 0;                                            // entries
+  virtual unsigned low_bits(const CodecKey&, const void*, std::size_t) const { return most_low_; }  // of gaps
   virtual float threshold(const CodecKey& key, const void* block, std::size_t count) const = 0;
 
   // Of an element with what is owed of it.
@@ -88,9 +147,20 @@ class SparseCodec : public Codec {
     return feedback_ ? value + feedback_->before(key.tensor)[key.first + element] : value;
   }
 
+  std::vector<std::uint32_t> magnitudes_of_some(const CodecKey& key, const void* block, std::size_t count) const {
+    constexpr std::size_t kSample = 4096;
+    const std::size_t stride = std::max<std::size_t>(1, count / kSample);
+    std::vector<std::uint32_t> sample;
+    sample.reserve(count / stride + 1);
+    for (std::size_t i = key.call % stride; i < count; i += stride)
+      sample.push_back(std::bit_cast<std::uint32_t>(value_of(key, block, i)) & 0x7FFFFFFFu);
+    return sample;
+  }
+
   const Wire wire_;
   const DType data_;
   Feedback* const feedback_;  // may be null
+  const unsigned most_low_;
 
  private:
   void fill_nan(void* block, std::size_t count) const {
@@ -108,19 +178,15 @@ class SparseCodec : public Codec {
     const std::size_t behind = sizeof head + head.entries * value_bytes_;
     if (head.entries > count || behind + head.gap_bytes != nbytes) refuse("its length is not what its head says");
     if (head.told == 0) return fill_nan(block, count);
-    const auto* const gaps = reinterpret_cast<const unsigned char*>(at(wire, behind));
-    const std::size_t skip = signs_ ? kernels::kSignedSkip : kernels::kSkip;
-    std::size_t element = 0, entry = 0;
-    for (std::size_t g = 0; g < head.gap_bytes; ++g) {
-      const std::size_t gap = signs_ ? gaps[g] & 127u : gaps[g];
-      element += gap;
-      if (gap == skip) continue;
-      if (element >= count || entry == head.entries) refuse("it names more elements than there are");
-      const float sent = signs_ ? (gaps[g] > 127 ? -head.threshold : head.threshold) : value(wire, entry);
-      act(data_, block, element++, sent);
-      ++entry;
+    if (head.low > most_low_) refuse("its gaps are of another kind");
+    GapReader gaps({reinterpret_cast<const unsigned char*>(at(wire, behind)), head.gap_bytes}, head.low);
+    std::size_t element = 0;
+    for (std::size_t entry = 0; entry < head.entries; ++entry, ++element) {
+      element += gaps.gap();
+      if (element >= count) refuse("it names more elements than there are");
+      act(data_, block, element, !signs_ ? value(wire, entry) : gaps.take(1) == 1 ? -head.threshold : head.threshold);
     }
-    if (entry != head.entries) refuse("it names fewer elements than it has");
+    gaps.end();
   }
 
   float value(const void* wire, std::size_t entry) const {
@@ -155,7 +221,8 @@ std::uint32_t nth_largest(std::vector<std::uint32_t>& magnitudes, std::size_t n)
 
 class TopCodec final : public SparseCodec {
  public:
-  using SparseCodec::SparseCodec;
+  TopCodec(Wire wire, DType data, Feedback* feedback)
+      : SparseCodec(wire, data, feedback, false, gap_code(wire.amount).low) {}
 
  private:
   std::size_t wanted(std::size_t count) const {
@@ -165,12 +232,7 @@ class TopCodec final : public SparseCodec {
   std::size_t most(std::size_t count) const override { return std::min(count, wanted(count) * 5 / 4 + 8); }
 
   float threshold(const CodecKey& key, const void* block, std::size_t count) const override {
-    constexpr std::size_t kSample = 4096;
-    const std::size_t stride = std::max<std::size_t>(1, count / kSample);
-    std::vector<std::uint32_t> sample;
-    sample.reserve(count / stride + 1);
-    for (std::size_t i = key.call % stride; i < count; i += stride)
-      sample.push_back(std::bit_cast<std::uint32_t>(value_of(key, block, i)) & 0x7FFFFFFFu);
+    std::vector<std::uint32_t> sample = magnitudes_of_some(key, block, count);
     const auto rank = static_cast<std::size_t>(std::lround(
         static_cast<double>(wanted(count)) * static_cast<double>(sample.size()) / static_cast<double>(count)));
     constexpr std::uint32_t kLargest = 0x7F7FFFFF;  // a finite number; zeros are never sent
@@ -181,17 +243,35 @@ class TopCodec final : public SparseCodec {
 
 class ThresholdCodec final : public SparseCodec {
  public:
-  ThresholdCodec(Wire wire, DType data, Feedback* feedback) : SparseCodec(wire, data, feedback, true) {}
+  // Nobody knows how many pass: a byte for each is room for all, and of few the long gaps cost little beside nothing.
+  ThresholdCodec(Wire wire, DType data, Feedback* feedback) : SparseCodec(wire, data, feedback, true, 6) {}
 
  private:
   std::size_t most(std::size_t count) const override { return count; }
+  unsigned low_bits(const CodecKey& key, const void* block, std::size_t count) const override {
+    const auto sample = magnitudes_of_some(key, block, count);
+    const auto from = std::bit_cast<std::uint32_t>(wire_.amount);
+    const auto pass = std::ranges::count_if(sample, [from](std::uint32_t one) { return one >= from; });
+    const double share = static_cast<double>(pass) / static_cast<double>(std::max<std::size_t>(1, sample.size()));
+    return std::min(most_low_, gap_code(share).low);
+  }
   float threshold(const CodecKey&, const void*, std::size_t) const override { return wire_.amount; }
 };
 
 }  // namespace
 
+GapCode gap_code(double share) {
+  GapCode best{20, std::numeric_limits<double>::infinity()};
+  for (unsigned low = 0; low <= 20; ++low) {
+    const double longer = std::pow(1 - share, std::ldexp(1, static_cast<int>(low)));  // the chance of each one more
+    const double bits = low + 1 + longer / (1 - longer);
+    if (bits < best.bits) best = {low, bits};
+  }
+  return best;
+}
+
 std::unique_ptr<Codec> make_top_codec(Wire wire, DType data, Feedback* feedback) {
-  return std::make_unique<TopCodec>(wire, data, feedback, false);
+  return std::make_unique<TopCodec>(wire, data, feedback);
 }
 
 std::unique_ptr<Codec> make_threshold_codec(Wire wire, DType data, Feedback* feedback) {

@@ -1,5 +1,5 @@
-// Sparsifiers: few elements, with where they are. A message is a head, entries' values, and a byte or more for each
-// that tells where it is (kernels::SparseJob).
+// Sparsifiers: few elements, with where they are. A message is a head, entries' values, and some bits for each that tell
+// where it is (kernels::SparseJob).
 #pragma once
 
 #include <memory>
@@ -11,6 +11,13 @@
 namespace ringcomm {
 
 inline constexpr std::uint8_t kHalfValues = 4;  // bit of Wire::mode
+
+// The code of the gaps between entries that are such a share of all elements, wherever they may lie.
+struct GapCode {
+  unsigned low = 0;
+  double bits = 0;  // of a gap, in the mean
+};
+GapCode gap_code(double share);
 
 // `amount`: the share of elements that is sent, the largest (Aji and Heafield, arXiv:1704.05021; Lin et al.,
 // arXiv:1712.01887). The threshold is that of a sample.

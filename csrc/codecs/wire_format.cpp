@@ -63,7 +63,7 @@ constexpr auto kShareText = [](Wire wire) {
 };
 // Of a float32: bytes of an entry, and of where it is.
 constexpr auto kTopRatio = [](Wire wire, DType data) {
-  const double entry = (wire.mode & kHalfValues ? 2 : 4) + 1.1;
+  const double entry = (wire.mode & kHalfValues ? 2 : 4) + gap_code(wire.amount).bits / 8;
   return info(data).floating ? static_cast<double>(wire.amount) * entry / static_cast<double>(size_of(data)) : 1;
 };
 constexpr auto kThresholdRatio = [](Wire, DType data) {  // what passes is not known: as of one element in fifty

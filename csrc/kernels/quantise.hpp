@@ -33,9 +33,10 @@ void dequantise(Quantiser how, const void* wire, float* block, std::size_t count
 std::size_t quantised_bytes(Quantiser how, std::size_t count, bool two_means);
 
 // Picks the elements whose magnitude is at least a threshold, until there is no room for more; the others become zero.
-// An entry is a byte and, unless `tau` is given, a float32 or its upper half: the byte is how many elements lie between
-// it and the entry before, in 7 bits if the eighth is a sign, and the largest such number means that many elements
-// without an entry.
+// An entry is, unless `signs` is set, a float32 or its upper half; and where it is: how many elements lie between it and
+// the entry before, as a Golomb-Rice code (Golomb, IEEE Trans. Inf. Theory 12, 1966; Rice, JPL 79-22): the number
+// without its `low` last bits in ones, a zero, those bits, and then the sign where that is all that is sent. Bits fill
+// bytes from the lowest on.
 struct SparseJob {
   float* block = nullptr;
   const float* owed = nullptr;
@@ -46,13 +47,15 @@ struct SparseJob {
   bool halves = false;                     // bfloat16 values
   bool stream = false;                     // `next` past the cache; then call streamed()
   std::size_t most = 0;                    // entries
-  unsigned char* gaps = nullptr;           // count + count / 127 + 1 bytes are enough
+  unsigned low = 0;                        // at most 20
+  unsigned char* gaps = nullptr;           // (count >> low) + entries * (low + 2) bits, and 8 bytes
   void* values = nullptr;                  // `most` of them; null with signs
-  std::size_t entries = 0, gap_bytes = 0;  // how many there are; counted on, as `run` is, by the next stretch's job
+  std::size_t entries = 0, gap_bytes = 0;  // how many there are; counted on, as what follows is, by the next job
   std::size_t run = 0;                     // elements since the last entry
+  std::uint64_t bits = 0;                  // of the next bytes
+  unsigned bit_count = 0;                  // below 32
   bool told = true;                        // each infinity and NaN is an entry, which a sign alone cannot be
 };
-inline constexpr std::size_t kSkip = 255, kSignedSkip = 127;
 void pick(SparseJob& job);
 
 void streamed();  // what has gone past the cache is in memory before this thread says so to another

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "codecs/sparse_codec.hpp"
 #include "lossy_encoders.hpp"
 
 using namespace ringcomm;
@@ -103,29 +104,56 @@ void append(std::vector<std::byte>& bytes, const Part& part) {
   bytes.insert(bytes.end(), from, from + sizeof part);
 }
 
+// As Golomb-Rice codes, in as many bytes as they fill.
+const unsigned low = gap_code(find_wire("topk").amount).low;
+
+std::vector<unsigned char> coded(std::initializer_list<std::size_t> gaps) {
+  std::vector<bool> bits;
+  for (const std::size_t gap : gaps) {
+    bits.insert(bits.end(), gap >> low, true);
+    bits.push_back(false);
+    for (unsigned bit = 0; bit < low; ++bit) bits.push_back((gap >> bit & 1) == 1);
+  }
+  std::vector<unsigned char> bytes((bits.size() + 7) / 8);
+  for (std::size_t i = 0; i < bits.size(); ++i)
+    bytes[i / 8] = static_cast<unsigned char>(bytes[i / 8] | (bits[i] ? 1 << i % 8 : 0));
+  return bytes;
+}
+
 // A head that says so many entries and bytes of gaps, so many values, and these gaps.
-std::vector<std::byte> sparse(std::uint32_t entries, std::uint32_t gap_bytes, std::size_t values,
-                              std::initializer_list<unsigned char> gaps) {
+std::vector<std::byte> sparse(std::size_t entries, std::size_t gap_bytes, std::size_t values,
+                              const std::vector<unsigned char>& gaps) {
   std::vector<std::byte> bytes;
-  append(bytes, entries);
-  append(bytes, gap_bytes);
+  append(bytes, static_cast<std::uint32_t>(entries));
+  append(bytes, static_cast<std::uint32_t>(gap_bytes));
   append(bytes, 1.0f);
-  append(bytes, std::uint32_t{1});
+  append(bytes, std::uint16_t{1});
+  append(bytes, static_cast<std::uint16_t>(low));
   for (std::size_t i = 0; i < values; ++i) append(bytes, 2.0f);
   for (const unsigned char gap : gaps) append(bytes, gap);
   return bytes;
 }
 
+std::vector<std::byte> sparse(std::size_t entries, std::initializer_list<std::size_t> gaps) {
+  const auto bytes = coded(gaps);
+  return sparse(entries, bytes.size(), entries, bytes);
+}
+
 void sparse_messages_that_lie() {
   const auto top = make_codec(find_wire("topk"), DType::float32);
   const auto takes = [&](const std::vector<std::byte>& message) { return taken(*top, DType::float32, message, 300); };
-  CHECK(takes(sparse(2, 2, 2, {0, 200})) && takes(sparse(1, 2, 1, {255, 44})) && takes(sparse(0, 1, 0, {255})));
-  CHECK(!takes(sparse(1, 2, 1, {255, 45})));      // behind the last element
-  CHECK(!takes(sparse(2, 2, 2, {254, 45})));      // so is the second
-  CHECK(!takes(sparse(1, 3, 1, {255, 255, 0})));  // by skips
-  CHECK(!takes(sparse(2, 1, 2, {0})));            // fewer places than values
-  CHECK(!takes(sparse(1, 2, 1, {0, 0})));         // more
-  CHECK(!takes(sparse(301, 2, 2, {0, 0})));       // more entries than elements
+  CHECK(takes(sparse(2, {0, 298})) && takes(sparse(1, {299})) && takes(sparse(3, {7, 0, 290})));
+  CHECK(takes(sparse(0, 0, 0, {})) && takes(sparse(0, {})));
+  for (std::size_t gap = 0; gap < 5000; ++gap)
+    CHECK(taken(*top, DType::float32, sparse(2, {gap, gap + 3}), 2 * gap + 5));
+  CHECK(taken(*top, DType::float32, sparse(1, {4'999'999}), 5'000'000));
+  CHECK(!takes(sparse(1, {300})) && !takes(sparse(2, {200, 99})));  // behind the last element
+  CHECK(!takes(sparse(1, {100'000})));                              // by far
+  CHECK(!takes(sparse(3, {0, 1})));                                 // fewer places than values
+  CHECK(!takes(sparse(1, {0, 77, 5})));                             // more
+  CHECK(!takes(sparse(1, 2, 1, {0, 0})));                           // a byte that says nothing
+  CHECK(!takes(sparse(1, 3, 1, {255, 255, 255})));                  // a number that does not end
+  CHECK(!takes(sparse(301, 2, 2, {0, 0})));                         // more entries than elements
   CHECK(!takes(sparse(0xFFFFFFFFu, 2, 2, {0, 0})) && !takes(sparse(2, 0xFFFFFFF8u, 2, {0, 0})));
 }
 

@@ -1,21 +1,37 @@
 // Few of many elements (kernels/quantise.hpp).
 
-INLINE void skip_to(SparseJob& job, std::size_t most) {
-  for (; job.run >= most; job.run -= most) job.gaps[job.gap_bytes++] = static_cast<unsigned char>(most);
+// At most 32 bits, and none above.
+INLINE void put_bits(SparseJob& job, std::uint64_t bits, unsigned count) {
+  job.bits |= bits << job.bit_count;
+  job.bit_count += count;
+  if (job.bit_count < 32) return;
+  const auto whole = static_cast<std::uint32_t>(job.bits);
+  __builtin_memcpy(job.gaps + job.gap_bytes, &whole, 4);
+  job.gap_bytes += 4;
+  job.bits >>= 32;
+  job.bit_count -= 32;
+}
+
+// With as many bits behind it.
+INLINE void put_gap(SparseJob& job, std::uint64_t behind, unsigned behind_count) {
+  const unsigned last = job.low + behind_count, most = 31 - last;
+  std::size_t ones = job.run >> job.low;
+  for (; ones > most; ones -= most) put_bits(job, (std::uint64_t{1} << most) - 1, most);
+  const std::uint64_t low = job.run & ((std::size_t{1} << job.low) - 1);
+  const std::uint64_t rest = low | behind << job.low;
+  put_bits(job, ((std::uint64_t{1} << ones) - 1) | rest << (ones + 1), static_cast<unsigned>(ones) + 1 + last);
+  job.run = 0;
 }
 
 // What an entry decodes to; it has been written.
 INLINE float enter(SparseJob& job, float value) {
   const std::uint32_t bits = bits_as<std::uint32_t>(value);
-  skip_to(job, job.signs ? kSignedSkip : kSkip);
-  const auto gap = static_cast<unsigned char>(job.run);
-  job.run = 0;
   if (job.signs) {
-    job.gaps[job.gap_bytes++] = static_cast<unsigned char>(gap | (bits >> 31 << 7));
+    put_gap(job, bits >> 31, 1);
     ++job.entries;
     return with_sign(job.threshold, bits >> 31);
   }
-  job.gaps[job.gap_bytes++] = gap;
+  put_gap(job, 0, 0);
   auto* const values = static_cast<std::uint8_t*>(job.values);
   if (!job.halves) {
     __builtin_memcpy(values + 4 * job.entries++, &bits, 4);

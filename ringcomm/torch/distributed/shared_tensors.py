@@ -51,7 +51,7 @@ class SharedTensors:
             return
         storage = bucket.untyped_storage()
         nbytes = storage.nbytes()
-        if nbytes in self._refused:
+        if nbytes in self._refused or not storage.resizable():
             return
         self._pool.serve(nbytes, 1)
         storage.resize_(nbytes)

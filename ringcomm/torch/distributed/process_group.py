@@ -50,7 +50,7 @@ class ProcessGroup(GroupCalls):
         if tensors[0].is_sparse:
             sparse.allreduce(self, tensors, op)
             return self._work([], tensors, None, None)
-        self._meet(tensors, is_from_reducer(sys._getframe(1)))
+        self._meet(tensors, is_from_reducer(sys._getframe().f_back))
 
         def make(name: str) -> list[Request]:
             buffers = [arrays.target(tensor) for tensor in tensors]

@@ -5,9 +5,10 @@
 
 namespace ringcomm {
 
-HostPath::HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, Account& account,
-                   Matcher& matcher)
-    : MessagePath(account, "memory"), node_(std::move(node)), matcher_(matcher), links_(ranks.size()) {
+HostPath::HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, bool attended,
+                   Account& account, Matcher& matcher)
+    : MessagePath(account, "memory"), node_(std::move(node)), matcher_(matcher), attended_(attended),
+      links_(ranks.size()) {
   local_.resize(static_cast<std::size_t>(*std::max_element(ranks.begin(), ranks.end())) + 1, -1);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     links_[i].local = static_cast<int>(i);

@@ -27,7 +27,7 @@ namespace ringcomm {
 class HostPath final : public MessagePath {
  public:
   // `ranks[i]` is the communicator's rank of the node's rank i.
-  HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, Account& account,
+  HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, bool attended, Account& account,
            Matcher& matcher);
 
   void send(Request& send) override;
@@ -50,6 +50,7 @@ class HostPath final : public MessagePath {
   struct Lender {  // with an announcement
     MemoryCard card;
     std::uint64_t address;
+    bool attended;  // data that it is asked for goes out soon, whatever its caller does
   };
   struct Control {
     CellKind kind;
@@ -107,6 +108,7 @@ class HostPath final : public MessagePath {
 
   const std::shared_ptr<Node> node_;
   Matcher& matcher_;
+  const bool attended_;
   const PeerMemory memory_;
   std::vector<int> local_;                       // by the communicator's rank
   std::vector<Link> links_;                      // by the node's

@@ -81,6 +81,7 @@ void HostPath::learn_where(Link& link, const Cell& cell, Incoming& message) {
   Lender lender;
   std::memcpy(&lender, cell.data, sizeof lender);
   link.card = lender.card;
+  message.attended = lender.attended;
   message.mapped = cell.where != kPrivate;
   message.where = message.mapped ? reinterpret_cast<std::uint64_t>(node_->at(link.local, cell.where)) : lender.address;
 }
@@ -97,10 +98,10 @@ void HostPath::matched(const Message& message) {
   const bool slow = kernels::slow_to_copy(message->into->data, reinterpret_cast<const void*>(message->where));
   if (message->mapped) return link.pulls.push_back(message);
   if (here != kPrivate || slow || !readable(link)) return grant(link, message, here);
+  if (!message->attended) return link.pulls.push_back(message);
   message->asked_ns = now_ns();
   message->streamed = link.streaming.second(length(*message));
-  if (message->streamed) return grant(link, message, kPrivate);
-  link.pulls.push_back(message);
+  message->streamed ? grant(link, message, kPrivate) : link.pulls.push_back(message);
 }
 
 void HostPath::finish(Link& link, Incoming& message) {

@@ -35,7 +35,7 @@ bool HostPath::write(Link& link, Request& send) {
       return true;
     }
     if (send.nbytes > kLongestEager) {
-      const Lender lender{memory_.card(), reinterpret_cast<std::uint64_t>(send.data)};
+      const Lender lender{memory_.card(), reinterpret_cast<std::uint64_t>(send.data), attended_};
       cell->kind = CellKind::announce;
       cell->where = node_->offset_of(send.data, send.nbytes);
       std::memcpy(cell->data, &lender, sizeof lender);

@@ -30,6 +30,7 @@ struct Incoming {
   bool announced;           // its data waits with the sender until a receive wants it
   std::uint64_t where = 0;  // there, in this rank's address space if it is `mapped`, or else in the sender's
   bool mapped = false;
+  bool attended = false;      // the sender would send it at once
   bool placing = false;       // the sender writes into the receive's memory
   std::int64_t asked_ns = 0;  // when its data was asked for, if there were two ways to get it;
   bool streamed = false;      // and which one was taken

@@ -38,7 +38,8 @@ PointToPoint::PointToPoint(Group group)
       self_(std::make_unique<SelfPath>(group_.rank, *group_.account, matcher_)),
       here_(static_cast<std::size_t>(group_.size)), gone_(static_cast<std::size_t>(group_.size)) {
   if (group_.node && group_.on_host.size() > 1) {
-    host_ = std::make_unique<HostPath>(group_.node, group_.on_host, group_.reads_peers, *group_.account, matcher_);
+    host_ = std::make_unique<HostPath>(group_.node, group_.on_host, group_.reads_peers, group_.attended,
+                                       *group_.account, matcher_);
     for (const int rank : group_.on_host) here_[static_cast<std::size_t>(rank)] = true;
   }
   if (group_.transport)

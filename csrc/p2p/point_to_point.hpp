@@ -36,6 +36,7 @@ class PointToPoint {
     std::size_t piece = 32 << 20;          // bytes of a long message that the transport is given at once
     std::function<bool()> help;            // gives others of this process a turn while a caller waits; may be null
     bool reads_peers = true;               // copies out of other processes' memory where the kernel permits it
+    bool attended = true;                  // somebody calls progress() for what is in the background, at any time
     std::int64_t spin_ns = 0;              // who waits keeps its core for so long: where every rank has one
     double stall_warn_seconds = 60;        // 0: never
     std::shared_ptr<Account> account = std::make_shared<Account>();  // with nobody else in it

@@ -54,9 +54,10 @@ inline std::shared_ptr<PointToPoint> point_to_point(int rank, int size, std::sha
                                                     int first_tag, std::size_t piece, std::shared_ptr<Worker> worker,
                                                     std::int64_t spin_ns, double stall_warn_seconds,
                                                     std::shared_ptr<Account> account) {
-  return std::make_shared<PointToPoint>(
-      PointToPoint::Group{rank, size, std::move(node), std::move(on_host), std::move(transport), first_tag, piece,
-                          helper_of(std::move(worker)), true, spin_ns, stall_warn_seconds, std::move(account)});
+  const bool attended = worker->threaded();
+  return std::make_shared<PointToPoint>(PointToPoint::Group{
+      rank, size, std::move(node), std::move(on_host), std::move(transport), first_tag, piece,
+      helper_of(std::move(worker)), true, attended, spin_ns, stall_warn_seconds, std::move(account)});
 }
 // After an error: who has the memory even so.
 struct Remains {

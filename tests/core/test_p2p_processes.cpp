@@ -1,6 +1,13 @@
 // Messages between processes of one host: out of memory that is not shared, and to ranks that are killed.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <new>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "message_ranks.hpp"
@@ -21,6 +28,17 @@ PointToPoint::Group of_processes(Node& node, bool reads_peers = true) {
   return group;
 }
 
+// Whether processes of this one's user may read each other's memory here.
+bool can_read() {
+  const PeerMemory memory;
+  const MemoryCard card = memory.card();
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(PeerMemory::readable(card) ? 0 : 1);
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status));
+  return WEXITSTATUS(status) == 0;
+}
+
 // Long messages, out of memory that is not shared: read by the receiver, or sent in pieces, as where the two arrays are
 // `apart` by no whole words.
 void processes_exchange(bool reads_peers, std::size_t apart = 0) {
@@ -39,6 +57,34 @@ void processes_exchange(bool reads_peers, std::size_t apart = 0) {
     }
   });
   for (int rank = 0; rank < 3; ++rank) CHECK(processes.end_of(rank) == 0);
+}
+
+// Long messages arrive, many of them, while a sender that has nobody to move them does something else.
+void who_computes_is_read() {
+  constexpr int kMessages = 40;
+  void* const memory = ::mmap(nullptr, 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  auto* const arrived = ::new (memory) std::atomic<int>(0);
+  testing::Processes processes(2);
+  processes.start([&](Node& node) {
+    PointToPoint::Group group = of_processes(node);
+    group.attended = false;
+    PointToPoint ranks(std::move(group));
+    Bytes bytes(100'000);
+    for (int number = 1; number <= kMessages; ++number) {
+      if (node.rank() == 1) {
+        run_receive(ranks, 0, 0, bytes);
+        *arrived = number;
+        continue;
+      }
+      const auto send = std::make_shared<Request>(Request::Kind::send, 1, 0, bytes.data(), bytes.size());
+      ranks.start(send);
+      while (*arrived < number) std::this_thread::yield();
+      while (!send->done()) ranks.progress();
+    }
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(processes.end_of(rank) == 0);
+  ::munmap(memory, 64);
 }
 
 // Whoever waits for a rank that is killed hears of it: in a receive of what never comes or has come in part, in a
@@ -89,6 +135,7 @@ int main() {
   processes_exchange(true);
   processes_exchange(true, 8);
   processes_exchange(false);
+  if (can_read()) who_computes_is_read();
   the_dead_are_waited_for_by_nobody();
   return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "message_ranks.hpp"
+#include "node/peer_memory.hpp"
 #include "processes.hpp"
 
 using namespace ringcomm;

@@ -30,7 +30,8 @@ struct Head {
 // Of gaps, as SparseJob has them.
 class GapReader {
  public:
-  GapReader(std::span<const unsigned char> bytes, unsigned low) : bytes_(bytes), low_(low) {}
+  GapReader(std::span<const unsigned char> bytes, unsigned low)
+      : next_(bytes.data()), end_(bytes.data() + bytes.size()), low_(low) {}
   std::size_t gap() {
     std::size_t ones = 0;
     while (true) {
@@ -45,8 +46,8 @@ class GapReader {
       drop(run);
     }
   }
-  std::uint32_t take(unsigned count) {
-    fill();
+  std::uint32_t take(unsigned count) {  // up to 20
+    if (count_ < count) fill();
     if (count_ < count) refuse("its gaps end too early");
     const std::uint64_t taken = bits_ & ((std::uint64_t{1} << count) - 1);
     drop(count);
@@ -58,25 +59,28 @@ class GapReader {
   }
 
  private:
+  // At least 32 bits, if there are as many.
   void fill() {
     if (count_ >= 32) return;
-    std::uint32_t more = 0;
-    const std::size_t nbytes = std::min<std::size_t>(4, bytes_.size() - next_);
-    std::memcpy(&more, bytes_.data() + next_, nbytes);
-    bits_ |= std::uint64_t{more} << count_;
-    count_ += static_cast<unsigned>(nbytes) * 8;
-    next_ += nbytes;
+    if (end_ - next_ >= 4) {
+      std::uint32_t more;
+      std::memcpy(&more, next_, 4);
+      bits_ |= std::uint64_t{more} << count_;
+      next_ += 4;
+      count_ += 32;
+      return;
+    }
+    for (; next_ < end_; count_ += 8) bits_ |= std::uint64_t{*next_++} << count_;
   }
   void drop(unsigned count) {
     bits_ >>= count;
     count_ -= count;
   }
 
-  const std::span<const unsigned char> bytes_;
+  const unsigned char *next_, *const end_;
   const unsigned low_;
-  std::size_t next_ = 0;
   std::uint64_t bits_ = 0;  // the next ones, from the lowest on; zero above `count_`
-  unsigned count_ = 0;
+  unsigned count_ = 0;      // below 64
 };
 
 class SparseCodec : public Codec {

@@ -1,13 +1,15 @@
-"""All-to-all between hosts beside MPI's and beside bare TCP, which shows what links that all use at once give.
+"""The other collectives between hosts beside MPI's, and all-to-all beside bare TCP, which shows what links that all use
+at once give.
 
-    python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/alltoall_network.py --rate 200e6
+    python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/collectives_network.py --rate 200e6
 
 One rank of each host. Contestants take turns; times are the slowest rank's, shares are of the time that a link needs
-for the blocks that it carries one way, (h-1)/h S / rate:
+for what it carries one way: (h-1)/h S / rate, and of a broadcast or a reduction S / rate, where S is the whole buffer's
+size (allgather, reducescatter, alltoall: of all ranks' parts together):
 
-    ringcomm     Communicator.alltoall of bytes
-    mpi          MPI_Alltoall
-    tcp at once  a socket to each host: all blocks at once, a thread for each
+    ringcomm     Communicator.alltoall and so on, of float32
+    mpi          MPI_Alltoall and so on
+    tcp at once  all-to-all by a socket to each host: all blocks at once, a thread for each
     tcp in turn  the same sockets: to the next host, to the one after it, ...
 """
 
@@ -81,31 +83,47 @@ class Sockets:
         taken[self.rank][:] = given[self.rank]
 
 
-def works_of(
-    comm: ringcomm.Communicator, world: MPI.Intracomm, sockets: Sockets, size: int
-) -> dict[str, Callable[[int], float]]:
-    x, out = np.full(size, world.rank, np.uint8), np.empty(size, np.uint8)
-    given, taken = (list(map(memoryview, np.split(array, world.size))) for array in (x, out))
-    works: dict[str, Callable[[], object]] = {
-        "ringcomm": lambda: comm.alltoall(x, out=out),
-        "mpi": lambda: world.Alltoall(x, out),
-        "tcp at once": lambda: sockets.alltoall(given, taken, True),
-        "tcp in turn": lambda: sockets.alltoall(given, taken, False),
+COLLECTIVES = ("alltoall", "allgather", "reducescatter", "broadcast", "reduce")
+Works = dict[str, Callable[[], object]]
+
+
+def calls(
+    collective: str, comm: ringcomm.Communicator, world: MPI.Intracomm, whole: np.ndarray, part: np.ndarray
+) -> Works:
+    """Of a whole buffer and of this rank's part, both of which a collective that has two buffers reads or writes."""
+    other = np.empty_like(whole)
+    found: dict[str, Works] = {
+        "alltoall": {"ringcomm": lambda: comm.alltoall(whole, out=other), "mpi": lambda: world.Alltoall(whole, other)},
+        "allgather": {"ringcomm": lambda: comm.allgather(part, out=other), "mpi": lambda: world.Allgather(part, other)},
+        "reducescatter": {
+            "ringcomm": lambda: comm.reducescatter(whole, out=part),
+            "mpi": lambda: world.Reduce_scatter_block(whole, part),
+        },
+        "broadcast": {"ringcomm": lambda: comm.broadcast(whole, out=whole), "mpi": lambda: world.Bcast(whole)},
+        "reduce": {"ringcomm": lambda: comm.reduce(whole, out=other), "mpi": lambda: world.Reduce(whole, other)},
     }
+    return found[collective]
 
-    def checked(work: Callable[[], object], turn: int) -> float:
-        out[:] = 255
-        took = timed(world, work, turn)
-        if any(block[0] != rank or block[-1] != rank for rank, block in enumerate(taken)):
-            raise SystemExit("a wrong result")
-        return took
 
-    return {name: partial(checked, work) for name, work in works.items()}
+def works_of(
+    collective: str, comm: ringcomm.Communicator, world: MPI.Intracomm, sockets: Sockets, size: int
+) -> dict[str, Callable[[int], float]]:
+    whole = np.full(size // 4, world.rank, np.float32)
+    works = calls(collective, comm, world, whole, np.full(len(whole) // world.size, world.rank, np.float32))
+    if collective == "alltoall":
+        into = np.empty_like(whole)
+        given, taken = (list(map(memoryview, np.split(array.view(np.uint8), world.size))) for array in (whole, into))
+        works |= {
+            "tcp at once": lambda: sockets.alltoall(given, taken, True),
+            "tcp in turn": lambda: sockets.alltoall(given, taken, False),
+        }
+    return {name: partial(timed, world, work) for name, work in works.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="256K,1M,4M,16M", help="of a rank's whole input")
+    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help=f"(default {','.join(COLLECTIVES)})")
+    parser.add_argument("--sizes", default="256K,1M,4M,16M", help="of the whole buffer")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--rate", type=float, required=True, help="of each host's link, in bits a second")
     parser.add_argument("--json", type=Path)
@@ -113,13 +131,16 @@ def main() -> None:
     world = MPI.COMM_WORLD
     comm, sockets = ringcomm.Communicator(world), Sockets(world)
     rows = []
-    for size in parse_sizes(options.sizes):
-        found = take_turns(world, works_of(comm, world, sockets, size), options.turns, size, uncounted=2)
-        bound = (world.size - 1) / world.size * size * 8 / options.rate
-        rows.append({"size": size, "bound": bound, "seconds": found})
-        if world.rank == 0:
-            shares = ", ".join(f"{name} {bound / statistics.median(times):.2f}" for name, times in found.items())
-            print(f"{human_size(size):>7}  of the bound: {shares}", flush=True)
+    for collective in options.collectives.split(","):
+        for size in parse_sizes(options.sizes):
+            works = works_of(collective, comm, world, sockets, size)
+            found = take_turns(world, works, options.turns, size, uncounted=2)
+            share = 1.0 if collective in ("broadcast", "reduce") else (world.size - 1) / world.size
+            bound = share * size * 8 / options.rate
+            rows.append({"collective": collective, "size": size, "bound": bound, "seconds": found})
+            if world.rank == 0:
+                shares = ", ".join(f"{name} {bound / statistics.median(times):.2f}" for name, times in found.items())
+                print(f"{collective:13} {human_size(size):>7}  of the bound: {shares}", flush=True)
     if world.rank == 0 and options.json:
         write(options.json, {"machine": machine(), "hosts": world.size, "rate": options.rate, "rows": rows})
     comm.close()

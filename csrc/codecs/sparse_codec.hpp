@@ -1,5 +1,5 @@
-// Sparsifiers: few elements, with where they are. A message is a head, entries' values, and some bits for each that tell
-// where it is (kernels::SparseJob).
+// Sparsifiers: few elements, with where they are. A message is a head, entries' values, and for each some bits that
+// tell where it is (kernels::SparseJob).
 #pragma once
 
 #include <memory>

@@ -33,8 +33,8 @@ void dequantise(Quantiser how, const void* wire, float* block, std::size_t count
 std::size_t quantised_bytes(Quantiser how, std::size_t count, bool two_means);
 
 // Picks the elements whose magnitude is at least a threshold, until there is no room for more; the others become zero.
-// An entry is, unless `signs` is set, a float32 or its upper half; and where it is: how many elements lie between it and
-// the entry before, as a Golomb-Rice code (Golomb, IEEE Trans. Inf. Theory 12, 1966; Rice, JPL 79-22): the number
+// An entry is, unless `signs` is set, a float32 or its upper half; and where it is: how many elements lie between it
+// and the entry before, as a Golomb-Rice code (Golomb, IEEE Trans. Inf. Theory 12, 1966; Rice, JPL 79-22): the number
 // without its `low` last bits in ones, a zero, those bits, and then the sign where that is all that is sent. Bits fill
 // bytes from the lowest on.
 struct SparseJob {

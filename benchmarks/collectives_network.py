@@ -16,8 +16,10 @@ size (allgather, reducescatter, alltoall: of all ranks' parts together):
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import statistics
+import tempfile
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -129,7 +131,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     world = MPI.COMM_WORLD
-    comm, sockets = ringcomm.Communicator(world), Sockets(world)
+    with tempfile.TemporaryDirectory() as folder:  # what another cluster's links are like does not hold here
+        os.environ["XDG_CACHE_HOME"] = folder
+        comm = ringcomm.Communicator(world)
+    sockets = Sockets(world)
     rows = []
     for collective in options.collectives.split(","):
         for size in parse_sizes(options.sizes):

@@ -102,7 +102,7 @@ class Circle:
     def level(self) -> dict[str, float]:
         """alpha, beta, gap and hidden of the links between the ranks."""
         tiny, short, usual = (self.round(nbytes) for nbytes in (TINY, SHORT, USUAL))
-        beta = max((usual - short) / (USUAL - SHORT), 1e-13)
+        beta = max((usual - short) / (USUAL - SHORT), tuning_cache.LEAST_BETA)
         alpha = max(tiny - TINY * beta, 1e-9)
         hidden = min(max(alpha + SHORT * beta - short, 0.0), alpha)
         return {"alpha": alpha, "beta": beta, "gap": min(self.gap(), alpha), "hidden": hidden}

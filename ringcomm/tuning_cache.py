@@ -20,6 +20,8 @@ from ringcomm.version import __version__
 
 logger = logging.getLogger("ringcomm")
 
+LEAST_BETA = 1e-13  # seconds a byte: what a measurement gives in which longer messages took no longer
+
 
 def key(topology: Topology) -> dict[str, Any]:
     """What two jobs have in common if one's network is the other's: kind of machine, its MPI, and how ranks lie."""
@@ -54,11 +56,18 @@ def load(topology: Topology) -> dict[str, float] | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.debug("what was measured of the network cannot be used: %s", error)
         return None
-    return network if all(math.isfinite(value) and value >= 0 for value in network.values()) else None
+    return network if _is_sound(network) else None
+
+
+def _is_sound(network: dict[str, float]) -> bool:
+    """Not disturbed so much, by ranks without a core perhaps, that the rate of links does not show."""
+    return all(math.isfinite(value) and value >= 0 for value in network.values()) and network["beta"] != LEAST_BETA
 
 
 def save(topology: Topology, network: dict[str, float]) -> Path | None:
-    """Keeps it for later jobs. None if it cannot be kept, which is no error."""
+    """Keeps it for later jobs. None if it cannot be kept, or should not be, which is no error."""
+    if not _is_sound(network):
+        return None
     document = {
         "key": key(topology),
         "network": network,

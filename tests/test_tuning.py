@@ -186,6 +186,15 @@ def test_what_is_damaged_is_not_used(kept, damage):
     assert tuning_cache.load(kept) is None
 
 
+def test_what_was_disturbed_is_not_kept(kept):
+    network = dict.fromkeys(NETWORK, 1e-6) | {"beta": tuning_cache.LEAST_BETA}
+    assert tuning_cache.save(kept, network) is None and tuning_cache.load(kept) is None
+    file = tuning_cache.save(kept, network | {"beta": 1e-10})
+    assert file is not None
+    file.write_text(json.dumps({"network": network}))
+    assert tuning_cache.load(kept) is None
+
+
 def test_no_place_to_keep_it_is_no_error(kept, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -90,36 +90,59 @@ Works = dict[str, Callable[[], object]]
 
 
 def calls(
-    collective: str, comm: ringcomm.Communicator, world: MPI.Intracomm, whole: np.ndarray, part: np.ndarray
+    collective: str, comm: ringcomm.Communicator, world: MPI.Intracomm, given: np.ndarray, taken: np.ndarray
 ) -> Works:
-    """Of a whole buffer and of this rank's part, both of which a collective that has two buffers reads or writes."""
-    other = np.empty_like(whole)
     found: dict[str, Works] = {
-        "alltoall": {"ringcomm": lambda: comm.alltoall(whole, out=other), "mpi": lambda: world.Alltoall(whole, other)},
-        "allgather": {"ringcomm": lambda: comm.allgather(part, out=other), "mpi": lambda: world.Allgather(part, other)},
-        "reducescatter": {
-            "ringcomm": lambda: comm.reducescatter(whole, out=part),
-            "mpi": lambda: world.Reduce_scatter_block(whole, part),
+        "alltoall": {"ringcomm": lambda: comm.alltoall(given, out=taken), "mpi": lambda: world.Alltoall(given, taken)},
+        "allgather": {
+            "ringcomm": lambda: comm.allgather(given, out=taken),
+            "mpi": lambda: world.Allgather(given, taken),
         },
-        "broadcast": {"ringcomm": lambda: comm.broadcast(whole, out=whole), "mpi": lambda: world.Bcast(whole)},
-        "reduce": {"ringcomm": lambda: comm.reduce(whole, out=other), "mpi": lambda: world.Reduce(whole, other)},
+        "reducescatter": {
+            "ringcomm": lambda: comm.reducescatter(given, out=taken),
+            "mpi": lambda: world.Reduce_scatter_block(given, taken),
+        },
+        "broadcast": {"ringcomm": lambda: comm.broadcast(taken, out=taken), "mpi": lambda: world.Bcast(taken)},
+        "reduce": {"ringcomm": lambda: comm.reduce(given, out=taken), "mpi": lambda: world.Reduce(given, taken)},
     }
     return found[collective]
+
+
+def answer(collective: str, rank: int, ranks: int, count: int) -> np.ndarray | None:
+    """What `taken` then is where every rank has given its number; None: nothing."""
+    if collective in ("alltoall", "allgather"):
+        return np.arange(ranks, dtype=np.float32).repeat(count // ranks)
+    if collective == "broadcast":
+        return np.zeros(count, np.float32)
+    total = np.float32(ranks * (ranks - 1) // 2)
+    if collective == "reducescatter":
+        return np.full(count // ranks, total)
+    return np.full(count, total) if rank == 0 else None
 
 
 def works_of(
     collective: str, comm: ringcomm.Communicator, world: MPI.Intracomm, sockets: Sockets, size: int
 ) -> dict[str, Callable[[int], float]]:
-    whole = np.full(size // 4, world.rank, np.float32)
-    works = calls(collective, comm, world, whole, np.full(len(whole) // world.size, world.rank, np.float32))
+    count, part = size // 4, size // 4 // world.size
+    given = np.full(part if collective == "allgather" else count, world.rank, np.float32)
+    taken = np.empty(part if collective == "reducescatter" else count, np.float32)
+    works = calls(collective, comm, world, given, taken)
     if collective == "alltoall":
-        into = np.empty_like(whole)
-        given, taken = (list(map(memoryview, np.split(array.view(np.uint8), world.size))) for array in (whole, into))
+        sent, into = (list(map(memoryview, np.split(array.view(np.uint8), world.size))) for array in (given, taken))
         works |= {
-            "tcp at once": lambda: sockets.alltoall(given, taken, True),
-            "tcp in turn": lambda: sockets.alltoall(given, taken, False),
+            "tcp at once": lambda: sockets.alltoall(sent, into, True),
+            "tcp in turn": lambda: sockets.alltoall(sent, into, False),
         }
-    return {name: partial(timed, world, work) for name, work in works.items()}
+    right = answer(collective, world.rank, world.size, count)
+
+    def checked(work: Callable[[], object], turn: int) -> float:
+        taken.fill(0 if collective == "broadcast" and world.rank == 0 else -1)
+        took = timed(world, work, turn)
+        if right is not None and not np.array_equal(taken, right):
+            raise SystemExit("a wrong result")
+        return took
+
+    return {name: partial(checked, work) for name, work in works.items()}
 
 
 def main() -> None:

@@ -97,7 +97,8 @@ class Config:
     )
     shared_allocator: bool = _option(
         True,
-        "torch makes big gradients in memory that the ranks of a host share, where that can be had: none is copied",
+        "torch makes big gradients, and tensors of process groups, in memory that the ranks of a host share, where "
+        "that can be had: none is copied",
     )
     mpi_threads: bool = _option(
         True,

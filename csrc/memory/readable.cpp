@@ -86,17 +86,17 @@ void Readable::hear() {
   bool all_read = true;
   counts_ = epochs_.all_read;
   Trials::Times slowest{};
-  std::vector<MemoryCard> cards;
+  bool reads_peers = epochs_.reads_peers.value_or(true);
   for (int rank = 0; rank < epochs_.node().size(); ++rank) {
     const Note note = note_from(rank);
-    cards.push_back(note.card);
+    if (!epochs_.reads_peers) reads_peers = reads_peers && PeerMemory::readable(note.card);
     all_read &= note.can_read == 1;
     counts_ &= note.lies != Lies::arena;  // which would be none of the two ways
     for (std::size_t way = 0; way < slowest.size(); ++way) slowest[way] = std::max(slowest[way], note.times[way]);
   }
   if (counts_) epochs_.reading.hear(*kind_, slowest);
   epochs_.all_read = all_read;
-  if (!epochs_.reads_peers) epochs_.reads_peers = std::ranges::all_of(cards, &PeerMemory::readable);
+  epochs_.reads_peers = reads_peers;
 }
 
 std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {

@@ -48,11 +48,11 @@ Served& served() {
   return empty;
 }
 
-// The mutex is held. Null: no pool has such a block.
+// The mutex is held; the last pool is asked first, so that who makes one can try it out. Null: none has such a block.
 void* take(Served& all, std::size_t nbytes) {
-  for (const Server& one : all.servers) {
-    if (!one.serves) continue;
-    if (void* const block = one.pool->take(nbytes)) return block;
+  for (auto one = all.servers.rbegin(); one != all.servers.rend(); ++one) {
+    if (!one->serves) continue;
+    if (void* const block = one->pool->take(nbytes)) return block;
   }
   return nullptr;
 }

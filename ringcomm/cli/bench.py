@@ -165,7 +165,8 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
         print("\n".join(bench_report.header(options, world.size, gpu_path)), flush=True)
     rows: list[Row] = []
     contestants = len(names) + len(options.wire) + (options.against == "mpi")
-    with progress(sum(repetitions(size, options.repeat) for size in sizes) * contestants, first) as tick:
+    turns = sum(options.warmup + repetitions(size, options.repeat) for size in sizes)
+    with progress(turns * contestants, first) as tick:
         for nbytes in sizes:
             case = Case(
                 options.collective,
@@ -202,15 +203,14 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
     shifts = cycle(range(1, PERIOD + 1))
     wrong = np.zeros(len(calls), np.int64)
 
-    def timed(index: int, case: Case, call: Callable[[], object], turn: int) -> float:
+    def timed(index: int, case: Case, call: Callable[[], object], _turn: int) -> float:
         case.refill(next(shifts))
         case.world.Barrier()
         begin = time.perf_counter()
         call()
         spent = time.perf_counter() - begin
         wrong[index] += case.wrong()
-        if turn >= 0:
-            tick(1)
+        tick(1)
         return spent
 
     contestants = {

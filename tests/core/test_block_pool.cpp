@@ -78,6 +78,10 @@ static void two_jobs_at_once() {
   void* const of_first = serve(kBlock);
   void* const of_second = serve(2 * kBlock);
   CHECK(first->in_use() == 1 && second->in_use() == 1);
+  for (const auto& pool : {first, second}) pool->serve(3 * kBlock, 1);
+  void* const of_last = serve(3 * kBlock);
+  CHECK(second->in_use() == 2);
+  served_free(of_last);
   serve_no_more_from(*second);
   served_free(of_first);
   CHECK(first->in_use() == 0);

@@ -40,7 +40,8 @@ bool can_read() {
   return WEXITSTATUS(status) == 0;
 }
 
-// Long messages, out of memory that is not shared: read by the receiver, or sent in pieces, as where the two arrays are
+// Long messages, out of memory that is not shared, so many that both ways are tried: read by the receiver, or sent in
+// pieces, as where the two arrays are
 // `apart` by no whole words.
 void processes_exchange(bool reads_peers, std::size_t apart = 0) {
   constexpr std::size_t kLong = 3'000'001;
@@ -48,7 +49,7 @@ void processes_exchange(bool reads_peers, std::size_t apart = 0) {
   processes.start([&](Node& node) {
     PointToPoint ranks(of_processes(node, reads_peers));
     const int right = (node.rank() + 1) % 3, left = (node.rank() + 2) % 3;
-    for (int round = 0; round < 5; ++round) {
+    for (int round = 0; round < 14; ++round) {
       Bytes out(kLong), in(apart + kLong);
       for (std::size_t i = 0; i < kLong; ++i) out[i] = pattern(node.rank(), round, 0, i);
       Request send(Request::Kind::send, right, round, out.data(), kLong);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from datetime import timedelta
 from typing import Any
@@ -13,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
 import ringcomm
-from ringcomm.torch.distributed import OperationTimeoutError, ProcessGroup, compression_hook, monitored_barrier, world
+from ringcomm.torch.distributed import OperationTimeoutError, ProcessGroup, compression_hook, monitored_barrier
 
 Tensor = torch.Tensor
 NUMBERS = [
@@ -391,36 +390,6 @@ def case_compressed_buckets():
         torch.testing.assert_close(wrapped.module.weight.grad, plain.weight.grad, rtol=0, atol=1e-3)
     with pytest.raises(ValueError, match="no wire format"):
         compression_hook("int7")
-
-
-def case_buckets_lie_in_shared_memory():
-    """From when they are made for good, with the gradients that are views of them; and steps stay right."""
-    rank, size = me()
-    shared = world.shared_tensors()
-    torch.manual_seed(3)
-    net = torch.nn.Sequential(*(torch.nn.Linear(200, 200) for _ in range(4)))
-    alone = copy.deepcopy(net)
-    wrapped = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.2, gradient_as_bucket_view=True)
-    for step in range(4):
-        x = torch.stack([drawn(one, 200 * (step + 1)).reshape(-1, 200) for one in range(size)])
-        for module, given in ((wrapped, x[rank]), (alone, x.flatten(0, 1))):
-            module.zero_grad()
-            module(given).square().mean().backward()
-        for one, wanted in zip(net.parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(one.grad, wanted.grad)
-    if shared is not None:
-        assert all(shared._lies_here(one.grad) for one in net.parameters())
-
-
-def case_tensors_of_a_size_that_is_met_lie_in_shared_memory():
-    shared = world.shared_tensors()
-    if shared is None:
-        return
-    rank, size = me()
-    for _ in range(3):
-        part = torch.full((size, 30_011), float(rank))
-        dist.reduce_scatter_tensor(torch.empty(30_011), part.flatten())
-    assert shared._lies_here(torch.empty(size, 30_011))
 
 
 def case_beside_the_named_operations():

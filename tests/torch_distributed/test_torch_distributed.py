@@ -20,7 +20,10 @@ import mpi_case  # noqa: E402
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 
 
-def run_cases(module_name: str, wanted: str = "") -> None:
+CASES = "cases_distributed", "cases_shared_tensors"
+
+
+def run_cases(wanted: str = "") -> None:
     """Twice, for a group may be made again; a case that fails on one rank ends the job, for the others would wait."""
     import torch.distributed as dist
 
@@ -28,7 +31,8 @@ def run_cases(module_name: str, wanted: str = "") -> None:
 
     cases = [
         (name, case)
-        for name, case in vars(importlib.import_module(module_name)).items()
+        for module in CASES
+        for name, case in vars(importlib.import_module(module)).items()
         if name.startswith("case_") and wanted in name
     ]
     for part in (cases[::2], cases[1::2]):
@@ -49,7 +53,7 @@ def run_cases(module_name: str, wanted: str = "") -> None:
 @pytest.mark.parametrize("ranks", [0, 2, 3])
 def test_cases(ranks: int) -> None:
     variables = {"PYTHONPATH": PATHS}
-    result = mpi_case.run(ranks, run_cases, "cases_distributed", limit=200, variables=variables)
+    result = mpi_case.run(ranks, run_cases, limit=200, variables=variables)
     (line,) = result.lines("passed ")
     assert line.endswith(f"cases on {max(ranks, 1)} ranks")
 
@@ -95,7 +99,7 @@ def test_a_rank_that_ends_is_told(how: str) -> None:
 
 
 if __name__ == "__main__":  # by hand: mpiexec -n 2 python test_torch_distributed.py [part of a name]
-    run_cases("cases_distributed", *sys.argv[1:])
+    run_cases(*sys.argv[1:])
 
 
 # ---- what is seen of its traffic -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ringcomm.torch.distributed import sparse
 from ringcomm.torch.distributed.lists import FlatList, rows_of
 from ringcomm.torch.distributed.reductions import of_torch
 from ringcomm.torch.distributed.runs import GroupCalls
-from ringcomm.torch.distributed.shared_tensors import is_from_reducer
+from ringcomm.torch.distributed.shared_tensors import BIG, is_from_reducer
 from ringcomm.torch.distributed.work import Message, Work
 
 Tensor = torch.Tensor
@@ -50,7 +50,8 @@ class ProcessGroup(GroupCalls):
         if tensors[0].is_sparse:
             sparse.allreduce(self, tensors, op)
             return self._work([], tensors, None, None)
-        self._meet(tensors, is_from_reducer(sys._getframe().f_back))
+        if tensors[0].nbytes >= BIG:
+            self._meet(tensors, is_from_reducer(sys._getframe().f_back))
 
         def make(name: str) -> list[Request]:
             buffers = [arrays.target(tensor) for tensor in tensors]

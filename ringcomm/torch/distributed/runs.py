@@ -106,8 +106,9 @@ class GroupCalls(_Base):
     def _meet(self, tensors: Tensors, bucket: bool = False) -> None:
         """Of a call that is about to run. `bucket`: of DistributedDataParallel."""
         if self._shared is not None:
+            act = self._shared.move if bucket else self._shared.met
             for one in tensors:
-                self._shared.move(one) if bucket else self._shared.met(one)
+                act(one)
 
     def _run(
         self,

@@ -38,7 +38,7 @@ class SharedTensors:
 
     def met(self, tensor: torch.Tensor) -> None:
         """A tensor in a call. If it lies elsewhere, the next one of its size need not."""
-        if tensor.nbytes < BIG or self._pool is None or self._lies_here(tensor):
+        if tensor.nbytes < BIG or self._pool is None or self.lies_here(tensor):
             return
         nbytes = tensor.untyped_storage().nbytes()
         if self._served[nbytes] < self.MOST:
@@ -47,7 +47,7 @@ class SharedTensors:
 
     def move(self, bucket: torch.Tensor) -> None:
         """A bucket of gradients, with all of its views: to resize a storage is to allocate it anew."""
-        if bucket.nbytes < BIG or self._pool is None or self._lies_here(bucket):
+        if bucket.nbytes < BIG or self._pool is None or self.lies_here(bucket):
             return
         storage = bucket.untyped_storage()
         nbytes = storage.nbytes()
@@ -55,8 +55,9 @@ class SharedTensors:
             return
         self._pool.serve(nbytes, 1)
         storage.resize_(nbytes)
-        if not self._lies_here(bucket):
+        if not self.lies_here(bucket):
             self._refused.add(nbytes)
 
-    def _lies_here(self, tensor: torch.Tensor) -> bool:
+    def lies_here(self, tensor: torch.Tensor) -> bool:
+        """Or on a device, where nothing is to be done."""
         return tensor.device.type != "cpu" or self._node.offset_of(tensor.data_ptr(), tensor.nbytes) is not None

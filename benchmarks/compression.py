@@ -40,6 +40,7 @@ def formats(gradients: bool = False) -> dict[str, Any]:
         "ternary": C.ternary,
         "onebit": C.onebit,
         "topk 1 %": C.topk(0.01),
+        "topk bf16 1 %": C.topk(0.01, values="bf16"),
         "randomk 1 %": C.randomk(0.01),
     }
     return found | {"powersgd 4": C.powersgd(4)} if gradients else found
@@ -136,7 +137,7 @@ def show(what: str, found: dict[str, Any]) -> None:
         faster = "{:6.2f} [{:.2f}, {:.2f}]".format(*measure.ratio(dense, times))
         fewer = found["sent"]["float32"] / max(1, found["sent"][name])
         middle = statistics.median(times) * 1e3
-        print(f"{what:>10} {name:12} {middle:9.1f} ms, {faster} times as fast, 1/{fewer:.2f} of the bytes", flush=True)
+        print(f"{what:>10} {name:13} {middle:9.1f} ms, {faster} times as fast, 1/{fewer:.2f} of the bytes", flush=True)
 
 
 def measured(python: str, setup: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

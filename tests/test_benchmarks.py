@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import importlib
+import inspect
 import json
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +58,36 @@ def test_a_cell_fails_that_may_take_longer_than_mpi(module, ours, count):
     seconds |= dict.fromkeys(("ordinary", "in place", "shared"), [ours] * 15)
     result = {"ranks": 2, "machine": {"mpi": "MPICH Version: 5"}, "rows": [{"nbytes": 4, "seconds": seconds}]}
     assert len(module("host_allreduce").failing([result])) == count
+
+
+def calls_of_ringcomm(file: Path) -> Iterator[tuple[ast.Call, Any]]:
+    """Calls of what a script imports from ringcomm's modules by name, and what they call."""
+    tree, imported = ast.parse(file.read_text(encoding="utf-8")), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ringcomm."):
+            for alias in node.names:
+                imported[alias.asname or alias.name] = (node.module, alias.name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in imported:
+            module, name = imported[node.func.id]
+            with contextlib.suppress(ImportError):  # a framework that is not installed
+                yield node, getattr(importlib.import_module(module), name)
+
+
+def test_scripts_call_ringcomm_as_it_wants_to_be_called():
+    """Most of them need a cluster, or hours: what nobody runs each day would not be missed."""
+    seen = 0
+    for file in [*BENCHMARKS.glob("*.py"), *(ROOT / "examples").rglob("*.py")]:
+        for call, function in calls_of_ringcomm(file):
+            named = {word.arg: None for word in call.keywords}
+            if None in named or any(isinstance(one, ast.Starred) for one in call.args):
+                continue
+            try:
+                inspect.signature(function).bind(*call.args, **named)
+            except TypeError as error:
+                pytest.fail(f"{file.name}:{call.lineno}: {ast.unparse(call)}: {error}")
+            seen += 1
+    assert seen > 30
 
 
 def test_the_bound_of_two_levels_counts_hosts(module):

@@ -450,6 +450,7 @@ class Request:
         name: str = "",
         shape: Any = None,  # what ranks compare: .hash and .text (arrays.Signature)
         order: DeviceOrder | None = None,  # of buffers in a GPU's memory
+        apart: Sequence[int] = (),  # addresses by rank, of the parts of an allgather; then there is no output
         even: bool = False,  # an alltoall whose blocks have one size on all ranks, and every rank knows it
     ) -> None: ...
     @property

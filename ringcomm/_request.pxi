@@ -12,6 +12,7 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         void* output
         size_t count
         vector[size_t] counts, receive_counts
+        vector[void*] apart
         Scale pre, post
         CWire wire
         CFeedback* feedback
@@ -38,7 +39,7 @@ cdef class Request:
 
     def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
                  uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
-                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, DeviceOrder order=None, bint even=False, Feedback feedback=None):
+                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, DeviceOrder order=None, bint even=False, Feedback feedback=None, apart=()):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
         call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
@@ -48,6 +49,9 @@ cdef class Request:
             call.counts = counts
         if receive_counts is not None:
             call.receive_counts = receive_counts
+        cdef uintptr_t address
+        for address in apart:
+            call.apart.push_back(<void*>address)
         call.even = even
         call.wire = wire_of(wire)
         if feedback is not None:

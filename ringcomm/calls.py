@@ -37,6 +37,16 @@ class Written:
         return self.target.write_back() if self.here else None
 
 
+class WrittenApart:
+    """As :class:`Written`, of several arrays."""
+
+    def __init__(self, source: Buffer, targets: Sequence[Buffer]) -> None:
+        self.source, self.targets = source, targets
+
+    def __call__(self, operation: Any = None) -> list[Any]:
+        return [target.write_back() for target in self.targets]
+
+
 def request(
     collective: int,
     source: Buffer,
@@ -175,6 +185,15 @@ def allgather(
     row = row_of(source)
     target = arrays.result(out, source, (sum(rows), *source.shape[1:]))
     return request(ALLGATHER, source, target, sign=sign, counts=[n * row for n in rows], **fields)
+
+
+def allgather_apart(x: Any, outs: Sequence[Any], rank: int, size: int, **fields: Any) -> Request:
+    """Each rank's flat array into one of `outs`, which give every rank's size. In the host's memory only."""
+    source, targets = arrays.source(x), [arrays.target(out) for out in outs]
+    rows = rows_of_all("the list's sizes", [one.count for one in targets], source.count, rank, size)
+    sign = signed(arrays.signature_of(source, 1), rows) if len(set(rows)) > 1 else None
+    fields |= {"counts": rows, "apart": [one.address for one in targets]}
+    return request(ALLGATHER, source, None, WrittenApart(source, targets), sign, **fields)
 
 
 def alltoall(

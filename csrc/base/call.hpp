@@ -63,6 +63,7 @@ struct Call {
   bool part = false;            // of another call, which counts by itself
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
+  std::vector<void*> apart;  // of an all-gather: each rank's part goes to one of these; empty: all of them to output
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
   std::shared_ptr<Place> place;    // of all buffers; null: the host's memory
   bool on_device = false;          // of the array on every rank, wherever a stand-in's buffers lie
@@ -72,6 +73,10 @@ struct Call {
     return collective == Collective::barrier ? 0 : has_blocks(collective) ? total(counts) : count;
   }
   std::size_t nbytes() const { return elements() * size_of(dtype); }
+  std::byte* part_from(int rank) const {  // where an all-gather has it
+    return apart.empty() ? at(output, start_of(counts, rank) * size_of(dtype))
+                         : static_cast<std::byte*>(apart[static_cast<std::size_t>(rank)]);
+  }
 };
 
 }  // namespace ringcomm

@@ -25,6 +25,8 @@ inline void cpu_relax() {
 #endif
 }
 
+inline constexpr std::int64_t kYieldBetweenHosts = 300'000;  // ns of waiting for other hosts before sleeping
+
 // Spin, then yield, then sleep, for longer and longer. With more ranks than cores the yields hand the core to the
 // rank we wait for; MPI cannot wake anybody, so a wait on messages ends up polling with `longest_sleep` between looks.
 class Backoff {
@@ -39,6 +41,12 @@ class Backoff {
     timed_ = true;
     spin_ns_ = spin_ns;
     yield_ns_ = yield_ns;
+  }
+  // Waits for other hosts: an answer takes longer than others of this core need for their turns, of whom one may be
+  // asked for the answer; so yield from the first look on, and for so long at least.
+  void yield_at_once(std::int64_t yield_ns) {
+    spins_ = 0;
+    insist(0, yield_ns);
   }
   bool lost_core() const { return lost_core_; }
   void reset() {

@@ -2,6 +2,7 @@
 
 #include "call/adasum.hpp"
 #include "call/call_task.hpp"
+#include "call/gathered_apart.hpp"
 
 namespace ringcomm {
 namespace {
@@ -57,6 +58,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     check_arithmetic(call);
   if (call.place) return std::exchange(call.place, nullptr)->start(*this, std::move(call));
   if (call.op == Op::average) call.post.divisor *= size();
+  if (!call.apart.empty() && !resolver_.takes_apart(call)) return make_gathered_apart(*this, std::move(call));
   context_.departures.begin_call();
   return std::make_unique<CallTask>(context_, resolver_, comparison_.get(), std::move(call));
 }

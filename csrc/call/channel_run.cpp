@@ -23,7 +23,9 @@ constexpr std::int64_t kInterruptEvery = 50'000'000;  // ns between two looks fo
 Backoff backoff_for(const CallContext& context) {
   if (!context.on_one_host()) {
     const bool yields = context.transport->yields();
-    return Backoff(100us, yields ? kLooks : 0, yields ? 0 : kLooks, 2);
+    Backoff backoff(100us, kLooks, yields ? 0 : kLooks, 2);
+    yields ? backoff.insist(kYieldBetweenHosts, 0) : backoff.yield_at_once(kYieldBetweenHosts);
+    return backoff;
   }
   const bool crowded = context.crowded > 0;
   Backoff backoff(100us, kLooks, crowded ? 0 : kLooks);

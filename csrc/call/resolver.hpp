@@ -19,6 +19,7 @@ class Resolver {
   const Choice& choose(const Call& call);
   const Choice& without_piggyback(const Call& call);
   bool takes_fragments(const Call& call);  // not packed
+  bool takes_apart(const Call& call) { return without_piggyback(call).path == Path::shared; }
   std::shared_ptr<const Schedule> schedule(const Call& call, const Choice& choice);
 
  private:

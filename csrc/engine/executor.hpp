@@ -36,6 +36,7 @@ class Executor {
   std::uint64_t executed() const { return executed_; }  // verdicts
   bool idle() const { return !current_ && queue_.empty(); }
   bool moving() const { return task_ != nullptr; }
+  bool far() const { return channel_ && !channel_->on_one_host(); }
 
  private:
   bool look();  // at the current verdict; true if anything moved

@@ -27,6 +27,7 @@ class MessageSource final : public Source {
     return moved ? Progress::moved : Progress::blocked;
   }
   bool moving_data() override { return ranks_->moving(); }
+  bool far() override { return ranks_->far(); }
 
  private:
   const std::shared_ptr<Worker> worker_;

@@ -24,6 +24,7 @@ class CallQueue : public Source, public std::enable_shared_from_this<CallQueue> 
 
   Progress turn() override;
   bool moving_data() override { return task_ != nullptr; }
+  bool far() override { return !channel_->on_one_host(); }
 
  private:
   CallQueue(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel);

@@ -36,6 +36,7 @@ class NamedSet {
   bool decide();
   bool execute();  // true if anything moved. Throws what is fatal
   bool moving() const { return executor_.moving() || plans.moving(); }
+  bool far() const { return executor_.far(); }
   void check_stall(std::int64_t now);
 
   void withdraw();       // this rank leaves

@@ -113,6 +113,10 @@ bool Engine::State::moving_data() {
          std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->moving(); });
 }
 
+bool Engine::State::far() {
+  return std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->far(); });
+}
+
 Progress Engine::State::turn() {
   try {
     return give_turn();

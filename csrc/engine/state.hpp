@@ -32,6 +32,7 @@ struct Engine::State final : public Source {
   Progress turn() override;
   bool moving_data() override;
   bool listens() override { return services.listens(); }
+  bool far() override;
 
   const std::shared_ptr<Worker> worker;
   Context context;

@@ -109,6 +109,7 @@ Worker::Pass Worker::pass() {
     result.pending = true;
     result.moved |= progress == Progress::moved;
     result.moving |= source->moving_data();
+    result.far |= source->far();
   }
   listening_ = result.listening;
   return result;
@@ -168,6 +169,7 @@ void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
       const std::lock_guard turn(turn_);  // somebody may be removing a source: what is pending is not known otherwise
       last = pass();
     }
+    if (assisting && last.far) backoff.yield_at_once(kYieldBetweenHosts);
     return over(last) ? Progress::done : last.moved ? Progress::moved : Progress::blocked;
   };
   const auto pause = [&](Sleep longest) {

@@ -37,6 +37,8 @@ class Source {
   // Something may come at any time, though nothing is pending: a turn each 3 ms all the same. Called after
   // turn()
   virtual bool listens() { return false; }
+  // What is pending waits for other hosts, which takes longer than to let others of this core have a turn.
+  virtual bool far() { return false; }
 };
 
 class Worker {
@@ -64,6 +66,7 @@ class Worker {
   struct Pass {
     bool moved = false, pending = false, moving = false;
     bool listening = false;  // nothing is pending there, but it wants to be asked
+    bool far = false;
   };
   void loop();
   void rest(std::unique_lock<std::mutex>& lock);

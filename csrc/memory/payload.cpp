@@ -54,17 +54,17 @@ std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte
     return collect_reduction(call, me, std::span(sources.data(), payloads.size()), call.pre);
   }
   std::size_t read = 0;
-  const auto copy = [&](int from, std::size_t first, std::size_t count, std::size_t to) {
+  const auto copy = [&](int from, std::size_t first, std::size_t count, std::byte* to) {
     const std::size_t item = size_of(call.dtype);
     const std::byte* const source = payloads[static_cast<std::size_t>(from)];
-    kernels::copy(at(call.output, to * item), source + first * item, count * item);
+    kernels::copy(to, source + first * item, count * item);
     if (from != me) read += count * item;
   };
-  if (call.collective == Collective::broadcast) copy(call.root, 0, call.count, 0);
+  if (call.collective == Collective::broadcast) copy(call.root, 0, call.count, at(call.output, 0));
   const bool exchange = call.collective == Collective::alltoall;
   for (int rank = 0; has_blocks(call.collective) && rank < ranks; ++rank) {
     const std::size_t count = call.counts[static_cast<std::size_t>(rank)];
-    copy(rank, exchange ? start_of(call.counts, me) : 0, count, start_of(call.counts, rank));
+    copy(rank, exchange ? start_of(call.counts, me) : 0, count, call.part_from(rank));
   }
   return read;
 }

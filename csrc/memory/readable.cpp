@@ -127,13 +127,14 @@ ReadableBlock Readable::block_of(int rank) const {
   const std::size_t item = size_of(call_.dtype), index = static_cast<std::size_t>(rank);
   const Note note = note_from(rank);
   std::uint64_t start = 0;
-  std::size_t first = 0, count = call_.count;
-  if (call_.collective == Collective::allgather) first = start_of(call_.counts, rank), count = call_.counts[index];
+  std::byte* target = at(call_.output, 0);
+  std::size_t count = call_.count;
+  if (call_.collective == Collective::allgather) target = call_.part_from(rank), count = call_.counts[index];
   if (call_.collective == Collective::alltoall) {
-    first = start_of(call_.receive_counts, rank), count = call_.receive_counts[index];
+    target += start_of(call_.receive_counts, rank) * item, count = call_.receive_counts[index];
     std::memcpy(&start, note_of(rank) + sizeof note + static_cast<std::size_t>(me) * sizeof start, sizeof start);
   }
-  ReadableBlock block{rank, nullptr, note.card, 0, at(call_.output, first * item), count * item};
+  ReadableBlock block{rank, nullptr, note.card, 0, target, count * item};
   if (rank == me)
     block.here = at(call_.input, start);
   else if (note.lies == Lies::arena)

@@ -23,9 +23,12 @@ class Move final : public StagedPass {
     return !has_root(call.collective) || call.root == epochs.node().rank();
   }
   int giver(std::size_t block) const { return has_root(call_.collective) ? call_.root : static_cast<int>(block); }
+  std::size_t inside(std::size_t block, const Part& cut) const { return (cut.first - cuts_.start(block)) * item_; }
   // In the input there is only what this rank gives.
-  const std::byte* source(std::size_t block, const Part& cut) const {
-    return at(call_.input, (cut.first - cuts_.start(block)) * item_);
+  const std::byte* source(std::size_t block, const Part& cut) const { return at(call_.input, inside(block, cut)); }
+  std::byte* target(std::size_t block, const Part& cut) const {
+    if (has_root(call_.collective)) return at(call_.output, cut.first * item_);
+    return call_.part_from(static_cast<int>(block)) + inside(block, cut);
   }
 
   std::size_t segments() override { return cuts_.segments(); }
@@ -38,11 +41,10 @@ class Move final : public StagedPass {
   void work(std::size_t k) override {
     for (std::size_t block = 0; block < cuts_.blocks(); ++block) {
       const Part cut = cuts_.cut(block, k);
-      std::byte* const target = at(call_.output, cut.first * item_);
       if (giver(block) != me())
-        from_peer(target, input_of(giver(block), k), cut.count * item_);
+        from_peer(target(block, cut), input_of(giver(block), k), cut.count * item_);
       else
-        kernels::move(target, source(block, cut), cut.count * item_);
+        kernels::move(target(block, cut), source(block, cut), cut.count * item_);
     }
   }
 

@@ -73,6 +73,7 @@ class PointToPoint {
   bool progress();       // true if anything moved
   bool pending() const;  // requests in the background
   bool moving() const;   // what progress() is to be called for soon
+  bool far() const { return network_ != nullptr; }
 
   // How many letters have gone to each rank over the transport; empty where there is none.
   std::vector<std::uint64_t> sent() const;
@@ -93,7 +94,8 @@ class PointToPoint {
   void nap(Over&& over, std::chrono::nanoseconds longest);
   // `over` is asked with the mutex held; `what()` is waited for, and needs `moving_ns` even when all are there.
   template <class Over, class What>
-  bool wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(), What&& what, std::int64_t moving_ns);
+  bool wait_for(Over&& over, int peer, std::int64_t deadline_ns, bool (*interrupted)(), What&& what,
+                std::int64_t moving_ns);
   std::vector<int> far_ranks() const;  // with which this one shares no memory
   // ---- with the mutex held
   void begin(Request& request);

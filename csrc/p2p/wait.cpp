@@ -41,10 +41,13 @@ void PointToPoint::nap(Over&& over, std::chrono::nanoseconds longest) {
 }
 
 template <class Over, class What>
-bool PointToPoint::wait_for(Over&& over, std::int64_t deadline_ns, bool (*interrupted)(), What&& what,
+bool PointToPoint::wait_for(Over&& over, int peer, std::int64_t deadline_ns, bool (*interrupted)(), What&& what,
                             std::int64_t moving_ns) {
   Backoff backoff(std::chrono::nanoseconds(network_ ? kUnwoken : kAsleep));
-  backoff.insist(group_.spin_ns > 0 ? group_.spin_ns + moving_ns : 0, kYield);
+  if (network_ && (peer < 0 || !here_[static_cast<std::size_t>(peer)]))
+    backoff.yield_at_once(kYieldBetweenHosts);
+  else
+    backoff.insist(group_.spin_ns > 0 ? group_.spin_ns + moving_ns : 0, kYield);
   std::optional<ShortSleeps> short_sleeps;
   std::int64_t asked = 0, begun = 0, warned = 0;
   int looks = 0;
@@ -84,7 +87,7 @@ bool PointToPoint::wait(const Request& request, std::int64_t deadline_ns, bool (
   const auto what = [&] { return text_of(request); };
   const auto moving_ns = static_cast<std::int64_t>(std::min<std::uint64_t>(request.nbytes / kBytesInNs, kLongestMove));
   const std::int64_t begun = group_.account->timed() || trace().enabled() ? now_ns() : 0;
-  const bool over = wait_for([&] { return request.done(); }, deadline_ns, interrupted, what, moving_ns);
+  const bool over = wait_for([&] { return request.done(); }, request.peer, deadline_ns, interrupted, what, moving_ns);
   if (begun == 0) return over;
   const std::int64_t now = now_ns();
   if (over && request.entry && group_.account->timed()) request.entry->add_wait(now - begun);
@@ -148,7 +151,7 @@ Envelope PointToPoint::probe(int source, int tag, bool (*interrupted)()) {
     if (first) found = *first;
     return found || broken_ || hopeless(source);
   };
-  if (!found) wait_for(over, kForEver, interrupted, [&] { return text_of_probe(source, tag); }, 0);
+  if (!found) wait_for(over, source, kForEver, interrupted, [&] { return text_of_probe(source, tag); }, 0);
   return found ? *found : iprobe(source, tag).value();  // which throws what has been met
 }
 

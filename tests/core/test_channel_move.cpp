@@ -102,6 +102,12 @@ void allgather(RankContext& context, const std::string& path) {
     for (int rank = 0; rank < context.size; ++rank) {
       for (std::size_t i = 0; i < counts[static_cast<std::size_t>(rank)]; ++i) CHECK(output[next++] == value(rank, i));
     }
+    std::vector<std::vector<Value>> parts;
+    call.output = nullptr;
+    for (const std::size_t count : counts) call.apart.push_back(parts.emplace_back(count, -1).data());
+    context.channel.run(call, nullptr);
+    for (int rank = 0; rank < context.size; ++rank)
+      CHECK(parts[static_cast<std::size_t>(rank)] == values(rank, counts[static_cast<std::size_t>(rank)]));
   }
 }
 

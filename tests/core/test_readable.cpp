@@ -68,6 +68,7 @@ static void run(Epochs& epochs, const Plan& plan, std::mt19937* delays = nullptr
   call.root = plan.root;
   Bytes wanted;
   std::size_t first = 0;  // of what this rank gives, in what it shall have
+  const bool apart = plan.collective == Collective::allgather && !plan.in_place && me % 2 == 1;  // in another order
   if (plan.collective == Collective::broadcast) {
     call.count = plan.rows[0][0];
     wanted = given(plan.root, 0, call.count);
@@ -76,7 +77,7 @@ static void run(Epochs& epochs, const Plan& plan, std::mt19937* delays = nullptr
     first = start_of(call.counts, me);
     for (int rank = 0; rank < node.size(); ++rank) {
       const Bytes its = given(rank, 0, call.counts[static_cast<std::size_t>(rank)]);
-      wanted.insert(wanted.end(), its.begin(), its.end());
+      wanted.insert(apart ? wanted.begin() : wanted.end(), its.begin(), its.end());
     }
   } else {
     call.counts = plan.rows[mine];
@@ -103,7 +104,9 @@ static void run(Epochs& epochs, const Plan& plan, std::mt19937* delays = nullptr
   }
   std::copy(input.begin(), input.end(), data);
   call.input = data;
-  call.output = result;
+  call.output = apart ? nullptr : result;
+  for (std::size_t rank = 0, end = wanted.size(); apart && rank < call.counts.size(); ++rank)
+    call.apart.push_back(result + (end -= call.counts[rank]));
   run_call(epochs, call, 64 << 10, delays, dies_after);
   CHECK(std::equal(wanted.begin(), wanted.end(), result));
   if (!plan.in_place) CHECK(std::equal(input.begin(), input.end(), data));  // nobody writes to inputs

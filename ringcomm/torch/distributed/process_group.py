@@ -25,7 +25,6 @@ Tensors = list[Tensor]
 
 
 TAGS = MESSAGE_TAGS // 2  # of programs' own messages; the others are ours
-BY_BROADCASTS = 256 << 10  # bytes, in all, of a list that is gathered so
 
 
 def require_message(tag: int) -> None:
@@ -126,8 +125,8 @@ class ProcessGroup(GroupCalls):
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Every rank's tensor into a list; sizes may differ between ranks."""
-        if self._group.on_one_host and sum(one.nbytes for each in outputs for one in each) >= BY_BROADCASTS:
-            return self._broadcast_each(outputs, inputs, opts)
+        if self._group.on_one_host and inputs[0].is_cpu:
+            return self._allgather_apart(outputs, inputs, opts)
         lists = [FlatList.of(each, False) for each in outputs]
         rows = [rows_of(each) for each in outputs]
         everything = [out for each in outputs for out in each]
@@ -138,20 +137,19 @@ class ProcessGroup(GroupCalls):
 
         return self._allgather([one.flat for one in lists], inputs, rows, everything, opts, finish)
 
-    def _broadcast_each(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """``allgather`` with no copy of the whole: what each rank reads of another's memory goes where it belongs."""
+    def _allgather_apart(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+        """With no copy of the whole: what each rank reads of another's memory goes where it belongs."""
         everything = [out for each in outputs for out in each]
-        whole = FlatList.each(everything)
+        self._meet([*inputs, *everything])
+        me, size = self._group.rank, self._group.size
 
         def make(name: str) -> list[Request]:
-            requests = []
-            for number, flat in enumerate(whole.flats):
-                turn, root = divmod(number, self._group.size)
-                source = inputs[turn].reshape(-1) if root == self._group.rank else flat
-                requests.append(calls.broadcast(arrays.source(source), arrays.target(flat), root, name=name))
-            return requests
+            return [
+                calls.allgather_apart(one.reshape(-1), each, me, size, name=name)
+                for one, each in zip(inputs, outputs, strict=True)
+            ]
 
-        return self._run(make, everything, opts, whole.write_back)
+        return self._run(make, everything, opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Every rank's tensors, one after the other."""

@@ -190,6 +190,10 @@ def allgather(
 def allgather_apart(x: Any, outs: Sequence[Any], rank: int, size: int, **fields: Any) -> Request:
     """Each rank's flat array into one of `outs`, which give every rank's size. In the host's memory only."""
     source, targets = arrays.source(x), [arrays.target(out) for out in outs]
+    for one in targets:
+        _place_of("allgather", source, one)
+        if one.label != source.label:
+            raise ValueError(f"allgather: the array is {source.label} and one of the list {one.label}; give both alike")
     rows = rows_of_all("the list's sizes", [one.count for one in targets], source.count, rank, size)
     sign = signed(arrays.signature_of(source, 1), rows) if len(set(rows)) > 1 else None
     fields |= {"counts": rows, "apart": [one.address for one in targets]}

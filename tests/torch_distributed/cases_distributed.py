@@ -133,7 +133,7 @@ def case_gathers_and_scatters():
         outputs[0] = torch.empty(count, 2)[:, rank % 2]
         dist.all_gather(outputs, torch.full((count + rank,), float(rank)))
         assert all(torch.equal(out, torch.full((count + r,), float(r))) for r, out in enumerate(outputs))
-    with pytest.raises(ValueError, match="float32 and one of the list float64"):
+    with pytest.raises(ValueError, match="float64"):
         dist.group.WORLD.allgather([[torch.empty(3, dtype=torch.float64)] * size], [torch.ones(3)])
 
 

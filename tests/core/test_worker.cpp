@@ -143,9 +143,27 @@ void time_runs_out() {
   CHECK(!wait_for(*operation, *set.worker, 0.02, nullptr));
 }
 
+// A wait for other hosts is awake for its time, whatever the waits before it, and sleeps after that.
+void a_wait_for_other_hosts() {
+  constexpr std::int64_t kAwake = 2'000'000;
+  Backoff backoff(100us);
+  for (int wait = 0; wait < 3; ++wait) {
+    backoff.reset();
+    backoff.yield_at_once(kAwake);
+    const std::int64_t begun = now_ns();
+    while (backoff.next() == 0ns) backoff.yield_at_once(kAwake);  // who looks again may say so again
+    CHECK(now_ns() - begun >= kAwake);
+    for (int nap = 0; nap < 10; ++nap) {
+      const auto sleep = backoff.next();
+      CHECK(sleep > 0ns && sleep <= 100us);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
+  a_wait_for_other_hosts();
   nobody_needs_to_wait();
   the_waiter_gives_turns();
   many_threads(false);

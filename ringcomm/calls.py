@@ -37,16 +37,6 @@ class Written:
         return self.target.write_back() if self.here else None
 
 
-class WrittenApart:
-    """As :class:`Written`, of several arrays."""
-
-    def __init__(self, source: Buffer, targets: Sequence[Buffer]) -> None:
-        self.source, self.targets = source, targets
-
-    def __call__(self, operation: Any = None) -> list[Any]:
-        return [target.write_back() for target in self.targets]
-
-
 def request(
     collective: int,
     source: Buffer,
@@ -189,15 +179,15 @@ def allgather(
 
 def allgather_apart(x: Any, outs: Sequence[Any], rank: int, size: int, **fields: Any) -> Request:
     """Each rank's flat array into one of `outs`, which give every rank's size. In the host's memory only."""
-    source, targets = arrays.source(x), [arrays.target(out) for out in outs]
-    for one in targets:
-        _place_of("allgather", source, one)
-        if one.label != source.label:
-            raise ValueError(f"allgather: the array is {source.label} and one of the list {one.label}; give both alike")
+    source = arrays.source(x)
+    written = [Written(source, arrays.target(out, source, tuple(out.shape))) for out in outs]
+    targets = [one.target for one in written]
+    for target in targets:
+        _place_of("allgather", source, target)
     rows = rows_of_all("the list's sizes", [one.count for one in targets], source.count, rank, size)
     sign = signed(arrays.signature_of(source, 1), rows) if len(set(rows)) > 1 else None
     fields |= {"counts": rows, "apart": [one.address for one in targets]}
-    return request(ALLGATHER, source, None, WrittenApart(source, targets), sign, **fields)
+    return request(ALLGATHER, source, None, lambda operation=None: [one() for one in written], sign, **fields)
 
 
 def alltoall(

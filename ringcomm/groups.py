@@ -46,11 +46,6 @@ class Group:
         self._ended: Exception | None = None
         exits.watch(self)
 
-    @property
-    def on_one_host(self) -> bool:
-        """Whether all its ranks share memory. The same on every rank."""
-        return self.node is not None and self.node.size == self.size
-
     def submit(self, request: _core.Request, name: str | None = None, address: int = 0) -> _core.Operation:
         """Runs it after those submitted before. Every member submits the same calls in the same order. Any thread may.
         With a name it is a call in place that has been made before, under this name and on other memory.

@@ -63,7 +63,7 @@ struct Call {
   bool part = false;            // of another call, which counts by itself
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
-  std::vector<void*> apart;  // of an all-gather: each rank's part goes to one of these; empty: all of them to output
+  std::vector<void*> apart;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
   std::shared_ptr<Place> place;    // of all buffers; null: the host's memory
   bool on_device = false;          // of the array on every rank, wherever a stand-in's buffers lie

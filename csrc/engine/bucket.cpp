@@ -59,7 +59,7 @@ void fill_rows(Call& call, Pending& pending, const std::vector<std::uint64_t>& s
     call.receive_counts = std::exchange(
         call.counts, times(request.splits.empty() ? Counts(size, request.rows / size) : request.splits, request.row));
   }
-  if (call.output || !call.apart.empty() || pending.stand_in) return;
+  if (call.output || pending.stand_in) return;
   pending.output_bytes = elements * size_of(call.dtype);
   pending.output = aligned_bytes(pending.output_bytes);
   call.output = pending.output.get();

@@ -133,6 +133,11 @@ def case_gathers_and_scatters():
         outputs[0] = torch.empty(count, 2)[:, rank % 2]
         dist.all_gather(outputs, torch.full((count + rank,), float(rank)))
         assert all(torch.equal(out, torch.full((count + r,), float(r))) for r, out in enumerate(outputs))
+    for dtype in (torch.bfloat16, torch.bool, torch.int64, torch.complex64, torch.uint8):
+        for count in (3, 40_000):
+            lists = [torch.empty(count, dtype=dtype) for _ in range(size)]
+            dist.all_gather(lists, drawn(rank, count, dtype))
+            assert all(map(torch.equal, lists, everybody(count, dtype))), (dtype, count)
     with pytest.raises(ValueError, match="float64"):
         dist.group.WORLD.allgather([[torch.empty(3, dtype=torch.float64)] * size], [torch.ones(3)])
 

@@ -125,7 +125,7 @@ class ProcessGroup(GroupCalls):
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Every rank's tensor into a list; sizes may differ between ranks."""
-        if self._group.on_one_host and inputs[0].is_cpu:
+        if inputs[0].is_cpu:
             return self._allgather_apart(outputs, inputs, opts)
         lists = [FlatList.of(each, False) for each in outputs]
         rows = [rows_of(each) for each in outputs]

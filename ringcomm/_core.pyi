@@ -768,6 +768,7 @@ class Messages:
         first_tag: int,
         piece: int,
         spin_ns: int,
+        own_core: bool,
         stall_warn_seconds: float,
         account: Account,
         describe: Callable[[Any, bool], tuple[int, int, Any, bool]],  # address, bytes, what keeps them, plain

@@ -21,7 +21,7 @@ cdef extern from "p2p/point_to_point.hpp" namespace "ringcomm" nogil:
 
 cdef extern from "engine/message_source.hpp" namespace "ringcomm" nogil:
     cdef cppclass CMessageSource "ringcomm::MessageSource"(CSource):
-        CMessageSource(shared_ptr[CWorker], shared_ptr[CPointToPoint])
+        CMessageSource(shared_ptr[CWorker], shared_ptr[CPointToPoint], cbool)
 
 cdef extern from "border/p2p.hpp" namespace "ringcomm_border" nogil:
     cdef cppclass ElementSizes:
@@ -38,7 +38,7 @@ cdef extern from "border/p2p.hpp" namespace "ringcomm_border" nogil:
     CEnvelope c_send_receive "ringcomm_border::send_receive"(
         CPointToPoint&, int, int, void*, size_t, int, int, void*, size_t, cbool (*)() noexcept nogil, Remains&) except +translate
     shared_ptr[CMessage] c_start "ringcomm_border::start"(CMessageSource&, cbool, int, int, void*, size_t, string) except +translate
-    cbool c_wait_message "ringcomm_border::wait"(CPointToPoint&, const CMessage&, double, cbool (*)() noexcept nogil) except +translate
+    cbool c_wait_message "ringcomm_border::wait"(CMessageSource&, const CMessage&, double, cbool (*)() noexcept nogil) except +translate
     void c_check_message "ringcomm_border::check"(const CMessage&) except +translate
     cbool c_probe "ringcomm_border::probe"(CPointToPoint&, int, int, cbool, cbool (*)() noexcept nogil, CEnvelope&) except +translate
 
@@ -104,13 +104,12 @@ cdef class MessageRequest:
 
     def wait(self, timeout=None):
         cdef double seconds = -1 if timeout is None else timeout
-        cdef CPointToPoint* ranks = self.messages.it.get()
         cdef cbool finished = self.over()
         if not finished:
             if in_child:
                 raise forked()
             with nogil:
-                finished = c_wait_message(ranks[0], self.it.get()[0], seconds, interrupted)
+                finished = c_wait_message(self.messages.source.get()[0], self.it.get()[0], seconds, interrupted)
             if not finished:
                 raise TimeoutError(f"{self.text()} is not done after {timeout} s")
         if self.it.get().lent:
@@ -149,14 +148,14 @@ cdef class Messages:
     cdef object describe
 
     def __init__(self, Worker worker not None, int rank, int size, node, on_host, transport, int first_tag, size_t piece,
-                 int64_t spin_ns, double stall_warn_seconds, Account account not None, describe):
+                 int64_t spin_ns, bint own_core, double stall_warn_seconds, Account account not None, describe):
         cdef shared_ptr[CTransport] others
         if transport is not None:
             others = (<Transport?>transport).it
         self.it = c_point_to_point(
             rank, size, node_of(node), on_host, others, first_tag, piece, worker.it, spin_ns, stall_warn_seconds, account.it)
         self.worker = worker.it
-        self.source = make_shared[CMessageSource](worker.it, self.it)
+        self.source = make_shared[CMessageSource](worker.it, self.it, own_core)
         self.worker.get().add(<shared_ptr[CSource]>self.source)
         self.describe = describe
 

@@ -33,9 +33,9 @@ def allowed() -> Cores:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
-def fit(sets: Sequence[Cores]) -> bool:
-    """Whether there is a core for every rank of a host, given where each may run."""
-    return len(sets) <= (len(set().union(*sets)) or os.cpu_count() or 1)
+def cores_of_each(sets: Sequence[Cores]) -> int:
+    """How many cores there are for every rank of a host, given where each may run."""
+    return (len(set().union(*sets)) or os.cpu_count() or 1) // len(sets)
 
 
 def _neighbours_together(core: int) -> tuple[int, int, int]:

@@ -69,7 +69,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         self._link = link
         self.rank, self.size = link.rank, link.size
         self.config = tuning.settle(link, mine.agreed([one for _, one, *_ in hellos], link.rank), hellos[0][3])
-        self._has_core = self._bind([hellos[rank][4] for rank in link.topology.host])
+        self._cores = self._bind([hellos[rank][4] for rank in link.topology.host])
         self.own = OwnAlgorithms()
         if self.config.algorithm:
             self.own.agree_on_default(self.config.algorithm, self.rank, self.size, link.exchange)
@@ -78,11 +78,11 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         exits.watch(self)
         guardian.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
 
-    def _bind(self, cores: list[binding.Cores]) -> bool:
-        """Gives each rank of this host its share of `cores`, which each may run on. Returns whether each has one."""
+    def _bind(self, cores: list[binding.Cores]) -> int:
+        """Gives each rank of this host its share of `cores`, which each may run on. Returns how many each has."""
         if self._link.is_whole_job and self.config.bind:
             binding.bind(cores, self.local_rank)
-        return binding.fit(cores)
+        return binding.cores_of_each(cores)
 
     def _share_memory(self) -> tuple[_core.Node | None, str]:
         if self.size == 1:
@@ -101,7 +101,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
             accounts.report_at_end()
         ordered, queued, messages = self._ledger.accounts
         config = self.config.channel(link.topology.host_of, self.own.table, ordered)
-        if self._has_core:
+        if self._cores > 0:
             config = config._replace(spin_ns=SPIN_NS)
         self._channel = _core.Channel(
             link.ordered, peers, self.rank, 0, link.tags, self._node, ORDERED_SLOT, config, link.worker
@@ -109,7 +109,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         config = config._replace(account=queued)
         self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)
         self._queue = _core.Queue(link.worker, self._queued)
-        self._messages = open_messages(link, self._node, config.spin_ns, self.config, messages)
+        self._messages = open_messages(link, self._node, config.spin_ns, self._cores > 1, self.config, messages)
         for channel in (self._channel, self._queued, self._messages):
             channel.watch(processes, link.rank_of)
         self._last: _core.Operation | None = None

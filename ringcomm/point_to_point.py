@@ -32,9 +32,10 @@ def describe(array: Any, written: bool) -> tuple[int, int, Any, bool]:
 
 
 def open_messages(
-    link: Link, node: _core.Node | None, spin_ns: int, config: Config, account: _core.Account
+    link: Link, node: _core.Node | None, spin_ns: int, own_core: bool, config: Config, account: _core.Account
 ) -> _core.Messages:
-    """``config``: agreed, for all ranks must cut messages alike."""
+    """``own_core``: the worker need not share its core with callers. ``config``: agreed, for all ranks must cut
+    messages alike."""
     least, most = _PIECES
     piece = max(least, min(most, int(_PIECE_SECONDS / config.beta))) if config.beta > 0 else most
     on_host = list(link.topology.host) if node is not None else []
@@ -50,6 +51,7 @@ def open_messages(
         link.tags,
         piece,
         spin_ns,
+        own_core,
         config.stall_warn_seconds,
         account,
         describe,

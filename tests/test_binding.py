@@ -72,8 +72,9 @@ assert torch.get_num_threads() == len(binding.allowed()) < len(cores)
 
 
 def test_a_core_for_every_rank() -> None:
-    assert binding.fit([(0, 1), (0, 1)]) and binding.fit([(0,), (1,)])
-    assert not binding.fit([(0,), (0,)]) and not binding.fit([(0, 1)] * 3)
+    hosts: list[list[binding.Cores]] = [[(0, 1)] * 2, [(0,), (1,)], [(0,)] * 2, [(0, 1)] * 3]
+    assert [binding.cores_of_each(sets) for sets in hosts] == [1, 1, 0, 0]
+    assert [binding.cores_of_each([(0, 1, 2, 3, 4)] * ranks) for ranks in (1, 2, 3)] == [5, 2, 1]
 
 
 def test_time_slices_reach_threads_to_come() -> None:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/short_sleeps.hpp"
@@ -27,14 +28,15 @@ constexpr int kSpins = 64, kYields = 64;
 // Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.
 constexpr Sleep kGather = 60us, kLongestGather = 480us;
 
-// To wake the thread costs whoever submits 50 us if they share a core. So for a while after small things were submitted
-// it looks by itself, so often.
-constexpr Sleep kDoze = 500us, kDozing = 50ms;
+// To wake the thread costs whoever submits 50 us if they share a core. So for a while after things were submitted that
+// can wait a moment it looks by itself, so often; and half as often after each time that it came for nothing, as a look
+// costs 20 us.
+constexpr Sleep kDoze = 500us, kLongestDoze = 4ms, kDozing = 50ms;
 constexpr Sleep kRest = 1h;
 
 }  // namespace
 
-Worker::Worker(bool threaded) : running_(threaded) {
+Worker::Worker(bool threaded) : running_(threaded), doze_(kDoze) {
   if (threaded) thread_ = std::thread([this] { loop(); });
 }
 
@@ -126,6 +128,7 @@ void Worker::loop() {
     }
     work(false, kForEver, [this](const Pass& last) {
       const std::lock_guard lock(mutex_);
+      if (last.moved) doze_ = kDoze;
       if (assisted_) wanted_ = When::now;  // what is left then is looked at again
       return stop_ || assisted_ || !last.pending;
     });
@@ -141,14 +144,16 @@ void Worker::rest(std::unique_lock<std::mutex>& lock) {
     noticed_ = submitted_;
     dozing_ = noticed_ > 0 && now - noticed_ns_ < kDozing.count();
     const bool listens = listening_ && !assisted_;  // who assists gives these turns
-    wake_.wait_for(lock, dozing_ ? kDoze : listens ? kListening : kRest);
-    dozing_ = false;
+    wake_.wait_for(lock, dozing_ ? doze_ : listens ? kListening : kRest);
+    if (std::exchange(dozing_, false)) doze_ = std::min(2 * doze_, kLongestDoze);  // until a pass moves something
     if (listens) return;
   }
 }
 
-// Until nothing was submitted for a while, or somebody does not want to wait so long.
+// Until nothing was submitted for a while, or somebody does not want to wait so long. After looks for nothing there is
+// nothing to gather: callers wait for all that they submit.
 void Worker::gather(std::unique_lock<std::mutex>& lock) {
+  if (doze_ > 2 * kDoze) return;
   const auto hurry = [this] { return wanted_ != When::soon || assisted_ || stop_; };
   for (Sleep sleep = kGather; !hurry() && sleep <= kLongestGather; sleep *= 2) {
     const std::uint64_t before = submitted_;

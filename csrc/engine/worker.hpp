@@ -7,14 +7,15 @@
 //    │ │ └──────────► gather ────────────┘  │
 //    │ └────────────────────────────────────┘ nothing is pending
 //    │                                        or somebody assists
-//    └─ sleeps until it is woken; looks by itself each 3 ms where a source listens, and six times as often for a
-//       while after small things were submitted, so that the next of them need not wake it
+//    └─ sleeps until it is woken; looks by itself each 4 ms where a source listens, and up to eight times as often for
+//       a while after something was submitted that can wait a moment, so that the next such thing need not wake it
 //
 // assist(): who waits for an operation works in place of the thread, which rests meanwhile: on the way to the thread
 // and back two switches would be lost, and a core where each rank has one. Without a thread only callers work.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -34,7 +35,7 @@ class Source {
   virtual ~Source() = default;
   virtual Progress turn() = 0;     // done: nothing pending (until the next wake). Must not throw
   virtual bool moving_data() = 0;  // bytes in flight: look again within 100 us; else within 1 ms. Called after turn()
-  // Something may come at any time, though nothing is pending: a turn each 3 ms all the same. Called after
+  // Something may come at any time, though nothing is pending: a turn each 4 ms all the same. Called after
   // turn()
   virtual bool listens() { return false; }
   // What is pending waits for other hosts, which takes longer than to let others of this core have a turn.
@@ -43,8 +44,8 @@ class Source {
 
 class Worker {
  public:
-  // soon: something small was submitted, and more may follow at once, which is cheaper together: the thread looks a
-  // moment later, or as soon as somebody waits or is in a hurry.
+  // soon: it can wait a moment: more may follow at once, which is cheaper together, or whoever submitted it may wait for
+  // it. The thread looks somewhat later, or as soon as somebody waits or is in a hurry.
   enum class When : std::uint8_t { never, soon, now };
 
   explicit Worker(bool threaded);  // false: below MPI_THREAD_MULTIPLE; callers give the turns
@@ -83,9 +84,10 @@ class Worker {
   std::atomic<bool> stop_{false};  // written with it
   bool assisted_ = false;
   When wanted_ = When::never;                  // by what has come since the last pass began
-  std::uint64_t submitted_ = 0, noticed_ = 0;  // small things, and what the thread has seen of them
+  std::uint64_t submitted_ = 0, noticed_ = 0;  // what can wait, and what the thread has seen of it
   std::int64_t noticed_ns_ = 0;                // when it saw new ones
-  bool dozing_ = false;                        // the thread rests, and looks by itself before long
+  bool dozing_ = false;                        // the thread rests, and looks by itself before long:
+  std::chrono::nanoseconds doze_;              // after so long
   std::vector<std::shared_ptr<Source>> sources_;
   std::thread thread_;
 };

@@ -100,11 +100,11 @@ inline std::shared_ptr<Request> start(MessageSource& source, bool sends, int pee
   source.start(request);
   return request;
 }
-inline bool wait(PointToPoint& ranks, const Request& request, double seconds, bool (*interrupted)()) {
+inline bool wait(MessageSource& source, const Request& request, double seconds, bool (*interrupted)()) {
   constexpr double kLongest = 3e8;  // seconds: what fits in nanoseconds
   const std::int64_t deadline =
       seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kLongest) * 1e9);
-  return ranks.wait(request, deadline, interrupted);
+  return source.wait(request, deadline, interrupted);
 }
 inline void check(const Request& request) {
   if (request.error) throw *request.error;

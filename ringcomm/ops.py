@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import sys
 import warnings
 from collections.abc import Callable
@@ -163,6 +164,25 @@ def chosen_op(op: Any, average: bool | None) -> Op:
     return Average if op is None else core_op(op)
 
 
+_numbers: dict[Any, int] = {}  # of wire formats
+_next_number = itertools.count(1)
+_MOST_NUMBERS = 256  # a program may make formats anew with each call
+
+
+def wire_number(wire: Any) -> int:
+    """What `wire` is told from others by, cheaper than its code: equal ones have one number for as long as few are in
+    use."""
+    wire = getattr(wire, "wire", wire)
+    try:
+        return _numbers[wire]
+    except KeyError:
+        if len(_numbers) >= _MOST_NUMBERS:
+            _numbers.clear()
+        return _numbers.setdefault(wire, next(_next_number))
+    except TypeError:  # it has no hash
+        return next(_next_number)
+
+
 def wire_code(wire: Any, dtype: int | None = None) -> int:
     """The core's code of what elements travel as; 0: as they are.
 
@@ -185,7 +205,8 @@ def wire_code(wire: Any, dtype: int | None = None) -> int:
                 f"{wire} is for the gradients of DistributedOptimizer (PyTorch), not for single operations"
             )
         return wire.code if dtype is None or _core.wire_ratio(wire.code, dtype) < 1 else 0
-    name = wire if isinstance(wire, str) else getattr(wire, "name", None) or str(wire).removeprefix("torch.")
+    name = wire if isinstance(wire, str) else getattr(wire, "name", None) or getattr(wire, "__name__", None)
+    name = name or str(wire).removeprefix("torch.")
     if name not in _core.wire_formats():
         raise ValueError(f"there is no wire format {wire!r}; known: {', '.join(_core.wire_formats())}")
     code = _core.wire_code(name)

@@ -13,7 +13,7 @@ from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, R
 from ringcomm.compression import Feedback
 from ringcomm.folding import Folding
 from ringcomm.handles import Handle
-from ringcomm.ops import Adasum, Op, Sum, UserOp, as_op
+from ringcomm.ops import Adasum, Op, Sum, UserOp, as_op, wire_number
 from ringcomm.rows import splits_of, with_rows
 
 Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbers sent, numbers received
@@ -95,10 +95,11 @@ class OrderedCalls(Calls):
         """
         if type(op) is not Op:
             op = as_op(op)
-        plain = self._plain and algorithm is None and wire is None and not name
+        told = None if wire is None else [wire_number(wire)]
+        plain = self._plain and algorithm is None and feedback is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
-            result = self._channel.plain(ALLREDUCE, x, out, op, 0, prescale_factor, postscale_factor)
+            result = self._channel.plain(ALLREDUCE, x, out, op, 0, prescale_factor, postscale_factor, told)
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
@@ -107,7 +108,7 @@ class OrderedCalls(Calls):
         if feedback is not None:
             how["feedback"] = feedback._core
         request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
-        return self._call(request, x, plain)
+        return self._call(request, x, plain, told=told)
 
     def reduce(
         self,
@@ -125,11 +126,12 @@ class OrderedCalls(Calls):
         used there)."""
         if type(op) is not Op:
             op = as_op(op)
-        plain = self._plain and algorithm is None and wire is None and not name
+        told = None if wire is None else [wire_number(wire)]
+        plain = self._plain and algorithm is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
             result = self._channel.plain(
-                REDUCE, x, out, op, root, prescale_factor, postscale_factor, None, root == self.rank
+                REDUCE, x, out, op, root, prescale_factor, postscale_factor, told, root == self.rank
             )
             if result is not NOT_PLAIN:
                 return result
@@ -137,7 +139,7 @@ class OrderedCalls(Calls):
         if isinstance(op, UserOp):
             return self._fold(Folding("reduce", x, out, op, self.rank, self.size, wire, how, root))
         request = calls.reduce(x, out, root, op, self.rank, wire, **how)
-        return self._call(request, x, plain)
+        return self._call(request, x, plain, told=told)
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """The values of ``root``'s ``x`` on every rank. Every rank gives an array of the same dtype and shape;
@@ -190,17 +192,18 @@ class OrderedCalls(Calls):
         """
         if type(op) is not Op:
             op = as_op(op)
-        plain = self._plain and algorithm is None and wire is None and not name
+        told = None if wire is None else [wire_number(wire)]
+        plain = self._plain and algorithm is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
-            result = self._channel.plain(REDUCESCATTER, x, out, op, 0, prescale_factor, postscale_factor)
+            result = self._channel.plain(REDUCESCATTER, x, out, op, 0, prescale_factor, postscale_factor, told)
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
             return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, wire, how))
         request = calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
-        return self._call(request, x, plain)
+        return self._call(request, x, plain, told=told)
 
     def alltoall(
         self, x: Any, splits: Any = None, out: Any = None, algorithm: str | None = None, name: str = ""

@@ -10,6 +10,8 @@ from reference import BFLOAT16, same_bits
 
 import ringcomm
 from ringcomm import calls, ordered, threads
+from ringcomm.compression import Feedback
+from ringcomm.ops import wire_number
 
 MESSAGES = ringcomm.Config(shared_memory="off")
 SHARED = ringcomm.Config(shared_memory="auto")
@@ -29,6 +31,9 @@ CALLS = {
     "allreduce": lambda comm, x, **more: comm.allreduce(x, ringcomm.Max, **more),
     "allreduce in place": lambda comm, x, **more: comm.allreduce(x, ringcomm.Sum, out=x, **more),
     "allreduce scaled": lambda comm, x, **more: comm.allreduce(x, ringcomm.Average, None, None, 2.0, 0.5, **more),
+    "allreduce as": lambda comm, x, **more: comm.allreduce(x, wire="bfloat16", **more),
+    "reduce as": lambda comm, x, **more: comm.reduce(x, comm.size - 1, wire=np.float16, **more),
+    "reducescatter as": lambda comm, x, **more: comm.reducescatter(x, wire=BFLOAT16, **more),
     "reduce": lambda comm, x, **more: comm.reduce(x, comm.size - 1, **more),
     "reduce in place": lambda comm, x, **more: comm.reduce(x, 0, ringcomm.Min, x, **more),
     "broadcast": lambda comm, x, **more: comm.broadcast(x, comm.size // 2, **more),
@@ -98,6 +103,70 @@ def test_the_short_way_is_taken(name, long_ways):
 
     for before, after in threads.run(3, program, config=SHARED):
         assert before == after
+
+
+WIRES = [None, "bfloat16", np.float16, ringcomm.Compression.int8, "int4", ringcomm.Compression.threshold(0.5)]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_wires_are_told_apart(size, long_ways):
+    """Arrays that are long enough to be encoded, and calls that differ in what they travel as only."""
+
+    def program(comm):
+        x = np.random.default_rng(comm.rank).standard_normal(20_000, np.float32)
+        wanted = [comm.allreduce(x, wire=wire, name="the long way") for wire in WIRES]
+        assert len({one.tobytes() for one in wanted}) == len(WIRES)
+        for wire, one in zip(WIRES, wanted, strict=True):  # no more kinds than are remembered at a time
+            comm.allreduce(x, wire=wire)
+            for _ in range(3):
+                again = ringcomm.Compression.threshold(0.5) if wire is WIRES[-1] else wire
+                assert same_bits([comm.allreduce(x, wire=again), one]), wire
+            comm.barrier()
+        with pytest.raises(ValueError, match="only sums and averages"):
+            comm.allreduce(x, ringcomm.Max, wire=WIRES[-1])
+        with pytest.raises(ValueError, match="no wire format"):
+            comm.allreduce(x, wire=["int8"])
+        return True
+
+    assert threads.run(size, program, config=MESSAGES) == [True] * size
+    assert long_ways["allreduce"] == size * (2 * len(WIRES) + 1)  # by name, the first of a kind, and what fails
+
+
+def test_feedback_is_kept_though_calls_are_remembered():
+    def program(comm):
+        x = np.full(4096, 0.3 + comm.rank, np.float32)
+        results = []
+        for way in ({}, {"name": "the long way"}):
+            feedback = Feedback(len(x))
+            for _ in range(3):
+                comm.allreduce(x, wire="onebit")
+                results.append(comm.allreduce(x, wire="onebit", feedback=feedback, **way))
+        for short, long in zip(results[:3], results[3:], strict=True):
+            assert same_bits([short, long])
+        return True
+
+    assert threads.run(2, program, config=MESSAGES) == [True] * 2
+
+
+def test_ranks_that_differ_in_the_wire_are_told():
+    def program(comm):
+        x = np.ones(20_000, np.float32)
+        for _ in range(2):
+            comm.allreduce(x, wire="int8")
+            comm.allreduce(x, wire="bfloat16")
+        with pytest.raises(ringcomm.MismatchError, match="int8"):
+            comm.allreduce(x, wire="int8" if comm.rank == 1 else "bfloat16")
+        return True
+
+    assert threads.run(3, program, config=MESSAGES) == [True] * 3
+
+
+def test_wire_numbers():
+    a, b = (ringcomm.Compression.topk(0.25) for _ in range(2))
+    assert wire_number(a) == wire_number(b) != wire_number(ringcomm.Compression.topk(0.5))
+    many = [wire_number(ringcomm.Compression.threshold(0.001 * n)) for n in range(1, 1000)]
+    assert len(set(many)) == len(many)
+    assert wire_number(["int8"]) not in many
 
 
 def test_given_results_are_used_and_checked():

@@ -44,8 +44,8 @@ class Source {
 
 class Worker {
  public:
-  // soon: it can wait a moment: more may follow at once, which is cheaper together, or whoever submitted it may wait for
-  // it. The thread looks somewhat later, or as soon as somebody waits or is in a hurry.
+  // soon: it can wait a moment: more may follow at once, which is cheaper together, or its caller may wait for it. The
+  // thread looks somewhat later, or as soon as somebody waits or is in a hurry.
   enum class When : std::uint8_t { never, soon, now };
 
   explicit Worker(bool threaded);  // false: below MPI_THREAD_MULTIPLE; callers give the turns

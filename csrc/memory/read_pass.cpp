@@ -5,20 +5,17 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
-#include "base/tuned.hpp"
 #include "kernels/kernels.hpp"
-#include "memory/staging_area.hpp"
 
 namespace ringcomm {
 
+// Bytes that are read at once: a system call that takes a millisecond at most, for who works for a worker has others to
+// serve, and is not noticed beside what it copies.
+constexpr std::size_t kPiece = 4 << 20;
 constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after the end of a process
 
 ReadPass::ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks)
-    : ClosingPass(epochs), begun_(epoch), blocks_(std::move(blocks)) {
-  std::size_t nbytes = 0;
-  for (const ReadableBlock& block : blocks_) nbytes += block.nbytes;
-  past_caches_ = nbytes >= kManySegments * kMemorySegment;
-}
+    : ClosingPass(epochs), begun_(epoch), blocks_(std::move(blocks)) {}
 
 Progress ReadPass::work() {
   if (!why_not_.empty()) {
@@ -30,12 +27,11 @@ Progress ReadPass::work() {
   return Progress::moved;
 }
 
-// As much as is worked on at once, for who works for a worker has others to serve.
 void ReadPass::read_on() {
   const ReadableBlock& block = blocks_[block_];
-  const std::size_t count = std::min(kMemorySegment, block.nbytes - done_);
+  const std::size_t count = std::min(kPiece, block.nbytes - done_);
   if (block.here) {
-    kernels::copy(block.target + done_, block.here + done_, count, past_caches_);
+    kernels::copy(block.target + done_, block.here + done_, count);
   } else if (!PeerMemory::read(block.card, block.there + done_, block.target + done_, count)) {
     why_not_ = "the memory of " + rank_text(std::vector<int>{block.giver}) + " of this host cannot be read any more";
     failed_ns_ = now_ns();

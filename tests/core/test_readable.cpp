@@ -150,7 +150,7 @@ static void a_death(int size, int victim) {
     node.watch(ranks.pidfds(node.rank()));
     Epochs epochs(node, 0);
     const auto ranks_of = static_cast<std::size_t>(size);
-    const Plan plan{Collective::allgather, 0, {Counts(ranks_of, 2'000'000)}, std::vector<bool>(ranks_of), true, false};
+    const Plan plan{Collective::allgather, 0, {Counts(ranks_of, 6'000'000)}, std::vector<bool>(ranks_of), true, false};
     for (int call = 0; call < 7; ++call) run(epochs, plan);
     const std::uint64_t staged = epochs.staged;
     run(epochs, plan);

@@ -2,12 +2,13 @@
 
     python benchmarks/torch_distributed.py --python .venv/bin/python --python .venv-openmpi/bin/python --json FILE
 
-Two ranks of one host, each pinned. Two process groups of the same ranks take turns in random order within one run. Of
-steps (8 x Linear(2048), batch 32: 134 MB of gradients; one thread a rank) a third contestant has no group at all: what
-a step takes without communication. Two more say what there is to win of DistributedDataParallel's: itself, with a hook
-that does nothing, and ringcomm.torch.DistributedOptimizer, which copies no gradient. Of pipelines, five steps a turn,
-one more ("itself") sends only the first element of each message: what there is to win. Ratios come with a 95 %
-bootstrap interval.
+Two ranks of one host, each pinned. Two process groups of the same ranks take turns in random order within one run.
+Before each call on 16 MB inputs are rewritten and outputs read, outside the clock, as by programs. Of steps
+(8 x Linear(2048), batch 32: 134 MB of gradients; one thread a rank) a third contestant has no group at all: what a step
+takes without communication. Two more say what there is to win of DistributedDataParallel's: itself, with a hook that
+does nothing, and ringcomm.torch.DistributedOptimizer, which copies no gradient. Of pipelines, five steps a turn, one
+more ("itself") sends only the first element of each message: what there is to win. Ratios come with a 95 % bootstrap
+interval.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jobs
 import measure
@@ -24,14 +25,22 @@ import measure
 from ringcomm.cli import measured
 
 LAYERS, WIDTH, BATCH = 8, 2048, 32
+UNCOUNTED = 12  # turns: what learns has learned by then
 STEPS = 5  # of a pipeline, in a row: as training does, in caches that the other contestants have not just filled
 OURS, GLOO, ALONE = "ringcomm", "gloo", "alone"
 ITSELF, OPTIMIZER = "itself", "optimizer"  # with a hook that does nothing; ringcomm.torch.DistributedOptimizer
 
 
+class Timed(NamedTuple):
+    """A call, how many of it are timed together, and what comes before them, outside the clock."""
+
+    call: Callable[[], Any]
+    calls: int = 1
+    before: Callable[[], Any] = lambda: None
+
+
 # ---- what the ranks run ----------------------------------------------------------------------------------------------
-def operations(group: Any) -> dict[str, tuple[Callable[[], Any], int]]:
-    """By name: one call, and how many are timed together."""
+def operations(group: Any) -> dict[str, Timed]:
     import torch
     import torch.distributed as dist
 
@@ -48,13 +57,19 @@ def operations(group: Any) -> dict[str, tuple[Callable[[], Any], int]]:
             dist.recv(message, 0, group=group)
             dist.send(message, 0, group=group)
 
+    def used() -> None:
+        """Inputs are written and outputs read."""
+        for one in (big, part, *parts):
+            one.sum()
+            one.fill_(1)
+
     return {
-        "all_reduce of 4 B": (partial(dist.all_reduce, one, op=dist.ReduceOp.MAX, group=group), 500),
-        "all_reduce of 16 MB": (partial(dist.all_reduce, big, op=dist.ReduceOp.MAX, group=group), 2),
-        "all_gather of 16 MB into a list": (partial(dist.all_gather, parts, part, group=group), 2),
-        "all_gather_into_tensor of 16 MB": (partial(dist.all_gather_into_tensor, big, part, group=group), 2),
-        "reduce_scatter_tensor of 16 MB": (partial(dist.reduce_scatter_tensor, part, big, group=group), 2),
-        "round trip of 1 MB": (ping_pong, 10),
+        "all_reduce of 4 B": Timed(partial(dist.all_reduce, one, op=dist.ReduceOp.MAX, group=group), 500),
+        "all_reduce of 16 MB": Timed(partial(dist.all_reduce, big, op=dist.ReduceOp.MAX, group=group), 1, used),
+        "all_gather of 16 MB into a list": Timed(partial(dist.all_gather, parts, part, group=group), 1, used),
+        "all_gather_into_tensor of 16 MB": Timed(partial(dist.all_gather_into_tensor, big, part, group=group), 1, used),
+        "reduce_scatter_tensor of 16 MB": Timed(partial(dist.reduce_scatter_tensor, part, big, group=group), 1, used),
+        "round trip of 1 MB": Timed(ping_pong, 10),
     }
 
 
@@ -88,7 +103,7 @@ def nothing(_state, bucket):  # torch reads annotations
     return done
 
 
-def steps(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], Any], int]]]:
+def steps(groups: dict[str, Any]) -> dict[str, dict[str, Timed]]:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
@@ -98,16 +113,16 @@ def steps(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], Any]
     hvd.init()
     itself = DistributedDataParallel(model(), process_group=groups[OURS], gradient_as_bucket_view=True)
     itself.register_comm_hook(None, nothing)
-    ddp: dict[str, Any] = {ALONE: (step_of(model()), 1)}
-    ddp |= {ITSELF: (step_of(itself), 1), OPTIMIZER: (step_of(model(), hvd.DistributedOptimizer), 1)}
-    fsdp: dict[str, Any] = {ALONE: ddp[ALONE]}
+    ddp = {ALONE: Timed(step_of(model()))}
+    ddp |= {ITSELF: Timed(step_of(itself)), OPTIMIZER: Timed(step_of(model(), hvd.DistributedOptimizer))}
+    fsdp = {ALONE: ddp[ALONE]}
     for name, group in groups.items():
         wrapped = DistributedDataParallel(model(), process_group=group, gradient_as_bucket_view=True)
-        ddp[name] = step_of(wrapped), 1
+        ddp[name] = Timed(step_of(wrapped))
         net, mesh = model(), DeviceMesh.from_group(group, "cpu")
         for layer in list(net)[::2]:
             fully_shard(layer, mesh=mesh)
-        fsdp[name] = step_of(fully_shard(net, mesh=mesh)), 1
+        fsdp[name] = Timed(step_of(fully_shard(net, mesh=mesh)))
     return {"step of DistributedDataParallel": ddp, "step of fully_shard": fsdp}
 
 
@@ -149,7 +164,7 @@ def of_one_element(step: Callable[[], None]) -> Callable[[], None]:
     return short_step
 
 
-def pipelines(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], Any], int]]]:
+def pipelines(groups: dict[str, Any]) -> dict[str, dict[str, Timed]]:
     """Of stages that compute little for what they pass on, less, and much."""
     import torch
 
@@ -173,18 +188,19 @@ def pipelines(groups: dict[str, Any]) -> dict[str, dict[str, tuple[Callable[[], 
     }
     found = {}
     for kind, how in kinds.items():
-        contestants = {name: (pipeline(group, *how), STEPS) for name, group in groups.items()}
-        contestants[ITSELF] = of_one_element(pipeline(groups[OURS], *how)), STEPS
+        contestants = {name: Timed(pipeline(group, *how), STEPS) for name, group in groups.items()}
+        contestants[ITSELF] = Timed(of_one_element(pipeline(groups[OURS], *how)), STEPS)
         found[f"step of a 1F1B pipeline of {kind}"] = contestants
     return found
 
 
-def timing(world: Any, call: Callable[[], Any], calls: int, _turn: int) -> float:
+def timing(world: Any, timed: Timed, _turn: int) -> float:
+    timed.before()
     world.Barrier()
     begin = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter() - begin) / calls
+    for _ in range(timed.calls):
+        timed.call()
+    return (time.perf_counter() - begin) / timed.calls
 
 
 def worker(task: dict[str, Any]) -> None:
@@ -203,15 +219,15 @@ def worker(task: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(ringcomm.torch.distributed.NAME)
     groups = {OURS: dist.group.WORLD, GLOO: dist.new_group(backend=GLOO)}
-    cases: dict[str, Any] = {}
+    cases: dict[str, dict[str, Timed]] = {}
     for name, group in groups.items():
         for what, call in operations(group).items():
             cases.setdefault(what, {})[name] = call
     cases |= pipelines(groups) | steps(groups)
     rows = []
     for what, contestants in cases.items():
-        chosen = {name: partial(timing, world, *one) for name, one in contestants.items()}
-        seconds = measured.take_turns(world, chosen, task["repeat"], len(what), uncounted=3)
+        chosen = {name: partial(timing, world, one) for name, one in contestants.items()}
+        seconds = measured.take_turns(world, chosen, task["repeat"], len(what), uncounted=UNCOUNTED)
         rows.append({"what": what, "seconds": seconds})
         if world.rank == 0:
             print(line(rows[-1]), flush=True)

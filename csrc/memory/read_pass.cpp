@@ -5,7 +5,9 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
+#include "base/tuned.hpp"
 #include "kernels/kernels.hpp"
+#include "memory/staging_area.hpp"
 
 namespace ringcomm {
 
@@ -15,7 +17,12 @@ constexpr std::size_t kPiece = 4 << 20;
 constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after the end of a process
 
 ReadPass::ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks)
-    : ClosingPass(epochs), begun_(epoch), blocks_(std::move(blocks)) {}
+    : ClosingPass(epochs), begun_(epoch), blocks_(std::move(blocks)) {
+  std::size_t nbytes = 0;
+  bool mapped = true;
+  for (const ReadableBlock& block : blocks_) nbytes += block.nbytes, mapped &= block.here != nullptr;
+  past_caches_ = mapped && nbytes >= kManySegments * kMemorySegment;  // the kernel's copies go through caches
+}
 
 Progress ReadPass::work() {
   if (!why_not_.empty()) {
@@ -31,7 +38,7 @@ void ReadPass::read_on() {
   const ReadableBlock& block = blocks_[block_];
   const std::size_t count = std::min(kPiece, block.nbytes - done_);
   if (block.here) {
-    kernels::copy(block.target + done_, block.here + done_, count);
+    kernels::copy(block.target + done_, block.here + done_, count, past_caches_);
   } else if (!PeerMemory::read(block.card, block.there + done_, block.target + done_, count)) {
     why_not_ = "the memory of " + rank_text(std::vector<int>{block.giver}) + " of this host cannot be read any more";
     failed_ns_ = now_ns();

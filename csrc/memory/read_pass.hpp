@@ -23,7 +23,8 @@ class ReadPass final : public ClosingPass {
   const std::uint32_t begun_;  // the arrival that it follows
   const std::vector<ReadableBlock> blocks_;
   std::size_t block_ = 0, done_ = 0;  // bytes of the block
-  std::string why_not_;               // reading has failed
+  bool past_caches_ = false;
+  std::string why_not_;  // reading has failed
   std::int64_t failed_ns_ = 0;
 };
 

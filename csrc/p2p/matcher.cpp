@@ -6,8 +6,11 @@
 
 namespace ringcomm {
 
+constexpr std::uint64_t kPastCaches = 12 << 20;  // bytes of a message: caches hold shorter ones until they are used
+
 void Incoming::deliver(const void* data, std::size_t nbytes) {
-  if ((into || kept) && !dropped) kernels::copy(next(), data, nbytes);
+  const bool past_caches = envelope.nbytes >= kPastCaches;
+  if ((into || kept) && !dropped) kernels::copy(next(), data, nbytes, past_caches);
   arrived += nbytes;
 }
 

@@ -23,7 +23,7 @@ class Submitted(CountedCalls):
         self.rank, self.size = calls.rank, calls.size
         self._submit = submit  # type: ignore[method-assign, assignment]
 
-    def _call(self, request: Request, *_: Any) -> Any:
+    def _call(self, request: Request, *_: Any, **__: Any) -> Any:
         return self._submit(request)
 
     def _fold(self, folding: Folding) -> Any:

@@ -20,17 +20,6 @@ constexpr auto kNap = 100us;
 constexpr std::int64_t kGoodbye = 1'000'000'000;  // ns for the goodbyes to get out
 constexpr std::int64_t kDrain = 5'000'000'000;    // and for what was never received to come in
 
-Error left_error(int rank) {
-  return Error(ErrorKind::left,
-               "rank " + std::to_string(rank) +
-                   " has closed the communicator or ended its script: it sends and receives nothing more",
-               {rank});
-}
-
-Error died_error(int rank) {
-  return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " died: the process has ended", {rank});
-}
-
 }  // namespace
 
 PointToPoint::PointToPoint(Group group)
@@ -107,7 +96,9 @@ void PointToPoint::start(const std::shared_ptr<Request>& request) {
   check(request->peer, request->tag, request->kind == Request::Kind::receive);
   const std::lock_guard lock(mutex_);
   begin(*request);
-  if (!request->done()) background_.push_back(request);
+  if (request->done()) return;
+  background_.push_back(request);
+  if (host_ && host_->busy()) host_->doorbell().wake();  // a thread of this rank that waits, for it moves this as well
 }
 
 bool PointToPoint::advance() {
@@ -117,7 +108,7 @@ bool PointToPoint::advance() {
     if (host_) moved |= host_->advance();
     if (network_) {
       moved |= network_->advance();
-      for (const int rank : network_->departed()) lose(rank, left_error(rank));
+      for (const int rank : network_->departed()) lose(rank, left(rank));
     }
   } catch (const Error& error) {
     break_off(error);
@@ -233,78 +224,6 @@ std::vector<int> PointToPoint::far_ranks() const {
     if (rank != group_.rank && !here_[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
   }
   return ranks;
-}
-
-// ---- who has gone
-
-// What was said before its end is heard first: whoever is seen to have gone wrote nothing after that.
-bool PointToPoint::look() {
-  if (broken_) return false;
-  std::vector<std::pair<int, Error>> lost;
-  const std::vector<int> ended = host_ ? group_.node->dead() : std::vector<int>{};
-  for (std::size_t i = 0; host_ && i < group_.on_host.size(); ++i) {
-    const int rank = group_.on_host[i], local = static_cast<int>(i);
-    if (rank == group_.rank || gone_[static_cast<std::size_t>(rank)]) continue;
-    const std::uint32_t state = doorbell_of(*group_.node, local).state.load(std::memory_order_seq_cst);
-    if (state == 1) {
-      lost.emplace_back(rank, left_error(rank));
-    } else if (state != 0) {
-      lost.emplace_back(rank, Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " has failed", {rank}));
-    } else if (std::find(ended.begin(), ended.end(), local) != ended.end()) {
-      lost.emplace_back(rank, died_error(rank));
-    }
-  }
-  const auto known = [&](int rank) {
-    return gone_[static_cast<std::size_t>(rank)] ||
-           std::any_of(lost.begin(), lost.end(), [rank](const auto& one) { return one.first == rank; });
-  };
-  for (const int rank : deaths_.look(known)) lost.emplace_back(rank, died_error(rank));
-  if (lost.empty()) return false;
-  advance();  // reads all that a ring can hold
-  for (const auto& [rank, why] : lost) lose(rank, why);
-  return true;
-}
-
-bool PointToPoint::look_now_and_then() {
-  constexpr std::int64_t kEvery = 10'000'000;
-  const std::int64_t now = now_ns();
-  if (now - looked_ns_ < kEvery) return false;
-  looked_ns_ = now;
-  return look();
-}
-
-void PointToPoint::lose(int rank, const Error& why) {
-  gone_[static_cast<std::size_t>(rank)] = why;
-  path_to(rank).forget(rank, why);
-  const auto doomed = [&](int source, int) { return hopeless(source).has_value(); };
-  while (const auto receive = matcher_.matching().take_posted(doomed)) (*receive)->fail(*hopeless((*receive)->peer));
-  std::erase_if(background_, [](const auto& request) { return request->done(); });
-  if (host_) host_->doorbell().wake();
-}
-
-// A rank that left was not needed, as far as it knew; one that died may have been the one that would have sent.
-std::optional<Error> PointToPoint::hopeless(int source) const {
-  if (source != kAnySource) return gone_[static_cast<std::size_t>(source)];
-  std::optional<Error> why;
-  int others = 0;
-  for (int rank = 0; rank < group_.size; ++rank) {
-    const auto& gone = gone_[static_cast<std::size_t>(rank)];
-    if (gone && gone->fatal()) return gone;
-    if (gone) why = gone;
-    others += rank != group_.rank && !gone;
-  }
-  return others == 0 ? why : std::nullopt;
-}
-
-void PointToPoint::break_off(const Error& error) noexcept {
-  if (broken_) return;
-  broken_ = error;
-  for (int rank = 0; rank < group_.size; ++rank) {
-    if (rank != group_.rank) path_to(rank).forget(rank, error);
-  }
-  while (const auto receive = matcher_.matching().take_posted([](int, int) { return true; })) (*receive)->fail(error);
-  background_.clear();
-  if (host_) host_->doorbell().wake();
 }
 
 }  // namespace ringcomm

@@ -104,6 +104,7 @@ class PointToPoint {
   bool look_now_and_then();
   void lose(int rank, const Error& why);
   std::optional<Error> hopeless(int source) const;  // why no message can come from there
+  static Error left(int rank);                      // of a rank that has said so
   void break_off(const Error& error) noexcept;
   std::vector<std::string> left_over();  // that close() and leave() tell
 

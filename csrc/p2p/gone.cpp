@@ -1,0 +1,95 @@
+// Who has gone: how that is seen, and what becomes of the messages that wait for them.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "p2p/host_path.hpp"
+#include "p2p/point_to_point.hpp"
+
+namespace ringcomm {
+namespace {
+
+Error died_error(int rank) {
+  return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " died: the process has ended", {rank});
+}
+
+}  // namespace
+
+Error PointToPoint::left(int rank) {
+  return Error(ErrorKind::left,
+               "rank " + std::to_string(rank) +
+                   " has closed the communicator or ended its script: it sends and receives nothing more",
+               {rank});
+}
+
+// What was said before its end is heard first: whoever is seen to have gone wrote nothing after that.
+bool PointToPoint::look() {
+  if (broken_) return false;
+  std::vector<std::pair<int, Error>> lost;
+  const std::vector<int> ended = host_ ? group_.node->dead() : std::vector<int>{};
+  for (std::size_t i = 0; host_ && i < group_.on_host.size(); ++i) {
+    const int rank = group_.on_host[i], local = static_cast<int>(i);
+    if (rank == group_.rank || gone_[static_cast<std::size_t>(rank)]) continue;
+    const std::uint32_t state = doorbell_of(*group_.node, local).state.load(std::memory_order_seq_cst);
+    if (state == 1) {
+      lost.emplace_back(rank, left(rank));
+    } else if (state != 0) {
+      lost.emplace_back(rank, Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " has failed", {rank}));
+    } else if (std::find(ended.begin(), ended.end(), local) != ended.end()) {
+      lost.emplace_back(rank, died_error(rank));
+    }
+  }
+  const auto known = [&](int rank) {
+    return gone_[static_cast<std::size_t>(rank)] ||
+           std::any_of(lost.begin(), lost.end(), [rank](const auto& one) { return one.first == rank; });
+  };
+  for (const int rank : deaths_.look(known)) lost.emplace_back(rank, died_error(rank));
+  if (lost.empty()) return false;
+  advance();  // reads all that a ring can hold
+  for (const auto& [rank, why] : lost) lose(rank, why);
+  return true;
+}
+
+bool PointToPoint::look_now_and_then() {
+  constexpr std::int64_t kEvery = 10'000'000;
+  const std::int64_t now = now_ns();
+  if (now - looked_ns_ < kEvery) return false;
+  looked_ns_ = now;
+  return look();
+}
+
+void PointToPoint::lose(int rank, const Error& why) {
+  gone_[static_cast<std::size_t>(rank)] = why;
+  path_to(rank).forget(rank, why);
+  const auto doomed = [&](int source, int) { return hopeless(source).has_value(); };
+  while (const auto receive = matcher_.matching().take_posted(doomed)) (*receive)->fail(*hopeless((*receive)->peer));
+  std::erase_if(background_, [](const auto& request) { return request->done(); });
+  if (host_) host_->doorbell().wake();
+}
+
+// A rank that left was not needed, as far as it knew; one that died may have been the one that would have sent.
+std::optional<Error> PointToPoint::hopeless(int source) const {
+  if (source != kAnySource) return gone_[static_cast<std::size_t>(source)];
+  std::optional<Error> why;
+  int others = 0;
+  for (int rank = 0; rank < group_.size; ++rank) {
+    const auto& gone = gone_[static_cast<std::size_t>(rank)];
+    if (gone && gone->fatal()) return gone;
+    if (gone) why = gone;
+    others += rank != group_.rank && !gone;
+  }
+  return others == 0 ? why : std::nullopt;
+}
+
+void PointToPoint::break_off(const Error& error) noexcept {
+  if (broken_) return;
+  broken_ = error;
+  for (int rank = 0; rank < group_.size; ++rank) {
+    if (rank != group_.rank) path_to(rank).forget(rank, error);
+  }
+  while (const auto receive = matcher_.matching().take_posted([](int, int) { return true; })) (*receive)->fail(error);
+  background_.clear();
+  if (host_) host_->doorbell().wake();
+}
+
+}  // namespace ringcomm

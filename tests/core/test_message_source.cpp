@@ -96,15 +96,24 @@ void in_a_ring(World& world, bool own_core) {
   });
 }
 
-// While a caller waits for what does not come, what does come is done all the same: it is the caller who does it.
-void who_waits_moves_everything() {
+// Two ranks of a host whose workers share their callers' cores.
+template <class Body>
+void on_two(Body body) {
   World world({0, 0}, true);
   std::barrier<> barrier(2);
   on_ranks(2, [&](int me) {
     Rank rank(world.make(me), false);
-    constexpr std::size_t kBytes = 300'000;
-    Array nothing(nullptr, 8), bytes(nullptr, kBytes);
+    Array bytes(nullptr, 300'000);
     barrier.arrive_and_wait();
+    body(me, rank, bytes, barrier);
+    barrier.arrive_and_wait();
+  });
+}
+
+// While a caller waits for what does not come, what does come is done all the same: it is the caller who does it.
+void who_waits_moves_everything() {
+  on_two([](int me, Rank& rank, Array& bytes, std::barrier<>&) {
+    Array nothing(nullptr, 8);
     if (me == 1) {
       becomes_done(*rank.send(0, 1, bytes));
       const auto last = rank.send(0, 2, nothing);
@@ -115,23 +124,16 @@ void who_waits_moves_everything() {
       becomes_done(*wanted);
       waiter.join();
     }
-    barrier.arrive_and_wait();
   });
 }
 
 // And what comes after a wait, the worker does.
 void what_a_wait_leaves() {
-  World world({0, 0}, true);
-  std::barrier<> barrier(2);
-  on_ranks(2, [&](int me) {
-    Rank rank(world.make(me), false);
-    Array bytes(nullptr, 300'000);
-    barrier.arrive_and_wait();
+  on_two([](int me, Rank& rank, Array& bytes, std::barrier<>& barrier) {
     const auto wanted = me == 0 ? rank.receive(1, 1, bytes) : nullptr;
     if (wanted) CHECK(!rank.wait(*wanted, kSecond / 10));  // the worker looks meanwhile, and has nothing to do
     barrier.arrive_and_wait();
     becomes_done(wanted ? *wanted : *rank.send(0, 1, bytes));
-    barrier.arrive_and_wait();
   });
 }
 

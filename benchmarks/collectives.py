@@ -4,13 +4,15 @@
 
 Broadcast, reduce, allgather, reducescatter, alltoall and barrier of ordinary NumPy arrays of float32, on pinned ranks.
 A size is of the whole buffer (allgather, reducescatter, alltoall: of all ranks' parts together). Inputs are rewritten
-before each call and results checked after it, outside the clock.
+before each call and results checked after it, outside the clock. Ranks are started several times, for large copies take
+10 % more or less with where a start's arrays come to lie; medians are over the calls of all starts.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import statistics
 import sys
 from typing import Any
 
@@ -47,17 +49,34 @@ def worker(task: dict[str, Any]) -> None:
     comm.close()
 
 
+def join(starts: list[dict[str, Any]]) -> dict[str, Any]:
+    """One result: its rows are of the calls of all starts."""
+    for collective, rows in starts[0]["rows"].items():
+        for size in dict.fromkeys(row["size"] for row in rows):
+            seconds: dict[str, list[float]] = {}
+            for row in (row for start in starts for row in start["rows"][collective] if row["size"] == size):
+                seconds.setdefault(row["algorithm"], []).extend(row["times"])
+            for row in (row for row in rows if row["size"] == size):
+                name = row["algorithm"]
+                row["times"], middle = seconds[name], statistics.median(seconds[name])
+                row["algbw"], row["busbw"] = (row[width] * row["time"] / middle for width in ("algbw", "busbw"))
+                row["time"] = middle
+                row["speedup"], row["speedup_low"], row["speedup_high"] = measure.ratio(seconds["mpi"], seconds[name])
+    return starts[0]
+
+
 def main() -> int:
     parser = jobs.make_parser(__doc__, SIZES)
     parser.add_argument("--ranks", default="2,4", help="numbers of ranks (default 2,4)")
     parser.add_argument("--collectives", default=COLLECTIVES, help=f"(default {COLLECTIVES})")
     parser.add_argument("--repeat", type=int, default=15, help="timed calls of large buffers; small ones get more")
+    parser.add_argument("--starts", type=int, default=3, help="of the ranks (default 3)")
     options = parser.parse_args()
     if options.worker:
         worker(options.worker)
         return 0
     task = {"collectives": options.collectives.split(","), "sizes": options.sizes, "repeat": options.repeat}
-    results = jobs.for_each_mpi(options, __file__, task)
+    results = jobs.for_each_mpi(options, __file__, task, options.starts, join)
     if options.plot:
         from plots import plot_collectives
 

@@ -77,15 +77,26 @@ def make_parser(description: str | None, sizes: str) -> argparse.ArgumentParser:
     return parser
 
 
-def for_each_mpi(options: argparse.Namespace, script: str, task: Task) -> list[Task]:
-    """What rank 0 returns on this host, for each MPI and number of ranks; also into the JSON file."""
+def for_each_mpi(
+    options: argparse.Namespace,
+    script: str,
+    task: Task,
+    starts: int = 1,
+    join: Callable[[list[Task]], Task] = lambda results: results[0],
+) -> list[Task]:
+    """What rank 0 returns on this host, for each MPI and number of ranks; also into the JSON file.
+
+    Args:
+        starts: how often the ranks are started: where arrays come to lie differs from start to start.
+        join: makes one result of those of all starts.
+    """
     results: list[Task] = []
     for python in pythons(options):
         kind = mpi_kind(launcher_of(python))
         for ranks in map(int, options.ranks.split(",")):
-            print(f"# {kind}, {ranks} ranks; medians of the slowest rank's times", flush=True)
+            print(f"# {kind}, {ranks} ranks; medians", flush=True)
             begun = time.perf_counter()
-            result = on_this_host(python, script, ranks, task)
+            result = join([on_this_host(python, script, ranks, task) for _ in range(starts)])
             took = time.perf_counter() - begun
             print(f"# took {took:.0f} s", flush=True)
             results.append({"kind": kind, "ranks": ranks, "date": now(), "took": took, **result})

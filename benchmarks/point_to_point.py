@@ -1,14 +1,16 @@
-"""Ping-pong of two ranks of one host against mpi4py's Send and Recv: latency and bandwidth.
+"""Ping-pong of ranks of one host against mpi4py's Send and Recv: latency and bandwidth.
 
     python benchmarks/point_to_point.py --python .venv/bin/python --python .venv-openmpi/bin/python --json p2p.json
 
-For each MPI, two pinned ranks time in turns, in random order within one run, the first two on the same arrays:
+For each MPI, pinned ranks time in turns, in random order within one run, the first two on the same arrays:
 
     mpi       MPI_Send and MPI_Recv through mpi4py's buffer calls
     ordinary  Communicator.send and recv of ordinary arrays
     shared    the same with shared arrays (Communicator.empty)
 
-A time is half a round trip, the slower rank's; small messages are timed many in a row. Ratios come with a 95 %
+On four ranks 0 and 2 do so, and 1 and 3 at the same time: on two cores each pair shares one.
+
+A time is half a round trip, the slowest rank's; small messages are timed many in a row. Ratios come with a 95 %
 bootstrap interval. Cells where ours may take more than MPI's time, by the interval's upper end, are listed; with
 --strict there is then a status of 1.
 """
@@ -36,7 +38,8 @@ OURS = ("ordinary", "shared")
 def contestants(world: Any, comm: Any, nbytes: int) -> dict[str, Callable[[], None]]:
     import numpy as np
 
-    peer, begins = 1 - world.rank, world.rank == 0
+    half = world.size // 2
+    peer, begins = (world.rank + half) % world.size, world.rank < half
 
     def made(send: Callable[..., object], receive: Callable[..., object], x: Any, y: Any) -> Any:
         x[:], y[:] = world.rank + 1, 0
@@ -119,20 +122,21 @@ def failing(results: list[dict[str, Any]]) -> list[str]:
             for name in OURS:
                 middle, low, high = measure.ratio(row["seconds"][name], row["seconds"]["mpi"])
                 if high > 1:
-                    where = f"{measure.mpi_name(result['machine']['mpi'])}, {human_size(row['nbytes'])}, {name}"
+                    mpi = measure.mpi_name(result["machine"]["mpi"])
+                    where = f"{mpi}, {result['ranks']} ranks, {human_size(row['nbytes'])}, {name}"
                     found.append(f"{where}: {middle:.2f} of MPI's time [{low:.2f}, {high:.2f}]")
     return found
 
 
 def main() -> int:
     parser = jobs.make_parser(__doc__, SIZES)
+    parser.add_argument("--ranks", default="2,4", help="numbers of ranks, even (default 2,4)")
     parser.add_argument("--repeat", type=int, default=25)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a cell fails")
     options = parser.parse_args()
     if options.worker:
         worker(options.worker)
         return 0
-    options.ranks = "2"
     cells = failing(jobs.for_each_mpi(options, __file__, {"sizes": options.sizes, "repeat": options.repeat}))
     print("\n".join([f"# {len(cells)} cells above MPI's time:", *cells]))
     return 1 if cells and options.strict else 0

@@ -135,7 +135,7 @@ def point_to_point_tables() -> Iterator[str]:
                 cells += [micro(row["seconds"][name]), times_faster(mpi, row["seconds"][name])]
             rows.append(cells)
         heads = ["size", "MPI (µs)", "ordinary (µs)", "× MPI's speed", "shared arrays (µs)", "× MPI's speed"]
-        yield from ["", f"**{measure.mpi_name(one['machine']['mpi'])}**", "", *table(heads, rows)]
+        yield from ["", title(one), "", *table(heads, rows)]
 
 
 def torch_distributed_tables() -> Iterator[str]:

@@ -2,7 +2,7 @@
 cdef extern from "base/account.hpp" namespace "ringcomm" nogil:
     cdef cppclass CEntry "ringcomm::Entry":
         string operation, algorithm
-        vector[uint64_t] numbers()
+        vector[int64_t] numbers()
     cdef cppclass CAccount "ringcomm::Account":
         vector[shared_ptr[CEntry]] entries()
 

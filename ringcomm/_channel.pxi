@@ -42,6 +42,7 @@ cdef extern from "border/device.hpp" nogil:
 
 cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
     void run_plain(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+    cbool run_exchange(CChannel&, CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
 
 SLOTS = kSlots
 ChannelConfig = namedtuple("ChannelConfig", "options network hosts rules own account spin_ns", defaults=(None, None, 0))
@@ -116,7 +117,7 @@ cdef class Channel:
         self.busy = True
         return 0
 
-    def plain(self, int collective, array, out, int op, int root, double pre, double post, told=None, bint here=True):
+    def plain(self, int collective, array=None, out=None, int root=0, told=None, bint here=True, int op=1, double pre=1.0, double post=1.0):
         """A call like a remembered one, by the algorithm that is chosen, without a name. Its result, made here if `out` is
         None (not `here`: there is none); a list if ranks gave other numbers in the exchange that comes first: what this rank was given, and nothing
         else has happened; NotImplemented, and nothing at all has happened, if no call like it is remembered."""
@@ -137,8 +138,7 @@ cdef class Channel:
             return NotImplemented
         self.enter()  # from here on nobody else looks at what is remembered
         cdef CChannel* channel = self.it.get()
-        cdef CCall call, exchange
-        cdef CGuess guess
+        cdef cbool done
         cdef char* given
         cdef char* result
         try:
@@ -148,11 +148,9 @@ cdef class Channel:
                 out = new_array(<object>site.shape.get(), <object>site.given.dtype())
             given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
             if site.exchanges:
-                call = site.plain_call(given, result, op, root, pre, post)
-                exchange = site.exchange_call(call, guess)
                 with nogil:
-                    channel.run(move(exchange), interrupted)
-                if guess.right:
+                    done = run_exchange(channel[0], site[0], given, result, op, root, pre, post, interrupted)
+                if done:
                     return out
                 if site.received != site.expected:
                     return site.received  # as a list

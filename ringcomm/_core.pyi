@@ -526,14 +526,14 @@ class Channel:
     def plain(
         self,
         collective: int,
-        array: Any,
-        out: Any,
-        op: int,
-        root: int,
-        pre: float,
-        post: float,
+        array: Any = None,
+        out: Any = None,
+        root: int = 0,
         told: Sequence[int] | None = None,
         here: bool = True,
+        op: int = 1,
+        pre: float = 1.0,
+        post: float = 1.0,
     ) -> Any:
         """A call like a remembered one; NotImplemented if there is none. A list: what the exchange that comes first
         gave this rank; the call itself has then to follow."""

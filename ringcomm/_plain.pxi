@@ -23,9 +23,7 @@ cdef extern from "border/plain.hpp":
         vector[int64_t] told, sent, expected, received
         uint64_t numbers
         uint64_t expectation()
-        CCall exchange_call(CCall&, CGuess&)
         bint takes(int, double, double)
-        CCall plain_call(const char*, char*, int, int, double, double)
     cdef cppclass PlainCalls "ringcomm_border::PlainCalls":
         CallSite* find(int, PyObject*, const vector[int64_t]&)
         CallSite* renew(int)

@@ -1,7 +1,5 @@
 # What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
 cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
-    cdef cppclass CGuess "ringcomm::Guess":
-        cbool right
     cdef cppclass CCall "ringcomm::Call":
         Collective collective
         DType dtype
@@ -20,7 +18,6 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         uint64_t shape
         string shape_text
         cbool even
-        CGuess* guess
     cdef cppclass CNamed "ringcomm::Named":
         CCall call
         size_t row, rows

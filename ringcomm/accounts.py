@@ -21,7 +21,7 @@ class OperationStats:
     or wrote to, memory that it shares with the ranks of its host: one copy counts once, on the rank that makes it.
 
     ``bytes_saved`` are those that would have been sent too, had elements not been encoded (``wire=``,
-    ``compression=``).
+    ``compression=``); less than none where pieces are so short that encoding makes them longer.
 
     ``seconds_waited`` is how long callers did nothing but wait, ``seconds_lasted`` how long it took from each
     submission to its completion, ``seconds_encoding`` how long the core encoded and decoded. All are 0.0 unless clocks

@@ -26,7 +26,7 @@ class CountedCalls(OrderedCalls):
         an array there, None on the others (``out`` is not used there)."""
         here = root == self.rank
         if plain := self._plain and not name:
-            result = self._channel.plain(ALLTOALL, x, out, Sum, 0, 1.0, 1.0, [GATHER, root], here)
+            result = self._channel.plain(ALLTOALL, x, out, 0, [GATHER, root], here)
             if result is not NOT_PLAIN:
                 return result
         request = calls.gather(x, out, root, None, self.rank, self.size, name)
@@ -55,7 +55,7 @@ class CountedCalls(OrderedCalls):
         """
         given, how = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
         if plain := self._plain and not name and given is not None:
-            result = self._channel.plain(ALLTOALL, given, out, Sum, 0, 1.0, 1.0, how)
+            result = self._channel.plain(ALLTOALL, given, out, 0, how)
             if result is not NOT_PLAIN:
                 return result
         request = calls.scatter(x, out, root, None, self.rank, self.size, name)
@@ -140,7 +140,7 @@ class CountedCalls(OrderedCalls):
         plain = plain and type(op) is Op and op is not Adasum and op is not Average
         if plain:
             here = collective == SCAN or self.rank > 0
-            result = self._channel.plain(collective, x, out, op, 0, 1.0, 1.0, None, here)
+            result = self._channel.plain(collective, x, out, 0, None, here, op)
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name)

@@ -99,7 +99,7 @@ class OrderedCalls(Calls):
         plain = self._plain and algorithm is None and feedback is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
-            result = self._channel.plain(ALLREDUCE, x, out, op, 0, prescale_factor, postscale_factor, told)
+            result = self._channel.plain(ALLREDUCE, x, out, 0, told, True, op, prescale_factor, postscale_factor)
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
@@ -131,7 +131,7 @@ class OrderedCalls(Calls):
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
             result = self._channel.plain(
-                REDUCE, x, out, op, root, prescale_factor, postscale_factor, told, root == self.rank
+                REDUCE, x, out, root, told, root == self.rank, op, prescale_factor, postscale_factor
             )
             if result is not NOT_PLAIN:
                 return result
@@ -146,7 +146,7 @@ class OrderedCalls(Calls):
         ``out=x``: in place."""
         plain = self._plain and algorithm is None and not name
         if plain:
-            result = self._channel.plain(BROADCAST, x, out, Sum, root, 1.0, 1.0)
+            result = self._channel.plain(BROADCAST, x, out, root)
             if result is not NOT_PLAIN:
                 return result
         request = calls.broadcast(*arrays.pair(x, out), root, **request_fields(algorithm, name))
@@ -165,7 +165,7 @@ class OrderedCalls(Calls):
         exchange: Exchange | None = None
         received: Sequence[int] | None = rows
         if plain:
-            result = self._channel.plain(ALLGATHER, x, out, Sum, 0, 1.0, 1.0, rows)
+            result = self._channel.plain(ALLGATHER, x, out, 0, rows)
             if type(result) is list:  # the exchange has taken place, and other ranks' rows are new
                 received, plain = result, False
             elif result is not NOT_PLAIN:
@@ -196,7 +196,7 @@ class OrderedCalls(Calls):
         plain = self._plain and algorithm is None and not name
         plain = plain and type(op) is Op and op is not Adasum
         if plain:
-            result = self._channel.plain(REDUCESCATTER, x, out, op, 0, prescale_factor, postscale_factor, told)
+            result = self._channel.plain(REDUCESCATTER, x, out, 0, told, True, op, prescale_factor, postscale_factor)
             if result is not NOT_PLAIN:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
@@ -220,7 +220,7 @@ class OrderedCalls(Calls):
         exchange: Exchange | None = None
         received: Sequence[int] | None = None
         if plain:
-            result = self._channel.plain(ALLTOALL, x, out, Sum, 0, 1.0, 1.0)
+            result = self._channel.plain(ALLTOALL, x, out)
             if type(result) is list:
                 received, plain = result, False
             elif result is not NOT_PLAIN:
@@ -237,7 +237,7 @@ class OrderedCalls(Calls):
     def barrier(self, algorithm: str | None = None, name: str = "") -> None:
         """Returns when every rank has called it."""
         plain = self._plain and algorithm is None and not name
-        if plain and self._channel.plain(BARRIER, None, None, Sum, 0, 1.0, 1.0) is not NOT_PLAIN:
+        if plain and self._channel.plain(BARRIER) is not NOT_PLAIN:
             return None
         return self._call(calls.barrier(**request_fields(algorithm, name)), None, plain)
 

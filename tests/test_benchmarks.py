@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from launching import ROOT, output_of
 
+from ringcomm.cli.measured import first_to_last
+
 BENCHMARKS = ROOT / "benchmarks"
 
 
@@ -36,6 +38,23 @@ def test_ratio_is_of_medians_and_inside_its_interval(module):
     middle, low, high = module("measure").ratio(list(slow), list(fast))
     assert middle == pytest.approx(np.median(slow) / np.median(fast))
     assert 1.5 < low < middle < high < 2.5
+
+
+@pytest.mark.parametrize(("one_clock", "seconds"), [(True, [2.5, 1.0]), (False, [2.0, 0.75])])
+def test_a_time_is_from_the_first_begin_to_the_last_end(one_clock, seconds):
+    """Or, without a clock in common, the slowest rank's own."""
+    times = [[(1.0, 3.0), (7.5, 8.0)], [(0.5, 2.0), (7.0, 7.75)]]  # by rank
+
+    class World:
+        """Of two ranks, of which this is the first; the second's numbers come as they are asked for."""
+
+        @staticmethod
+        def Allreduce(own, every, op):
+            signs = (-1, 1) if one_clock else ()
+            others = [[[sign * pair[k] for pair in times[1]]] for k, sign in enumerate(signs)]
+            np.maximum(own, others or [[[end - begin for begin, end in times[1]]]], out=every)
+
+    assert first_to_last(World, {"a": times[0]}, one_clock) == {"a": seconds}
 
 
 def test_results_of_the_same_setup_are_replaced_and_others_stay(module, tmp_path):
@@ -112,7 +131,7 @@ def test_a_page_keeps_its_text_and_gets_its_tables(module):
     ("script", "arguments"),
     [
         ("host_allreduce.py", ["--sizes", "4,64K", "--repeat", "2", "--ranks", "2"]),
-        ("collectives.py", ["--sizes", "4,4K", "--repeat", "1", "--ranks", "2"]),
+        ("collectives.py", ["--sizes", "4,4K", "--repeat", "1", "--ranks", "2", "--starts", "2"]),
     ],
 )
 def test_a_script_measures_and_writes(tmp_path, script, arguments):

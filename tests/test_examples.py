@@ -57,7 +57,20 @@ def test_training_comes_out_as_on_one_rank(arguments, tolerance, sizes, tmp_path
 def test_relaxed(tmp_path):
     pytest.importorskip("sklearn")
     saved = tmp_path / "curves.json"
-    arguments = ["--method", "all", "--seconds", "0.8", "--straggler", "3", "--target", "0.5", "--save", saved]
+    arguments = [
+        "--method",
+        "all",
+        "--unit",
+        "2",
+        "--seconds",
+        "0.45",
+        "--straggler",
+        "3",
+        "--target",
+        "0.5",
+        "--save",
+        saved,
+    ]
     text = mpi_case.output_of([EXAMPLES / "train_relaxed.py", *arguments], tmp_path, 2)
     results = json.loads(saved.read_text())
     assert len(results) == text.count("0.5 after") >= 10
@@ -66,7 +79,7 @@ def test_relaxed(tmp_path):
 
 
 def test_character_model(tmp_path):
-    text = output_of(
+    text = mpi_case.output_of(
         [
             EXAMPLES / "train_char_lm.py",
             "--steps",
@@ -90,7 +103,7 @@ def test_character_model(tmp_path):
             tmp_path,
         ],
         tmp_path,
-        ranks=2,
+        2,
     )
     first, last = map(float, re.search(r"training loss: (\S+) at first, (\S+) at last", text).groups())
     assert 0 < last < first + 1
@@ -99,14 +112,14 @@ def test_character_model(tmp_path):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_arrays(ranks, tmp_path):
-    text = output_of([EXAMPLES / "numpy_allreduce.py"], tmp_path, ranks=ranks)
+    text = mpi_case.output_of([EXAMPLES / "numpy_allreduce.py"], tmp_path, ranks)
     total = ranks * (ranks + 1) // 2
     assert re.search(rf"sum \[{total}\.", text) and f"gradient 3: {3 * ranks}" in text
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_custom_algorithm(ranks, tmp_path):
-    text = output_of([EXAMPLES / "custom_algorithm.py", "--output", tmp_path / "drawn.png"], tmp_path, ranks=ranks)
+    text = mpi_case.output_of([EXAMPLES / "custom_algorithm.py", "--output", tmp_path / "drawn.png"], tmp_path, ranks)
     assert "proved" in text and "equal to ring: yes" in text and (tmp_path / "drawn.png").exists()
 
 

@@ -2,13 +2,13 @@
 
 namespace ringcomm {
 
-std::vector<std::uint64_t> Entry::numbers() const {
-  const auto ns = [](const std::atomic<std::int64_t>& time) {
-    return static_cast<std::uint64_t>(time.load(std::memory_order_relaxed));
-  };
-  return {calls.value(),          sent.messages.value(), sent.bytes.value(),     received.messages.value(),
-          received.bytes.value(), memory.value(),        encoding.saved.value(), encoding.ns.value(),
-          ns(waited_ns_),         ns(lasted_ns_)};
+std::vector<std::int64_t> Entry::numbers() const {
+  std::vector<std::int64_t> all;
+  for (const Count* count : {&calls, &sent.messages, &sent.bytes, &received.messages, &received.bytes, &memory,
+                             &encoding.saved, &encoding.ns})
+    all.push_back(static_cast<std::int64_t>(count->value()));
+  for (const auto* ns : {&waited_ns_, &lasted_ns_}) all.push_back(ns->load(std::memory_order_relaxed));
+  return all;
 }
 
 std::shared_ptr<Entry> Account::entry(std::string_view operation, std::string_view algorithm) {

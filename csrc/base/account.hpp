@@ -43,10 +43,10 @@ struct Traffic {
 
 // What codecs have made of elements.
 struct EncodingCount {
-  Count saved;  // bytes that were not sent because they were encoded
+  Count saved;  // bytes that were not sent because they were encoded; a short piece may cost some (modulo 2^64)
   Count ns;     // encoding and decoding; where the account is timed
   void take(EncodingCount& other) {
-    if (other.saved.value() > 0) saved += other.saved.take();
+    if (other.saved.value() != 0) saved += other.saved.take();
     if (other.ns.value() > 0) ns += other.ns.take();
   }
 };
@@ -66,7 +66,7 @@ struct Entry {
   void add_time(std::int64_t ns) { lasted_ns_.fetch_add(ns, std::memory_order_relaxed); }  // submission to completion
   // Calls; messages and bytes sent; received; bytes of memory, saved; nanoseconds encoding, waited,
   // lasted.
-  std::vector<std::uint64_t> numbers() const;
+  std::vector<std::int64_t> numbers() const;
 
  private:
   std::atomic<std::int64_t> waited_ns_{0}, lasted_ns_{0};

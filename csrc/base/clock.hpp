@@ -36,9 +36,11 @@ class Backoff {
       : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
   // Waits of one host's ranks for each other are short, and waking a sleeper takes longer than most; so spin and yield
   // for so long at least. A yield may cost a time slice to a stranger: spin as long as every rank has a core, and once
-  // a stranger has had this one, sleep: who sleeps is woken by whom it waits for, and is then the first to run.
+  // a stranger has had this one, sleep: who sleeps is woken by whom it waits for, and is then the first to run. Where
+  // ranks share cores (no time to spin), whoever is waited for may need this one: a few looks.
   void insist(std::int64_t spin_ns, std::int64_t yield_ns) {
     timed_ = true;
+    if (spin_ns == 0) spins_ = std::min(spins_, kFewLooks);
     spin_ns_ = spin_ns;
     yield_ns_ = yield_ns;
   }
@@ -74,6 +76,7 @@ class Backoff {
   }
 
  private:
+  static constexpr int kFewLooks = 8;              // a yield takes as long
   static constexpr std::int64_t kSlice = 300'000;  // ns between two looks: somebody else has run
 
   bool within(bool phase_ends, std::int64_t ns) {

@@ -35,7 +35,8 @@ class Channel {
 
   // The call as a task: compares descriptors (unless agreed), then moves the data. One at a time.
   std::unique_ptr<Task> start(Call&& call);
-  void run(Call call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
+  void run(Call&& call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
+  void run(const Call& call, bool (*interrupted)()) { run(Call(call), interrupted); }
 
   // What a Place keeps from call to call; it goes first.
   std::shared_ptr<void>& guest() { return guest_; }

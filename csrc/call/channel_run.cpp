@@ -63,7 +63,8 @@ void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
     --context.crowded;
 }
 
-void Channel::run(Call call, bool (*interrupted)()) {
+void Channel::run(Call&& call, bool (*interrupted)()) {
+  if (context_.epochs) context_.epochs->expect();
   const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
   const auto task = start(std::move(call));
   try {

@@ -16,6 +16,10 @@ class MemoryComparison final : public Comparison {
   void begin(Call& call, bool piggyback) override {
     call_ = &call;
     if (call.guess && !(piggyback && can_guess(call, epochs_.node().size()))) call.guess = nullptr;
+    // What is computed comes before the first store to what peers read, which takes long, and loads may wait for it.
+    Descriptor said;
+    if (!call.agreed) said = describe(call, me_);
+    const std::uint64_t digest = call.agreed ? 0 : digest_of(said);
     const std::size_t parity = epochs_.open_call();
     if (piggyback) {
       pass_ = make_memory_pass(epochs_, call, segment_bytes_);
@@ -23,8 +27,8 @@ class MemoryComparison final : public Comparison {
     }
     if (!call.agreed) {
       Mailbox& mine = epochs_.mine();
-      mine.descriptor[parity] = describe(call, me_);
-      mine.opening[parity].digest = digest_of(mine.descriptor[parity]);
+      mine.descriptor[parity] = said;
+      mine.opening[parity].digest = digest;
     }
     epoch_ = epochs_.publish();
   }

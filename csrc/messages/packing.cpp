@@ -86,7 +86,7 @@ Bytes Packing::pack(const Message& message, std::byte* to) {
 }
 
 void Packing::count_saved(std::size_t whole, std::size_t encoded) {
-  if (context_.options.encoding && whole > encoded) context_.options.encoding->saved += whole - encoded;
+  if (context_.options.encoding) context_.options.encoding->saved += whole - encoded;
 }
 
 std::size_t Packing::encode(std::uint32_t piece, std::byte* to) {

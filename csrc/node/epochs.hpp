@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/prefetch.hpp"
 #include "node/node.hpp"
 #include "node/peer_memory.hpp"
 #include "node/trials.hpp"
@@ -16,6 +17,11 @@ namespace ringcomm {
 class Epochs {
  public:
   Epochs(Node& node, int slot);
+  // A new call soon: what it writes first is fetched, which takes as long as all that comes before it.
+  void expect() {
+    prefetch_to_write(&mine());
+    prefetch_to_write(mine().payload[(calls_ + 1) % 2]);
+  }
   // A new call: until the next one, its opening, descriptor and payload are those of this parity in every mailbox.
   std::size_t open_call() { return ++calls_ % 2; }
   std::size_t parity() const { return calls_ % 2; }

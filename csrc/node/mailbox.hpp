@@ -13,7 +13,8 @@ inline constexpr int kSlots = 64;                             // ordered streams
 inline constexpr int kMailboxes = 2 * kSlots;                 // of a rank: slot + kSlots is a channel's SubChannels'
 inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of memory outside the arena
 
-inline constexpr std::size_t kPayload = 2048;  // bytes of data that a mailbox takes beside a call's descriptor
+// Bytes of data that a mailbox takes beside a call's descriptor: 4 KB, and numbers that are exchanged before.
+inline constexpr std::size_t kPayload = 4608;
 
 // What a rank says of a call when it arrives: as little as its peers must read if all is well.
 struct Opening {

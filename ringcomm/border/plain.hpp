@@ -134,6 +134,15 @@ inline void run_plain(Channel& channel, const CallSite& site, const char* input,
   channel.run(site.plain_call(input, output, op, root, pre, post), interrupted);
 }
 
+// The exchange that comes first; true if the call has taken place along with it.
+inline bool run_exchange(Channel& channel, CallSite& site, const char* input, char* output, int op, int root,
+                         double pre, double post, bool (*interrupted)()) {
+  Guess guess;
+  Call follows = site.plain_call(input, output, op, root, pre, post);
+  channel.run(site.exchange_call(follows, guess), interrupted);
+  return guess.right;
+}
+
 class PlainCalls {
  public:
   CallSite* find(int collective, PyObject* given, const std::vector<std::int64_t>& told) {

@@ -2,8 +2,9 @@
 
 How a row is measured: each call's input is rewritten by the rank that owns it before the call, and its result is read
 and checked after it, both outside the clock, or buffers would stay in one core's cache and no bytes would move; a
-barrier comes before; contestants take turns in a shuffled order within one run; a time is the slowest rank's, and a row
-shows the median.
+barrier comes before; contestants take turns in a shuffled order within one run; a time is from the first rank's begin
+to the last one's end (between hosts, which have no clock in common: the slowest rank's own), and a row shows the
+median.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ringcomm.algorithms import registered
 from ringcomm.cli import bench_device, bench_report
 from ringcomm.cli.bench_cases import PERIOD, SHARED_ARRAYS, Case, numpy_dtype
 from ringcomm.cli.bench_report import Row
-from ringcomm.cli.measured import interval, lost, take_turns
+from ringcomm.cli.measured import first_to_last, interval, lost, take_turns
 from ringcomm.cli.sizes import parse_names, parse_sizes
 from ringcomm.cli.text import refuse
 from ringcomm.cli.wires import parse_wire, wire_names
@@ -156,13 +157,18 @@ def repetitions(nbytes: int, repeat: int) -> int:
     return repeat * (20 if nbytes <= 64 << 10 else 4 if nbytes <= 1 << 20 else 1)
 
 
+def one_clock(comm: Any) -> bool:
+    """Ranks of one host have one."""
+    return bool(comm.cross_size == 1)
+
+
 def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]:
     sizes = [0] if options.collective == "barrier" else options.sizes or parse_sizes(DEFAULT_SIZES)
     names = algorithm_names(options, comm)
     first = world.rank == 0
     gpu_path = "" if options.device == "cpu" else paths.chosen(paths.listed(comm))
     if first:
-        print("\n".join(bench_report.header(options, world.size, gpu_path)), flush=True)
+        print("\n".join(bench_report.header(options, world.size, one_clock(comm), gpu_path)), flush=True)
     rows: list[Row] = []
     contestants = len(names) + len(options.wire) + (options.against == "mpi")
     turns = sum(options.warmup + repetitions(size, options.repeat) for size in sizes)
@@ -203,21 +209,22 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
     shifts = cycle(range(1, PERIOD + 1))
     wrong = np.zeros(len(calls), np.int64)
 
-    def timed(index: int, case: Case, call: Callable[[], object], _turn: int) -> float:
+    def timed(index: int, case: Case, call: Callable[[], object], _turn: int) -> tuple[float, float]:
         case.refill(next(shifts))
         case.world.Barrier()
         begin = time.perf_counter()
         call()
-        spent = time.perf_counter() - begin
+        end = time.perf_counter()
         wrong[index] += case.wrong()
         tick(1)
-        return spent
+        return begin, end
 
     contestants = {
         name: partial(timed, index, cases.get(name, case), call) for index, (name, call) in enumerate(calls.items())
     }
     repeats = repetitions(case.nbytes, options.repeat)
-    seconds = take_turns(case.world, contestants, repeats, options.seed, options.warmup)
+    of_ranks = partial(first_to_last, one_clock=one_clock(case.comm))
+    seconds = take_turns(case.world, contestants, repeats, options.seed, options.warmup, of_ranks)
     total_wrong = np.empty_like(wrong)
     case.world.Allreduce(wrong, total_wrong)
     ran = {name: what_ran(one) if asked(name, options) is None else name for name, one in cases.items()}

@@ -17,7 +17,7 @@ from ringcomm.installed import exists
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
 UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
-TIME_LABEL = "time (µs), median of the slowest rank's"
+TIME_LABEL = "time (µs), median"
 WIDTHS = (12, 12, 9, 24, 12, 9, 9, 7, 11, 13, 6)
 
 
@@ -44,13 +44,14 @@ class Row:
 _line = partial(aligned, widths=WIDTHS, left=(3,))
 
 
-def header(options: argparse.Namespace, ranks: int, gpu_path: str = "") -> list[str]:
-    """`gpu_path`: how arrays of GPUs travel, where calls take it."""
+def header(options: argparse.Namespace, ranks: int, one_clock: bool, gpu_path: str = "") -> list[str]:
+    """`one_clock`: as in `measured.first_to_last`. `gpu_path`: how arrays of GPUs travel, where calls take it."""
     op = f" {options.op}" if options.collective in REDUCING else ""
     place = " in place" if options.in_place and options.collective == "allreduce" else ""
     if options.device != "cpu":
         place += f" on {options.device}, by {gpu_path}"
-    rules = "medians of the slowest rank's times; inputs rewritten before each call"
+    times = "times from the first rank's begin to the last one's end" if one_clock else "the slowest rank's times"
+    rules = f"medians of {times}; inputs rewritten before each call"
     return [
         f"# {options.collective}{op}{place}, {ranks} ranks; {rules}",
         "#" + _line(COLUMNS)[1:],

@@ -19,34 +19,59 @@ import numpy as np
 from ringcomm.installed import cpu_name
 
 
-def take_turns(
-    world: Any, contestants: Mapping[str, Callable[[int], float]], turns: int, seed: int, uncounted: int = 0
+def slowest(world: Any, times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Of every timing, the slowest rank's. Collective: all ranks timed the same things."""
+    return _largest(world, times)[0]
+
+
+def first_to_last(
+    world: Any, times: Mapping[str, Sequence[tuple[float, float]]], one_clock: bool
 ) -> dict[str, list[float]]:
-    """Seconds by contestant, of each turn the slowest rank's. In a turn each is called once, with the turn's number,
-    and says what it took on this rank; their order is shuffled, alike on all ranks. Collective.
+    """Of every timing, which is a begin and an end: the time from the first rank's begin to the last one's end, as
+    Hunold and Carpen-Amarie ("Reproducible MPI Benchmarking Is Still Not As Easy As You Think", 2016) define it. Where
+    ranks have no clock in common, the slowest rank's own. Collective."""
+    if not one_clock:
+        return slowest(world, {name: [end - begin for begin, end in pairs] for name, pairs in times.items()})
+    minus_begin = {name: [-begin for begin, _ in pairs] for name, pairs in times.items()}
+    ends = {name: [end for _, end in pairs] for name, pairs in times.items()}
+    first, last = _largest(world, minus_begin, ends)
+    return {name: [a + b for a, b in zip(first[name], last[name], strict=True)] for name in times}
+
+
+def _largest(world: Any, *numbers: Mapping[str, Sequence[float]]) -> list[dict[str, list[float]]]:
+    """Of all ranks' numbers."""
+    from mpi4py import MPI
+
+    own = np.array([list(each.values()) for each in numbers])
+    every = np.empty_like(own)
+    world.Allreduce(own, every, MPI.MAX)
+    return [dict(zip(each, rows.tolist(), strict=True)) for each, rows in zip(numbers, every, strict=True)]
+
+
+def take_turns(
+    world: Any,
+    contestants: Mapping[str, Callable[[int], Any]],
+    turns: int,
+    seed: int,
+    uncounted: int = 0,
+    of_ranks: Callable[[Any, Mapping[str, Sequence[Any]]], dict[str, list[float]]] = slowest,
+) -> dict[str, list[float]]:
+    """Seconds by contestant, of each turn. In a turn each is called once, with the turn's number, and says what it took
+    on this rank; their order is shuffled, alike on all ranks. Collective.
 
     Args:
         world: an mpi4py communicator.
         uncounted: turns before the first one that counts; their numbers are negative.
+        of_ranks: what becomes of what the ranks say.
     """
     shuffle = random.Random(seed)
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+    times: dict[str, list[Any]] = {name: [] for name in contestants}
     for turn in range(-uncounted, turns):
         for name in shuffle.sample(list(contestants), len(contestants)):
-            seconds = contestants[name](turn)
+            took = contestants[name](turn)
             if turn >= 0:
-                times[name].append(seconds)
-    return slowest(world, times)
-
-
-def slowest(world: Any, times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Of every timing, the slowest rank's. Collective: all ranks timed the same things."""
-    from mpi4py import MPI
-
-    own = np.array([times[name] for name in times])
-    every = np.empty_like(own)
-    world.Allreduce(own, every, MPI.MAX)
-    return {name: [float(t) for t in row] for name, row in zip(times, every, strict=True)}
+                times[name].append(took)
+    return of_ranks(world, times)
 
 
 def interval(

@@ -10,7 +10,7 @@ from torch import nn
 
 import ringcomm.torch as hvd
 
-SECONDS = 3.0
+SECONDS = 1.5
 
 
 def methods():

@@ -11,8 +11,9 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+import mpi_case  # noqa: E402
 from elastic_digits import SAMPLES  # noqa: E402
-from launching import output_of, run  # noqa: E402
+from launching import run  # noqa: E402
 
 pytestmark = pytest.mark.mpi
 PROGRAM = HERE.parent / "elastic_digits.py"
@@ -28,8 +29,8 @@ def test_a_rank_is_lost_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     assert (first, size, begin, second, other) == (1, 3, 0, 2, 2) and resumed in (7, 8)
     # The same memberships, with files between them in place of a loss.
     files = [str(tmp_path / name) for name in ("none", "middle", "end")]
-    output_of([PROGRAM, tmp_path, resumed, "--from", files[0], "--to", files[1]], tmp_path, ranks=3)
-    output_of([PROGRAM, tmp_path, STEPS, "--from", files[1], "--to", files[2]], tmp_path, ranks=2)
+    mpi_case.output_of([PROGRAM, tmp_path, resumed, "--from", files[0], "--to", files[1]], tmp_path, 3)
+    mpi_case.output_of([PROGRAM, tmp_path, STEPS, "--from", files[1], "--to", files[2]], tmp_path, 2)
     assert Path(f"{files[2]}.digest").read_text() == result["digest"]
     check_samples(tmp_path, resumed)
 

@@ -9,6 +9,7 @@ import runpy
 import sys
 import types
 from itertools import pairwise
+from unittest import mock
 
 import mpi_case
 import numpy as np
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from launching import ROOT, output_of, run
 
 import ringcomm
-from ringcomm import _core
+from ringcomm import _core, bootstrap
 from ringcomm.cli import bench_cases, main, picture, show
 from ringcomm.cli.sizes import parse_size, parse_sizes
 from ringcomm.config import NETWORK
@@ -289,6 +290,24 @@ def test_right_results_pass_and_wrong_ones_are_counted(collective, data):
         place = data.draw(st.integers(0, len(case.output) - 1))
         case.output[place] = ~right[place] if case.dtype == np.bool_ else right[place] + 1
         assert case.wrong() == 1
+
+
+def bench_on_unequal_hosts():
+    from mpi4py import MPI
+
+    host = ("two ranks", "two ranks", "one")[MPI.COMM_WORLD.rank]
+    words = "bench broadcast --sizes 64,16K --algorithms all --repeat 1 --warmup 1".split()
+    with mock.patch.object(bootstrap, "host_key", lambda: (host,)):
+        assert main(words) == 0
+
+
+@pytest.mark.mpi
+def test_bench_on_hosts_of_unequal_sizes():
+    """All ranks take the same contestants and the same clock, though not all share memory, or see another host."""
+    text = mpi_case.run(3, bench_on_unequal_hosts, limit=60).text
+    assert "the slowest rank's times" in text
+    for name in ("auto", "shared_arrays", "binomial", "two_level:binomial", "mpi"):
+        assert len(re.findall(rf"^ .* float32 +{name}\b", text, re.M)) == 2, (name, text)
 
 
 @pytest.mark.mpi

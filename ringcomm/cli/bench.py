@@ -141,15 +141,17 @@ def known(collective: str, algorithm: str, size: int = 0) -> str | None:
 
 
 def algorithm_names(options: argparse.Namespace, comm: Any) -> list[str]:
-    """What can run here. Arrays that a barrier has not, or that no other rank shares, are left out."""
+    """What can run here. Arrays that a barrier has not, or that no ranks share, are left out. Collective, for hosts may
+    have different numbers of ranks."""
+    sharing = int(comm.allreduce(np.array([comm.local_size]), op="max")[0]) > 1
     names = parse_names(options.algorithms)
     if options.algorithms == "all":
         names = [a.name for a in _core.algorithms() if a.collective == options.collective]
-        if comm.cross_size > 1 and comm.local_size > 1:
+        if sharing and not one_clock(comm):
             names += [two for name in names if known(options.collective, two := f"two_level:{name}") is None]
         names += ["auto", SHARED_ARRAYS]
-    shares = options.collective != "barrier" and comm.local_size > 1 and options.device == "cpu"
-    return [name for name in names if name != SHARED_ARRAYS or shares]
+    sharing = sharing and options.collective != "barrier" and options.device == "cpu"
+    return [name for name in names if name != SHARED_ARRAYS or sharing]
 
 
 def repetitions(nbytes: int, repeat: int) -> int:
@@ -158,8 +160,8 @@ def repetitions(nbytes: int, repeat: int) -> int:
 
 
 def one_clock(comm: Any) -> bool:
-    """Ranks of one host have one."""
-    return bool(comm.cross_size == 1)
+    """Whether ranks have one in common: they are on one host."""
+    return bool(comm.local_size == comm.size)
 
 
 def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]:

@@ -296,7 +296,7 @@ def bench_on_unequal_hosts():
     from mpi4py import MPI
 
     host = ("two ranks", "two ranks", "one")[MPI.COMM_WORLD.rank]
-    words = "bench broadcast --sizes 64,16K --algorithms all --repeat 1 --warmup 1".split()
+    words = ["bench", "broadcast", "--sizes", "64,16K", "--algorithms", "all", "--repeat", "1", "--warmup", "1"]
     with mock.patch.object(bootstrap, "host_key", lambda: (host,)):
         assert main(words) == 0
 

@@ -26,9 +26,16 @@ NETWORK = "10.77.0"  # /24; exists in the namespaces only
 SWITCH_ADDRESS = f"{NETWORK}.254"
 BRIDGE = "rcbridge"
 
-# What Linux is built with, whatever this machine was given: BBR on links without `fq` leaves data of an open connection
-# unsent, now and then for 40 ms, which looks like a slow schedule.
-CONGESTION = "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control"
+# TCP's congestion control on the shaped links, the first that the kernel has: BBR without the queueing discipline `fq`
+# leaves data of an open connection unsent for up to 40 ms, which looks like a slow schedule. It is set per route, which
+# works also where /proc/sys/net/ipv4/tcp_congestion_control may not be written.
+CONGESTION = ("cubic", "reno")
+
+# How MPICH's ranks of different hosts exchange messages: its default (UCX, in the wheel), or libfabric over TCP.
+NETMODS: dict[str, dict[str, str]] = {
+    "default": {},
+    "ofi": {"FI_PROVIDER": "tcp", "MPIR_CVAR_CH4_NETMOD": "ofi"},
+}
 
 # Stands in for ssh: drops ssh's options, enters the host and gives the rest to a shell there, as ssh would.
 # Temporary files of its own, too: process ids repeat between hosts, and what a killed job leaves would be in the way.
@@ -98,17 +105,24 @@ def mpi_kind(launcher: str) -> str:
 class Cluster:
     """`hosts` one-machine hosts at 10.77.0.1 and up; `rate` shapes both directions of each host's link.
 
-    rate, burst and latency are written as tc(8) takes them. `shm` is the size of each host's /dev/shm.
+    rate, burst and latency are written as tc(8) takes them. `shm` is the size of each host's /dev/shm. `netmod`: one of
+    NETMODS, which Open MPI ignores.
     """
 
     def __init__(
-        self, hosts: int, rate: str = "200mbit", burst: str = "64kb", latency: str = "50ms", shm: str = "64m"
+        self,
+        hosts: int,
+        rate: str = "200mbit",
+        burst: str = "64kb",
+        latency: str = "50ms",
+        shm: str = "64m",
+        netmod: str = "default",
     ) -> None:
         if not 1 <= hosts <= 200:
             raise ValueError(f"1 to 200 hosts, not {hosts}")
         self.addresses = [f"{NETWORK}.{i + 1}" for i in range(hosts)]
         self.shape = ["tbf", "rate", rate, "burst", burst, "latency", latency]
-        self.shm = shm
+        self.shm, self.netmod = shm, netmod
         self._holders: list[int] = []  # the first process of each host
         self._stack = contextlib.ExitStack()
 
@@ -124,7 +138,7 @@ class Cluster:
             self._in_switch("ip", "address", "add", f"{SWITCH_ADDRESS}/24", "dev", BRIDGE)
             self._in_switch("ip", "link", "set", BRIDGE, "up")
             for index, address in enumerate(self.addresses):
-                setup = f"hostname host{index + 1}; mount -t tmpfs -o size={self.shm} tmpfs /dev/shm; {CONGESTION}"
+                setup = f"hostname host{index + 1}; mount -t tmpfs -o size={self.shm} tmpfs /dev/shm"
                 host = self._hold(stack, Namespace("--net --uts --mount --ipc", setup))
                 (directory / f"{address}.pid").write_text(str(host.pid))
                 self._holders.append(host.pid)
@@ -153,6 +167,8 @@ class Cluster:
             ["tc", "qdisc", "add", "dev", "eth0", "root", *self.shape],
         ):
             _run(host.enter(command))
+        route = f"ip route change {NETWORK}.0/24 dev eth0 proto kernel scope link src {address} congctl"
+        _run(host.enter(["sh", "-c", " || ".join(f"{route} {name}" for name in CONGESTION)]))
 
     def set_link(self, host: int, up: bool) -> None:
         """Of a host, from 1: takes its plug out, or puts it in."""
@@ -182,7 +198,7 @@ class Cluster:
         ranks = len(self.addresses) * ranks_per_host
         slots = ",".join(f"{a}:{ranks_per_host}" for a in self.addresses)
         if mpi_kind(launcher) == "mpich":
-            environment |= {"FI_PROVIDER": "tcp", "MPIR_CVAR_CH4_NETMOD": "ofi"}
+            environment |= NETMODS[self.netmod]
             line = [
                 launcher,
                 "-launcher",
@@ -259,13 +275,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--launcher", default=str(Path(sys.executable).with_name("mpiexec")), help="mpiexec of the MPI to use"
     )
+    parser.add_argument("--netmod", choices=NETMODS, default="default", help="of MPICH, between hosts")
     parser.add_argument("--timeout", type=float, default=None, help="seconds")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="-- command and its arguments")
     options = parser.parse_args(arguments)
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
         parser.error("give a command after --")
-    with Cluster(options.hosts, options.rate, options.burst, options.latency, options.shm) as cluster:
+    with Cluster(options.hosts, options.rate, options.burst, options.latency, options.shm, options.netmod) as cluster:
         return cluster.run(options.launcher, program, options.ranks_per_host, options.timeout).returncode
 
 

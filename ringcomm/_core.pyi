@@ -321,6 +321,8 @@ class Transport:
 
     @staticmethod
     def threads(hub: ThreadsHub, rank: int) -> Transport: ...
+    def counts(self) -> tuple[list[int], list[int]]:
+        """Messages sent to each rank, and received from each, since the transport was made."""
 
 class ThreadsHub:
     def __init__(self, size: int) -> None: ...

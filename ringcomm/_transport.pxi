@@ -7,6 +7,9 @@ cdef extern from "transport/transport.hpp" namespace "ringcomm" nogil:
         int rank()
         int size()
         int tag_limit()
+        CMessageCounts counts()
+    cdef cppclass CMessageCounts "ringcomm::MessageCounts":
+        vector[uint64_t] sent, received
 
 cdef extern from "transport/mpi.hpp" namespace "ringcomm" nogil:
     cdef cppclass MpiLibrary:
@@ -61,3 +64,8 @@ cdef class Transport:
     def size(self): return self.it.get().size()
     @property
     def tag_limit(self): return self.it.get().tag_limit()
+
+    def counts(self):
+        """Messages sent to each rank, and received from each, since the transport was made."""
+        cdef CMessageCounts counts = self.it.get().counts()
+        return list(counts.sent), list(counts.received)

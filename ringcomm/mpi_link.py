@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ringcomm import _core, bootstrap, mpi_library
 from ringcomm.errors import PeerLostError
 from ringcomm.links import Link
@@ -62,8 +64,9 @@ class MpiLink(Link):
             raise ValueError("ringcomm needs an intracommunicator")
         require_alive(comm)
         self._mpi = mpi
-        self._comms = [comm] if owned else []
-        self._ending: Any = None  # MPI's request, once this process ends
+        self._given = [comm] if owned else []
+        self._duplicates: list[tuple[Any, list[_core.Transport]]] = []  # each with the transports that use it
+        self._drain: Drain | None = None  # once this rank uses the link no more
         self._threads = threads
         self.ordered, first = self._duplicate(comm)
         self.queued, _ = self._duplicate(comm)
@@ -82,8 +85,9 @@ class MpiLink(Link):
     def _duplicate(self, comm: Any) -> tuple[_core.Transport, Any]:
         mine = comm.Dup()
         mine.Set_errhandler(self._mpi.ERRORS_RETURN)
-        self._comms.append(mine)
-        return _core.Transport.mpi(**mpi_library.describe(mine)), mine
+        transport = _core.Transport.mpi(**mpi_library.describe(mine))
+        self._duplicates.append((mine, [transport]))
+        return transport, mine
 
     def exchange(self, item: Any) -> list[Any]:
         return list(self._control.allgather(item))
@@ -92,7 +96,9 @@ class MpiLink(Link):
         return self._duplicate(self._control)[0]
 
     def message_transport(self) -> _core.Transport:
-        return _core.Transport.mpi(**mpi_library.describe(self._control))
+        comm, transports = self._duplicates[0]
+        transports.append(_core.Transport.mpi(**mpi_library.describe(comm)))
+        return transports[-1]
 
     def share_memory(
         self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
@@ -113,9 +119,14 @@ class MpiLink(Link):
         return None if comm == self._mpi.COMM_NULL else MpiLink(comm, owned=True, threads=self._threads)
 
     def free(self) -> None:
+        if not self._mpi.Is_finalized():
+            self._drain = self._drain or Drain(self._control, self._duplicates)
+            while not self._drain.over():
+                time.sleep(1e-5)
         del self.ordered, self.queued
         _open.remove(self)
-        comms, self._comms = self._comms, []
+        comms = [*self._given, *(comm for comm, _ in self._duplicates)]
+        self._given, self._duplicates, self._drain = [], [], None
         if not self._mpi.Is_finalized():
             for comm in reversed(comms):
                 comm.Free()
@@ -130,22 +141,6 @@ class MpiLink(Link):
             raise ValueError("the communicator has processes that did not call init()")
         return ranks
 
-    def drain_and_free(self) -> None:
-        """`free` for a link whose ranks left one by one: takes in their goodbyes, lest a later communicator find them.
-        Collective."""
-        if self._mpi.Is_finalized():
-            return
-        self._control.Barrier()
-        for comm in self._comms:
-            while comm.Iprobe():
-                status = self._mpi.Status()
-                comm.Probe(status=status)
-                comm.Recv(
-                    [bytearray(status.Get_count(self._mpi.BYTE)), self._mpi.BYTE], status.Get_source(), status.Get_tag()
-                )
-        self._control.Barrier()
-        self.free()
-
     def lost(self) -> list[int]:
         """Ranks whose processes are known to have ended without MPI's leave: no collective call comes to an end."""
         return sorted(self.reported.union(self.rank_of[pid] for pid in processes.dead() & self.rank_of.keys()))
@@ -157,15 +152,51 @@ class MpiLink(Link):
         return [rank for rank in found if rank >= 0]
 
     def others_ended(self) -> bool:
-        """Whether every rank has asked this, and so uses the link no more, or will never ask. Collective, but waits for
-        nobody: ask again until it is so."""
+        """Whether every rank has asked this, or will never ask, and no message to this rank is left in MPI. Collective,
+        but does not block: ask again until it is true."""
         if self._mpi.Is_finalized() or self.lost():
             return True
         try:
-            self._ending = self._ending or self._control.Ibarrier()
-            return bool(self._ending.Test())
+            self._drain = self._drain or Drain(self._control, self._duplicates)
+            return self._drain.over()
         except self._mpi.Exception:  # a peer is lost
             return True
+
+
+class Drain:
+    """Receives, and drops, the messages that no rank waits for any more: goodbyes, mostly. MPI wants every message
+    received before its communicator is freed and before MPI_Finalize.
+
+    Collective. Every rank learns from every other how many messages that rank has sent to it, so nothing is missed that
+    is still on its way.
+    """
+
+    PATIENCE = 2.0  # seconds for messages that are counted and do not arrive: after an error of MPI's
+
+    def __init__(self, control: Any, duplicates: Sequence[tuple[Any, Sequence[_core.Transport]]]) -> None:
+        mpi = mpi_library.load()
+        self._status, self._byte = mpi.Status(), mpi.BYTE
+        self._duplicates = duplicates
+        counts = [[transport.counts() for transport in transports] for _, transports in duplicates]
+        sent = np.array([np.sum([sent for sent, _ in of_one], 0) for of_one in counts], np.int64)
+        self._missing = np.empty_like(sent.T, order="C")  # by sender, then by duplicate
+        self._received = np.array([np.sum([received for _, received in of_one], 0) for of_one in counts], np.int64).T
+        self._sent = np.ascontiguousarray(sent.T)  # MPI reads it until the exchange is complete
+        self._exchange = control.Ialltoall(self._sent, self._missing)
+        self._deadline: float | None = None  # of the messages, once their number is known
+
+    def over(self) -> bool:
+        """Whether nothing is left to be received. Ask again until it is so."""
+        if self._deadline is None:
+            if not self._exchange.Test():
+                return False
+            self._missing -= self._received
+            self._deadline = time.monotonic() + self.PATIENCE
+        for index, (comm, _) in enumerate(self._duplicates):
+            while (message := comm.Improbe(status=self._status)) is not None:
+                self._missing[self._status.Get_source(), index] -= 1
+                message.Recv([bytearray(self._status.Get_count(self._byte)), self._byte])
+        return bool((self._missing <= 0).all()) or time.monotonic() > self._deadline
 
 
 _open: list[MpiLink] = []  # not freed

@@ -119,7 +119,7 @@ def _free_ended() -> None:
     while ended:
         link = ended.pop()
         if not link.lost():
-            link.drain_and_free()
+            link.free()
 
 
 def shutdown() -> None:

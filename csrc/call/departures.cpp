@@ -1,6 +1,7 @@
 #include "call/departures.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -10,31 +11,41 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two looks at who has died
+// ns between two looks: a probe takes as long as a small message's other costs, a look at processes a system call
+constexpr std::int64_t kProbeEvery = 100'000, kLookEvery = 10'000'000;
 
 }  // namespace
 
 Departures::Departures(Transport& transport, std::span<const int> peers, int me, int tag)
-    : transport_(transport), peers_(peers), me_(me), tag_(peers.size() > 1 ? tag : -1) {
-  listen();
-}
-
-Departures::~Departures() { transport_.cancel(listening_); }
-
-void Departures::listen() {
-  if (tag_ >= 0) listening_ = transport_.receive(kAnyPeer, tag_, &incoming_, sizeof incoming_);
+    : transport_(transport), peers_(peers), me_(me) {
+  if (tag >= 0 && peers.size() > 1) mail_.emplace(transport, tag);
 }
 
 void Departures::check() {
-  while (listening_ != kNoTicket && transport_.done(listening_)) {
-    departed_.push_back(incoming_);
-    listen();
+  const std::int64_t now = now_ns();
+  if (now - probed_ns_ >= kProbeEvery) {
+    probed_ns_ = now;
+    look_for_goodbyes();
+  }
+  if (now - looked_ns_ >= kLookEvery) {
+    looked_ns_ = now;
+    look_for_deaths();
+  }
+}
+
+void Departures::look_for_goodbyes() {
+  if (!mail_) return;
+  while (const auto letter = mail_->receive()) {
+    Goodbye goodbye;
+    if (letter->bytes.size() != sizeof goodbye) throw Error(ErrorKind::internal, "a malformed goodbye", {letter->peer});
+    std::memcpy(&goodbye, letter->bytes.data(), sizeof goodbye);
+    departed_.push_back(goodbye);
   }
   std::vector<int> gone;
   for (const Goodbye& goodbye : departed_) {
     if (goodbye.calls < calls_) gone.push_back(static_cast<int>(goodbye.rank));
   }
-  if (gone.empty()) return look_for_deaths();
+  if (gone.empty()) return;
   throw Error(ErrorKind::left,
               rank_text(gone) + " closed the communicator or ended its script, and takes part in no further call",
               gone);
@@ -42,9 +53,6 @@ void Departures::check() {
 
 void Departures::look_for_deaths() {
   if (!deaths_.watches()) return;
-  const std::int64_t now = now_ns();
-  if (now - looked_ns_ < kLookEvery) return;
-  looked_ns_ = now;
   const auto has_left = [this](int rank) {
     return std::any_of(departed_.begin(), departed_.end(), [rank](const Goodbye& one) { return one.rank == rank; });
   };
@@ -53,24 +61,25 @@ void Departures::look_for_deaths() {
 }
 
 void Departures::say_goodbye() noexcept {
-  if (tag_ < 0) return;
-  outgoing_ = {me_, calls_};
-  std::vector<Ticket> tickets;
+  if (!mail_) return;
+  const Goodbye goodbye{me_, calls_};
+  std::vector<std::byte> bytes(sizeof goodbye);
+  std::memcpy(bytes.data(), &goodbye, sizeof goodbye);
   try {
     for (const int peer : peers_) {
-      if (peer != transport_.rank()) tickets.push_back(transport_.send(peer, tag_, &outgoing_, sizeof outgoing_));
+      if (peer != transport_.rank()) mail_->send(peer, bytes);
     }
-    // A few bytes: they are on their way at once, or the peer is gone.
+    // A few bytes: they are sent immediately, unless the peer is gone.
     Backoff backoff(std::chrono::microseconds(100));
     const auto look = [&] {
       const bool moved = transport_.poll();
-      std::erase_if(tickets, [&](Ticket ticket) { return transport_.done(ticket); });
-      return tickets.empty() ? Progress::done : moved ? Progress::moved : Progress::blocked;
+      mail_->advance();
+      return !mail_->sending() ? Progress::done : moved ? Progress::moved : Progress::blocked;
     };
     wait_until(look, backoff, now_ns() + 1'000'000'000);
-  } catch (const Error&) {  // nobody to say goodbye to
+  } catch (const Error&) {  // the peer is gone
   }
-  for (const Ticket ticket : tickets) transport_.cancel(ticket);
+  mail_->close();
 }
 
 }  // namespace ringcomm

@@ -1,24 +1,24 @@
-// Who makes no more calls says so, and how many it has made, so that nobody waits for it; who dies on this host is
-// noticed.
+// Ranks that make no more calls. A rank that leaves sends a goodbye with the number of calls that it has made, so that
+// no peer waits for it; the death of a rank on this host is seen by its process.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "node/death_watch.hpp"
-#include "transport/transport.hpp"
+#include "transport/mail.hpp"
 
 namespace ringcomm {
 
 class Departures {
  public:
-  // `tag`: of goodbyes; -1: somebody else listens (the engine). The others outlive it.
+  // `tag`: of goodbyes; -1: none are exchanged (the engine has its own). The other arguments outlive this object.
   Departures(Transport& transport, std::span<const int> peers, int me, int tag);
-  ~Departures();
   Departures(const Departures&) = delete;
   Departures& operator=(const Departures&) = delete;
 
@@ -27,7 +27,9 @@ class Departures {
     deaths_.start(std::move(processes), std::move(rank_of));
   }
   void begin_call() { ++calls_; }
-  void check();  // throws Error(left | peer_lost) if the current call needs somebody who has left, or died
+  // Throws Error(left | peer_lost) if the current call needs a rank that has left, or died. Cheap enough for every poll
+  // in vain: it looks for goodbyes and deaths only now and then.
+  void check();
   void say_goodbye() noexcept;
 
  private:
@@ -35,18 +37,17 @@ class Departures {
     std::int64_t rank = -1;
     std::uint64_t calls = 0;  // that the leaver has made
   };
-  void listen();  // posts the receive for one
+  void look_for_goodbyes();
   void look_for_deaths();
 
   Transport& transport_;
   const std::span<const int> peers_;
-  const int me_, tag_;
+  const int me_;
   std::uint64_t calls_ = 0;
-  Goodbye incoming_, outgoing_;
+  std::optional<Mail> mail_;  // of goodbyes
   std::vector<Goodbye> departed_;
-  Ticket listening_ = kNoTicket;
   DeathWatch deaths_;
-  std::int64_t looked_ns_ = 0;
+  std::int64_t probed_ns_ = 0, looked_ns_ = 0;  // times of the last looks
 };
 
 }  // namespace ringcomm

@@ -1,51 +1,37 @@
 // Control messages between ranks: records in, records out. Used by the worker alone.
 //
-// Everything for one peer since the last flush() is one stream of bytes, cut into messages of at most 64 KB; the first
-// byte of each says whether more follows. One receive from anybody is posted; it stays posted, for cancelling it could
-// lose what is just arriving.
+// Everything for one peer since the last flush() is one message. Messages are received by matched probes: nothing is
+// posted ahead, so an idle rank costs nothing and there is nothing to cancel at the end.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <unordered_map>
 
 #include "engine/records.hpp"
-#include "transport/transport.hpp"
+#include "engine/tags.hpp"
+#include "transport/mail.hpp"
 
 namespace ringcomm {
 
 class Control {
  public:
-  static constexpr std::size_t kCapacity = 64 << 10;  // bytes of the longest message
-
-  explicit Control(Transport& transport) : transport_(transport) {}
-  ~Control() { close(); }
+  explicit Control(Transport& transport) : mail_(transport, TagMap::kControl) {}
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
   void send(int peer, const Record& record) { encode(record, outbox_[peer]); }
   void send(int peer, const Bytes& encoded);  // a record for many, encoded once
-  // To every other rank but these. Who cannot be reached needs no word any more.
+  // Sends to every rank but this one and those of `except`. Skips ranks that cannot be reached.
   void send_to_all(const Record& record, std::span<const int> except) noexcept;
-  void flush();  // what was sent goes out now
-  // Takes what has arrived; true if there was something. Posts the receive if need be.
+  void flush();  // posts what send() has collected
+  // Passes each record that has arrived to `handle`; true if there was one.
   bool receive(const std::function<void(int peer, Record record)>& handle);
-  bool sending();         // is anything still on its way out?
-  void close() noexcept;  // forgets everything; nothing is received any more
+  bool sending();                           // whether a message is still on its way out
+  void close() noexcept { mail_.close(); }  // cancels everything; nothing is sent or received any more
 
  private:
-  struct Outgoing {
-    Ticket ticket;
-    Bytes bytes;
-  };
-
-  Transport& transport_;
+  Mail mail_;
   std::unordered_map<int, Bytes> outbox_;
-  std::deque<Outgoing> outgoing_;
-  std::unordered_map<int, Bytes> partial_;  // by sender: messages of which more follows
-  Bytes incoming_;
-  Ticket listening_ = kNoTicket;
-  bool closed_ = false;
 };
 
 }  // namespace ringcomm

@@ -40,6 +40,7 @@ class CountedTransport final : public Transport {
   void cancel(Ticket ticket) noexcept override { inner_->cancel(ticket); }
   std::size_t in_flight() const override { return inner_->in_flight(); }
   bool takes_device_memory() const override { return inner_->takes_device_memory(); }
+  MessageCounts counts() const override { return inner_->counts(); }
 
  private:
   const std::shared_ptr<Transport> inner_;

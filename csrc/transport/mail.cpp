@@ -7,11 +7,12 @@ namespace ringcomm {
 
 void Mail::send(int peer, std::vector<std::byte> bytes) {
   if (closed_) return;
-  Moving& message = going_.emplace_back(Moving{kNoTicket, {peer, std::move(bytes)}});
+  std::list<Moving> one;
+  Moving& message = one.emplace_back(Moving{kNoTicket, {peer, std::move(bytes)}});
   message.ticket = transport_.send(peer, tag_, message.letter.bytes.data(), message.letter.bytes.size());
+  going_.splice(going_.end(), one);
 }
 
-// Takes over the messages that have been announced.
 void Mail::collect() {
   for (Found found; transport_.probe(kAnyPeer, tag_, found);) {
     Moving& message = coming_.emplace_back(Moving{kNoTicket, {found.arrival.peer, {}}});
@@ -22,9 +23,14 @@ void Mail::collect() {
 
 std::optional<Letter> Mail::receive() {
   if (closed_) return std::nullopt;
-  transport_.poll();
+  if (auto letter = take()) return letter;
   collect();
-  std::set<int> late;  // ranks of which an earlier message is not here yet
+  transport_.poll();
+  return take();
+}
+
+std::optional<Letter> Mail::take() {
+  std::set<int> late;  // ranks with an earlier message that is incomplete
   for (auto message = coming_.begin(); message != coming_.end(); ++message) {
     const int peer = message->letter.peer;
     if (late.contains(peer)) continue;

@@ -1,4 +1,7 @@
 // Messages of one tag of a transport, of any length, to and from any rank, at any time.
+//
+// They are received by matched probes and never by a posted receive from any rank: MPICH 5.0 on UCX loses such receives
+// between hosts (docs/troubleshooting.md), and one receive posted for each rank would cost memory and polling.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +32,10 @@ class Mail {
   void send(int peer, std::vector<std::byte> bytes);  // kept until they are out
   // The next message that is here whole, of any rank. Those of one rank come in the order in which they were sent.
   std::optional<Letter> receive();
-  void advance();                                                      // gives back what is out. Throws what is fatal
-  bool moving() const { return !going_.empty() || !coming_.empty(); }  // are bytes on their way, in or out?
-  void forget(int peer);                                               // it takes and sends nothing more
+  void advance();                                   // frees what has been sent. Throws Error for a failed send
+  bool sending() const { return !going_.empty(); }  // as of the last advance()
+  bool moving() const { return sending() || !coming_.empty(); }  // sending, or receiving
+  void forget(int peer);                                         // cancels all that is being sent to `peer`
   void close() noexcept;
 
  private:
@@ -40,7 +44,8 @@ class Mail {
     Letter letter;
     bool arrived = false;
   };
-  void collect();
+  void collect();                // starts to receive each message that a probe finds
+  std::optional<Letter> take();  // the first message that is complete
 
   Transport& transport_;
   const int tag_;

@@ -37,7 +37,9 @@ class MpiTransport final : public Transport {
       : mpi_(library.dl_handle), yields_(mpi::yields_when_idle(library.dl_handle)), library_(library),
         comm_(handle_from<Handle>(comm)), byte_(handle_from<Handle>(library.byte_type)),
         null_(handle_from<Handle>(library.null_request)), rank_(rank), size_(size), tag_limit_(tag_limit),
-        requests_(library.status_size), one_status_(library.status_size) {}
+        requests_(library.status_size), one_status_(library.status_size),
+        counts_{std::vector<std::uint64_t>(static_cast<std::size_t>(size)),
+                std::vector<std::uint64_t>(static_cast<std::size_t>(size))} {}
   ~MpiTransport() override { withdraw_all(); }
 
   int rank() const override { return rank_; }
@@ -46,20 +48,21 @@ class MpiTransport final : public Transport {
   std::size_t in_flight() const override { return requests_.size(); }
   bool yields() const override { return yields_ && *yields_; }
   bool takes_device_memory() const override { return mpi::takes_device_memory(library_.dl_handle); }
+  MessageCounts counts() const override { return counts_; }
 
   Ticket send(int peer, int tag, const void* data, std::size_t nbytes) override {
     check_message(*this, peer, tag, nbytes);
     Handle request = null_;
     const int code = mpi_.isend(data, static_cast<int>(nbytes), byte_, peer, tag, comm_, &request);
     if (code != library_.success) throw failure("sending to", peer, code);
+    ++counts_.sent[static_cast<std::size_t>(peer)];
     return activate(request, peer, false);
   }
 
   Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override {
-    if (peer != kAnyPeer) check_message(*this, peer, tag, nbytes);
+    check_message(*this, peer, tag, nbytes);
     Handle request = null_;
-    const int source = peer == kAnyPeer ? library_.any_source : peer;
-    const int code = mpi_.irecv(data, static_cast<int>(nbytes), byte_, source, tag, comm_, &request);
+    const int code = mpi_.irecv(data, static_cast<int>(nbytes), byte_, peer, tag, comm_, &request);
     if (code != library_.success) throw failure("receiving from", peer, code);
     return activate(request, peer, true);
   }
@@ -150,6 +153,7 @@ class MpiTransport final : public Transport {
 
   void complete(Ticket ticket, const std::byte* outcome) {
     Slot& slot = slots_[ticket];
+    count_received(slot, outcome);
     if (slot.orphan) {
       slots_.give(ticket);
       return;
@@ -159,7 +163,13 @@ class MpiTransport final : public Transport {
     if (!slot.receiving) return;
     const Arrival arrival = arrival_of(outcome);
     slot.nbytes = arrival.nbytes;
-    slot.peer = arrival.peer;
+  }
+
+  // A cancelled receive has had no message; a failed one has, and MPI has dropped it.
+  void count_received(const Slot& slot, const std::byte* outcome) {
+    int cancelled = 0;
+    if (slot.orphan) mpi_.test_cancelled(outcome, &cancelled);
+    if (slot.receiving && !cancelled) ++counts_.received[static_cast<std::size_t>(slot.peer)];
   }
 
   Arrival arrival_of(const std::byte* outcome) const {
@@ -179,8 +189,6 @@ class MpiTransport final : public Transport {
       Slot& slot = slots_[requests_.ended(i)];
       slot.state = State::failed;
       slot.error = error;
-      const int source = number_at(requests_.status(i) + library_.status_source_offset);
-      if (slot.peer == kAnyPeer && source >= 0 && source < size_) slot.peer = source;
     }
     if (found) return true;
     for (const Ticket ticket : requests_.tickets()) {
@@ -208,6 +216,7 @@ class MpiTransport final : public Transport {
     const bool ended = wait_until(look, backoff, begun + kPatience - waited_);
     waited_ = ended ? waited_ + (now_ns() - begun) : kPatience;
     if (!ended) return;  // an orphan, until a poll finds it complete
+    count_received(slots_[ticket], one_status_.data());
     slots_.give(ticket);
     requests_.drop(ticket);
   }
@@ -236,6 +245,7 @@ class MpiTransport final : public Transport {
   Slots<Slot> slots_;
   mpi::Requests<Handle> requests_;  // of active messages
   std::vector<std::byte> one_status_;
+  MessageCounts counts_;
   std::int64_t waited_ = 0;
 };
 

@@ -43,6 +43,7 @@ struct Functions {
   int (*const test)(Handle*, int*, void*) = find("MPI_Test");
   int (*const get_count)(const void*, Handle, int*) = find("MPI_Get_count");
   int (*const cancel)(Handle*) = find("MPI_Cancel");
+  int (*const test_cancelled)(const void*, int*) = find("MPI_Test_cancelled");
   int (*const error_string)(int, char*, int*) = find("MPI_Error_string");
   int (*const finalized)(int*) = find("MPI_Finalized");
 

@@ -36,7 +36,10 @@ struct Slot {
 
 class ThreadsTransport final : public Transport {
  public:
-  ThreadsTransport(std::shared_ptr<ThreadsHub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  ThreadsTransport(std::shared_ptr<ThreadsHub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {
+    counts_.sent.resize(static_cast<std::size_t>(hub_->size()));
+    counts_.received.resize(counts_.sent.size());
+  }
   ~ThreadsTransport() override {
     for (Ticket ticket = 0; ticket < slots_.end(); ++ticket) cancel(ticket);
   }
@@ -45,6 +48,7 @@ class ThreadsTransport final : public Transport {
   int size() const override { return hub_->size(); }
   int tag_limit() const override { return 1 << 30; }
   std::size_t in_flight() const override { return posted_.size() + sends_.size(); }
+  MessageCounts counts() const override { return counts_; }
 
   Ticket send(int peer, int tag, const void* data, std::size_t nbytes) override {
     check(peer, tag, nbytes);
@@ -65,6 +69,7 @@ class ThreadsTransport final : public Transport {
       slots_[ticket].message = message;
       sends_.push_back(ticket);
     }
+    ++counts_.sent[static_cast<std::size_t>(peer)];
     Inbox& inbox = hub_->inbox(peer);
     const std::lock_guard lock(inbox.mutex);
     inbox.messages.push_back(std::move(message));
@@ -73,7 +78,7 @@ class ThreadsTransport final : public Transport {
   }
 
   Ticket receive(int peer, int tag, void* data, std::size_t nbytes) override {
-    check(peer == kAnyPeer ? rank_ : peer, tag, nbytes);
+    check(peer, tag, nbytes);
     const Ticket ticket = slots_.take();
     slots_[ticket] = {.receiving = true, .peer = peer, .tag = tag, .data = data, .nbytes = nbytes};
     collect();
@@ -145,7 +150,7 @@ class ThreadsTransport final : public Transport {
 
  private:
   static bool matches(const Slot& slot, const Message& message) {
-    return slot.tag == message.tag && (slot.peer == kAnyPeer || slot.peer == message.source);
+    return slot.tag == message.tag && slot.peer == message.source;
   }
 
   Error lost(int peer) const {
@@ -164,7 +169,7 @@ class ThreadsTransport final : public Transport {
     if (!message.handover.compare_exchange_strong(expected, Handover::copying, std::memory_order_acq_rel)) return false;
     slot.truncated = message.nbytes > slot.nbytes;
     if (!slot.truncated && message.nbytes > 0) std::memcpy(slot.data, message.data, message.nbytes);
-    slot.peer = message.source;
+    ++counts_.received[static_cast<std::size_t>(message.source)];
     slot.nbytes = message.nbytes;
     slot.state = slot.truncated ? State::failed : State::complete;
     message.handover.store(Handover::copied, std::memory_order_release);
@@ -222,12 +227,12 @@ class ThreadsTransport final : public Transport {
     news_ |= taken > 0;
   }
 
-  // After a kill: fails what waits for a lost rank. A receive from any rank might wait for it too.
+  // After a kill: fails what waits for a lost rank.
   void bury() {
     kills_seen_ = hub_->kills();
     const auto doomed = [&](Ticket ticket) {
       Slot& slot = slots_[ticket];
-      if (slot.peer != kAnyPeer && !hub_->killed(slot.peer) && !hub_->killed(rank_)) return false;
+      if (!hub_->killed(slot.peer) && !hub_->killed(rank_)) return false;
       if (slot.message) slot.message->withdraw();
       slot.state = State::failed;
       slot.message.reset();
@@ -248,6 +253,7 @@ class ThreadsTransport final : public Transport {
   std::uint64_t found_so_far_ = 0;
   std::uint64_t arrived_seen_ = 0, completed_seen_ = 0;
   int kills_seen_ = 0;
+  MessageCounts counts_;
   bool news_ = false;  // something completed since the last poll()
 };
 

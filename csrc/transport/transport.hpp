@@ -1,8 +1,12 @@
-// Moves bytes between ranks. Used by one thread at a time; nothing in it waits.
+// Moves bytes between ranks. Used by one thread at a time; no function of it blocks.
+//
+// A message from any rank is received by a matched probe, never by a posted receive: MPICH 5.0 on UCX loses posted
+// receives from any rank between hosts (docs/troubleshooting.md).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace ringcomm {
 
@@ -22,6 +26,10 @@ struct Found {
   std::uint64_t message = 0;  // the transport's name for it
 };
 
+struct MessageCounts {
+  std::vector<std::uint64_t> sent, received;  // by rank
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -30,9 +38,9 @@ class Transport {
   virtual int tag_limit() const = 0;  // tags are 0 .. tag_limit-1
 
   // Messages of one (sender, tag) are matched in posting order. nbytes <= kLongestMessage. Buffers stay the caller's
-  // and must live until done() or cancel(). A receive may be longer than what comes.
+  // and must live until done() or cancel(). A receive may be longer than its message.
   virtual Ticket send(int peer, int tag, const void* data, std::size_t nbytes) = 0;
-  virtual Ticket receive(int peer, int tag, void* data, std::size_t nbytes) = 0;  // peer may be kAnyPeer
+  virtual Ticket receive(int peer, int tag, void* data, std::size_t nbytes) = 0;
 
   // The first message of this tag for which no receive has been posted, of a peer or of kAnyPeer: tells who sent it and
   // how long it is, and keeps it for receive(found, ...), which must follow. False if there is none. Throws as done().
@@ -47,6 +55,10 @@ class Transport {
   virtual void cancel(Ticket ticket) noexcept = 0;
   virtual std::size_t in_flight() const = 0;
   virtual bool takes_device_memory() const { return false; }  // as it says itself: buffers of messages may be a GPU's
+
+  // Messages sent to each rank, and received from each, since the transport was made. When all ranks have stopped, the
+  // difference is what still has to be received before the communicator may be freed.
+  virtual MessageCounts counts() const = 0;
 };
 
 inline constexpr std::size_t kLongestMessage = std::size_t{1} << 30;

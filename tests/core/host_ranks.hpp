@@ -58,6 +58,7 @@ class CountingTransport final : public Transport {
   bool done(Ticket ticket, Arrival* arrival) override { return inner_->done(ticket, arrival); }
   void cancel(Ticket ticket) noexcept override { inner_->cancel(ticket); }
   std::size_t in_flight() const override { return inner_->in_flight(); }
+  MessageCounts counts() const override { return inner_->counts(); }
 
  private:
   std::unique_ptr<Transport> inner_;

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import launching
+import namespaces
 import pytest
 
 CHAOS = Path(__file__).resolve().parent / "chaos"
@@ -20,16 +19,6 @@ import replay  # noqa: E402
 
 # A rank killed; three times some; the driver; a commit without memory; the zygote, and a rank that stands still.
 SEEDS = ("13", "11", "45", "62", "14")
-
-
-def namespaces_missing() -> str:
-    """Why there can be no hosts here; empty if there can."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if shutil.which("ip") is None or shutil.which("unshare") is None:
-        return "network namespaces need iproute2 and util-linux"
-    tried = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True)
-    return f"no namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
 
 
 def run_jobs(folder: Path, *arguments: str) -> None:
@@ -51,7 +40,7 @@ def test_many_jobs(tmp_path: Path) -> None:
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_many_jobs_on_hosts(tmp_path: Path) -> None:
-    if why := namespaces_missing():
+    if why := namespaces.missing():
         pytest.skip(why)
     run_jobs(tmp_path, "--seed", "3000", "--jobs", "20", "--hosts", "3")
 

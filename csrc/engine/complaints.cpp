@@ -1,6 +1,11 @@
 #include "engine/complaints.hpp"
 
+#include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+
+#include "base/rank_text.hpp"
 
 namespace ringcomm {
 
@@ -66,7 +71,48 @@ std::string bad_splits(const Row& row, std::span<const int> ranks) {
   return {};
 }
 
+// A name without its numbers, which frameworks often count by.
+std::string without_numbers(const std::string& name) {
+  std::string result;
+  for (const char c : name) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit || result.empty() || result.back() != '#') result += digit ? '#' : c;
+  }
+  return result;
+}
+
 }  // namespace
+
+std::string never_meet(std::span<Row* const> rows, std::span<const int> ranks, const std::vector<int>& joined) {
+  constexpr std::size_t kMostNames = 4;  // for each set of ranks
+  std::map<std::vector<int>, std::vector<std::string>> names_of;
+  for (const Row* const row : rows) {
+    std::vector<int> here;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (row->is_here(i)) here.push_back(ranks[i]);
+    }
+    names_of[here].push_back(*row->name);
+  }
+  std::string text = "every rank waits, and no operation can complete:";
+  std::set<std::vector<std::string>> shapes;
+  for (auto& [here, names] : names_of) {
+    std::sort(names.begin(), names.end());
+    std::vector<std::string> shape;
+    for (const std::string& name : names) shape.push_back(without_numbers(name));
+    std::sort(shape.begin(), shape.end());
+    shapes.insert(std::move(shape));
+    text += ' ' + rank_text(here) + (here.size() == 1 ? " has" : " have") + " submitted ";
+    for (std::size_t i = 0; i < std::min(names.size(), kMostNames); ++i) text += (i ? ", '" : "'") + names[i] + "'";
+    if (names.size() > kMostNames) text += concat(" and ", names.size() - kMostNames, " more");
+    text += ';';
+  }
+  if (!joined.empty()) text += ' ' + rank_text(joined) + (joined.size() == 1 ? " has" : " have") + " joined;";
+  if (names_of.size() > 1 && shapes.size() == 1)
+    return text + " these names differ in their numbers only: give operations names that are the same on every rank";
+  return text +
+         " every rank must submit the same operations. Look for uneven numbers of batches (join() ends a rank "
+         "early) and for operations that only some ranks reach";
+}
 
 std::optional<Error> complaint(const Row& row, std::span<const int> ranks) {
   const auto collective = static_cast<Collective>(row.first.collective);

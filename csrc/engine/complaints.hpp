@@ -1,8 +1,10 @@
-// What is wrong with an operation that is ready everywhere.
+// Texts of errors that all ranks get: operations that are ready everywhere and may not run, or that can never be.
 #pragma once
 
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "engine/rows.hpp"
@@ -11,5 +13,8 @@ namespace ringcomm {
 
 // Nothing: it runs. `ranks[i]` is what rank i of the set is called in texts.
 std::optional<Error> complaint(const Row& row, std::span<const int> ranks);
+
+// Every rank waits, and none for an operation that all ranks have submitted. `joined`: as called in texts.
+std::string never_meet(std::span<Row* const> rows, std::span<const int> ranks, const std::vector<int>& joined);
 
 }  // namespace ringcomm

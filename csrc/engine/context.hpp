@@ -23,13 +23,18 @@ struct Context {
   const EngineConfig config;                   // with an account, of all its channels: they have turns
   const std::shared_ptr<Transport> transport;  // of the channels
   const TagMap tags;
-  std::mutex mutex;  // guards what user threads and the worker share; held briefly, never while anything is called back
+  mutable std::mutex
+      mutex;  // guards what user threads and the worker share; held briefly, never while anything is called back
   std::size_t open = 0;  // operations in flight in all sets; guarded
   const std::shared_ptr<Entry> agreement = config.channel.account->entry("agreement", "letters");
   CountedTransport letters;  // that transport, for what is no channel's; the worker's
   Control control;           // the worker's
 
   int rank() const { return transport->rank(); }
+  std::size_t in_flight() const {
+    const std::lock_guard lock(mutex);
+    return open;
+  }
   void traced(const char* category, const std::string& name, std::int64_t begin, std::int64_t end,
               std::uint64_t bytes = 0, std::string_view detail = {}) const {
     if (trace().enabled()) trace().record(category, name, detail, begin, end, bytes, rank(), 1);

@@ -34,7 +34,7 @@ void describe_rows(const Row& row, std::size_t size, VerdictItem& item) {
 
 Coordinator::Coordinator(std::vector<int> ranks, std::size_t fusion_bytes, std::size_t cache_capacity)
     : ranks_(std::move(ranks)), fusion_bytes_(fusion_bytes), rows_(ranks_.size()), ids_(cache_capacity),
-      read_(ranks_.size(), 0) {}
+      read_(ranks_.size(), 0), blocked_(ranks_.size(), 0) {}
 
 void Coordinator::end() {
   ended_ = true;
@@ -50,6 +50,7 @@ void Coordinator::has_read(int rank, std::uint64_t verdicts) {
 void Coordinator::ready(int rank, std::uint64_t read, const Ready& entry) {
   if (ended_) return;
   has_read(rank, read);
+  blocked_[static_cast<std::size_t>(rank)] = 0;
   const std::int64_t now = now_ns();
   if (entry.id == 0) {
     if (!owed(rank, read, entry.name)) submit(rows_.of(entry.name), rank, read, entry, 0, entry.signature, now);
@@ -95,9 +96,14 @@ void Coordinator::step_aside(int rank, const std::string& name) {
 void Coordinator::withdraw(int rank, const std::string& name, const std::string& why) {
   Row* const row = rows_.waiting(name);
   if (ended_ || !row || !row->is_here(static_cast<std::size_t>(rank))) return;
-  const std::vector<int> missing = rows_.missing(row);
-  Verdict& verdict = failures_.emplace_back(Verdict{.kind = Verdict::Kind::fail, .absent = rows_.absent(*row)});
-  verdict.error = ErrorKind::left;
+  fail_early(*row, why).error = ErrorKind::left;
+}
+
+// Fails what may not have been submitted by all.
+Verdict& Coordinator::fail_early(Row& row, const std::string& why) {
+  const std::string name = *row.name;
+  const std::vector<int> missing = rows_.missing(&row);
+  Verdict& verdict = failures_.emplace_back(Verdict{.kind = Verdict::Kind::fail, .absent = rows_.absent(row)});
   verdict.why = why;
   verdict.ranks = called(missing);
   verdict.early = !missing.empty();
@@ -107,7 +113,26 @@ void Coordinator::withdraw(int rank, const std::string& name, const std::string&
     Early& early = early_[name].emplace_back(Early{issued_ + failures_.size(), std::vector<char>(ranks_.size(), 0)});
     for (const int one : missing) early.owing[static_cast<std::size_t>(one)] = 1;
   }
-  rows_.remove(*row);
+  rows_.remove(row);
+  return verdict;
+}
+
+void Coordinator::block(int rank, std::uint64_t read) {
+  if (ended_ || read != issued_) return;  // a verdict is on its way there
+  blocked_[static_cast<std::size_t>(rank)] = 1;
+  std::vector<int> joined;
+  for (int one = 0; one < static_cast<int>(ranks_.size()); ++one) {
+    if (rows_.has_joined(one)) {
+      joined.push_back(one);
+    } else if (!blocked_[static_cast<std::size_t>(one)]) {
+      return;
+    }
+  }
+  std::vector<Row*> rows;
+  rows_.each_waiting([&](const Row& row) { rows.push_back(rows_.waiting(*row.name)); });
+  if (rows.empty()) return;
+  const std::string why = never_meet(rows, ranks_, called(joined));
+  for (Row* const row : rows) fail_early(*row, why).error = ErrorKind::mismatch;
 }
 
 std::vector<int> Coordinator::called(std::vector<int> ranks) const {
@@ -141,6 +166,7 @@ std::vector<Verdict> Coordinator::decide() {
     rows_.leave_join();
   }
   std::vector<Verdict> verdicts;
+  if (!fusion.drafts().empty()) std::fill(blocked_.begin(), blocked_.end(), 0);
   for (Fusion::Draft& draft : fusion.drafts()) {
     ++issued_;
     // Items get their ids in the order in which they are read, so that no rank forgets an id before its last use.

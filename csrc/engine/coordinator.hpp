@@ -28,6 +28,9 @@ class Coordinator {
   void join(int rank);
   // Rank `rank` gives up waiting for it: it fails everywhere, unless it has been agreed meanwhile.
   void withdraw(int rank, const std::string& name, const std::string& why);
+  // Every caller of rank `rank`, which has read so many verdicts, is blocked. Once all ranks are, nothing that waits can
+  // ever complete: then all of it fails.
+  void block(int rank, std::uint64_t read);
   // An operation that runs once a quorum has come (engine/quorum.hpp), before any rank submits it; null: no longer.
   void set_quorum(const std::string& name, std::unique_ptr<Quorum> quorum);
   void step_aside(int rank, const std::string& name);
@@ -52,6 +55,7 @@ class Coordinator {
   };
 
   std::vector<int> called(std::vector<int> ranks) const;  // in texts
+  Verdict& fail_early(Row& row, const std::string& why);
   bool owed(int rank, std::uint64_t read, const std::string& name);
   void submit(Row& row, int rank, std::uint64_t read, const Ready& entry, std::uint32_t id, const Descriptor& signature,
               std::int64_t now_ns);
@@ -64,6 +68,7 @@ class Coordinator {
   Rows rows_;
   IdCache ids_;
   std::vector<std::uint64_t> read_;  // verdicts, by rank
+  std::vector<char> blocked_;        // by rank, since the last submission and verdict
   std::uint64_t issued_ = 0;
   std::vector<Verdict> failures_;  // by withdraw(), since the last decide()
   std::unordered_map<std::string, std::vector<Early>> early_;

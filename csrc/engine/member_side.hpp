@@ -26,6 +26,7 @@ class MemberSide {
   // Hands what is to be run to the executor. If all the others are to run what this rank cannot: why, and nothing
   // more of the record has been read.
   std::optional<Error> read(VerdictRecord&& record);
+  std::uint64_t verdicts_read() const { return read_; }
 
   // Given up here without the coordinator's word: until that comes, a new operation of the name is held back, so that
   // it is not taken for the old one.

@@ -22,6 +22,7 @@ class Operation {
   std::exception_ptr error() const { return error_; }  // after done()
 
   const std::string name;
+  std::atomic<int> waiters{0};  // threads in wait_for() without a time limit
 
  private:
   std::atomic<bool> done_{false};

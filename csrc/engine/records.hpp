@@ -67,8 +67,13 @@ struct AsideRecord {  // to the coordinator: no rank is to wait for the sender i
   void fields(auto& visit) { visit(set, name); }
 };
 
+struct BlockedRecord {  // to the coordinator: the sender's callers wait in this set, and submit nothing more until then
+  std::uint32_t set = 0;
+  std::uint64_t read = 0;  // verdicts of the set that the sender has read
+};
+
 using Record = std::variant<ReadyRecord, VerdictRecord, WithdrawRecord, GoingRecord, ConfirmedRecord, LeaveRecord,
-                            AbortRecord, JoinRecord, AsideRecord>;
+                            AbortRecord, JoinRecord, AsideRecord, BlockedRecord>;
 using Bytes = std::vector<std::byte>;
 
 void encode(const Record& record, Bytes& out);              // appends

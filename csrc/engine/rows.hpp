@@ -54,6 +54,7 @@ class Rows {
               std::int64_t now_ns);
   // Rank `rank` counts as ready for everything, until all have joined and leave_join() says that this is over.
   void join(int rank);
+  bool has_joined(int rank) const { return joined_[static_cast<std::size_t>(rank)] != 0; }
   bool all_joined() const { return joined_count_ == static_cast<int>(joined_.size()); }
   int last_joined() const { return last_joined_; }
   void leave_join();

@@ -45,6 +45,7 @@ void NamedSet::receive(int rank, Record&& record) {
                  [&](const WithdrawRecord& r) { coordinator_.value().receive(member(rank), r); },
                  [&](const JoinRecord&) { coordinator_.value().join(member(rank)); },
                  [&](const AsideRecord& r) { coordinator_.value().step_aside(member(rank), r.name); },
+                 [&](const BlockedRecord& r) { coordinator_.value().block(member(rank), r.read); },
                  [&](const GoingRecord&) { receive_going(rank); },
                  [&](const ConfirmedRecord&) { confirmed_ = true; },
                  [&](VerdictRecord& r) { read(std::move(r)); },
@@ -122,6 +123,7 @@ bool NamedSet::execute() {
 
 void NamedSet::check_stall(std::int64_t now) {
   if (me < 0 || failed_) return;
+  if (stall_.blocked(now)) to_coordinator(BlockedRecord{static_cast<std::uint32_t>(id), member_.verdicts_read()});
   for (WithdrawRecord& record : stall_.check(now, member_, coordinator_ ? &*coordinator_ : nullptr))
     to_coordinator(std::move(record));
 }

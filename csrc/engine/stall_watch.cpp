@@ -41,6 +41,18 @@ std::vector<WithdrawRecord> StallWatch::check(std::int64_t now, MemberSide& memb
   return withdrawn;
 }
 
+bool StallWatch::blocked(std::int64_t now) {
+  if (warn_after_ == 0 || now - blocked_ns_ < warn_after_) return false;
+  const std::vector<PendingPtr> all = in_flight_.all();
+  const auto in_vain = [&](const PendingPtr& one) { return waits(*one) && now - one->submitted_ns >= 2 * warn_after_; };
+  const auto has_waiter = [](const PendingPtr& one) { return one->waiters.load(std::memory_order_relaxed) > 0; };
+  if (all.size() != context_.in_flight() || !std::all_of(all.begin(), all.end(), in_vain) ||
+      std::none_of(all.begin(), all.end(), has_waiter))
+    return false;
+  blocked_ns_ = now;
+  return true;
+}
+
 // Asks the coordinator to fail it everywhere. A coordinator that sleeps has not submitted it either and does not
 // answer: then it fails here alone, and if it becomes ready everywhere after all, this rank leaves the set.
 void StallWatch::give_up(const PendingPtr& pending, std::int64_t now, MemberSide& member,

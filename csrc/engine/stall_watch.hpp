@@ -16,6 +16,9 @@ class StallWatch {
   StallWatch(const Context& context, int set, int first, InFlight& in_flight);
   // Looks at what waits, and warns. Returns what the coordinator, which may be here, is to fail everywhere.
   std::vector<WithdrawRecord> check(std::int64_t now, MemberSide& member, const CoordinatorSide* coordinator);
+  // Whether callers of this rank have waited in vain for two periods of warnings, with nothing submitted in that time
+  // and nothing in flight in other sets: then they will submit nothing more. True once a period.
+  bool blocked(std::int64_t now);
 
  private:
   std::vector<std::string> own_lines(std::int64_t now) const;
@@ -26,7 +29,7 @@ class StallWatch {
   const int set_, first_;
   InFlight& in_flight_;
   const std::int64_t warn_after_, fail_after_;  // ns; 0: never
-  std::int64_t warned_ns_ = 0;
+  std::int64_t warned_ns_ = 0, blocked_ns_ = 0;
 };
 
 }  // namespace ringcomm

@@ -213,6 +213,26 @@ std::function<bool()> helper_of(std::shared_ptr<Worker> worker) {
   return [worker = std::move(worker)] { return worker->help(); };
 }
 
+namespace {
+
+// Counts this thread among those that are blocked until an operation is done.
+class Blocked {
+ public:
+  explicit Blocked(std::atomic<int>* waiters) : waiters_(waiters) {
+    if (waiters_) waiters_->fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Blocked() {
+    if (waiters_) waiters_->fetch_sub(1, std::memory_order_relaxed);
+  }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
+
+ private:
+  std::atomic<int>* const waiters_;
+};
+
+}  // namespace
+
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)()) {
   constexpr std::int64_t kAsk = 50'000'000;  // ns between two questions whether Ctrl-C was pressed
   constexpr double kYear = 3e7;              // seconds; it must fit in ns
@@ -220,6 +240,7 @@ bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*inter
   const std::int64_t deadline =
       seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9);
   const std::int64_t begun = now_ns();
+  const Blocked blocked(seconds < 0 ? &operation.waiters : nullptr);
   for (std::int64_t asked = begun; !operation.done();) {
     const std::int64_t now = now_ns(), next = std::min(deadline, asked + kAsk);
     if (now >= deadline) return false;

@@ -46,6 +46,38 @@ void a_rank_dies(int size, bool idle_first) {
   });
 }
 
+// Ranks that wait for operations of which none has been submitted by all get one error, and go on. With `joins`, the
+// last rank has joined instead; with `busy`, it computes for a while, and nothing fails.
+void never_meets(int size, bool joins, bool busy) {
+  const auto hub = make_threads_hub(size);
+  on_ranks(size, [&](int rank) {
+    EngineConfig config;
+    config.stall_warn_seconds = busy ? 0.2 : 0.05;
+    Rank r(hub, rank, size, config);
+    const bool last = rank == size - 1;
+    std::vector<std::int32_t> a(10, 1), b(10, 1), c(10, 1);
+    Op_ join;
+    if (last && joins) join = r.engine->join({0})[0];
+    if (last && busy) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (!last || !joins) {
+      const Op_ first = r.engine->submit(0, named(busy ? "both" : "step 7/" + std::to_string(rank), a));
+      const Op_ second = busy ? nullptr : r.engine->submit(0, named(rank == 0 ? "x" : "y", b));
+      wait_for(*first, *r.worker, -1, nullptr);
+      const auto error = r.outcome(first);
+      CHECK(busy == !error.has_value());
+      if (error) {
+        CHECK(error->kind() == ErrorKind::mismatch && r.outcome(second).value().kind() == ErrorKind::mismatch);
+        const std::string what = error->what();
+        CHECK(what.find("step 7/0") != std::string::npos && what.find("rank 0 has submitted") != std::string::npos);
+      }
+    }
+    const Op_ last_join = join ? join : r.engine->join({0})[0];
+    CHECK(!r.outcome(last_join));
+    CHECK(!r.outcome(r.engine->submit(0, named("then", c))));
+    check_data(c, size);
+  });
+}
+
 // Rank 1 does not submit: rank 0 (or a rank that is not the coordinator) gives up, and then the name works again.
 void stalls(int size, int absent) {
   const auto hub = make_threads_hub(size);
@@ -178,6 +210,9 @@ int main() {
   destroyed();
   interrupted();
   for (const bool idle_first : {false, true}) a_rank_dies(3, idle_first);
+  for (const int size : {2, 3}) never_meets(size, false, false);
+  never_meets(3, true, false);
+  never_meets(3, false, true);
   stalls(3, 1);
   stalls(3, 0);  // the coordinator itself is absent: nobody confirms
   std::puts("engine, ends: all passed");

@@ -27,7 +27,7 @@ std::string text(Random& random) {
 
 Record any_record(Random& random) {
   const auto set = static_cast<std::uint32_t>(random());
-  switch (below(random, 6)) {
+  switch (below(random, 7)) {
     case 0: {
       ReadyRecord r{set, random(), {}};
       for (std::size_t i = below(random, 5); i > 0; --i) {
@@ -66,6 +66,8 @@ Record any_record(Random& random) {
       return LeaveRecord{below(random, 2) == 0, {{set, random(), {{text(random), random()}}, {3, 4}}, {1, 2, {}, {}}}};
     case 4:
       return JoinRecord{set};
+    case 5:
+      return BlockedRecord{set, random()};
     default:
       return AbortRecord{ErrorKind::peer_lost, text(random), {3, 4, 5}};
   }

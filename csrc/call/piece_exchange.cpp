@@ -22,8 +22,8 @@ std::byte* PieceExchange::open(int tag) {
   return mine();
 }
 
-void PieceExchange::post(std::uint64_t digest, std::size_t nbytes, Merge merge, std::uint64_t balance) {
-  const Head head{digest, nbytes, balance};
+void PieceExchange::post(std::uint64_t digest, std::size_t nbytes, Merge merge, std::uint32_t balance) {
+  const Head head{digest, static_cast<std::uint32_t>(nbytes), balance};
   std::memcpy(pieces_.data(), &head, sizeof head);
   end_ = rounded(sizeof head + nbytes);
   held_ = 1;
@@ -116,7 +116,7 @@ void PieceExchange::find() {
     return;
   }
   found_.resize(peers_.size());
-  std::uint64_t balance = 0;
+  std::uint32_t balance = 0;
   for (std::size_t i = 0, begin = 0; i < found_.size(); begin = behind(begin, 1), ++i) {
     balance += balance_at(begin);
     const auto at = static_cast<std::size_t>(me_);

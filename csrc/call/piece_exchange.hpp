@@ -34,7 +34,7 @@ class PieceExchange final : public Task {
   std::byte* open(int tag);
   // Of which nbytes are there, the same on all ranks if pieces are merged. Ranks of one digest all merge, or none.
   // All ranks' balances have to add up to 0.
-  void post(std::uint64_t digest, std::size_t nbytes, Merge merge = {}, std::uint64_t balance = 0);
+  void post(std::uint64_t digest, std::size_t nbytes, Merge merge = {}, std::uint32_t balance = 0);
   void post_nothing();  // in place of it: whose digest is like nobody's
   Progress advance() override;
   void abandon() noexcept override;
@@ -45,8 +45,8 @@ class PieceExchange final : public Task {
 
  private:
   struct Head {
-    std::uint64_t digest = 0, nbytes = 0, balance = 0;
-    std::uint64_t unused = 0;  // so that its size is a multiple of kPieceAlign
+    std::uint64_t digest;
+    std::uint32_t nbytes, balance;
   };
   std::byte* mine() { return pieces_.data() + sizeof(Head); }
   std::size_t behind(std::size_t begin, std::size_t count) const;  // where so many pieces end

@@ -67,7 +67,7 @@ class SentComparison final : public Comparison {
     tag_ = context_.tags.next();
     const Descriptor mine = describe(call, context_.me);
     digest_ = digest_of(mine);
-    balance_ = mine.balance;
+    balance_ = static_cast<std::uint32_t>(mine.balance);
     if (epochs_) publish();
   }
 
@@ -187,11 +187,11 @@ class SentComparison final : public Comparison {
     std::byte* const piece = between_->open(tag_);
     std::array<const std::byte*, kMostPayloads> here;
     here[0] = static_cast<const std::byte*>(call_->input);
-    std::uint64_t balance = epochs_ ? 0 : balance_;
+    std::uint32_t balance = epochs_ ? 0 : balance_;
     const std::vector<int>& ranks = hosts_.here();
     for (int local = 0; epochs_ && local < static_cast<int>(ranks.size()); ++local) {
       if (epochs_->mailbox(local).opening[slot_].digest != digest_) return between_->post_nothing();
-      balance += epochs_->mailbox(local).descriptor[slot_].balance;
+      balance += static_cast<std::uint32_t>(epochs_->mailbox(local).descriptor[slot_].balance);
       if (!piggyback_) continue;
       here[static_cast<std::size_t>(local)] = payload(local);
       if (local > 0) epochs_->copied += payload_bytes(*call_, ranks[static_cast<std::size_t>(local)]);
@@ -283,7 +283,8 @@ class SentComparison final : public Comparison {
   std::unique_ptr<Task> records_;         // exchanges one of the two; null where calls are equal
   Call* call_ = nullptr;
   bool piggyback_ = false;
-  std::uint64_t digest_ = 0, balance_ = 0;
+  std::uint64_t digest_ = 0;
+  std::uint32_t balance_ = 0;  // the lower half, which messages have room for
   std::size_t slot_ = 0;
   int tag_ = 0, looks_ = 0;
   std::uint32_t epoch_ = 0;

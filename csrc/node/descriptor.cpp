@@ -114,7 +114,8 @@ Field shape_field(Collective collective) {
   const bool any_count = tells_rows(collective);
   return {"shape",
           any_count
-              ? "Only the first dimension may differ between ranks, and none where a compiled graph has fixed shapes."
+              ? "Only the first dimension may differ between ranks, and none where a compiled graph has fixed shapes; "
+                "counts are one list on every rank."
               : "Give arrays of the same shape on every rank.",
           [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
           shape_name};

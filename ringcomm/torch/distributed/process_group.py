@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -185,7 +186,8 @@ class ProcessGroup(GroupCalls):
         """Rows of the first dimension to each rank; without splits in even parts."""
         sent, received = self._elements(input, input_splits), self._elements(output, output_splits)
         whole = FlatList.each([output])
-        return self._alltoall(input.reshape(-1), whole.flats[0], sent, received, [output], opts, whole.write_back)
+        row = math.prod(input.shape[1:])
+        return self._alltoall(input.reshape(-1), whole.flats[0], sent, received, [output], opts, whole.write_back, row)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Tensor r of the inputs to rank r."""
@@ -204,12 +206,20 @@ class ProcessGroup(GroupCalls):
         return [n * row for n in splits]
 
     def _alltoall(
-        self, flat: Tensor, into: Tensor, sent: list[int], received: list[int], outputs: Tensors, opts: Any, finish: Any
+        self,
+        flat: Tensor,
+        into: Tensor,
+        sent: list[int],
+        received: list[int],
+        outputs: Tensors,
+        opts: Any,
+        finish: Any,
+        row: int = 1,
     ) -> Work:
         self._meet([flat, into])
 
         def make(name: str) -> list[Request]:
-            return [calls.alltoall(flat, into, sent, received, self._group.size, name=name)]
+            return [calls.alltoall(flat, into, sent, received, self._group.size, name=name, count=row)]
 
         return self._run(make, outputs, opts, finish)
 

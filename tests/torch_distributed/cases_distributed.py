@@ -174,6 +174,85 @@ def case_all_to_alls():
         dist.distributed_c10d._get_default_group().all_to_all_single(out, out, [7] * size, sent)
 
 
+def case_counts_that_disagree():
+    rank, size = me()
+    if size == 1:
+        return
+    group, usual = dist.new_group(), [1] * size
+    for other in (None, group):
+        for asynchronous in (False, True):
+            sent = [2 if rank == 0 and r == 1 else 1 for r in range(size)]
+            with pytest.raises(ringcomm.MismatchError, match="rank 0 sends 2 rows to rank 1, which expects 1"):
+                x, out = torch.ones(sum(sent), 3), torch.zeros(size, 3)
+                work = dist.all_to_all_single(out, x, usual, sent, group=other, async_op=asynchronous)
+                work and work.wait()
+            assert not out.any()
+            with pytest.raises(ringcomm.MismatchError, match="rank 1 sends 4 elements to rank 0, which expects 3"):
+                tensors = [torch.ones(4 if rank == 1 and r == 0 else 3) for r in range(size)]
+                outs = [torch.zeros(3) for _ in range(size)]
+                work = dist.all_to_all(outs, tensors, group=other, async_op=asynchronous)
+                work and work.wait()
+            for call in (
+                lambda: dist.all_gather([torch.zeros(2 + (rank == r == 1)) for r in range(size)], torch.ones(2 + (rank == 1))),
+                lambda: dist.reduce_scatter(
+                    torch.zeros(2 + (rank == 1)), [torch.ones(2 + (r == rank == 1)) for r in range(size)]
+                ),
+                lambda: dist.gather(torch.ones(2 + (rank == 1)), [torch.zeros(2)] * size if rank == 0 else None),
+                lambda: dist.scatter(torch.ones(2 + (rank == 1)), [torch.zeros(2)] * size if rank == 0 else None),
+            ):
+                with pytest.raises(ringcomm.MismatchError):
+                    call()
+        out = torch.zeros(size, 3)
+        dist.all_to_all_single(out, torch.full((size, 3), float(rank)), usual, usual, group=other)
+        assert out[:, 0].tolist() == list(range(size))
+
+
+def case_outputs_count_as_changed():
+    """What autograd has saved before is refused after."""
+    rank, size = me()
+
+    def one(*shape: int) -> Tensor:
+        return torch.ones(*shape)
+
+    def each() -> list[Tensor]:
+        return [one(3) for _ in range(size)]
+
+    def message(out: list[Tensor], asynchronous: bool) -> Any:
+        if rank > 1 or size == 1:
+            return None
+        other = dist.isend(one(3), 1 - rank)
+        work = dist.irecv(out[0], 1 - rank)
+        other.wait()
+        return work if asynchronous else work.wait() and None
+
+    here = rank == 0
+    calls: dict[str, tuple[list[Tensor], Any]] = {
+        "all_gather": (each(), lambda o, a: dist.all_gather(o, one(3), async_op=a)),
+        "all_gather_into": ([one(3 * size)], lambda o, a: dist.all_gather_into_tensor(o[0], one(3), async_op=a)),
+        "reduce_scatter": ([one(3)], lambda o, a: dist.reduce_scatter(o[0], each(), async_op=a)),
+        "reduce_scatter_tensor": ([one(3)], lambda o, a: dist.reduce_scatter_tensor(o[0], one(3 * size), async_op=a)),
+        "all_to_all_single": ([one(size)], lambda o, a: dist.all_to_all_single(o[0], one(size), async_op=a)),
+        "all_to_all": (each(), lambda o, a: dist.all_to_all(o, each(), async_op=a)),
+        "in a row": (list(one(size, 3)), lambda o, a: dist.all_gather(o, one(3), async_op=a)),
+        "scatter": ([one(3)], lambda o, a: dist.scatter(o[0], each() if here else None, async_op=a)),
+        "gather": (each() if here else [], lambda o, a: dist.gather(one(3), o if here else None, async_op=a)),
+        "broadcast": ([] if here else [one(3)], lambda o, a: dist.broadcast(o[0] if o else one(3), 0, async_op=a)),
+        "coalesced": ([one(3), one(2)], lambda o, a: dist.all_reduce_coalesced(o, async_op=a)),
+        "recv": ([one(3)] if rank < 2 and size > 1 else [], message),
+    }
+    for name, (outputs, call) in calls.items():
+        for asynchronous in (False, True):
+            factor = torch.ones((), requires_grad=True)
+            saved = [(factor * out).sum() for out in outputs]
+            work = call(outputs, asynchronous)
+            work and work.wait()
+            for loss in saved:
+                with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                    loss.backward()
+                    pytest.fail(name)
+    dist.barrier()
+
+
 def case_objects():
     rank, size = me()
     objects: list[Any] = [None] * size

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -47,6 +48,35 @@ def run_cases(wanted: str = "") -> None:
         dist.destroy_process_group()
     if rank == 0:
         print(f"passed {len(cases)} cases on {size} ranks", flush=True)
+
+
+ALONE = """
+import sys, torch, torch.distributed as dist
+assert "ringcomm" not in sys.modules
+dist.init_process_group("ringcomm")
+dist.all_reduce(x := torch.ones(2))
+sys.stdout.write(f"has {x[0]:g} of {dist.get_world_size()}\\n")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_torch_knows_the_backend_without_an_import(ranks: int, tmp_path: Path) -> None:
+    """By the entry point of an installed ringcomm."""
+    project = (HERE.parent.parent / "pyproject.toml").read_text()
+    installed = tmp_path / "ringcomm-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: ringcomm\nVersion: 0\n")
+    (entry,) = re.findall(r'^\[project.entry-points."torch.backends"\]\n(.*)$', project, re.MULTILINE)
+    (installed / "entry_points.txt").write_text("[torch.backends]\n" + entry.replace('"', "") + "\n")
+    launch = [str(launching.LAUNCHER), "-n", str(ranks)] if ranks else []
+    paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    environment = launching.environment() | {"PYTHONPATH": paths}
+    result = subprocess.run(
+        [*launch, sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert result.stdout.splitlines() == [f"has {max(ranks, 1)} of {max(ranks, 1)}"] * max(ranks, 1), result
 
 
 @pytest.mark.mpi

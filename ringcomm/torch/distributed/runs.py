@@ -110,6 +110,13 @@ class GroupCalls(_Base):
             for one in tensors:
                 act(one)
 
+    @staticmethod
+    def _written(tensors: Tensors) -> None:
+        """Counts a change of the tensors, so that autograd refuses those that it has saved. As on Gloo and NCCL,
+        reductions in place do not count."""
+        for one in tensors:
+            torch.autograd.graph.increment_version(one)
+
     def _run(
         self,
         make: Callable[..., Sequence[Request]],

@@ -1,5 +1,5 @@
-"""Registers the backend ``ringcomm`` with torch.distributed. torch calls :func:`register` at the end of ``import torch``
-(its entry point group ``torch.backends``), so this package imports nothing of ringcomm before the backend is used."""
+"""Registers the backend ``ringcomm`` with torch.distributed. torch calls :func:`register` as it is imported (its entry
+point group ``torch.backends``), so this package imports nothing of ringcomm before the backend is used."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Counts that ranks disagree on: the same MismatchError on every rank before data moves, whatever the call and the route,
-and the next call works."""
+"""Counts that ranks disagree on: the same MismatchError on every rank before data moves, whatever the call and the
+route, and the next call works."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ scales = st.sampled_from([1, 50, 3000])  # in messages of counts, in mailboxes, 
 def matrix_of(data, size, scale):
     """Rows from each rank to each; some have blocks of one size, all of them or a rank's own."""
     entries = st.one_of(st.just(1), st.integers(0, 3))
-    rows = st.one_of(
-        st.integers(0, 3).map(lambda n: [n] * size), st.lists(entries, min_size=size, max_size=size)
-    )
+    rows = st.one_of(st.integers(0, 3).map(lambda n: [n] * size), st.lists(entries, min_size=size, max_size=size))
     return np.array(data.draw(st.lists(rows, min_size=size, max_size=size))) * scale
 
 
@@ -132,16 +130,21 @@ def exchange_over_mpi(host_of):
     with mock.patch.object(bootstrap, "host_key", lambda: mine):
         comm = ringcomm.Communicator()
     me, size = comm.rank, comm.size
+
+    def disagree(call, sent, expected):
+        x = np.zeros((sent[me].sum(), 2))
+        said = error_of(lambda: call(comm, x, sent[me], expected[:, me]))
+        assert len(call(comm, x, sent[me], sent[:, me])) == sent[:, me].sum()
+        return said
+
     said = []
     for scale in (1, 5000):
         sent = np.arange(size * size).reshape(size, size) * scale
         expected = sent.copy()
         expected[0, 1] += 1
         for call in EXCHANGES.values():
-            x = np.zeros((sent[me].sum(), 2))
-            said.append(error_of(lambda call=call, x=x: call(comm, x, sent[me], expected[:, me])))
+            said.append(disagree(call, sent, expected))
             assert f"rank 0 sends {scale} row{'s' * (scale > 1)} to rank 1, which expects {scale + 1}." in said[-1][0]
-            assert len(call(comm, x, sent[me], sent[:, me])) == sent[:, me].sum()
     assert all(one == said for one in MPI.COMM_WORLD.allgather(said))
     comm.close()
 

@@ -193,7 +193,9 @@ def case_counts_that_disagree():
                 work = dist.all_to_all(outs, tensors, group=other, async_op=asynchronous)
                 work and work.wait()
             for call in (
-                lambda: dist.all_gather([torch.zeros(2 + (rank == r == 1)) for r in range(size)], torch.ones(2 + (rank == 1))),
+                lambda: dist.all_gather(
+                    [torch.zeros(2 + (rank == r == 1)) for r in range(size)], torch.ones(2 + (rank == 1))
+                ),
                 lambda: dist.reduce_scatter(
                     torch.zeros(2 + (rank == 1)), [torch.ones(2 + (r == rank == 1)) for r in range(size)]
                 ),

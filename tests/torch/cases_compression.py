@@ -309,7 +309,8 @@ def case_bad_requests():
     assert len(told) == (hvd.rank() == 0 and hvd.size() > 1)
     for options, words in (
         ({"op": hvd.Min, "compression": hvd.Compression.int8}, "sums and averages"),
-        ({"compression": {"*": object}}, "a rule may name"),
+        ({"compression": {"*": object}}, "is none that there is"),
+        ({"compression": {"*": hvd.ErrorFeedback(hvd.Compression.fp16)}}, "a rule may name"),
     ):
         try:
             hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters(), **options)

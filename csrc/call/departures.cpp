@@ -26,6 +26,11 @@ void Departures::listen() {
 }
 
 void Departures::check() {
+  check_goodbyes();
+  look_for_deaths();
+}
+
+void Departures::check_goodbyes() {
   while (listening_ != kNoTicket && transport_.done(listening_)) {
     departed_.push_back(incoming_);
     listen();
@@ -34,7 +39,7 @@ void Departures::check() {
   for (const Goodbye& goodbye : departed_) {
     if (goodbye.calls < calls_) gone.push_back(static_cast<int>(goodbye.rank));
   }
-  if (gone.empty()) return look_for_deaths();
+  if (gone.empty()) return;
   throw Error(ErrorKind::left,
               rank_text(gone) + " closed the communicator or ended its script, and takes part in no further call",
               gone);
@@ -52,9 +57,9 @@ void Departures::look_for_deaths() {
   if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + " died: the process has ended", dead);
 }
 
-void Departures::say_goodbye() noexcept {
+void Departures::say_goodbye(bool within_call) noexcept {
   if (tag_ < 0) return;
-  outgoing_ = {me_, calls_};
+  outgoing_ = {me_, calls_ - (within_call ? 1 : 0)};
   std::vector<Ticket> tickets;
   try {
     for (const int peer : peers_) {

@@ -27,8 +27,9 @@ class Departures {
     deaths_.start(std::move(processes), std::move(rank_of));
   }
   void begin_call() { ++calls_; }
-  void check();  // throws Error(left | peer_lost) if the current call needs somebody who has left, or died
-  void say_goodbye() noexcept;
+  void check();           // throws Error(left | peer_lost) if the current call needs somebody who has left, or died
+  void check_goodbyes();  // the first half: throws Error(left)
+  void say_goodbye(bool within_call) noexcept;  // within_call: the last call counts as not made
 
  private:
   struct Goodbye {

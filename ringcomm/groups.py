@@ -56,9 +56,9 @@ class Group:
     def _stream_beside(self) -> tuple[_core.Channel, _core.Queue]:
         """Made for the first call, so its data goes by messages."""
         with self._making:
-            if self._streams[1] is None:
-                self._streams[1] = self._make_stream(True, None, _OWN_SLOT)
-            return self._streams[1]
+            stream = self._streams[1] or self._make_stream(True, None, _OWN_SLOT)
+            self._streams[1] = stream
+            return stream
 
     def submit(
         self, request: _core.Request, name: str | None = None, address: int = 0, beside: bool = False

@@ -154,7 +154,7 @@ def waiting() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if running.callbacks is None else running.callbacks.waiting()
 
 
-class CallbackFuture(torch.futures.Future):  # type: ignore[type-arg]
+class CallbackFuture(torch.futures.Future):
     """A future whose callbacks run as this module says."""
 
     def __init__(self, callbacks: Callbacks, of_callback: bool = False) -> None:

@@ -112,7 +112,8 @@ class GroupCalls(_Base):
                 continue
             why = "" if operation.wait(self._seconds) else f"is not done after {self._seconds:g} s"
             try:
-                why or operation.check()
+                if not why:
+                    operation.check()
             except Exception as error:
                 why = f"has failed: {error}"
             if why:

@@ -16,8 +16,8 @@ Descriptor describe(const Call& call, int me);
 Descriptor describe_kind(const Call& call);
 // All ranks' descriptors are known to be equal and their balances to add up to 0, or these are they, by rank; then
 // throws Error(mismatch) unless they agree. Says in the call what it could not know alone: whether the blocks of an
-// all-to-all are even, and whether its guess is right. Returns false if the counts of an all-to-all disagree: then every
-// rank sends its counts to the others and throws counts_mismatch().
+// all-to-all are even, and whether its guess is right. Returns false if the counts of an all-to-all disagree: then
+// every rank sends its counts to the others and throws counts_mismatch().
 void conclude(Call& call);
 [[nodiscard]] bool conclude(Call& call, std::span<const Descriptor> all);
 

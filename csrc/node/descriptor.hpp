@@ -56,9 +56,9 @@ std::uint64_t digest_of(const Descriptor& call);
 // i. count and shape are compared except where the collective allows them to differ (allgather's count).
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks);
 
-// One sentence that names each pair of ranks whose counts differ, and the fix; empty if there is none. `counts`: of each
-// rank in turn, the elements that it sends to every rank, then those that it expects from every rank. `row`: elements of
-// a row. Adds the ranks of these pairs to `involved`.
+// Returns one sentence that names each pair of ranks whose counts differ, and the fix; empty if there is none.
+// `counts`: of each rank in turn, the elements that it sends to every rank, then those that it expects from every rank.
+// `row`: elements of a row. Adds the ranks of these pairs to `involved`.
 std::string counts_disagreement(std::span<const Descriptor> all, std::span<const std::uint64_t> counts,
                                 std::uint64_t row, std::vector<int>& involved);
 

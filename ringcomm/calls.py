@@ -219,9 +219,11 @@ def between(
     here: bool = True,
     **fields: Any,
 ) -> Request:
-    """Rows to each rank and from each. `here`: there is a result."""
+    """Rows to each rank and from each. `here`: there is a result. The field `count`: elements of what messages call a
+    row; a row's if it is not given."""
     row = row_of(source)
-    fields |= {"counts": [n * row for n in sent], "receive_counts": [n * row for n in received], "count": row}
+    fields |= {"counts": [n * row for n in sent], "receive_counts": [n * row for n in received]}
+    fields.setdefault("count", row)
     return request(ALLTOALL, source, target, Written(source, target, here), sign, **fields)
 
 
@@ -238,7 +240,7 @@ def gather(
     target = arrays.result(out if here else None, source, (total, *source.shape[1:]))
     sent = [mine if other == root else 0 for other in range(size)]
     received = given if here else [0] * size
-    sign = signed(arrays.signature_of(source, 1), given, [root])
+    sign = signed(arrays.signature_of(source, 1), given, root)
     return between(source, target, sent, received, sign, here, name=name or f"gather to rank {root}", **fields)
 
 
@@ -271,7 +273,7 @@ def scatter(
     source = given if here else given.empty((0, *given.shape[1:]))
     sent = each if here else [0] * size
     received = [each[rank] if other == root else 0 for other in range(size)]
-    sign = signed(arrays.signature_of(given, 1), each, [root])
+    sign = signed(arrays.signature_of(given, 1), each, root)
     return between(source, target, sent, received, sign, name=name or f"scatter from rank {root}", **fields)
 
 

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,9 +28,47 @@ from ringcomm.wire_formats import (
 )
 
 
-class Compression:
-    """Wire formats of the core. Each binding's ``Compression`` has these, and its own compressors."""
+# ---- compressors -----------------------------------------------------------------------------------------------------
+class Compressor:
+    """Base of compressors. Those of the core name a ``wire`` format (``ops.wire_code``), and the core does the rest."""
 
+    wire: ClassVar[Any] = None
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        """The tensor to send, and a context that :meth:`decompress` gets back."""
+        return tensor, None
+
+    @classmethod
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:
+        """Undo :meth:`compress` on the reduced tensor."""
+        return tensor
+
+
+class NoneCompressor(Compressor):
+    """Data travels as it is."""
+
+
+class FP16Compressor(Compressor):
+    """float32 and float64 travel as float16. What is past 65504 overflows on the way."""
+
+    wire = "float16"
+
+
+class BF16Compressor(Compressor):
+    """float32 and float64 travel as bfloat16: the range of float32 with 8 bits of precision."""
+
+    wire = "bfloat16"
+
+
+# ---- by name ---------------------------------------------------------------------------------------------------------
+class Compression:
+    """Wire formats of the core, and the built-in compressors ``none``, ``fp16`` and ``bf16``, which bindings may
+    replace by their own. Their names do as well: ``compression="int8"``."""
+
+    none: Any = NoneCompressor
+    fp16: Any = FP16Compressor
+    bf16: Any = BF16Compressor
     auto = Auto()
     int8 = Int8()
     int4 = Int4()
@@ -41,6 +80,51 @@ class Compression:
     threshold = Threshold(warmup_steps=1000)
     randomk = RandomK(warmup_steps=1000)
     powersgd = PowerSGD(warmup_steps=1000)
+
+
+_ALIASES = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+def resolved(compression: Any, known: type[Compression] = Compression, rules: bool = False) -> Any:
+    """The argument ``compression`` of users, checked: a name becomes what `known` has under it.
+
+    Args:
+        rules: the caller takes a dict from patterns of names to compressions, and a function of name and parameter.
+
+    Raises:
+        ValueError: it is no compression; the message lists the names, the nearest first.
+    """
+    if compression is None:
+        return NoneCompressor
+    if isinstance(compression, str):
+        found = getattr(known, _ALIASES.get(compression, compression), None)
+        if isinstance(found, WireFormat | type):
+            return found
+    elif isinstance(compression, Mapping):
+        if rules:
+            return {pattern: resolved(value, known) for pattern, value in compression.items()}
+    elif is_rule(compression):
+        if rules:
+            return compression
+    elif isinstance(compression, WireFormat) or (
+        hasattr(compression, "compress") and hasattr(compression, "decompress")
+    ):
+        return compression
+    names = [name for name in dir(known) if isinstance(getattr(known, name), WireFormat | type) and name[0] != "_"]
+    if isinstance(compression, str):
+        names = difflib.get_close_matches(compression, names, len(names), 0.0)
+    by_name = "a dict or a function that says so by the parameter's name, " if rules else ""
+    raise ValueError(
+        f"compression={compression!r} is none that there is. Known: {', '.join(names)}. Or give a format with "
+        f"parameters (Compression.topk(0.01)), {by_name}or a compressor with compress and decompress"
+    )
+
+
+def unused_patterns(compression: Any, names: Iterable[str]) -> list[str]:
+    """Patterns of a dict that fit no name."""
+    names = list(names)
+    patterns = compression if isinstance(compression, Mapping) else ()
+    return [one for one in patterns if not any(fnmatch.fnmatchcase(name, one) for name in names)]
 
 
 class Feedback:
@@ -99,27 +183,7 @@ def is_rule(compression: Any) -> bool:
     return isinstance(compression, Mapping) or (is_function and not hasattr(compression, "compress"))
 
 
-# ---- compressors -----------------------------------------------------------------------------------------------------
-class Compressor:
-    """Base of compressors. Those of the core name a ``wire`` format (``ops.wire_code``), and the core does the rest."""
-
-    wire: ClassVar[Any] = None
-
-    @classmethod
-    def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """The tensor to send, and a context that :meth:`decompress` gets back."""
-        return tensor, None
-
-    @classmethod
-    def decompress(cls, tensor: Any, ctx: Any) -> Any:
-        """Undo :meth:`compress` on the reduced tensor."""
-        return tensor
-
-
-class NoneCompressor(Compressor):
-    """Data travels as it is."""
-
-
+# ---- what a compressor does ------------------------------------------------------------------------------------------
 def own_work(compression: Any) -> bool:
     """Whether a compressor does something itself: it is no class of the binding's that only names a wire format."""
     if isinstance(compression, WireFormat):
@@ -130,6 +194,8 @@ def own_work(compression: Any) -> bool:
 
 def parts_of(compression: Any) -> tuple[Any, Any]:
     """(what the core does: a wire format or None, what is done before and after: a compressor)"""
+    if not isinstance(compression, type):
+        compression = resolved(compression)
     if isinstance(compression, WireFormat):
         return compression, NoneCompressor
     return (None, compression) if own_work(compression) else (compression.wire, NoneCompressor)

@@ -67,7 +67,7 @@ class Folding:
         self.counts = [n * unit for n in rows]  # of each rank's part, in elements
         self.mine = as_numpy(self.source)
         sign = arrays.signature(self.source.shape, f"{what} by {op.name} of {self.source.label}")
-        self.fields: dict[str, Any] = {"sign": signed(sign, rows, [root]), "name": fields["name"] or what}
+        self.fields: dict[str, Any] = {"sign": signed(sign, rows, root), "name": fields["name"] or what}
 
     def gathered(self) -> Request:
         """All of it in one call, whose result every rank combines itself."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ringcomm.common.util import split_list
-from ringcomm.compression import Compression, NoneCompressor, compressed, parts_of
+from ringcomm.compression import NoneCompressor, compressed, parts_of, resolved
 from ringcomm.ops import Average, Sum, core_op
 from ringcomm.plans import bucket_limits, decided
 from ringcomm.process_sets import ProcessSet, global_process_set
@@ -49,8 +49,7 @@ class GradientReduction:
         valid_number = isinstance(self.groups, int) and self.groups > 0
         if self.groups is not None and not valid_number and not isinstance(self.groups, list):
             raise ValueError("groups must be a positive number, or a list of lists of variables")
-        if isinstance(self.compression, str) and self.compression == "auto":
-            self.compression = Compression.auto
+        self.compression = resolved(self.compression)
         if isinstance(self.compression, WireFormat):
             self._check_format(self.compression)
         self.process_set.session()  # refuses one that is not in use

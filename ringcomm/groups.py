@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 
@@ -34,27 +35,49 @@ class Group:
         self.rank, self.size = self.ranks.index(comm.rank), len(self.ranks)
         self.node = node
         self._groups, self._comm = groups, comm
-        self._ledger = accounts.Ledger(1, comm.config.stats)
-        config = groups.config(self._ledger.accounts[0])
-        first_tag = number * groups.width
-        self._channel = _core.Channel(
-            groups.transport, self.ranks, self.rank, first_tag, groups.width, node, slot, config
-        )
-        rank_of = {pid: self.ranks.index(rank) for pid, rank in comm._link.rank_of.items() if rank in self.ranks}
-        self._channel.watch(processes, rank_of)
-        self._queue = _core.Queue(comm._link.worker, self._channel)
+        self._ledger = accounts.Ledger(2, comm.config.stats)
+        self._main = self._make_stream(False, node, slot)
+        self._streams: list[tuple[_core.Channel, _core.Queue] | None] = [self._main, None]
+        self._making = threading.Lock()
         self._ended: Exception | None = None
         exits.watch(self)
 
-    def submit(self, request: _core.Request, name: str | None = None, address: int = 0) -> _core.Operation:
+    def _make_stream(self, beside: bool, node: _core.Node | None, slot: int) -> tuple[_core.Channel, _core.Queue]:
+        """Of calls, each of the two with half of the group's tags. Not collective without a node."""
+        groups, link = self._groups, self._comm._link
+        width = groups.width // 2
+        first_tag = self.number * groups.width + (width if beside else 0)
+        config = groups.config(self._ledger.accounts[beside])
+        channel = _core.Channel(groups.transport, self.ranks, self.rank, first_tag, width, node, slot, config)
+        rank_of = {pid: self.ranks.index(rank) for pid, rank in link.rank_of.items() if rank in self.ranks}
+        channel.watch(processes, rank_of)
+        return channel, _core.Queue(link.worker, channel)
+
+    def _stream_beside(self) -> tuple[_core.Channel, _core.Queue]:
+        """Made for the first call, so its data goes by messages."""
+        with self._making:
+            stream = self._streams[1] or self._make_stream(True, None, _OWN_SLOT)
+            self._streams[1] = stream
+            return stream
+
+    def submit(
+        self, request: _core.Request, name: str | None = None, address: int = 0, beside: bool = False
+    ) -> _core.Operation:
         """Runs it after those submitted before. Every member submits the same calls in the same order. Any thread may.
-        With a name it is a call in place that has been made before, under this name and on other memory.
+        With a name it is a call in place that has been made before, under this name and on other memory. `beside`: in
+        a second stream, of calls that have an order among themselves only.
 
         Raises ShutDownError once this rank has left.
         """
         if self._ended is not None:
             raise self._ended
-        return self._queue.submit(request, name, address)
+        _, queue = self._stream_beside() if beside else self._main
+        return queue.submit(request, name, address)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this rank makes no more calls."""
+        return self._ended is not None
 
     def isend(self, x: object, dest: int, tag: int) -> _core.MessageRequest:
         """A message to a rank of the group: :meth:`ringcomm.Communicator.isend`."""
@@ -84,8 +107,11 @@ class Group:
         if self._ended is None:
             self._disable(ShutDownError(why))
             exits.unwatch(self)
-            self._queue.close()
-            self._channel.leave()
+            with self._making:
+                streams = [one for one in self._streams if one is not None]
+            for channel, queue in streams:
+                queue.close()
+                channel.leave()
             self._ledger.end()
 
     _leave = leave  # at the end of the process

@@ -82,6 +82,9 @@ def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int
     return listed
 
 
-def signed(sign: arrays.Signature, rows: Sequence[int], more: Sequence[int] = ()) -> arrays.Signature:
-    """With numbers that must agree too: a wrong one would make a rank read what nobody gave."""
-    return arrays.Signature(arrays.signature((sign.hash, *rows, *more)).hash, f"{sign.text}, rows {list(rows)}")
+def signed(sign: arrays.Signature, rows: Sequence[int], root: int | None = None) -> arrays.Signature:
+    """The signature with counts, and perhaps a root, that must agree too. What is most likely to differ comes first in
+    its text, for that is cut."""
+    text = f"rows {list(rows)} of {sign.text}"
+    hashed = arrays.signature((sign.hash, *rows, *([] if root is None else [root]))).hash
+    return arrays.Signature(hashed, text if root is None else f"root {root}, {text}")

@@ -36,6 +36,7 @@ PYTHON_LAYERS = [
     "launch",
     "run_function",
     "ringcomm",
+    "shims.ringcomm_torch_backend",
     "torch",
     "jax",
     "keras",

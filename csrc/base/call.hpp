@@ -42,7 +42,8 @@ struct Call {
   std::string algorithm;  // empty: chosen
   const void* input = nullptr;
   void* output = nullptr;
-  std::size_t count = 0;  // elements of the buffer: allreduce, reduce, broadcast, scan, exscan
+  // Elements of the buffer: allreduce, reduce, broadcast, scan, exscan. Alltoall: of a row, for messages; 0: unknown.
+  std::size_t count = 0;
   // Elements per rank. allgather: of each rank's part (output holds all, input this rank's); reducescatter: of each
   // rank's result (input holds all); alltoall: sent to each rank from input, in order.
   std::vector<std::size_t> counts;

@@ -73,6 +73,8 @@ Progress CallTask::go_on() {
   const Progress progress = move_->advance();
   if (progress == Progress::blocked && !on_host()) context_.departures.check();
   if (progress == Progress::done) {
+    if (!on_host() && choice_->path != Path::local)
+      context_.departures.check_goodbyes();  // a rank may have given it up
     phase_ = Phase::end;
     book();
     if (begun_ns_ != 0 && trace().enabled()) record(!looked_);

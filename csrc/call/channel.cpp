@@ -95,12 +95,15 @@ void Channel::fail(const Error& error) {
   if (sub_channels_.host) sub_channels_.host->fail(error);
 }
 
-void Channel::leave() noexcept {
+void Channel::leave(bool within_call) noexcept {
   if (left_ || size() == 1) return;
   left_ = true;
   if (sub_channels_.host) sub_channels_.host->leave();
-  if (context_.epochs) context_.publish_state(1);
-  context_.departures.say_goodbye();
+  if (context_.epochs && within_call)
+    context_.epochs->leave_within_call();
+  else if (context_.epochs)
+    context_.publish_state(1);
+  context_.departures.say_goodbye(within_call);
 }
 
 }  // namespace ringcomm

@@ -66,7 +66,9 @@ class Channel {
   Account& account() { return context_.account.account(); }
   // What the call that has ended last counts as; null where nobody looks at a clock.
   std::shared_ptr<Entry> timed_entry() const { return context_.account.timed_entry(); }
-  void leave() noexcept;  // tells the peers that this rank makes no more calls
+  // Sends the peers that this rank makes no more calls. `within_call`: it has not finished its last one either, which
+  // then fails on peers that make it later, though all ranks have arrived.
+  void leave(bool within_call = false) noexcept;
 
  private:
   void count_time(std::int64_t begun);

@@ -25,7 +25,7 @@ void Departures::check() {
   const std::int64_t now = now_ns();
   if (now - probed_ns_ >= kProbeEvery) {
     probed_ns_ = now;
-    look_for_goodbyes();
+    check_goodbyes();
   }
   if (now - looked_ns_ >= kLookEvery) {
     looked_ns_ = now;
@@ -33,7 +33,7 @@ void Departures::check() {
   }
 }
 
-void Departures::look_for_goodbyes() {
+void Departures::check_goodbyes() {
   if (!mail_) return;
   while (const auto letter = mail_->receive()) {
     Goodbye goodbye;
@@ -60,9 +60,9 @@ void Departures::look_for_deaths() {
   if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + " died: the process has ended", dead);
 }
 
-void Departures::say_goodbye() noexcept {
+void Departures::say_goodbye(bool within_call) noexcept {
   if (!mail_) return;
-  const Goodbye goodbye{me_, calls_};
+  const Goodbye goodbye{me_, calls_ - (within_call ? 1 : 0)};
   std::vector<std::byte> bytes(sizeof goodbye);
   std::memcpy(bytes.data(), &goodbye, sizeof goodbye);
   try {

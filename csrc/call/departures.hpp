@@ -30,14 +30,14 @@ class Departures {
   // Throws Error(left | peer_lost) if the current call needs a rank that has left, or died. Cheap enough for every poll
   // in vain: it looks for goodbyes and deaths only now and then.
   void check();
-  void say_goodbye() noexcept;
+  void check_goodbyes();                        // looks for goodbyes now; throws Error(left)
+  void say_goodbye(bool within_call) noexcept;  // within_call: the current call counts as not made
 
  private:
   struct Goodbye {
     std::int64_t rank = -1;
     std::uint64_t calls = 0;  // that the leaver has made
   };
-  void look_for_goodbyes();
   void look_for_deaths();
 
   Transport& transport_;

@@ -22,8 +22,8 @@ std::byte* PieceExchange::open(int tag) {
   return mine();
 }
 
-void PieceExchange::post(std::uint64_t digest, std::size_t nbytes, Merge merge) {
-  const Head head{digest, nbytes};
+void PieceExchange::post(std::uint64_t digest, std::size_t nbytes, Merge merge, std::uint32_t balance) {
+  const Head head{digest, static_cast<std::uint32_t>(nbytes), balance};
   std::memcpy(pieces_.data(), &head, sizeof head);
   end_ = rounded(sizeof head + nbytes);
   held_ = 1;
@@ -100,18 +100,29 @@ void PieceExchange::end_round() {
   const std::byte* const other = pieces_.data() + begin + sizeof theirs;
   const bool lower = (static_cast<std::size_t>(me_) & distance) == 0;
   if (ours.nbytes > 0) merge_(mine(), lower ? mine() : other, lower ? other : mine());
+  ours.balance += theirs.balance;
+  std::memcpy(pieces_.data(), &ours, sizeof ours);
 }
 
 void PieceExchange::find() {
+  const auto balance_at = [this](std::size_t begin) {
+    Head head;
+    std::memcpy(&head, pieces_.data() + begin, sizeof head);
+    return head.balance;
+  };
   if (merge_) {
     found_.push_back(mine());
+    alike_ = balance_at(0) == 0;
     return;
   }
   found_.resize(peers_.size());
+  std::uint32_t balance = 0;
   for (std::size_t i = 0, begin = 0; i < found_.size(); begin = behind(begin, 1), ++i) {
+    balance += balance_at(begin);
     const auto at = static_cast<std::size_t>(me_);
     found_[doubles_ ? at ^ i : (at + i) % found_.size()] = pieces_.data() + begin + sizeof(Head);
   }
+  alike_ = balance == 0;
 }
 
 void PieceExchange::abandon() noexcept {

@@ -33,18 +33,20 @@ class PieceExchange final : public Task {
   // A new exchange. Returns where this rank's piece is to be written.
   std::byte* open(int tag);
   // Of which nbytes are there, the same on all ranks if pieces are merged. Ranks of one digest all merge, or none.
-  void post(std::uint64_t digest, std::size_t nbytes, Merge merge = {});
+  // All ranks' balances have to add up to 0.
+  void post(std::uint64_t digest, std::size_t nbytes, Merge merge = {}, std::uint32_t balance = 0);
   void post_nothing();  // in place of it: whose digest is like nobody's
   Progress advance() override;
   void abandon() noexcept override;
 
   // When done.
-  bool alike() const { return alike_; }                                // all digests are equal; then:
+  bool alike() const { return alike_; }  // all digests are equal, and the balances add up to 0; then:
   std::span<const std::byte* const> pieces() const { return found_; }  // by rank; merged, one
 
  private:
   struct Head {
-    std::uint64_t digest, nbytes;
+    std::uint64_t digest;
+    std::uint32_t nbytes, balance;
   };
   std::byte* mine() { return pieces_.data() + sizeof(Head); }
   std::size_t behind(std::size_t begin, std::size_t count) const;  // where so many pieces end

@@ -1,4 +1,5 @@
-// The comparison of calls by messages: of digests, and only where these differ of the descriptors themselves. Where
+// The comparison of calls by messages: of digests, and only where these differ, or the counts of an all-to-all do, of
+// the descriptors themselves. Where
 // ranks of a host share memory, its leader, the first of them, speaks for all; elsewhere every rank does for itself, as
 // the leader of one.
 //
@@ -61,36 +62,43 @@ class SentComparison final : public Comparison {
     looks_ = 0;
     host_is_here_ = between_hosts_ = false;
     left_.reset();
-    descriptors_.reset();
+    records_.reset();
+    counts_.clear();
     tag_ = context_.tags.next();
-    digest_ = digest_of(describe(call, context_.me));
+    const Descriptor mine = describe(call, context_.me);
+    digest_ = digest_of(mine);
+    balance_ = static_cast<std::uint32_t>(mine.balance);
     if (epochs_) publish();
   }
 
   Progress advance() override {
-    const Progress progress = descriptors_ ? descriptors_->advance() : exchange_digests();
+    const Progress progress = records_ ? records_->advance() : exchange_digests();
     if (progress == Progress::blocked) context_.departures.check();
     if (progress != Progress::done) return progress;
-    if (descriptors_) {
-      conclude(*call_, all_);
-    } else if (equal()) {
+    if (!counts_.empty()) throw counts_mismatch(*call_, all_, counts_);
+    if (!records_ && equal()) {
       conclude(*call_);
-    } else {
-      exchange_descriptors();
-      return Progress::moved;
+      return Progress::done;
     }
-    return Progress::done;
+    if (!records_) {
+      exchange_descriptors();
+    } else if (conclude(*call_, all_)) {
+      return Progress::done;
+    } else {
+      exchange_counts();
+    }
+    return Progress::moved;
   }
 
   std::unique_ptr<Task> collect() override {
-    if (!piggyback_ || descriptors_) return nullptr;
+    if (!piggyback_ || records_) return nullptr;
     collect_data();
     return std::make_unique<Finished>();
   }
 
   void abandon() noexcept override {
     if (between_) between_->abandon();
-    if (descriptors_) descriptors_->abandon();
+    if (records_) records_->abandon();
   }
 
   // An arrival wakes the sleeper; messages wake nobody.
@@ -117,6 +125,7 @@ class SentComparison final : public Comparison {
     slot_ = epochs_->open_call();
     if (piggyback_) epochs_->copied += publish_payload(*call_, context_.me, payload(epochs_->node().rank()));
     epochs_->mine().opening[slot_].digest = digest_;
+    epochs_->mine().descriptor[slot_].balance = balance_;
     epoch_ = epochs_->publish();
     if (!leads()) epoch_ = epochs_->publish();
   }
@@ -178,17 +187,19 @@ class SentComparison final : public Comparison {
     std::byte* const piece = between_->open(tag_);
     std::array<const std::byte*, kMostPayloads> here;
     here[0] = static_cast<const std::byte*>(call_->input);
+    std::uint32_t balance = epochs_ ? 0 : balance_;
     const std::vector<int>& ranks = hosts_.here();
     for (int local = 0; epochs_ && local < static_cast<int>(ranks.size()); ++local) {
       if (epochs_->mailbox(local).opening[slot_].digest != digest_) return between_->post_nothing();
+      balance += static_cast<std::uint32_t>(epochs_->mailbox(local).descriptor[slot_].balance);
       if (!piggyback_) continue;
       here[static_cast<std::size_t>(local)] = payload(local);
       if (local > 0) epochs_->copied += payload_bytes(*call_, ranks[static_cast<std::size_t>(local)]);
     }
-    if (!piggyback_) return between_->post(digest_, 0);
+    if (!piggyback_) return between_->post(digest_, 0, {}, balance);
     if (merged()) {
       const std::span payloads(here.data(), ranks.size());
-      return between_->post(digest_, merge_payloads(*call_, payloads, call_->pre, piece), merge_on_the_way());
+      return between_->post(digest_, merge_payloads(*call_, payloads, call_->pre, piece), merge_on_the_way(), balance);
     }
     std::size_t nbytes = 0;
     for (std::size_t local = 0; local < ranks.size(); ++local) {
@@ -196,7 +207,7 @@ class SentComparison final : public Comparison {
       if (length > 0) std::memcpy(piece + nbytes, here[local], length);
       nbytes += padded(length);
     }
-    between_->post(digest_, nbytes);
+    between_->post(digest_, nbytes, {}, balance);
   }
 
   bool can_merge() const { return PieceExchange::can_merge(static_cast<std::size_t>(hosts_.number())); }
@@ -239,13 +250,25 @@ class SentComparison final : public Comparison {
   void exchange_descriptors() {
     all_.assign(context_.peers.size(), {});
     all_[static_cast<std::size_t>(context_.me)] = describe(*call_, context_.me);
+    exchange(all_.data(), sizeof(Descriptor));
+  }
+
+  void exchange_counts() {
+    const std::vector<std::uint64_t> mine = counts_of(*call_);
+    counts_.assign(mine.size() * context_.peers.size(), 0);
+    std::ranges::copy(mine, counts_.begin() + context_.me * static_cast<std::ptrdiff_t>(mine.size()));
+    exchange(counts_.data(), mine.size() * sizeof(std::uint64_t));
+  }
+
+  // Every rank's record of so many bytes, which this rank has put into its place.
+  void exchange(void* records, std::size_t nbytes) {
     std::vector<Extent> blocks;
-    for (Descriptor& one : all_) blocks.push_back({reinterpret_cast<std::byte*>(&one), sizeof one});
+    for (std::size_t rank = 0; rank < context_.peers.size(); ++rank)
+      blocks.push_back({at(records, rank * nbytes), nbytes});
     const auto schedule = schedule_for(Collective::allgather, algorithm_names(Collective::allgather).front(),
                                        context_.me, context_.size());
-    descriptors_ =
-        make_run_schedule(*context_.transport, schedule, context_.peers,
-                          Layout::listed(std::move(blocks), 1, sizeof(Descriptor)), nullptr, context_.tags, {});
+    records_ = make_run_schedule(*context_.transport, schedule, context_.peers,
+                                 Layout::listed(std::move(blocks), 1, nbytes), nullptr, context_.tags, {});
   }
 
   static constexpr std::int64_t kPatience = 100'000'000;  // ns
@@ -255,11 +278,13 @@ class SentComparison final : public Comparison {
   const Hosts hosts_;
   std::vector<int> leaders_;              // the transport's ranks, by host
   std::optional<PieceExchange> between_;  // of leaders
-  std::vector<Descriptor> all_;           // by rank, and
-  std::unique_ptr<Task> descriptors_;     // what brings them; null where digests are equal
+  std::vector<Descriptor> all_;           // by rank
+  std::vector<std::uint64_t> counts_;     // counts of all ranks in turn, where these disagree; else empty
+  std::unique_ptr<Task> records_;         // exchanges one of the two; null where calls are equal
   Call* call_ = nullptr;
   bool piggyback_ = false;
   std::uint64_t digest_ = 0;
+  std::uint32_t balance_ = 0;  // the lower half, which messages have room for
   std::size_t slot_ = 0;
   int tag_ = 0, looks_ = 0;
   std::uint32_t epoch_ = 0;

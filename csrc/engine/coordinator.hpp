@@ -28,8 +28,8 @@ class Coordinator {
   void join(int rank);
   // Rank `rank` gives up waiting for it: it fails everywhere, unless it has been agreed meanwhile.
   void withdraw(int rank, const std::string& name, const std::string& why);
-  // Every caller of rank `rank`, which has read so many verdicts, is blocked. Once all ranks are, nothing that waits can
-  // ever complete: then all of it fails.
+  // Every caller of rank `rank`, which has read so many verdicts, is blocked. Once all ranks are, nothing that waits
+  // can ever complete: all of it fails.
   void block(int rank, std::uint64_t read);
   // An operation that runs once a quorum has come (engine/quorum.hpp), before any rank submits it; null: no longer.
   void set_quorum(const std::string& name, std::unique_ptr<Quorum> quorum);

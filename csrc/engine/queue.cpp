@@ -43,6 +43,7 @@ void CallQueue::close() {
     closed_ = true;
   }
   worker_->remove(shared_from_this());  // from here on nobody else touches task_
+  if (task_) channel_->leave(true);
   fail_all(std::make_exception_ptr(
       Error(ErrorKind::shut_down, "the communicator was closed before this call had finished")));
 }

@@ -32,6 +32,12 @@ std::string call_name(const Descriptor& d) {
   return name.empty() ? collective_name(d) : concat(collective_name(d), " '", name, "'");
 }
 
+// The call of the first rank that gives it a name.
+const Descriptor& named_first(std::span<const Descriptor> all) {
+  const auto named = std::ranges::find_if(all, [](const Descriptor& d) { return !text_of(d.name).empty(); });
+  return named == all.end() ? all[0] : *named;
+}
+
 std::string shape_name(const Descriptor& d) {
   const std::string_view shape = text_of(d.shape_text);
   return shape.empty() ? std::to_string(d.count) + (d.count == 1 ? " element" : " elements") : std::string(shape);
@@ -108,7 +114,8 @@ Field shape_field(Collective collective) {
   const bool any_count = tells_rows(collective);
   return {"shape",
           any_count
-              ? "Only the first dimension may differ between ranks, and none where a compiled graph has fixed shapes."
+              ? "Only the first dimension may differ between ranks, and none where a compiled graph has fixed shapes; "
+                "counts are one list on every rank."
               : "Give arrays of the same shape on every rank.",
           [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
           shape_name};
@@ -156,6 +163,7 @@ std::uint64_t digest_of(const Descriptor& call) {
   Descriptor d = call;
   std::memset(d.shape_text, 0, sizeof d.shape_text);
   if (static_cast<Collective>(d.collective) == Collective::allgather) d.count = 0;
+  d.balance = 0;
   std::uint64_t words[sizeof(Descriptor) / 8];
   std::memcpy(words, &d, sizeof words);
   constexpr std::size_t kLanes = 4;  // which do not wait for each other's products
@@ -181,7 +189,7 @@ std::string disagreement(std::span<const Descriptor> all, std::span<const int> r
     named.push_back(all[i]);
     namers.push_back(ranks[i]);
   }
-  const std::string call = call_name(named.empty() ? all[0] : named[0]);
+  const std::string call = call_name(named_first(all));
   if (!named.empty()) {
     std::string why = disagreement_on(name_field(), collective_name(all[0]), named, namers);
     if (!why.empty()) return why;
@@ -190,6 +198,31 @@ std::string disagreement(std::span<const Descriptor> all, std::span<const int> r
     if (std::string why = disagreement_on(field, call, all, ranks); !why.empty()) return why;
   }
   return {};
+}
+
+std::string counts_disagreement(std::span<const Descriptor> all, std::span<const std::uint64_t> counts,
+                                std::uint64_t row, std::vector<int>& involved) {
+  const std::size_t ranks = all.size();
+  const bool in_rows = row > 1 && std::ranges::all_of(counts, [&](std::uint64_t count) { return count % row == 0; });
+  const auto amount = [&](std::uint64_t count) { return in_rows ? count / row : count; };
+  const std::string_view unit = in_rows ? "row" : "element";
+  std::string pairs;
+  std::size_t number = 0;
+  for (std::size_t from = 0; from < ranks; ++from) {
+    for (std::size_t to = 0; to < ranks; ++to) {
+      const std::uint64_t sent = amount(counts[2 * ranks * from + to]);
+      const std::uint64_t expected = amount(counts[2 * ranks * to + ranks + from]);
+      if (sent == expected) continue;
+      involved.insert(involved.end(), {static_cast<int>(from), static_cast<int>(to)});
+      if (++number > kMostGroups) continue;
+      pairs += concat(number > 1 ? "; " : "", "rank ", from, " sends ", sent, " ", unit, sent == 1 ? "" : "s", " to ",
+                      from == to ? std::string("itself, but") : concat("rank ", to, ", which"), " expects ", expected);
+    }
+  }
+  if (number == 0) return {};
+  if (number > kMostGroups) pairs += concat("; and ", number - kMostGroups, " further pairs");
+  return concat(call_name(named_first(all)), ": ranks disagree on counts: ", pairs,
+                ". Give each rank, as its receive counts, what the other ranks send to it.");
 }
 
 }  // namespace ringcomm

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/types.hpp"
 #include "kernels/kernels.hpp"
@@ -31,13 +32,21 @@ struct Descriptor {
   std::uint64_t row = 1;    // elements of a row, where ranks exchange rows; the hash of the shape covers it
   std::uint64_t shape = 0;  // hash of the dimensions that must agree
   std::uint64_t guess = 0;  // Guess::numbers; ranks need not agree on it
+  // All-to-all of blocks of different sizes: the hashes of the counts sent minus those of the counts expected. All
+  // ranks' balances add up to 0 if every rank expects what the others send. No part of the digest.
+  std::uint64_t balance = 0;
   ScaleBits pre, post;
   char algorithm[40] = {};     // whole: ranks that have joined make their call from it
   char name[40] = {};          // cut; for messages and compared when given
   std::uint8_t on_device = 0;  // Call::on_device
   char shape_text[23] = {};    // "(3, 4)", cut; for messages
 };
-static_assert(sizeof(Descriptor) <= 184);
+static_assert(sizeof(Descriptor) <= 192);
+
+inline constexpr std::uint64_t kUneven = ~std::uint64_t{0};  // an all-to-all's count where blocks differ in size
+inline bool is_uneven(const Descriptor& d) {
+  return static_cast<Collective>(d.collective) == Collective::alltoall && d.count == kUneven;
+}
 
 // Equal for calls that agree, and for others only by a chance of 2^-64. Calls that agree may yet differ in it: where a
 // name is given on some ranks only, in alltoall's count, and in guesses.
@@ -46,5 +55,11 @@ std::uint64_t digest_of(const Descriptor& call);
 // Empty if all agree; else one sentence that names the call, what each rank gave, and the fix. `ranks[i]` names entry
 // i. count and shape are compared except where the collective allows them to differ (allgather's count).
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks);
+
+// Returns one sentence that names each pair of ranks whose counts differ, and the fix; empty if there is none.
+// `counts`: of each rank in turn, the elements that it sends to every rank, then those that it expects from every rank.
+// `row`: elements of a row. Adds the ranks of these pairs to `involved`.
+std::string counts_disagreement(std::span<const Descriptor> all, std::span<const std::uint64_t> counts,
+                                std::uint64_t row, std::vector<int>& involved);
 
 }  // namespace ringcomm

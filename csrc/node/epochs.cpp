@@ -28,6 +28,9 @@ std::int64_t coarse_now_ns() {
 
 constexpr const char* kFailed = "failed in an earlier call, or was interrupted";
 
+constexpr const char* kLeftCall = "gave this call up before all ranks had made it, and closed the communicator";
+constexpr std::uint32_t kLeftWithinCall = 3;  // Mailbox::state
+
 void report(ErrorKind kind, const std::vector<int>& ranks, const char* what) {
   if (!ranks.empty()) throw Error(kind, rank_text(ranks) + " of this host " + what, ranks);
 }
@@ -57,6 +60,28 @@ bool Epochs::lags(int rank, std::uint32_t epoch) {
   return static_cast<std::int32_t>(node_.mailbox(rank, slot_).epoch.load(std::memory_order_acquire) - epoch) < 0;
 }
 
+// The state is in the line of cache that holds the epoch.
+bool Epochs::left_within(int rank, std::uint32_t epoch) {
+  const Mailbox& box = node_.mailbox(rank, slot_);
+  return box.state.load(std::memory_order_acquire) == kLeftWithinCall &&
+         static_cast<std::int32_t>(epoch - box.left_at.load(std::memory_order_relaxed)) > 0;
+}
+
+void Epochs::report_left(std::uint32_t epoch) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < node_.size(); ++rank) {
+    if (left_within(rank, epoch)) ranks.push_back(rank);
+  }
+  throw Error(ErrorKind::left, rank_text(ranks) + " of this host " + kLeftCall, ranks);
+}
+
+void Epochs::leave_within_call() {
+  Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  mine.left_at.store(opened_at_, std::memory_order_relaxed);
+  mine.state.store(kLeftWithinCall, std::memory_order_release);
+  wake();
+}
+
 std::vector<int> Epochs::behind() {
   std::vector<int> ranks;
   for (int rank = 0; rank < node_.size(); ++rank) {
@@ -72,6 +97,7 @@ bool Epochs::reached(std::uint32_t epoch) {
       look_for_loss(epoch);
       return false;
     }
+    if (left_within(behind_, epoch)) report_left(epoch);
     behind_ = behind_ + 1 == size ? 0 : behind_ + 1;
   }
   trace_since("host wait", trace_clock());
@@ -99,7 +125,7 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
     // it may have left before it ended
     const std::uint32_t state = dead ? state_of(rank) : states[static_cast<std::size_t>(rank)];
     if ((state == 0 && !dead) || !lags(rank, epoch)) continue;  // asked again last: it may have arrived, and then gone
-    (state == 1 ? left : state != 0 ? failed : died).push_back(rank);
+    (state == 2 ? failed : state != 0 ? left : died).push_back(rank);
   }
   report(ErrorKind::peer_lost, died, "died: the process has ended");
   report(ErrorKind::peer_lost, failed, kFailed);

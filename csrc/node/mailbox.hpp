@@ -29,7 +29,8 @@ struct Opening {
 struct alignas(64) Mailbox {
   std::atomic<std::uint32_t> epoch{0};
   std::atomic<std::uint32_t> sleepers{0};
-  std::atomic<std::uint32_t> state{0};  // 0 here, 1 left by close() or exit, 2 failed
+  std::atomic<std::uint32_t> state{0};    // 0 here, 1 left by close() or exit, 2 failed, 3 left within a call
+  std::atomic<std::uint32_t> left_at{0};  // of state 3: the epoch before that call
   Opening opening[2];
   alignas(64) Descriptor descriptor[2];  // read by peers only if digests differ
   alignas(64) std::byte payload[2][kPayload];

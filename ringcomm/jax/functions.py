@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ringcomm import objects
-from ringcomm.compression import NoneCompressor, parts_of
+from ringcomm.compression import NoneCompressor, parts_of, resolved
 from ringcomm.jax import operations
 from ringcomm.jax.reduction import GradientReduction
 from ringcomm.ops import Average, Sum, chosen_op, core_op
@@ -190,6 +190,7 @@ def allreduce_gradients(
     Of a wire format with error feedback (``Compression.onebit``) a program keeps what is left out, and adds it in its
     next run; a program that is traced anew begins with nothing. Gradients of it are not defined.
     """
+    compression = resolved(compression)
     if process_set.size() == 1:
         return gradients
     leaves, tree = jax.tree.flatten(gradients)
@@ -207,6 +208,8 @@ def distributed(transformation: Any, **options: Any) -> Any:
         transformation: an ``optax.GradientTransformation``.
         options: of :func:`allreduce_gradients`.
     """
+
+    resolved(options.get("compression"))  # refuses what there is not
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
         return transformation.update(allreduce_gradients(updates, **options), state, params, **more)

@@ -8,29 +8,12 @@ from typing import Any
 import keras
 
 from ringcomm import compression, gradient_lists
-from ringcomm.compression import Compressor, NoneCompressor
-
-
-class FP16Compressor(Compressor):
-    """float32 and float64 travel as float16. What is past 65504 overflows on the way."""
-
-    wire = "float16"
-
-
-class BF16Compressor(Compressor):
-    """float32 and float64 travel as bfloat16: the range of float32 with 8 bits of precision."""
-
-    wire = "bfloat16"
 
 
 class Compression(compression.Compression):
     """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's formats, of which optimizers keep what
     they leave out (:func:`ringcomm.keras.compression_state_dict`). A backend's own work too: ``hvd.Compression`` of
     ``ringcomm.tensorflow`` or ``ringcomm.torch``."""
-
-    none = NoneCompressor
-    fp16 = FP16Compressor
-    bf16 = BF16Compressor
 
 
 BACKENDS = ("tensorflow", "torch", "jax")  # of which ringcomm has the package of that name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ringcomm.compression import NoneCompressor
+from ringcomm.compression import NoneCompressor, unused_patterns
 from ringcomm.ops import Average, Sum
 from ringcomm.plans import Limits
 from ringcomm.torch.compression import Parts, format_of, is_lossy, parts_of
@@ -90,6 +91,17 @@ def format_text(wire: WireFormat | torch.dtype | None) -> str:
 def check_compression(compression: Any, op: Any) -> None:
     if is_lossy(compression) and op not in (Average, Sum):
         raise ValueError(f"compression={compression}: only sums and averages can travel so, not {op}")
+
+
+def warn_of_unused(compression: Any, names: list[tuple[str, torch.Tensor]]) -> None:
+    """Warns of patterns that fit no parameter."""
+    unused = unused_patterns(compression, (name for name, _ in names))
+    if unused:
+        warnings.warn(
+            f"compression: no parameter's name fits {', '.join(map(repr, unused))}. The names are those of "
+            f"named_parameters, such as {', '.join(repr(name) for name, _ in names[:3])}",
+            stacklevel=3,
+        )
 
 
 def require_host(wire: Any, parameter: torch.Tensor) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ringcomm import compression as neutral
-from ringcomm.compression import NoneCompressor, choose, is_rule
+from ringcomm.compression import NoneCompressor, choose, is_rule, resolved
 from ringcomm.wire_formats import WireFormat
 
 
@@ -109,6 +109,8 @@ def format_of(compression: Any, name: str, parameter: torch.Tensor) -> WireForma
     if not is_builtin(compression):
         return None
     choice = choose(compression, name, parameter)
+    if is_rule(compression):
+        choice = resolved(choice, Compression)
     if isinstance(choice, WireFormat):
         return choice if parameter.dtype.is_floating_point and choice.fits(tuple(parameter.shape)) else None
     if choice is None or choice is NoneCompressor:
@@ -130,6 +132,8 @@ class Parts(NamedTuple):
 
 
 def parts_of(compression: Any) -> Parts:
+    if not isinstance(compression, type):
+        compression = resolved(compression, Compression)
     if isinstance(compression, WireFormat):
         return Parts(compression, NoneCompressor)
     return Parts(compression.wire, NoneCompressor) if is_builtin(compression) else Parts(None, compression)

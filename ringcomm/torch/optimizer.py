@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ringcomm.algorithms import require_known
+from ringcomm.compression import resolved
 from ringcomm.plans import bucket_limits
 from ringcomm.torch import held_back, loss_scaling, mpi_ops
 from ringcomm.torch.adasum_optimizer import DeltaReducer, DistributedAdasumOptimizer
@@ -19,6 +20,7 @@ from ringcomm.torch.arguments import (
     names_of,
     needs_one_bit_adam,
     require_host,
+    warn_of_unused,
 )
 from ringcomm.torch.compression import Compression, format_of, is_lossy
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
@@ -177,11 +179,12 @@ def DistributedOptimizer(
         optimizer: any ``torch.optim.Optimizer`` that is not distributed already.
         named_parameters: usually ``model.named_parameters()``; names for messages. None: numbered.
         compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``; a wire format that loses
-            more, and adds what it has lost to the next step's gradients: ``Compression.auto`` (or "auto": int8 where
-            the network's model says that it pays), ``Compression.int8``, ``.int4``, ``.onebit``,
+            more, and adds what it has lost to the next step's gradients: ``Compression.auto`` (int8 where the
+            network's model says that it pays), ``Compression.int8``, ``.int4``, ``.onebit``,
             ``.ternary``, ``.topk(0.01)``, ``.threshold(0.1)``, ``.randomk(0.1)`` (op Average or Sum; gradients of one
             dimension, and small ones, travel as they are; on one host nothing is compressed unless the format says
-            ``everywhere=True``); a dict from patterns of names to such, or a function of name and parameter; or a
+            ``everywhere=True``); the name of one of these ("int8"); a dict from patterns of names to such, or a
+            function of name and parameter; or a
             compressor class of your own, whose gradients travel one by one (`ringcomm.torch.compression`).
         backward_passes_per_step: gradients of so many passes add up locally before they are reduced. They are not
             divided by it.
@@ -212,6 +215,7 @@ def DistributedOptimizer(
             f"this {type(optimizer).__name__} is distributed already: its gradients would be reduced twice. Wrap an "
             "optimizer once, and use what DistributedOptimizer returned"
         )
+    compression = resolved(compression, Compression, rules=True)
     if delay:
         refused = {
             "algorithm": algorithm,
@@ -231,8 +235,8 @@ def DistributedOptimizer(
     if num_groups != 0:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
-    compression = Compression.auto if isinstance(compression, str) and compression == "auto" else compression
     names = names_of(optimizer, named_parameters)
+    warn_of_unused(compression, names)
     check_groups(groups)
     check_compression(compression, op)
     for name, parameter in names:

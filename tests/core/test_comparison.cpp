@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/text.hpp"
 #include "host_ranks.hpp"
 
 using namespace ringcomm;
@@ -150,6 +151,44 @@ void disagreeing(RankContext& context) {
   }
 }
 
+// An all-to-all whose counts disagree for a pair of ranks: an error that names the pair on every rank, and the right
+// call works. Ranks may have blocks of one size.
+void disagreeing_counts(RankContext& context) {
+  const auto ranks = static_cast<std::size_t>(context.size), me = static_cast<std::size_t>(context.rank);
+  for (std::size_t turn = 0; turn < 3 * ranks; ++turn) {
+    const std::size_t from = turn % ranks, to = turn * 2 % ranks, even = turn / ranks;  // of the first ranks
+    const auto count = [&](std::size_t sender, std::size_t receiver) {
+      return sender < even ? 2 : 1 + (sender * 3 + receiver) % 4;
+    };
+    std::vector<std::int32_t> input(8 * ranks, context.rank), output(8 * ranks, -1);
+    Call call = call_of(alltoall, context.size, DType::int32, 1, input, output);
+    for (std::size_t other = 0; other < ranks; ++other) {
+      call.counts.push_back(count(me, other));
+      call.receive_counts.push_back(count(other, me));
+    }
+    Call wrong = call;
+    if (me == to) wrong.receive_counts[from] += 5;
+    std::string text;
+    try {
+      context.channel.run(wrong, nullptr);
+    } catch (const Error& error) {
+      text = error.what();
+      CHECK(error.kind() == ErrorKind::mismatch && !error.ranks().empty());
+    }
+    const std::size_t sent = count(from, to);
+    const std::string whom = from == to ? "itself, but" : concat("rank ", to, ", which");
+    CHECK(text.find(concat("rank ", from, " sends ", sent, sent == 1 ? " element to " : " elements to ", whom,
+                           " expects ", sent + 5, ". ")) != std::string::npos);
+    CHECK(context.same_text(text));
+    CHECK(output[0] == -1);
+    context.channel.run(call, nullptr);
+    std::size_t first = 0;
+    for (std::size_t other = 0; other < ranks; ++other) {
+      for (std::size_t i = 0; i < count(other, me); ++i) CHECK(output[first++] == static_cast<std::int32_t>(other));
+    }
+  }
+}
+
 void all(RankContext& context) {
   rides<std::int32_t>(context, DType::int32);
   rides<double>(context, DType::float64);
@@ -159,6 +198,7 @@ void all(RankContext& context) {
   rides<float>(context, DType::float32, find_wire("bfloat16"));
   mixed(context);
   disagreeing(context);
+  disagreeing_counts(context);
 }
 
 // A host's link carries a small call once for each other host, or in each round, however many ranks the host has.

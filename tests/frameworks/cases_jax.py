@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import pytest
 from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later, assert_memory_stays
 
 import ringcomm
@@ -265,3 +266,13 @@ def case_what_is_left_out_is_saved():
         return lambda array: jax.block_until_ready(program(jnp.asarray(array)))
 
     assert_it_is_saved_and_goes_on(rc, make, "saved.0", True)
+
+
+def case_compression_by_name():
+    optax_like = type("Transformation", (), {"_replace": lambda self, **changes: changes})()
+    rc.allreduce(jnp.ones(3), compression="fp16", name="by name")
+    for compression in ("none", "fp16", "int8", "onebit", "auto", None):
+        rc.distributed(optax_like, compression=compression)
+    for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
+        with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
+            rc.distributed(optax_like, compression=compression)

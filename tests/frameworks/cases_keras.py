@@ -9,6 +9,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later
 
 import ringcomm.keras as hvd
@@ -307,3 +308,11 @@ if BACKEND == "tensorflow":
                     continue
                 assert not model.jit_compile
                 assert any("jit_compile is turned off" in str(one.message) for one in said)
+
+
+def case_compression_by_name():
+    for compression in ("none", "fp16", "int8", "onebit", "auto", None):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(), compression=compression)
+    for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
+        with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
+            hvd.DistributedOptimizer(keras.optimizers.SGD(), compression=compression)

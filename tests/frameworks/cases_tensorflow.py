@@ -6,6 +6,7 @@ import time
 from functools import partial
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later, assert_memory_stays
 
@@ -550,3 +551,11 @@ def case_first_steps_and_gradients_that_are_left_as_they_are():
             raise AssertionError("it was taken")
         except ValueError as error:
             assert word in str(error), error
+
+
+def case_compression_by_name():
+    for compression in ("none", "fp16", "int8", "onebit", "auto", None):
+        hvd.DistributedGradientTape(tf.GradientTape(), compression=compression)
+    for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
+        with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
+            hvd.DistributedGradientTape(tf.GradientTape(), compression=compression)

@@ -309,7 +309,8 @@ def case_bad_requests():
     assert len(told) == (hvd.rank() == 0 and hvd.size() > 1)
     for options, words in (
         ({"op": hvd.Min, "compression": hvd.Compression.int8}, "sums and averages"),
-        ({"compression": {"*": object}}, "a rule may name"),
+        ({"compression": {"*": object}}, "is none that there is"),
+        ({"compression": {"*": hvd.ErrorFeedback(hvd.Compression.fp16)}}, "a rule may name"),
     ):
         try:
             hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters(), **options)
@@ -324,6 +325,45 @@ def case_bad_requests():
             raise AssertionError("no mismatch")
         except ringcomm.MismatchError as error:
             assert "topk(ratio=0.2)" in str(error) or "topk(ratio=0.1)" in str(error), error
+
+
+def case_names():
+    """Of formats, in place of them; what is none is refused when an optimizer is made, on one rank too."""
+    net = model(torch.float32)
+
+    def made(compression, **options):
+        return hvd.DistributedOptimizer(
+            sgd(net.parameters()), net.named_parameters(), compression=compression, **options
+        )
+
+    for name in ("none", "fp16", "bfloat16", "int8", "topk", "auto", None, {"*.weight": "int8", "*": "none"}):
+        made(name)
+    made(lambda name, parameter: "int4" if parameter.dim() > 1 else None)
+    made("bf16", delay=1)
+    first = next(name for name, _ in net.named_parameters())
+    for wrong, nearest in (("int7", "int"), ("bf61", "bf16"), ("powerSGD", "powersgd"), (7, ""), (object(), "")):
+        for compression, options in (
+            (wrong, {}),
+            (wrong, {"delay": 1}),
+            ({first: wrong}, {}),
+            (lambda name, parameter, wrong=wrong: wrong, {}),
+        ):
+            try:
+                made(compression, **options)
+                raise AssertionError(wrong)
+            except ValueError as error:
+                assert f"compression={wrong!r} is none that there is. Known: {nearest}" in str(error), error
+        try:
+            hvd.allreduce(torch.ones(2), name="wrong", compression=wrong)
+            raise AssertionError(wrong)
+        except ValueError as error:
+            assert "Known: " in str(error)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        made({"wieght*": "int8", first: "int8", f"{first}*": "int4"})
+    assert [str(one.message) for one in said if "no parameter's name fits 'wieght*'. " in str(one.message)]
+    x = torch.ones(300, 300)
+    assert torch.equal(hvd.allreduce(x, name="by name", compression="int8"), hvd.allreduce(x, name="as it is"))
 
 
 def case_single_tensors():

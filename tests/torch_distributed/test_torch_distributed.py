@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -47,6 +48,28 @@ def run_cases(wanted: str = "") -> None:
         dist.destroy_process_group()
     if rank == 0:
         print(f"passed {len(cases)} cases on {size} ranks", flush=True)
+
+
+ALONE = """
+import sys, torch, torch.distributed as dist
+assert "ringcomm" not in sys.modules
+dist.init_process_group("ringcomm")
+dist.all_reduce(x := torch.ones(2))
+sys.stdout.write(f"has {x[0]:g} of {dist.get_world_size()}\\n")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_torch_knows_the_backend_without_an_import(ranks: int) -> None:
+    """By the entry point of the installed ringcomm."""
+    launch = [str(launching.LAUNCHER), "-n", str(ranks)] if ranks else []
+    environment = launching.environment()
+    result = subprocess.run(
+        [*launch, sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert result.stdout.splitlines() == [f"has {max(ranks, 1)} of {max(ranks, 1)}"] * max(ranks, 1), result
 
 
 @pytest.mark.mpi

@@ -1,6 +1,7 @@
 """``torch.distributed.init_process_group("ringcomm")``: PyTorch's own distributed libraries on ringcomm.
 
-Importing this package, or :mod:`ringcomm.torch`, registers the backend. It serves CPU and CUDA tensors::
+``import torch`` registers the backend, from torch 2.5 on (its entry point group ``torch.backends``); before, importing
+this package or :mod:`ringcomm.torch` does. It serves CPU and CUDA tensors::
 
     import torch.distributed as dist
 
@@ -10,7 +11,7 @@ Importing this package, or :mod:`ringcomm.torch`, registers the backend. It serv
 Ranks and their number are MPI's: neither ``RANK`` nor ``MASTER_ADDR`` need be set.
 """
 
-from ringcomm.torch.distributed.backend import NAME, register
+from ringcomm.shims.ringcomm_torch_backend import NAME, register
 from ringcomm.torch.distributed.hooks import compression_hook
 from ringcomm.torch.distributed.monitored import monitored_barrier
 from ringcomm.torch.distributed.process_group import ProcessGroup

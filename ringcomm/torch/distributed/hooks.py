@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 
 from ringcomm import _core, ops
+from ringcomm.compression import resolved
+from ringcomm.torch.compression import Compression, is_builtin
 from ringcomm.torch.distributed.process_group import ProcessGroup
 from ringcomm.wire_formats import WireFormat
 
@@ -21,7 +23,7 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
     anew, which it does once, nothing is owed. Inside a host that shares memory nothing is encoded.
 
     Args:
-        compression: ``hvd.Compression.int8`` and so on, ``fp16``, ``bf16``, or a wire format's name.
+        compression: ``hvd.Compression.int8`` and so on, ``fp16``, ``bf16``, or the name of one of these.
 
     The hook's first argument is the process group, or None for the default one.
 
@@ -29,7 +31,8 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
         ValueError: there is no such format, or it is for DistributedOptimizer only (powersgd: torch has a hook for it).
         TypeError: from the hook: the group is not ringcomm's.
     """
-    wire = getattr(compression, "wire", compression)
+    compression = resolved(compression, Compression)
+    wire = compression if isinstance(compression, WireFormat) else compression.wire if is_builtin(compression) else ""
     ops.wire_code(wire)  # refuses what there is not
     kept: dict[tuple[int, int, torch.dtype], _core.Feedback] = {}
     steps: dict[tuple[int, int, torch.dtype], int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -60,6 +61,7 @@ class ProcessGroup(GroupCalls):
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """As ``allreduce``."""
+        self._written(tensors)
         return self.allreduce(tensors, opts)
 
     def average(self, tensor: Tensor, wire: Any, feedback: _core.Feedback | None) -> Work:
@@ -102,6 +104,7 @@ class ProcessGroup(GroupCalls):
     def _reduce_scatter(self, outputs: Tensors, flats: Tensors, rows: list[list[int]], opts: Any) -> Work:
         op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
         self._meet(flats)
+        self._written(outputs)
         me, size = self._group.rank, self._group.size
         whole = FlatList.each(outputs)
 
@@ -121,6 +124,8 @@ class ProcessGroup(GroupCalls):
             buffers = [arrays.target(tensor) for tensor in tensors]
             return [calls.broadcast(one, one, opts.rootRank, name=name) for one in buffers]
 
+        if opts.rootRank != self._group.rank:
+            self._written(tensors)
         return self._in_place(("broadcast", opts.rootRank), tensors, make, opts)
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -141,6 +146,7 @@ class ProcessGroup(GroupCalls):
         """With no copy of the whole: what each rank reads of another's memory goes where it belongs."""
         everything = [out for each in outputs for out in each]
         self._meet([*inputs, *everything])
+        self._written(everything)
         me, size = self._group.rank, self._group.size
 
         def make(name: str) -> list[Request]:
@@ -169,6 +175,7 @@ class ProcessGroup(GroupCalls):
         self, flats: Tensors, inputs: Tensors, rows: list[list[int]], outputs: Tensors, opts: Any, finish: Any
     ) -> Work:
         self._meet([*inputs, *flats])
+        self._written(outputs)
         me, size = self._group.rank, self._group.size
 
         def make(name: str) -> list[Request]:
@@ -185,7 +192,8 @@ class ProcessGroup(GroupCalls):
         """Rows of the first dimension to each rank; without splits in even parts."""
         sent, received = self._elements(input, input_splits), self._elements(output, output_splits)
         whole = FlatList.each([output])
-        return self._alltoall(input.reshape(-1), whole.flats[0], sent, received, [output], opts, whole.write_back)
+        row = math.prod(input.shape[1:])
+        return self._alltoall(input.reshape(-1), whole.flats[0], sent, received, [output], opts, whole.write_back, row)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Tensor r of the inputs to rank r."""
@@ -204,12 +212,21 @@ class ProcessGroup(GroupCalls):
         return [n * row for n in splits]
 
     def _alltoall(
-        self, flat: Tensor, into: Tensor, sent: list[int], received: list[int], outputs: Tensors, opts: Any, finish: Any
+        self,
+        flat: Tensor,
+        into: Tensor,
+        sent: list[int],
+        received: list[int],
+        outputs: Tensors,
+        opts: Any,
+        finish: Any,
+        row: int = 1,
     ) -> Work:
         self._meet([flat, into])
+        self._written(outputs)
 
         def make(name: str) -> list[Request]:
-            return [calls.alltoall(flat, into, sent, received, self._group.size, name=name)]
+            return [calls.alltoall(flat, into, sent, received, self._group.size, name=name, count=row)]
 
         return self._run(make, outputs, opts, finish)
 
@@ -219,6 +236,8 @@ class ProcessGroup(GroupCalls):
         into = FlatList.of(outputs[0], False) if here else None
         rows = rows_of(outputs[0]) if here else [inputs[0].numel()] * self._group.size
         flat = inputs[0].reshape(-1)
+        if here:
+            self._written(outputs[0])
 
         def make(name: str) -> list[Request]:
             out = into.flat if into else None
@@ -231,6 +250,7 @@ class ProcessGroup(GroupCalls):
         here = opts.rootRank == self._group.rank
         flat = FlatList.of(inputs[0], True).flat if here else None
         whole = FlatList.each(outputs)
+        self._written(outputs)
 
         def make(name: str) -> list[Request]:
             me, size = self._group.rank, self._group.size
@@ -261,6 +281,7 @@ class ProcessGroup(GroupCalls):
     def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:
         require_message(tag)
         whole = FlatList.each(tensors)
+        self._written(tensors)
         request = self._group.irecv(whole.flats[0], source, tag)
         expected = tensors[0].numel() * tensors[0].element_size()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -11,9 +13,10 @@ import torch
 import torch.distributed as dist
 
 from ringcomm import accounts, arrays
-from ringcomm._core import Request
+from ringcomm._core import Operation, Request
 from ringcomm.groups import Group
 from ringcomm.torch.distributed import world
+from ringcomm.torch.distributed.callbacks import Callbacks, running
 from ringcomm.torch.distributed.work import DONE, OperationTimeoutError, Pending, Work, run_to_the_end
 from ringcomm.torch.kind import DEVICES
 
@@ -38,6 +41,8 @@ class GroupCalls(_Base):
         self.setGroupName(options.group_id)
         self._calls = 0
         self._order = threading.Lock()  # a call's number is its place in the group's order
+        self._last: list[Operation | None] = [None, None]  # submitted: by the program, and by callbacks
+        self._callbacks, self._unordered = Callbacks(), Callbacks(ordered=False)  # of collectives, of messages
         self._known: dict[Any, tuple[Any, Request]] = {}
         self._together: list[Work] | None = None  # between _start_coalescing and _end_coalescing
 
@@ -93,9 +98,30 @@ class GroupCalls(_Base):
         return self._group.stats(reset)
 
     def shutdown(self) -> None:
-        """This rank makes no more calls; those under way end with ShutDownError. Not collective."""
+        """This rank makes no more calls. Those under way end first, within the group's timeout, but for an exception
+        that is being handled; else they end with ShutDownError. Not collective."""
         self._known.clear()
+        if sys.exc_info()[1] is None:
+            self._finish_works()
         self._group.leave(f"process group {self._called} has been destroyed")
+
+    def _finish_works(self) -> None:
+        """As Gloo does: calls that nobody has waited for end before the group. Warns of those that do not."""
+        for operation in self._last:
+            if operation is None or self._group.has_left:
+                continue
+            why = "" if operation.wait(self._seconds) else f"is not done after {self._seconds:g} s"
+            try:
+                if not why:
+                    operation.check()
+            except Exception as error:
+                why = f"has failed: {error}"
+            if why:
+                warnings.warn(
+                    f"destroy_process_group: on rank {self._group.rank} {operation.name}, which nobody has waited for, "
+                    f"{why}. Its tensors and those of calls before it may differ between ranks: wait() for every work",
+                    stacklevel=4,
+                )
 
     def abort(self) -> None:
         """As ``shutdown``: who waits for this rank gets RankLeftError."""
@@ -110,6 +136,13 @@ class GroupCalls(_Base):
             for one in tensors:
                 act(one)
 
+    @staticmethod
+    def _written(tensors: Tensors) -> None:
+        """Counts a change of the tensors, so that autograd refuses those that it has saved. As on Gloo and NCCL,
+        reductions in place do not count."""
+        for one in tensors:
+            torch.autograd.graph.increment_version(one)
+
     def _run(
         self,
         make: Callable[..., Sequence[Request]],
@@ -120,7 +153,7 @@ class GroupCalls(_Base):
         """`make`: requests, of the name that it is given; they run in a row. `finish`: after theirs."""
         with self._order:
             requests = make(name=self._next_name())
-            operations = [self._group.submit(request) for request in requests]
+            operations = [self._submit(request) for request in requests]
 
         def complete() -> None:
             for request in requests:
@@ -140,7 +173,7 @@ class GroupCalls(_Base):
         known = self._known.get(key)
         if known is not None and (address := known[0].of(tensor)) != -1:
             with self._order:
-                operation = self._group.submit(known[1], self._next_name(), address)
+                operation = self._submit(known[1], self._next_name(), address)
             if self._together is None and not getattr(options, "asyncOp", True) and operation.wait(SOON):
                 operation.check()
                 return DONE
@@ -160,7 +193,16 @@ class GroupCalls(_Base):
         made: list[Request] = []
         return self._run(remember, [tensor], options, forget_the_tensor)
 
+    def _submit(self, request: Request, name: str | None = None, address: int = 0) -> Operation:
+        beside = running.callbacks is not None
+        operation = self._last[beside] = self._group.submit(request, name, address, beside)
+        return operation
+
     def _next_name(self) -> str:
+        if running.callbacks is not None:
+            running.calls += 1
+            path = ".".join(map(str, running.path))
+            return f"call {running.calls} of callback {path} of process group {self._called}"
         self._calls += 1
         return f"call {self._calls} of process group {self._called}"
 
@@ -171,7 +213,8 @@ class GroupCalls(_Base):
         if self._together is None and not getattr(options, "asyncOp", True):
             run_to_the_end(operations, outputs, finish, seconds, self._timed_out)
             return DONE
-        work = Work(operations, outputs, finish, seconds, self._timed_out)
+        callbacks = self._callbacks if all(isinstance(one, Operation) for one in operations) else self._unordered
+        work = Work(operations, outputs, finish, seconds, self._timed_out, callbacks)
         if self._together is not None:
             self._together.append(work)
         return work

@@ -13,15 +13,15 @@ from typing import Any
 import torch.distributed as dist
 
 from ringcomm import mpi_library
+from ringcomm.shims import ringcomm_torch_backend
 
-_RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 _ADDRESS_OF = 0x8915  # SIOCGIFADDR
 _MOST_NAME = 15  # bytes of an interface's name
 
 
 def launched_by_mpi() -> bool:
     """Whether a launcher of MPI has started this process, or there is one process only."""
-    return any(name in os.environ for name in _RANK_VARIABLES) or "RANK" not in os.environ
+    return ringcomm_torch_backend.launched_by_mpi() or "RANK" not in os.environ
 
 
 _base: Any = None  # as long as the process lives: connections are not made again

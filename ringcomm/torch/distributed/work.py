@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
@@ -12,6 +15,7 @@ import torch.distributed as dist
 
 from ringcomm import _core, process
 from ringcomm.errors import RingcommError
+from ringcomm.torch.distributed.callbacks import CallbackFuture, Callbacks, waiting
 
 _LOOK = 1e-3  # seconds that the thread below waits for one operation before it looks at the others
 _NO_TIMEOUT = timedelta(0)  # how C++ says: the group's
@@ -107,6 +111,7 @@ class Work(dist.Work):
         seconds: how long to wait if the caller does not say.
         timed_out: called with the operation and its seconds when these are over, to end what cannot go on; gives the
             error.
+        callbacks: run those of the future.
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class Work(dist.Work):
         finish: Callable[[], Any] | None,
         seconds: float,
         timed_out: TimedOut,
+        callbacks: Callbacks | None = None,
     ) -> None:
         super().__init__()
         _core.let_go()
@@ -126,6 +132,7 @@ class Work(dist.Work):
         self._status: Any = None
         self._lock = threading.Lock()
         self._future: Any = None
+        self._callbacks = callbacks
         kept_works.add(self)
 
     # ---- torch.distributed.Work --------------------------------------------------------------------------------------
@@ -139,12 +146,13 @@ class Work(dist.Work):
         """
         if not self._over:
             seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
-            for operation in self._operations:
-                if not operation.wait(seconds):
-                    with self._lock:
-                        if not self._over:
-                            self._end(self._timed_out(operation, seconds))
-                    break
+            with waiting():
+                for operation in self._operations:
+                    if not operation.wait(seconds):
+                        with self._lock:
+                            if not self._over:
+                                self._end(self._timed_out(operation, seconds))
+                        break
             self._settle()
         kept_works.drop(self)
         if self._error is not None:
@@ -183,13 +191,19 @@ class Work(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """A ``torch.futures.Future`` of the output tensors; it has the error if there is one."""
+        """A ``torch.futures.Future`` of the output tensors; it has the error if there is one. Callbacks may wait and
+        call collectives (:mod:`ringcomm.torch.distributed.callbacks`)."""
+        by_python = "get_future" in sys._getframe(1).f_code.co_names  # DistributedDataParallel asks from C++
         with self._lock:
             if self._future is None:
                 devices: list[Any] = sorted({str(one.device) for one in self._outputs if not one.is_cpu})
-                done: Any = torch.futures.Future(devices=devices)  # whose streams come behind the outputs
-                self._future = done.then(lambda _: self.result())
-                watcher.watch(self, done)
+                if self._callbacks is not None and by_python and not devices:
+                    self._future = CallbackFuture(self._callbacks)
+                    watcher.watch(self, self._future)
+                else:  # of which C++ sees the error, and whose streams come behind the outputs
+                    done: Any = torch.futures.Future(devices=devices)
+                    self._future = done.then(lambda _: self.result())
+                    watcher.watch(self, done)
                 kept_works.drop(self)
             return self._future
 
@@ -235,10 +249,11 @@ def run_to_the_end(
 ) -> None:
     """What ``Work(...).wait()`` does."""
     try:
-        for operation in operations:
-            if not operation.wait(seconds):
-                raise timed_out(operation, seconds)
-            operation.check()
+        with waiting():
+            for operation in operations:
+                if not operation.wait(seconds):
+                    raise timed_out(operation, seconds)
+                operation.check()
     except BaseException:
         keep_buffers(operations, (outputs, finish))
         raise
@@ -247,27 +262,53 @@ def run_to_the_end(
 
 
 class Watcher:
-    """A thread that completes futures, started for the first of them."""
+    """A thread that completes futures, started for the first of them. Callbacks that torch itself attaches, as for
+    ``collect_all``, run on it: where one takes long, another thread goes on."""
+
+    _LONG = 0.05  # seconds
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Work, Any]] = []
+        self._over: deque[tuple[Work, Any]] = deque()  # to be completed
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._completing = 0.0  # since when the thread completes one future
+        self._deputy: threading.Thread | None = None
 
     def watch(self, work: Work, future: Any) -> None:
         """`future` is completed when `work` is over."""
         with self._changed:
             self._waiting.append((work, future))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="ringcomm-futures", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+                self._thread = self._start(self._run)
+                self._deputy = self._start(self._look_after)
+            self._changed.notify_all()
+
+    def _start(self, run: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=run, name="ringcomm-futures", daemon=True)
+        thread.start()
+        return thread
+
+    def _look_after(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._over:
+                    self._changed.wait()
+                if self._completing and time.monotonic() - self._completing > self._LONG:
+                    self._completing = 0.0
+                    self._thread = self._start(self._run)
+            time.sleep(self._LONG)
 
     def _run(self) -> None:
         while True:
+            while self._over:
+                if not self._complete():
+                    return
             with self._changed:
                 while not self._waiting:
                     self._changed.wait()
+                if self._thread is not threading.current_thread():
+                    return
                 waiting = list(self._waiting)
             first = waiting[0][0]
             if not first._over and not first.is_completed():
@@ -275,8 +316,26 @@ class Watcher:
             over = [pair for pair in waiting if pair[0].is_completed()]
             with self._changed:
                 self._waiting = [pair for pair in self._waiting if all(pair is not one for one in over)]
-            for _, future in over:
-                future.set_result(None)
+                self._over.extend(over)
+
+    def _complete(self) -> bool:
+        """The next one. False if another thread has gone on meanwhile."""
+        with self._changed:
+            if self._thread is not threading.current_thread():
+                return False
+            work, future = self._over.popleft()
+            self._completing = time.monotonic()
+        if not isinstance(future, CallbackFuture):
+            future.set_result(None)
+        elif (error := work.exception()) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(work._outputs)
+        with self._changed:
+            if self._thread is not threading.current_thread():
+                return False
+            self._completing = 0.0
+        return True
 
 
 watcher = Watcher()

@@ -116,7 +116,7 @@ def late_optimizer(
     for key, value in refused.items():
         if value is not None:
             raise ValueError(f"delay=1 does not go with {key}={value!r}")
-    wire: Any = compression if isinstance(compression, str) else parts_of(compression).wire
+    wire: Any = parts_of(compression).wire
     wire = wire_of(str(wire).removeprefix("torch.") if isinstance(wire, torch.dtype) else wire, narrow_only=True)
     made, name, parameters = relaxed(
         optimizer, "LateOptimizer", named_parameters, process_set, GradientsOptimizer, op=op, wire=wire, delay=delay

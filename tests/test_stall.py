@@ -116,3 +116,30 @@ def test_ordered_calls_warn_too(memory, who):
         lines = result.lines(f"ringcomm: rank {rank} waits in 'in order', an ordered call, since ")
         assert 1 <= len(lines) <= 5 and all(who in line for line in lines), result.text
     assert "rank 1 waits" not in result.text
+
+
+def never_meet() -> None:
+    """As a script whose ranks have different numbers of batches: one rank is past the loop, another is within."""
+    import ringcomm
+
+    ringcomm.init()
+    rank = ringcomm.rank()
+    for step in range(2 if rank == 0 else 4):
+        if step == 2:
+            break
+        ringcomm.allreduce(np.ones(3), name=f"gradient {step}")
+    try:
+        ringcomm.allreduce(np.ones(3), name="accuracy" if rank == 0 else "gradient 2")
+    except ringcomm.MismatchError as error:
+        print(f"rank {rank}: {error}", flush=True)
+    assert ringcomm.allreduce(np.ones(3), name="after", op=ringcomm.Sum)[0] == ringcomm.size()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_that_can_never_meet_get_an_error(ranks: int) -> None:
+    result = mpi_case.run(ranks, never_meet, variables={"RINGCOMM_STALL_WARN_SECONDS": "0.3"})
+    lines = result.lines("rank ")
+    assert len(lines) == ranks, result.text
+    for line in lines:
+        assert "every rank waits" in line and ".accuracy'" in line and ".gradient 2'" in line, line

@@ -111,4 +111,4 @@ class Neighbours:
         )
         ranks = range(self._comm.size)
         sent, received = ([rows * (rank in some) for rank in ranks] for some in (self.sends_to, self.receives_from))
-        return calls.between(source, target, sent, received, sign, name=name)
+        return calls.between(source, target, sent, received, sign, call="neighbours.alltoall", name=name)

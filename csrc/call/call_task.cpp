@@ -74,6 +74,7 @@ Progress CallTask::go_on() {
   if (progress == Progress::blocked && !on_host()) context_.departures.check();
   if (progress == Progress::done) {
     phase_ = Phase::end;
+    finish_logical_op(call_, context_.me, context_.size());
     book();
     if (begun_ns_ != 0 && trace().enabled()) record(!looked_);
   }

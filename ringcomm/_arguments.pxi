@@ -1,0 +1,27 @@
+# Integers from Python. Cython's own conversion cuts 1.7 to 1.
+cdef extern from "Python.h":
+    bint PyIndex_Check(object)
+    object PyNumber_Index(object)
+    long long PyLong_AsLongLongAndOverflow(object, int*)
+
+
+cdef bint is_integer(object value, int64_t* into):
+    """Whether `value` is an integer of 64 bits, and the integer. Raises nothing."""
+    cdef int overflow = 0
+    if type(value) is not int:
+        if type(value) is bool or not PyIndex_Check(value):
+            return False
+        value = PyNumber_Index(value)
+    into[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    return overflow == 0
+
+
+cdef int integer_of(object value, str call, str name) except? -1:
+    """An argument as a C int. TypeError for anything that is not an integer, ValueError for one that is too large."""
+    if type(value) is not int:
+        from ringcomm.arguments import integer
+        value = integer(f"{call}: {name}", value)
+    try:
+        return value
+    except OverflowError:
+        raise ValueError(f"{call}: {name} {value} is out of range") from None

@@ -75,8 +75,8 @@ class ArrayKind {
   Py_ssize_t shape_[kMostDimensions];
 };
 
-// What a call reads and writes, in bytes (ringcomm/aliasing.py). In place, what is read begins `offset` bytes after what
-// is written.
+// Bytes that a call reads and writes (ringcomm/aliasing.py). In place, what is read begins `offset` bytes after what is
+// written.
 struct Span {
   std::int64_t offset = 0, read = 0, written = 0;
   bool allows(const char* input, const char* output) const {

@@ -9,7 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, accounts, algorithms, binding, exits, guardian, numpy_memory, process, shared, tuning
+from ringcomm import (
+    _core,
+    accounts,
+    algorithms,
+    arguments,
+    binding,
+    exits,
+    guardian,
+    numpy_memory,
+    process,
+    shared,
+    tuning,
+)
 from ringcomm import config as configuration
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
@@ -209,10 +221,16 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """A new communicator of the ranks that give the same ``color``, ordered by ``key``, then rank. Collective.
 
-        ``color`` is a non-negative integer, or None to be in none (the result is then None).
+        ``color`` is a non-negative integer, or None to be in none (the result is then None), as ``MPI.UNDEFINED`` is
+        for mpi4py. ``key`` is an integer.
+
+        Raises:
+            TypeError, ValueError: ``color`` or ``key`` is something else.
         """
         self._require_usable()
-        link = self._link.split(color, key)
+        if color is not None and (color := arguments.integer("split: color", color)) < 0:
+            raise ValueError(f"split: color must be 0 or more, not {color}; None, to be in no new communicator")
+        link = self._link.split(color, arguments.integer("split: key", key))
         return None if link is None else Communicator(link, self.config)
 
     def close(self) -> None:

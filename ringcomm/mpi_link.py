@@ -52,14 +52,26 @@ def map_arenas_of_hosts(
     return (None, reasons[0]) if reasons else (node, "")
 
 
+def require_communicator(comm: Any, mpi: Any) -> None:
+    """TypeError for what is no communicator of mpi4py, ValueError for one that has no group of ranks."""
+    if not isinstance(comm, mpi.Comm):
+        raise TypeError(
+            f"Communicator takes an mpi4py communicator, or None for MPI.COMM_WORLD, not {comm!r}; of some ranks: "
+            "MPI.COMM_WORLD.Split(color), or Communicator().split(color)"
+        )
+    if comm == mpi.COMM_NULL:
+        raise ValueError("this rank is in no group: the communicator is MPI.COMM_NULL. Only ranks in a group make one")
+    if comm.Is_inter():
+        raise ValueError("ringcomm needs an intracommunicator, of one group of ranks; this one connects two groups")
+
+
 class MpiLink(Link):
     """Over private duplicates of an mpi4py communicator, errors returned."""
 
     def __init__(self, comm: Any, *, owned: bool = False, threads: bool = True) -> None:
         """`owned`: `comm` is ours to free. `threads`: a thread of ours may call MPI, if MPI allows it."""
         mpi = mpi_library.load()
-        if comm.Is_inter():
-            raise ValueError("ringcomm needs an intracommunicator")
+        require_communicator(comm, mpi)
         require_alive(comm)
         self._mpi = mpi
         self._comms = [comm] if owned else []

@@ -55,8 +55,6 @@ def fold(op, inputs):
     dtype = inputs[0].dtype
     if op in LOCATED:
         return functools.reduce(functools.partial(located, op), inputs)
-    if op in LOGIC and len(inputs) == 1:
-        return inputs[0]
     first, *others = [one != 0 for one in inputs] if op in LOGIC else inputs  # 0 and 1 of one rank's too
     return functools.reduce((BITS | LOGIC | {Op.Sum: np.add, Op.Product: np.multiply})[op], others, first).astype(dtype)
 

@@ -3,6 +3,7 @@ and background.py."""
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,7 @@ from ringcomm.background import BackgroundCalls
 from ringcomm.counted import CountedCalls
 from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
+from ringcomm.hints import MpiNames
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink, processes
@@ -41,7 +43,7 @@ SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where e
 ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
 
 
-class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointCalls):
+class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointCalls, MpiNames):
     """A group of ranks, the collectives between them, and messages from one to another.
 
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time
@@ -53,6 +55,9 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
     Reductions work on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128
     and pairs of a value and an index, each with its ops (:class:`ringcomm.Op`); the other collectives move any dtype.
     Reductions give equal bits on all ranks.
+
+    ``close()`` it, or use ``with``: closing is collective, so Python cannot do it for a communicator that is dropped,
+    which keeps its memory and two file descriptors until the process ends.
 
     Args:
         comm: an mpi4py intracommunicator, duplicated privately; None: ``MPI.COMM_WORLD``.
@@ -88,6 +93,11 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         self._node, self.shared_memory_reason = self._share_memory()
         self._open_channels()
         exits.watch(self)
+        if isinstance(link, MpiLink):
+            link.note_many_open()
+            configuration.note_unknown(os.environ, self.rank)
+        elif self.rank == 0:
+            configuration.note_unknown(os.environ)
         guardian.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
 
     def _bind(self, cores: list[binding.Cores]) -> int:

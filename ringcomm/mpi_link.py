@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from ringcomm import _core, bootstrap, mpi_library
 from ringcomm.errors import PeerLostError
 from ringcomm.links import Link
 from ringcomm.workers import worker
+
+logger = logging.getLogger("ringcomm")
 
 processes = _core.Processes()  # of ranks of this host, watched
 
@@ -90,6 +93,18 @@ class MpiLink(Link):
         self.reported: set[int] = set()  # ranks that a fatal error named
         self.worker = worker(threads and mpi.Query_thread() >= mpi.THREAD_MULTIPLE)
         _open.append(self)
+
+    def note_many_open(self) -> None:
+        """Warns once in a process where so many are open that some of them have probably been forgotten."""
+        global _many_noted
+        if len(_open) >= MANY_OPEN and not _many_noted:
+            _many_noted = True
+            logger.warning(
+                "rank %d has %d communicators open, each with memory and file descriptors that last until close(); "
+                "close() those that are no longer used, or make them in a with statement",
+                self.rank,
+                len(_open),
+            )
 
     def _duplicate(self, comm: Any) -> tuple[_core.Transport, Any]:
         mine = comm.Dup()
@@ -180,6 +195,8 @@ class MpiLink(Link):
             return True
 
 
+MANY_OPEN = 100  # communicators of one process
+_many_noted = False
 _open: list[MpiLink] = []  # not freed
 
 

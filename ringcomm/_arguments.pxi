@@ -18,10 +18,11 @@ cdef bint is_integer(object value, int64_t* into):
 
 cdef int integer_of(object value, str call, str name) except? -1:
     """An argument as a C int. TypeError for anything that is not an integer, ValueError for one that is too large."""
-    if type(value) is not int:
-        from ringcomm.arguments import integer
-        value = integer(f"{call}: {name}", value)
-    try:
-        return value
-    except OverflowError:
-        raise ValueError(f"{call}: {name} {value} is out of range") from None
+    cdef int64_t number
+    if type(value) is int and is_integer(value, &number) and number == <int>number:
+        return <int>number
+    from ringcomm.arguments import integer
+    value = integer(f"{call}: {name}", value)
+    if not is_integer(value, &number) or number != <int>number:
+        raise ValueError(f"{call}: {name} {value} is out of range")
+    return <int>number

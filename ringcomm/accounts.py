@@ -125,8 +125,8 @@ _WAYS = ("shared", "gathered", "local", "memory", "network", "self")  # that are
 
 
 def _algorithm_names() -> set[str]:
-    schedules = (one.name for one in (*_core.algorithms(), *algorithms.all_registered()))
-    return {*_WAYS, *schedules, "butterfly"}
+    registered = (one.name for one in algorithms.all_registered())
+    return {*_WAYS, "butterfly", *(one.name for one in _core.algorithms()), *registered}
 
 
 def _stands_for(name: str, algorithm: str) -> bool:

@@ -5,7 +5,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*)
 
 
-cdef bint is_integer(object value, int64_t* into):
+cdef inline bint is_integer(object value, int64_t* into):
     """Whether `value` is an integer of 64 bits, and the integer. Raises nothing."""
     cdef int overflow = 0
     if type(value) is not int:
@@ -16,7 +16,7 @@ cdef bint is_integer(object value, int64_t* into):
     return overflow == 0
 
 
-cdef int integer_of(object value, str call, str name) except? -1:
+cdef inline int integer_of(object value, str call, str name) except? -1:
     """An argument as a C int. TypeError for anything that is not an integer, ValueError for one that is too large."""
     cdef int64_t number
     if type(value) is int and is_integer(value, &number) and number == <int>number:

@@ -29,7 +29,7 @@ from ringcomm.background import BackgroundCalls
 from ringcomm.counted import CountedCalls
 from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
-from ringcomm.hints import MpiNames
+from ringcomm.hints import hint_at_names
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink, processes
@@ -43,7 +43,8 @@ SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where e
 ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
 
 
-class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointCalls, MpiNames):
+@hint_at_names
+class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointCalls):
     """A group of ranks, the collectives between them, and messages from one to another.
 
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time

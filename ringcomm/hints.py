@@ -1,46 +1,46 @@
-"""Names that people try on a communicator because they know them from mpi4py, and what they are called here."""
+"""Names that people try on a communicator because they know them from mpi4py: their AttributeError gives ours."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, TypeVar
 
-from ringcomm.arguments import nearest
+Class = TypeVar("Class", bound=type)
 
-# mpi4py's names that are not ours in capitals, with Get_ or with a prefix or suffix of both.
+# mpi4py's names that differ from ours in more than a capital letter.
 _OTHERS = {
+    "Get_rank": "rank",
+    "Get_size": "size",
+    "Bcast": "broadcast",
     "bcast": "broadcast",
-    "ibcast": "ibroadcast",
-    "bcast_init": "broadcast_init",
-    "reduce_scatter_block": "reducescatter",
-    "ireduce_scatter_block": "ireducescatter",
-    "alltoallw": "alltoallv",
-    "free": "close",
-    "dup": "split",
-    "clone": "split",
-    "mprobe": "probe",
-    "ssend": "send",
-    "bsend": "send",
-    "neighbor_allgather": "neighbours",
-    "neighbor_alltoall": "neighbours",
+    "Ibcast": "ibroadcast",
+    "Bcast_init": "broadcast_init",
+    "Reduce_scatter_block": "reducescatter",
+    "Free": "close",
+    "Ssend": "send",
+    "Bsend": "send",
+    "Neighbor_allgather": "neighbours",
+    "Neighbor_alltoall": "neighbours",
 }
 
 
-def own_name(name: str, known: list[str]) -> str:
-    """What mpi4py's `name` is called among the names `known`; empty if nothing corresponds to it."""
-    plain = name.lower().removeprefix("get_")
-    plain = _OTHERS.get(plain, plain)
-    return plain if plain in known else ""
+class _Renamed:
+    """An attribute that does not exist. A class's __getattr__ would make every attribute slower."""
+
+    def __init__(self, ours: str) -> None:
+        self._ours, self._name = ours, ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, it: Any, owner: type | None = None) -> NoReturn:
+        raise AttributeError(f"a communicator has no attribute {self._name!r}; it is called {self._ours!r} here")
 
 
-class MpiNames:
-    """Gives a communicator's AttributeError the right name. It costs nothing where an attribute exists."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            text = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if not name.startswith("_"):
-                known = [one for one in dir(type(self)) if not one.startswith("_")] + ["rank", "size"]
-                found = own_name(name, known)
-                text += f"; it is called {found!r} here" if found else nearest(name, known)
-            raise AttributeError(text, name=name, obj=self)
+def hint_at_names(cls: Class) -> Class:
+    """A class decorator: mpi4py's names of its calls."""
+    capitals = {name.capitalize(): name for name in dir(cls) if name[0] != "_" and callable(getattr(cls, name))}
+    for theirs, ours in (capitals | _OTHERS).items():
+        hint = _Renamed(ours)
+        hint.__set_name__(cls, theirs)
+        setattr(cls, theirs, hint)
+    return cls

@@ -177,8 +177,6 @@ def test_names_of_mpi4py():
         for theirs, ours in names.items():
             with pytest.raises(AttributeError, match=f"it is called '{ours}' here"):
                 getattr(comm, theirs)
-        with pytest.raises(AttributeError, match="did you mean 'allreduce'"):
-            comm.allreduc  # noqa: B018
         assert not hasattr(comm, "__array__")
 
     threads.run(1, program)

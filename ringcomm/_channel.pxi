@@ -117,24 +117,29 @@ cdef class Channel:
         self.busy = True
         return 0
 
-    def plain(self, int collective, array=None, out=None, int root=0, told=None, bint here=True, int op=1, double pre=1.0, double post=1.0):
+    def plain(self, int collective, array=None, out=None, root=0, told=None, bint here=True, int op=1, double pre=1.0, double post=1.0):
         """A call like a remembered one, by the algorithm that is chosen, without a name. Its result, made here if `out` is
         None (not `here`: there is none); a list if ranks gave other numbers in the exchange that comes first: what this rank was given, and nothing
         else has happened; NotImplemented, and nothing at all has happened, if no call like it is remembered."""
         cdef vector[int64_t] numbers
+        cdef int64_t number, root_rank
+        if not is_integer(root, &root_rank) or root_rank != <int>root_rank:
+            return NotImplemented  # the long way says what is wrong
         if told is not None:
             if type(told) is not list and type(told) is not tuple:
                 return NotImplemented
-            try:
-                numbers = told
-            except (TypeError, OverflowError):
-                return NotImplemented
+            for value in told:
+                if not is_integer(value, &number):
+                    return NotImplemented
+                numbers.push_back(number)
             if numbers.empty():  # which is remembered as nothing told
                 return NotImplemented
         cdef CallSite* site = self.known.find(collective, <PyObject*>array, numbers)
         if site == NULL or not site.takes(op, pre, post):
             return NotImplemented
-        if out is not None and here and not site.result.fits(<PyObject*>out, True):
+        if out is not None and here and not (
+                site.result.fits(<PyObject*>out, True) and
+                site.span.allows(data_of(<PyObject*>array), data_of(<PyObject*>out))):
             return NotImplemented
         self.enter()  # from here on nobody else looks at what is remembered
         cdef CChannel* channel = self.it.get()
@@ -149,13 +154,13 @@ cdef class Channel:
             given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
             if site.exchanges:
                 with nogil:
-                    done = run_exchange(channel[0], site[0], given, result, op, root, pre, post, interrupted)
+                    done = run_exchange(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
                 if done:
                     return out
                 if site.received != site.expected:
                     return site.received  # as a list
             with nogil:
-                run_plain(channel[0], site[0], given, result, op, root, pre, post, interrupted)
+                run_plain(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
         finally:
             self.busy = False
         return out if here else None
@@ -170,7 +175,7 @@ cdef class Channel:
             return
         cdef CallSite* site = self.known.renew(request.collective)
         cdef vector[Py_ssize_t] dimensions
-        site.call = request.it.call
+        site.call, site.span = request.it.call, request.span
         site.told.clear()
         if told is not None:
             site.told = told

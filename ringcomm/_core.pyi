@@ -428,6 +428,7 @@ class Request:
     name: str
     algorithm: str  # "": chosen
     nameless: bool  # its name was made here, and comes up again
+    written: tuple[int, int]  # address and bytes of the caller's memory that gets the result; read-only
     def __init__(
         self,
         collective: int,
@@ -449,6 +450,7 @@ class Request:
         post: float = 1.0,
         wire: int = 0,  # of wire_code(); 0: as it is
         feedback: Feedback | None = None,
+        span: Sequence[int] | None = None,  # of aliasing.py; None: it reads or writes nothing of the caller's
         name: str = "",
         shape: Any = None,  # what ranks compare: .hash and .text (arrays.Signature)
         order: DeviceOrder | None = None,  # of buffers in a GPU's memory
@@ -530,7 +532,7 @@ class Channel:
         collective: int,
         array: Any = None,
         out: Any = None,
-        root: int = 0,
+        root: Any = 0,
         told: Sequence[int] | None = None,
         here: bool = True,
         op: int = 1,

@@ -14,6 +14,7 @@ from cython cimport freelist
 from cython.operator cimport dereference
 
 include "_errors.pxi"
+include "_arguments.pxi"
 include "_exits.pxi"
 include "_schedules.pxi"
 include "_kernels.pxi"

@@ -1,4 +1,6 @@
 # Messages between two ranks.
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
 cdef extern from "p2p/request.hpp" namespace "ringcomm" nogil:
     cdef cppclass CEnvelope "ringcomm::Envelope":
         int source, tag
@@ -198,22 +200,27 @@ cdef class Messages:
             unfinished_messages.append(made)
             self.worker.get().wake()
 
-    def send(self, x, int dest, int tag):
-        self.run(x, True, dest, tag)
+    def send(self, x, dest, tag):
+        self.run(x, True, integer_of(dest, "send", "dest"), integer_of(tag, "send", "tag"))
 
-    def recv(self, out, int source, int tag):
-        return Status.of(self.run(out, False, source, tag), False)
+    def recv(self, out, source, tag):
+        return Status.of(self.run(out, False, integer_of(source, "recv", "source"), integer_of(tag, "recv", "tag")), False)
 
-    def sendrecv(self, x, int dest, int sendtag, out, int source, int recvtag):
+    def sendrecv(self, x, dest, sendtag, out, source, recvtag):
+        cdef int to = integer_of(dest, "sendrecv", "dest"), sent_tag = integer_of(sendtag, "sendrecv", "sendtag")
+        cdef int sender = integer_of(source, "sendrecv", "source"), tag = integer_of(recvtag, "sendrecv", "recvtag")
         cdef void* data
         cdef void* into
         cdef size_t nbytes, room
         cdef Remains remains
         cdef CEnvelope status
         cdef object keeps_too = self.memory(out, True, &into, &room), keeps = self.memory(x, False, &data, &nbytes)
+        if <uintptr_t>data < <uintptr_t>into + room and <uintptr_t>into < <uintptr_t>data + nbytes:
+            keeps = PyBytes_FromStringAndSize(<char*>data, nbytes)  # received data must not overwrite what is still to be sent
+            data = PyBytes_AS_STRING(keeps)
         try:
             with nogil:
-                status = c_send_receive(self.it.get()[0], dest, sendtag, data, nbytes, source, recvtag, into, room, interrupted, remains)
+                status = c_send_receive(self.it.get()[0], to, sent_tag, data, nbytes, sender, tag, into, room, interrupted, remains)
         except:
             self.keep((keeps, keeps_too), remains)
             raise
@@ -229,17 +236,18 @@ cdef class Messages:
         made.it = c_start(self.source.get()[0], sends, peer, tag, data, nbytes, among.encode())
         return made
 
-    def isend(self, x, int dest, int tag, str among=""):
-        return self.start(x, True, dest, tag, among)
+    def isend(self, x, dest, tag, str among=""):
+        return self.start(x, True, integer_of(dest, "isend", "dest"), integer_of(tag, "isend", "tag"), among)
 
-    def irecv(self, out, int source, int tag, str among=""):
-        return self.start(out, False, source, tag, among)
+    def irecv(self, out, source, tag, str among=""):
+        return self.start(out, False, integer_of(source, "irecv", "source"), integer_of(tag, "irecv", "tag"), among)
 
-    def probe(self, int source, int tag, bint waits):
+    def probe(self, source, tag, bint waits):
         cdef CEnvelope found
+        cdef int sender = integer_of(source, "probe", "source"), wanted_tag = integer_of(tag, "probe", "tag")
         cdef cbool there
         with nogil:
-            there = c_probe(self.it.get()[0], source, tag, waits, interrupted, found)
+            there = c_probe(self.it.get()[0], sender, wanted_tag, waits, interrupted, found)
         return Status.of(found, False) if there else None
 
     def sent(self): return self.it.get().sent()

@@ -18,6 +18,7 @@ cdef extern from "border/plain.hpp":
     cdef cppclass CallSite "ringcomm_border::CallSite":
         ArrayKind given, result
         Held shape
+        CCallSpan span
         CCall call, exchange
         bint exchanges
         vector[int64_t] told, sent, expected, received

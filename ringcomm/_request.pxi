@@ -27,19 +27,28 @@ cdef extern from "border/device.hpp" nogil:
     void c_lie_at "ringcomm_border::lie_at"(CCall&, shared_ptr[CDevicePlace])
 
 
+cdef extern from "border/plain.hpp":
+    cdef cppclass CCallSpan "ringcomm_border::Span":
+        int64_t offset, read, written
+        bint allows(const char*, const char*)
+
+
 cdef class Request:
     cdef CNamed it
     cdef public object finish
     cdef public bint nameless
     cdef object feedback
     cdef DeviceOrder order
+    cdef CCallSpan span
 
-    def __init__(self, int collective, int dtype, finish=None, *, int op=1, int root=0, str algorithm="", uintptr_t input=0,
+    def __init__(self, int collective, int dtype, finish=None, *, int op=1, root=0, str algorithm="", uintptr_t input=0,
                  uintptr_t output=0, size_t count=0, counts=None, receive_counts=None, size_t row=1, size_t rows=0, splits=None,
-                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, DeviceOrder order=None, bint even=False, Feedback feedback=None, apart=()):
+                 double pre=1, double post=1, uint64_t wire=0, str name="", shape=None, DeviceOrder order=None, bint even=False, Feedback feedback=None, apart=(),
+                 span=None):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
-        call.root, call.algorithm, call.name = root, algorithm.encode(), name.encode()
+        call.root = integer_of(root, COLLECTIVES[collective], "root")
+        call.algorithm, call.name = algorithm.encode(), name.encode()
         call.input, call.output, call.count = <const void*>input, <void*>output, count
         call.pre.factor, call.post.factor = pre, post
         if counts is not None:
@@ -61,10 +70,15 @@ cdef class Request:
         self.it.row, self.it.rows = row, rows
         if splits is not None:
             self.it.splits = splits
+        if span is not None:
+            self.span.offset, self.span.read, self.span.written = span
         self.finish = finish
 
     @property
     def host_output(self): return self.it.call.output == NULL
+
+    @property
+    def written(self): return <uintptr_t>self.it.call.output, self.span.written
 
     cpdef lie_at(self, DeviceOrder order):
         self.order = order

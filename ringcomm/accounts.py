@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ringcomm import _core
+from ringcomm import _core, algorithms
+from ringcomm.arguments import nearest
 
 NS = 1e-9
 
@@ -75,8 +76,20 @@ class Stats:
         return iter(self.operations)
 
     def of(self, operation: str, algorithm: str | None = None) -> OperationStats:
-        """One operation by one algorithm, or by all together (None). Zeros if there was none."""
-        chosen = [one for one in self if one.operation == operation and algorithm in (None, one.algorithm)]
+        """One operation by one algorithm, or by all together (None). Zeros if there was none.
+
+        A name that stands for several is their sum: "butterfly" of "butterfly_doubling" and "butterfly_halving", "tree"
+        of "tree:0", "tree:1" and so on.
+
+        Raises:
+            ValueError: there is no such operation or algorithm.
+        """
+        _require_name("operation", operation, {*_OPERATIONS, *(one.operation for one in self)})
+        chosen = [one for one in self if one.operation == operation]
+        if algorithm is not None:
+            chosen = [one for one in chosen if _stands_for(algorithm, one.algorithm)]
+            if not chosen and not algorithms.is_builtin(operation, algorithm):
+                _require_name("algorithm", algorithm, _algorithm_names() | {one.algorithm for one in self})
         return _sum(chosen, operation, algorithm or "")
 
     @property
@@ -105,6 +118,27 @@ class Stats:
     def __sub__(self, earlier: Stats) -> Stats:
         negated = (dataclasses.replace(one, **{name: -getattr(one, name) for name in NUMBERS}) for one in earlier)
         return self + Stats(tuple(negated))
+
+
+_OPERATIONS = (*_core.COLLECTIVES, "send", "recv", "training step", "comparison", "agreement", "failed")
+_WAYS = ("shared", "gathered", "local", "memory", "network", "self")  # that are no schedules
+
+
+def _algorithm_names() -> set[str]:
+    registered = (one.name for one in algorithms.all_registered())
+    return {*_WAYS, "butterfly", *(one.name for one in _core.algorithms()), *registered}
+
+
+def _stands_for(name: str, algorithm: str) -> bool:
+    family = name.rpartition(":")[2] == "butterfly" and algorithm.startswith(f"{name}_")
+    return name == algorithm or family or algorithm.startswith(f"{name}:")
+
+
+def _require_name(what: str, name: str, known: set[str]) -> None:
+    if name not in known:
+        raise ValueError(
+            f"stats().of: there is no {what} {name!r}{nearest(name, known)} (known: {', '.join(sorted(known))})"
+        )
 
 
 def _right(row: tuple[str, ...], widths: list[int]) -> list[str]:

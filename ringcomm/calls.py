@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, arrays
+from ringcomm import _core, aliasing, arguments, arrays
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.device.place import Place
@@ -43,12 +43,16 @@ def request(
     target: Buffer | None,
     finish: Callable[..., Any] | None = None,
     sign: arrays.Signature | None = None,
+    own: int | None = 0,
+    call: str = "",
     **fields: Any,
 ) -> Request:
     """`target`: may be `source`; None: the core allocates the result. `finish` makes the result; None: it is the
-    target's array. `sign`: what ranks compare of the shape; None: all dimensions."""
+    target's array. `sign`: what ranks compare of the shape; None: all dimensions. `own`: how an in-place call's arrays
+    lie (aliasing.shared_span). `call`: its name in messages; empty: the collective's."""
     if target is not None:
         fields["output"] = target.address
+        fields["span"] = aliasing.shared_span(call or _core.COLLECTIVES[collective], source, target, own)
         finish = Written(source, target) if finish is None else finish
     fields.setdefault("count", source.count)
     sign = arrays.signature_of(source) if sign is None else sign
@@ -110,11 +114,6 @@ def require_only_a_name(collective: str, op: UserOp, wire: Any, fields: dict[str
         )
 
 
-def require_root(collective: str, root: int, size: int) -> None:
-    if not 0 <= root < size:
-        raise ValueError(f"{collective}: root {root} is not a rank of this communicator of {size}")
-
-
 # ---- requests --------------------------------------------------------------------------------------------------------
 def allreduce(source: Buffer, target: Buffer, op: Any, wire: Any = None, **fields: Any) -> Request:
     """`target` may be `source`."""
@@ -154,7 +153,10 @@ def reducescatter(
     row = row_of(source)
     target = arrays.result(out, source, (each[rank], *source.shape[1:]))
     counts = [n * row for n in each]
-    return request(REDUCESCATTER, source, target, sign=sign, counts=counts, row=row, rows=source.shape[0], **fields)
+    own = -sum(counts[:rank])
+    return request(
+        REDUCESCATTER, source, target, sign=sign, own=own, counts=counts, row=row, rows=source.shape[0], **fields
+    )
 
 
 def allgather(
@@ -174,7 +176,8 @@ def allgather(
         sign = signed(arrays.signature_of(source, 1), rows)
     row = row_of(source)
     target = arrays.result(out, source, (sum(rows), *source.shape[1:]))
-    return request(ALLGATHER, source, target, sign=sign, counts=[n * row for n in rows], **fields)
+    counts = [n * row for n in rows]
+    return request(ALLGATHER, source, target, sign=sign, own=sum(counts[:rank]), counts=counts, **fields)
 
 
 def allgather_apart(x: Any, outs: Sequence[Any], rank: int, size: int, **fields: Any) -> Request:
@@ -182,8 +185,10 @@ def allgather_apart(x: Any, outs: Sequence[Any], rank: int, size: int, **fields:
     source = arrays.source(x)
     written = [Written(source, arrays.target(out, source, tuple(out.shape))) for out in outs]
     targets = [one.target for one in written]
-    for target in targets:
+    aliasing.require_disjoint("allgather", "out", [(one.address, aliasing.bytes_of(one)) for one in targets])
+    for index, target in enumerate(targets):
         _place_of("allgather", source, target)
+        aliasing.shared_span("allgather", source, target, 0 if index == rank else None)
     rows = rows_of_all("the list's sizes", [one.count for one in targets], source.count, rank, size)
     sign = signed(arrays.signature_of(source, 1), rows) if len(set(rows)) > 1 else None
     fields |= {"counts": rows, "apart": [one.address for one in targets]}
@@ -203,11 +208,11 @@ def alltoall(
     source = arrays.source(x)
     rows = splits_of(source, splits, size)
     sign = arrays.signature_of(source, 0 if received is None else 1) if sign is None else sign
-    received = rows if received is None else [int(n) for n in received]
+    received = rows if received is None else arguments.counts("alltoall: received_splits", received)
     if len(received) != size:
         raise ValueError(f"received_splits must be {size} row counts; got {received}")
     target = arrays.result(out, source, (sum(received), *source.shape[1:]))
-    return between(source, target, rows, received, sign, **fields)
+    return between(source, target, rows, received, sign, own=0 if rows == received else None, **fields)
 
 
 def between(
@@ -217,14 +222,17 @@ def between(
     received: Sequence[int],
     sign: arrays.Signature,
     here: bool = True,
+    call: str = "alltoall",
+    own: int | None = None,
     **fields: Any,
 ) -> Request:
     """Rows to each rank and from each. `here`: there is a result. The field `count`: elements of what messages call a
-    row; a row's if it is not given."""
+    row; a row's if it is not given. `call`, and `own` in rows: aliasing.shared_span."""
     row = row_of(source)
+    own = None if own is None else own * row
     fields |= {"counts": [n * row for n in sent], "receive_counts": [n * row for n in received]}
     fields.setdefault("count", row)
-    return request(ALLTOALL, source, target, Written(source, target, here), sign, **fields)
+    return request(ALLTOALL, source, target, Written(source, target, here), sign, own, call, **fields)
 
 
 # What only a root gives or gets is an all-to-all in which the others have no rows: nothing is sent for these.
@@ -232,7 +240,7 @@ def gather(
     x: Any, out: Any, root: int, rows: Sequence[int] | None, rank: int, size: int, name: str, **fields: Any
 ) -> Request:
     """`rows`: as in :func:`allgather`."""
-    require_root("gather", root, size)
+    root = arguments.root("gather", root, size)
     source = with_rows(arrays.source(x))
     mine, here = source.shape[0], rank == root
     given = rows_of_all("gather: counts", rows, mine, rank, size)
@@ -241,7 +249,8 @@ def gather(
     sent = [mine if other == root else 0 for other in range(size)]
     received = given if here else [0] * size
     sign = signed(arrays.signature_of(source, 1), given, root)
-    return between(source, target, sent, received, sign, here, name=name or f"gather to rank {root}", **fields)
+    name = name or f"gather to rank {root}"
+    return between(source, target, sent, received, sign, here, "gather", sum(given[:rank]), name=name, **fields)
 
 
 def scatter(
@@ -249,7 +258,7 @@ def scatter(
 ) -> Request:
     """`rows`: of each rank's part; None: the same for all. Elsewhere than at the root `x` may be None if there is an
     `out`."""
-    require_root("scatter", root, size)
+    root = arguments.root("scatter", root, size)
     here = rank == root
     if x is None and (here or out is None):
         raise ValueError(
@@ -258,7 +267,7 @@ def scatter(
     given = arrays.target(out) if x is None else arrays.source(x)
     require_rows("scatter", given)
     if rows is not None:
-        each = rows_of_parts("scatter", given, rows, size) if here else [int(n) for n in rows]
+        each = rows_of_parts("scatter", given, rows, size) if here else arguments.counts("scatter: counts", rows)
     elif x is None:
         each = [given.shape[0]] * size
     elif given.shape[0] % size:
@@ -274,7 +283,8 @@ def scatter(
     sent = each if here else [0] * size
     received = [each[rank] if other == root else 0 for other in range(size)]
     sign = signed(arrays.signature_of(given, 1), each, root)
-    return between(source, target, sent, received, sign, name=name or f"scatter from rank {root}", **fields)
+    name = name or f"scatter from rank {root}"
+    return between(source, target, sent, received, sign, True, "scatter", -sum(each[:rank]), name=name, **fields)
 
 
 def scan(collective: int, x: Any, out: Any, op: Any, rank: int, **fields: Any) -> Request:

@@ -3,19 +3,33 @@ and background.py."""
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, accounts, algorithms, binding, exits, guardian, numpy_memory, process, shared, tuning
+from ringcomm import (
+    _core,
+    accounts,
+    algorithms,
+    arguments,
+    binding,
+    exits,
+    guardian,
+    numpy_memory,
+    process,
+    shared,
+    tuning,
+)
 from ringcomm import config as configuration
 from ringcomm._core import Request
 from ringcomm.background import BackgroundCalls
 from ringcomm.counted import CountedCalls
 from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
+from ringcomm.hints import hint_at_names
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink, processes
@@ -29,6 +43,7 @@ SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where e
 ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
 
 
+@hint_at_names
 class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointCalls):
     """A group of ranks, the collectives between them, and messages from one to another.
 
@@ -41,6 +56,9 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
     Reductions work on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128
     and pairs of a value and an index, each with its ops (:class:`ringcomm.Op`); the other collectives move any dtype.
     Reductions give equal bits on all ranks.
+
+    ``close()`` it, or use ``with``: closing is collective, so Python cannot do it for a communicator that is dropped,
+    which keeps its memory and two file descriptors until the process ends.
 
     Args:
         comm: an mpi4py intracommunicator, duplicated privately; None: ``MPI.COMM_WORLD``.
@@ -76,6 +94,11 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         self._node, self.shared_memory_reason = self._share_memory()
         self._open_channels()
         exits.watch(self)
+        if isinstance(link, MpiLink):
+            link.note_many_open()
+            configuration.note_unknown(os.environ, self.rank)
+        elif self.rank == 0:
+            configuration.note_unknown(os.environ)
         guardian.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
 
     def _bind(self, cores: list[binding.Cores]) -> int:
@@ -209,10 +232,16 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """A new communicator of the ranks that give the same ``color``, ordered by ``key``, then rank. Collective.
 
-        ``color`` is a non-negative integer, or None to be in none (the result is then None).
+        ``color`` is a non-negative integer, or None to be in none (the result is then None), as ``MPI.UNDEFINED`` is
+        for mpi4py. ``key`` is an integer.
+
+        Raises:
+            TypeError, ValueError: ``color`` or ``key`` is something else.
         """
         self._require_usable()
-        link = self._link.split(color, key)
+        if color is not None and (color := arguments.integer("split: color", color)) < 0:
+            raise ValueError(f"split: color must be 0 or more, not {color}; None, to be in no new communicator")
+        link = self._link.split(color, arguments.integer("split: key", key))
         return None if link is None else Communicator(link, self.config)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ringcomm import _core, horovod_options, rules
+from ringcomm.arguments import integer, nearest
 from ringcomm.option_values import parse_cores, parse_flag, parse_gpu_path, parse_level, parse_switch, parse_trace
 from ringcomm.sizes import parse_size
 
@@ -165,6 +166,10 @@ class Config:
     def __post_init__(self) -> None:
         for option in dataclasses.fields(self):
             value, least = getattr(self, option.name), option.metadata["least"]
+            if type(option.default) is int:
+                integer(f"option {option.name}", value)
+            elif type(option.default) is bool and value not in (False, True):
+                raise ValueError(f"option {option.name} must be True or False, not {value!r}")
             if type(option.default) in (int, float) and not value >= least:
                 raise ValueError(f"option {option.name} must be at least {least}, not {value!r}")
             if option.metadata["parse"] is parse_switch and value not in ("auto", "on", "off"):
@@ -224,6 +229,40 @@ def from_environment() -> Config:
     config = Config.from_environment()
     logger.setLevel(config.log_level.upper())
     return config
+
+
+# Further variables: of launchers and helpers, of elastic jobs, and of the tests.
+OTHER_VARIABLES = (
+    "RINGCOMM_ELASTIC",
+    "RINGCOMM_ELASTIC_DRIVER",
+    "RINGCOMM_ELASTIC_GENERATION",
+    "RINGCOMM_LOCAL_RANK",
+    "RINGCOMM_MPIRUN",
+    "RINGCOMM_RANK_PROCESS",
+    "RINGCOMM_RUN_ADDRESS",
+    "RINGCOMM_RUN_KEY",
+)
+_TESTS = "RINGCOMM_TEST_"  # begins the names of the tests' own variables
+
+_unknown_noted = False
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables of ringcomm's that are no option, each as a line that names the nearest option."""
+    known = [_variables(option)[0] for option in dataclasses.fields(Config)] + list(OTHER_VARIABLES)
+    return [
+        f"{name} is no option of ringcomm{nearest(name, known)}"
+        for name in sorted(environment)
+        if name.startswith("RINGCOMM_") and not name.startswith(_TESTS) and name not in known
+    ]
+
+
+def note_unknown(environment: Mapping[str, str], rank: int = 0) -> None:
+    """Logs them, once in a job: by rank 0 of the first communicator of a process."""
+    global _unknown_noted
+    if not _unknown_noted and rank == 0 and (lines := unknown_variables(environment)):
+        logger.warning("set, but without effect: %s. `ringcomm info` lists the options", "; ".join(lines))
+    _unknown_noted = True
 
 
 def options() -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core, arrays, calls
+from ringcomm import _core, arguments, arrays, calls
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.ops import Max, UserOp
@@ -50,8 +50,8 @@ class Folding:
     ) -> None:
         calls.require_only_a_name(what, op, wire, fields)
         what = what.replace("_", "")
+        root = arguments.root(what, root, size)
         self.what, self.op, self.root, self.rank, self.size = what, op, root, rank, size
-        calls.require_root(what, root, size)
         self.here = rank == root if what == "reduce" else rank > 0 if what == "exscan" else True
         refusal = f"{what} by the function {op.name}", "that runs in Python, on NumPy arrays"
         if what == "reducescatter":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from ringcomm import _core, bootstrap, mpi_library
 from ringcomm.errors import PeerLostError
 from ringcomm.links import Link
 from ringcomm.workers import worker
+
+logger = logging.getLogger("ringcomm")
 
 processes = _core.Processes()  # of ranks of this host, watched
 
@@ -54,14 +57,26 @@ def map_arenas_of_hosts(
     return (None, reasons[0]) if reasons else (node, "")
 
 
+def require_communicator(comm: Any, mpi: Any) -> None:
+    """TypeError for what is no communicator of mpi4py, ValueError for one that has no group of ranks."""
+    if not isinstance(comm, mpi.Comm):
+        raise TypeError(
+            f"Communicator takes an mpi4py communicator, or None for MPI.COMM_WORLD, not {comm!r}; of some ranks: "
+            "MPI.COMM_WORLD.Split(color), or Communicator().split(color)"
+        )
+    if comm == mpi.COMM_NULL:
+        raise ValueError("this rank is in no group: the communicator is MPI.COMM_NULL. Only ranks in a group make one")
+    if comm.Is_inter():
+        raise ValueError("ringcomm needs an intracommunicator, of one group of ranks; this one connects two groups")
+
+
 class MpiLink(Link):
     """Over private duplicates of an mpi4py communicator, errors returned."""
 
     def __init__(self, comm: Any, *, owned: bool = False, threads: bool = True) -> None:
         """`owned`: `comm` is ours to free. `threads`: a thread of ours may call MPI, if MPI allows it."""
         mpi = mpi_library.load()
-        if comm.Is_inter():
-            raise ValueError("ringcomm needs an intracommunicator")
+        require_communicator(comm, mpi)
         require_alive(comm)
         self._mpi = mpi
         self._given = [comm] if owned else []
@@ -81,6 +96,18 @@ class MpiLink(Link):
         self.reported: set[int] = set()  # ranks that a fatal error named
         self.worker = worker(threads and mpi.Query_thread() >= mpi.THREAD_MULTIPLE)
         _open.append(self)
+
+    def note_many_open(self) -> None:
+        """Warns once in a process where so many are open that some of them have probably been forgotten."""
+        global _many_noted
+        if len(_open) >= MANY_OPEN and not _many_noted:
+            _many_noted = True
+            logger.warning(
+                "rank %d has %d communicators open, each with memory and file descriptors that last until close(); "
+                "close() those that are no longer used, or make them in a with statement",
+                self.rank,
+                len(_open),
+            )
 
     def _duplicate(self, comm: Any) -> tuple[_core.Transport, Any]:
         mine = comm.Dup()
@@ -121,7 +148,7 @@ class MpiLink(Link):
     def free(self) -> None:
         if not self._mpi.Is_finalized():
             self._drain = self._drain or Drain(self._control, self._duplicates)
-            while not self._drain.over():
+            while not self.lost() and not self._drain.over():
                 time.sleep(1e-5)
         del self.ordered, self.queued
         _open.remove(self)
@@ -199,6 +226,8 @@ class Drain:
         return bool((self._missing <= 0).all()) or time.monotonic() > self._deadline
 
 
+MANY_OPEN = 100  # communicators of one process
+_many_noted = False
 _open: list[MpiLink] = []  # not freed
 
 

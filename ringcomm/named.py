@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ringcomm import _core, arrays, process
+from ringcomm import _core, aliasing, arrays, process
 from ringcomm._core import Request
+from ringcomm.calls import ALLREDUCE, REDUCESCATTER
 from ringcomm.handles import Handle
 from ringcomm.ops import Adasum, Op
 from ringcomm.process_sets import ProcessSet
@@ -38,6 +39,8 @@ def submit_group(
     `name`: of the group, or one of each."""
     if not requests:
         return Handle([], list, "empty group")
+    reduced = [request for request in requests if request.collective in (ALLREDUCE, REDUCESCATTER)]
+    aliasing.require_disjoint("group", "tensors", [request.written for request in reduced])
     for i, request in enumerate(requests):
         one = None if name is None else f"{name}.{i}" if isinstance(name, str) else name[i]
         _name(process_set, request, one, algorithm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ringcomm import _core, arrays, calls
+from ringcomm import _core, arguments, arrays, calls
 from ringcomm._core import Request
 from ringcomm.arrays import Buffer
 from ringcomm.handles import Handle
@@ -28,7 +28,7 @@ def edges_of(graph: Graph, size: int) -> list[list[int]]:
         raise ValueError(
             f"no graph {graph!r} of {size} ranks: there are ring, exponential, and for powers of two hypercube"
         )
-    edges = [sorted(int(other) for other in others) for others in graph]
+    edges = [sorted(arguments.counts(f"neighbours: graph[{rank}]", others)) for rank, others in enumerate(graph)]
     wrong = [rank for rank, others in enumerate(edges) if not set(others) <= set(range(size))]
     if len(edges) != size or wrong or any(len(set(others)) < len(others) for others in edges):
         raise ValueError(
@@ -96,6 +96,7 @@ class Neighbours:
     def _exchanging(self, x: Any, rows: int, out: Any, name: str) -> Request:
         source = arrays.source(x)
         require_rows("neighbours.alltoall", source)
+        rows = arguments.integer("neighbours.alltoall: rows", rows)
         if rows < 0 or source.shape[0] != rows * len(self.sends_to):
             raise ValueError(
                 f"neighbours.alltoall needs {rows} rows for each of {len(self.sends_to)} neighbours; "
@@ -111,4 +112,4 @@ class Neighbours:
         )
         ranks = range(self._comm.size)
         sent, received = ([rows * (rank in some) for rank in ranks] for some in (self.sends_to, self.receives_from))
-        return calls.between(source, target, sent, received, sign, name=name)
+        return calls.between(source, target, sent, received, sign, call="neighbours.alltoall", name=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 
 from ringcomm.errors import RingcommError
 
@@ -11,6 +12,7 @@ _RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # in the environment of what a rank sta
 
 rank_process: int | None = None  # the process that is a rank, once it has opened something that peers may wait for
 in_child = False  # of a fork
+_thread = threading.local()  # `rank`: of a thread of ringcomm.threads.run
 
 
 def become_rank() -> None:
@@ -36,6 +38,22 @@ def check_process() -> None:
         raise RingcommError(
             f"process {os.getpid()} is a child of a rank, process {rank}, started by multiprocessing: it cannot be a "
             "rank itself. Keep ringcomm out of such helpers, or start jobs with ringcomm.run"
+        )
+
+
+def become_rank_thread(rank: int, size: int) -> None:
+    """This thread is a rank of ringcomm.threads.run from now on."""
+    _thread.rank = rank, size
+
+
+def check_not_rank_thread(call: str) -> None:
+    """RingcommError in a thread that is a rank: there is one runtime in a process, which would have one rank."""
+    if hasattr(_thread, "rank"):
+        rank, size = _thread.rank
+        raise RingcommError(
+            f"{call} in rank {rank} of {size} of ringcomm.threads.run: threads of one process cannot be ranks of its "
+            "runtime. Use the communicator that run() gives your function (comm.allreduce(x)), or start processes with "
+            "ringrun"
         )
 
 

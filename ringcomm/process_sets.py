@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from ringcomm import _core
+from ringcomm import _core, arguments
 from ringcomm.config import Config
 from ringcomm.errors import NotInitializedError
 from ringcomm.links import Link
@@ -23,7 +22,7 @@ GLOBAL = 0  # the global set's process_set_id
 def as_ranks(given: Any, what: str) -> list[int]:
     """Raises ValueError for anything but integers."""
     try:
-        return [operator.index(rank) for rank in given]
+        return [arguments.integer(what, rank) for rank in given]
     except TypeError:
         raise ValueError(f"{what} takes a list of ranks or an mpi4py communicator, not {given!r}") from None
 

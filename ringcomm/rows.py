@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import arrays
+from ringcomm import arguments, arrays
 from ringcomm.arrays import Buffer
 from ringcomm.device.values import host_copy
 
@@ -42,7 +42,7 @@ def rows_of_parts(collective: str, x: Buffer, rows: Sequence[int] | None, size: 
     require_rows(collective, x)
     if rows is None:
         return parts(x.shape[0], size)
-    listed = [int(n) for n in rows]
+    listed = arguments.counts(f"{collective}: counts", rows)
     if len(listed) != size or min(listed) < 0 or sum(listed) != x.shape[0]:
         raise ValueError(
             f"{collective}: counts must be {size} row counts that add up to the first dimension, {x.shape[0]}; "
@@ -53,7 +53,7 @@ def rows_of_parts(collective: str, x: Buffer, rows: Sequence[int] | None, size: 
 
 def rows_of_all(what: str, rows: Sequence[int] | None, mine: int, rank: int, size: int) -> list[int]:
     """Every rank's first dimension: as given, checked by this one's; None: the same everywhere."""
-    listed = [mine] * size if rows is None else [int(n) for n in rows]
+    listed = [mine] * size if rows is None else arguments.counts(what, rows)
     if len(listed) != size or listed[rank] != mine:
         raise ValueError(
             f"{what} must give the first dimension on each of the {size} ranks, {mine} at index {rank}; got {listed}"

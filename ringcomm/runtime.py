@@ -67,6 +67,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     """
     global _session
     process.check_process()
+    process.check_not_rank_thread("init()")
     if _session is not None:
         return
     sets = _listed(process_sets)

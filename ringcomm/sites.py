@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ringcomm import _core, arrays, calls, process
+from ringcomm import _core, arguments, arrays, calls, process
 from ringcomm.arrays import Buffer, NumPyKind
 from ringcomm.errors import UnsupportedError
 from ringcomm.keepers import Floats, Keeper
@@ -61,6 +61,7 @@ def dtype_index(name: str) -> int:
 def root_in(process_set: ProcessSet, root_rank: int) -> int:
     """`root_rank` is a rank of the world, as in Horovod."""
     process_set.set_id()
+    root_rank = arguments.integer("broadcast: root_rank", root_rank)
     if root_rank not in process_set.ranks:
         raise ValueError(f"broadcast: root rank {root_rank} is not in the process set of ranks {process_set.ranks}")
     return process_set.ranks.index(root_rank)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ringcomm import arguments, process
 from ringcomm.communicator import Communicator
 from ringcomm.config import Config
 from ringcomm.errors import PeerLostError, RankLeftError
@@ -29,7 +30,7 @@ def run(size: int, fn: Callable[..., Result], *args: Any, config: Config | None 
     Raises:
         The first exception that a rank met; ranks that waited for it are released.
     """
-    if size < 1:
+    if (size := arguments.integer("threads.run: size", size)) < 1:
         raise ValueError(f"size must be at least 1, not {size}")
     world = ThreadsWorld(size)
     results: list[Any] = [None] * size
@@ -37,6 +38,7 @@ def run(size: int, fn: Callable[..., Result], *args: Any, config: Config | None 
 
     def rank_main(rank: int) -> None:
         comm = None
+        process.become_rank_thread(rank, size)
         try:
             comm = Communicator(ThreadsLink(world, rank), config)
             results[rank] = fn(comm, *args)

@@ -201,8 +201,10 @@ def test_rows_that_are_told_change():
             rows = [2, 2 + turn // 2 % 3, 1]
             x = values(comm, np.int32, rows[comm.rank], 0)
             wanted = np.concatenate([(np.arange(17 * r, 17 * r + 3 * rows[r]) % 5).reshape(-1, 3) for r in range(3)])
-            for told in (rows, tuple(rows), np.array(rows), [float(n) for n in rows], None):
+            for told in (rows, tuple(rows), np.array(rows), list(np.array(rows)), None):
                 assert np.array_equal(comm.allgather(x, told), wanted), (turn, told)
+            with pytest.raises(TypeError, match=r"rows\[0\] must be an integer, not 2.0"):
+                comm.allgather(x, [float(n) for n in rows])
             with pytest.raises(ValueError, match="rows must give"):
                 comm.allgather(x, rows[:2])
             comm.allgather(x)  # from now on remembered without numbers

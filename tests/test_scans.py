@@ -100,3 +100,48 @@ def test_reduce_scatter(size, config, dtype, rows, seed):
         assert same(comm.reduce_scatter(inputs[comm.rank], op=Op.Max), even)
 
     threads.run(size, program, config=config)
+
+
+TRUTH = {
+    Op.LAND: lambda x, y: np.logical_and(x, y),
+    Op.LOR: lambda x, y: np.logical_or(x, y),
+    Op.LXOR: lambda x, y: np.logical_xor(x, y),
+}
+
+
+@given(
+    sizes,
+    configs,
+    st.sampled_from(["int8", "uint16", "int32", "int64", "bool"]),
+    st.sampled_from(list(TRUTH)),
+    st.sampled_from([0, 1, 7, 4_000, 70_000]),
+    seeds,
+)
+@settings(max_examples=60, deadline=None)
+def test_logical_ops_give_0_and_1(size, config, dtype, op, count, seed):
+    """Also on ranks where nothing is combined, and with every call that reduces."""
+    drawn = np.random.default_rng(seed)
+    inputs = [
+        (drawn.integers(-3, 4, count * size) if dtype != "uint16" else drawn.integers(0, 3, count * size))
+        for _ in range(size)
+    ]
+    inputs = [one.astype(dtype) for one in inputs]
+    so_far = [one.astype(bool) for one in prefixes(TRUTH[op], [one != 0 for one in inputs])]
+    want = [one.astype(dtype) for one in so_far]
+
+    def program(comm):
+        x, rank = inputs[comm.rank], comm.rank
+        mine = slice(rank * count, (rank + 1) * count)
+        for again in range(2):
+            assert np.array_equal(both(comm, "scan", x, op), want[rank]), again
+            before = both(comm, "exscan", x, op)
+            assert before is None if rank == 0 else np.array_equal(before, want[rank - 1])
+            assert np.array_equal(both(comm, "allreduce", x, op), want[-1])
+            assert np.array_equal(both(comm, "reducescatter", x, op), want[-1][mine])
+            out = both(comm, "reduce", x, 0, op)
+            assert out is None if rank else np.array_equal(out, want[-1])
+            out = x.copy()
+            assert comm.scan(out, op, out) is out and np.array_equal(out, want[rank])
+        assert np.array_equal(x, inputs[rank])
+
+    threads.run(size, program, config=config)

@@ -102,6 +102,7 @@ inline constexpr std::array<std::string_view, 14> kOpNames{"average", "sum",  "a
                                                            "lor",     "lxor", "minloc", "maxloc"};
 inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, Op::product};  // of every number
 inline constexpr bool is_scaled(Op op) { return op <= Op::product; }                           // takes factors
+inline constexpr bool is_logical(Op op) { return op >= Op::land && op <= Op::lxor; }
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 
 enum class Collective : std::uint8_t {

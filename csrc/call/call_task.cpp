@@ -76,6 +76,7 @@ Progress CallTask::go_on() {
     if (!on_host() && choice_->path != Path::local)
       context_.departures.check_goodbyes();  // a rank may have given it up
     phase_ = Phase::end;
+    finish_logical_op(call_, context_.me, context_.size());
     book();
     if (begun_ns_ != 0 && trace().enabled()) record(!looked_);
   }

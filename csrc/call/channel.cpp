@@ -50,7 +50,8 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
   if (context_.broken) throw *context_.broken;
   if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");
   if (call.root < 0 || call.root >= size())
-    throw invalid(name_of(call.collective), ": root ", call.root, " is not a rank of this communicator of ", size());
+    throw invalid(name_of(call.collective), ": root ", call.root, " is not a rank of this communicator of ", size(),
+                  "; its ranks are 0..", size() - 1);
   if (call.wire) check_encoding(call);
   if (is_adasum(call))
     check_adasum(call);

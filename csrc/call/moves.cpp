@@ -186,6 +186,16 @@ RunOptions run_options(CallContext& context, const Call& call, std::string_view 
   return options;
 }
 
+void finish_logical_op(const Call& call, int rank, int size) {
+  if (!is_logical(call.op) || !computes(call.collective)) return;
+  const bool alone = call.collective == Collective::scan     ? rank == 0
+                     : call.collective == Collective::exscan ? rank == 1
+                                                             : size == 1;
+  if (!alone || call.place) return;
+  void* const data = call.output;
+  kernels::reduce(call.dtype, Op::lor, data, data, data, call.elements());
+}
+
 // Whatever the op, one rank's elements are only scaled.
 std::unique_ptr<Task> move_alone(const Call& call) {
   const std::size_t count = call.elements();

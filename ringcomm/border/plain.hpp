@@ -75,10 +75,22 @@ class ArrayKind {
   Py_ssize_t shape_[kMostDimensions];
 };
 
+// Bytes that a call reads and writes (ringcomm/aliasing.py). In place, what is read begins `offset` bytes after what is
+// written.
+struct Span {
+  std::int64_t offset = 0, read = 0, written = 0;
+  bool allows(const char* input, const char* output) const {
+    const auto distance =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(input) - reinterpret_cast<std::uintptr_t>(output));
+    return distance == offset || distance >= written || distance <= -read || read == 0 || written == 0;
+  }
+};
+
 // One kind of call. Some collectives exchange numbers first, one or as many as ranks; the call follows from what comes.
 struct CallSite {
   ArrayKind given, result;
   Held shape;  // of a new result
+  Span span;
   Call call, exchange;
   bool exchanges = false;
   std::vector<std::int64_t> told;  // by the caller: numbers that the call depends on

@@ -22,7 +22,11 @@ def require_dense(tensor: torch.Tensor) -> None:
     """Raises ValueError for a tensor in memory that ringcomm cannot move, or not dense, TypeError for what is no
     tensor."""
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+        hint = ": pass torch.as_tensor(x), or use ringcomm.allreduce and the like, which take arrays"
+        raise TypeError(
+            f"expected a torch.Tensor, got {type(tensor).__module__}.{type(tensor).__name__}"
+            f"{hint if hasattr(tensor, '__array__') else ''}"
+        )
     if not tensor.is_cpu and tensor.device.type not in DEVICES:
         raise ValueError(
             f"tensor is on {tensor.device}: ringcomm.torch takes tensors of CPUs and of CUDA. "

@@ -89,6 +89,7 @@ bool NetworkPath::read() {
 
 bool NetworkPath::advance() {
   if (!transport_) return false;
+  transport_->poll();
   bool moved = read();
   mail_.advance();
   for (Sending& one : sending_) moved |= advance(one);

@@ -25,6 +25,7 @@ std::optional<Letter> Mail::receive() {
   if (closed_) return std::nullopt;
   if (auto letter = take()) return letter;
   collect();
+  if (!moving()) return std::nullopt;
   transport_.poll();
   return take();
 }

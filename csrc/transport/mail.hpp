@@ -30,7 +30,8 @@ class Mail {
   int rank() const { return transport_.rank(); }
   int size() const { return transport_.size(); }
   void send(int peer, std::vector<std::byte> bytes);  // kept until they are out
-  // The next message that is here whole, of any rank. Those of one rank come in the order in which they were sent.
+  // The next message that is complete, of any rank; those of one rank in the order in which they were sent. Polls the
+  // transport only while messages of this mail are moving.
   std::optional<Letter> receive();
   void advance();                                   // frees what has been sent. Throws Error for a failed send
   bool sending() const { return !going_.empty(); }  // as of the last advance()

@@ -16,6 +16,7 @@ from ringcomm.background import BackgroundCalls
 from ringcomm.counted import CountedCalls
 from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
+from ringcomm.launchers import check_world
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink, processes
@@ -47,6 +48,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         config: options; None: from the environment. Rank 0's are used by all.
 
     Raises (besides what the calls document), on every rank:
+        ringcomm.RingcommError: the launcher has started more ranks than MPI knows.
         ringcomm.MismatchError: ranks disagree on the call, dtype, shape, op, root, algorithm or name. Nothing has
             moved; go on.
         ringcomm.RankLeftError: a rank has closed the communicator or ended.
@@ -58,6 +60,8 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         if comm is None:
             comm = initialized().COMM_WORLD
         mine = configuration.from_environment() if config is None else config
+        if mine.check_launcher and not isinstance(comm, Link):
+            check_world()
         binding.shorten_time_slices(mine.time_slice)
         link = comm if isinstance(comm, Link) else MpiLink(comm, threads=mine.mpi_threads)
         hellos = link.exchange((__version__, mine, guardian.hello(), tuning.recall(link, mine), binding.allowed()))

@@ -80,7 +80,8 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         self._node, self.shared_memory_reason = self._share_memory()
         self._open_channels()
         exits.watch(self)
-        guardian.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
+        neighbours = {rank: hellos[rank][2] for rank in link.topology.host}
+        guardian.watch(self.rank, self.size, neighbours, self.config.survive)
 
     def _bind(self, cores: list[binding.Cores]) -> int:
         """Gives each rank of this host its share of `cores`, which each may run on. Returns how many each has."""

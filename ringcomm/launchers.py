@@ -41,6 +41,9 @@ LAUNCHERS = (
 )
 
 
+_FIRST_SPECIAL_STEP = 0xFFFFFF00  # of batch scripts, interactive shells and others
+
+
 def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -50,6 +53,16 @@ def started(environment: Mapping[str, str]) -> dict[Launcher, int]:
     meant = [it for it in LAUNCHERS if it.unless not in environment and (not it.needs or it.needs in environment)]
     sizes = {it: max(_number(environment.get(name, "")) for name in it.sizes) for it in meant}
     return {it: size for it, size in sizes.items() if size}
+
+
+def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str:
+    """Returns the name of the Slurm step whose tasks are the `size` ranks of this job, as scancel takes it; empty if
+    another launcher has started them, in a step or not."""
+    found = started(environment)
+    if found.get(SRUN) != size or any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")):
+        return ""
+    job, step = (environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    return f"{job}.{step}" if _number(job) and step.isdigit() and int(step) < _FIRST_SPECIAL_STEP else ""
 
 
 def _remedy(launcher: Launcher, size: int, library: str) -> str:

@@ -21,6 +21,7 @@ namespace {
 
 constexpr unsigned kLastDescriptor = ~0u;
 constexpr int kAfterMs = 5000;
+constexpr int kAlone = 2;  // seconds, at most, that the guardian outlives the last rank of its host
 
 // A copy of a rank's pipes keeps their readers waiting. `kept` is sorted.
 void close_others(const std::vector<int>& kept) {
@@ -77,12 +78,13 @@ std::time_t now() {
 
 // Gives the launcher, and ranks that notice the death, `grace` seconds; then kills what still runs.
 void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const Verdict& verdict, char* const* command) {
-  const std::time_t deadline = now() + verdict.grace;
+  std::time_t deadline = now() + verdict.grace;
   for (const Guarded& one : guarded) {
     while (one.pidfd >= 0 && now() < deadline && !ended(one.pidfd, 1000)) {
     }
   }
   if (!ended(guarded[dead].pidfd, 0)) return;  // it has become another program
+  deadline = std::min(deadline, now() + kAlone);
   while (*command != nullptr && now() < deadline) ::poll(nullptr, 0, 1000);
   for (const Guarded& one : guarded) {
     if (one.pidfd >= 0) ::syscall(SYS_pidfd_send_signal, one.pidfd, SIGKILL, nullptr, 0);
@@ -98,7 +100,11 @@ void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const Verdic
 [[noreturn]] void guard(const std::vector<Guarded>& guarded, const Verdict& verdict, const std::vector<int>& kept,
                         char* const* command) {
   ::setsid();  // not of the process group that launchers end
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
+  // A launcher that ends the job signals this process too: that waits until the death is named.
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);
+  sigset_t signals;
+  ::sigfillset(&signals);
+  ::sigprocmask(SIG_SETMASK, &signals, nullptr);
   ::prctl(PR_SET_NAME, "ringcomm-guard");
   close_others(kept);
   const std::size_t dead = first_death(guarded);
@@ -106,6 +112,8 @@ void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const Verdic
   const std::string& line = guarded[dead].line;
   const ssize_t written = ::write(verdict.to, line.data(), line.size());
   static_cast<void>(written);  // without a reader the job ends unnamed
+  ::sigemptyset(&signals);
+  ::sigprocmask(SIG_SETMASK, &signals, nullptr);
   if (verdict.grace >= 0) end_job(guarded, dead, verdict, command);
   ::_exit(0);  // the deaths that follow are consequences
 }

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ringcomm import _core, launchers
+from ringcomm.agent.said import GENERATION
 
 _TIMEOUT = 10.0  # seconds that a host's ranks wait for each other
 _GRACE = 10  # seconds from a death until the job is ended
@@ -42,6 +43,7 @@ def hello() -> Hello:
 
 def watch(rank: int, size: int, hellos: Mapping[int, Hello], survive: bool) -> None:
     """Guards the ranks of this host: those of the first communicator of several processes. Collective over the host.
+    In elastic jobs the driver names deaths, and ends ranks that have done nothing wrong.
 
     Args:
         rank: of this process.
@@ -51,7 +53,7 @@ def watch(rank: int, size: int, hellos: Mapping[int, Hello], survive: bool) -> N
     """
     global _connection, _guardian
     threads = len({it.pid for it in hellos.values()}) < len(hellos)
-    if size < 2 or threads or any(it.guarded for it in hellos.values()):
+    if size < 2 or threads or any(it.guarded for it in hellos.values()) or GENERATION in os.environ:
         return
     first = min(hellos)
     address = f"\0ringcomm-guardian-{hellos[first].pid}"

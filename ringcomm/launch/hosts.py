@@ -139,7 +139,7 @@ def describe_ranks(ranks: Iterable[int], hosts: Sequence[Host]) -> str:
 def _has_address(host: str) -> bool:
     try:
         return bool(socket.getaddrinfo(host, None))
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for what can be no name
         return False
 
 
@@ -147,7 +147,7 @@ def is_local(name: str) -> bool:
     """Whether a host's name means this machine."""
     if name in ("localhost", socket.gethostname(), socket.gethostname().partition(".")[0]):
         return True
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeError):
         for family, _, _, _, address in socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM):
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.bind((address[0], 0))  # only an address of this machine can be bound

@@ -14,6 +14,7 @@ Framework bindings: ``import ringcomm.torch as hvd``.
 
 from __future__ import annotations
 
+import ringcomm.extension  # noqa: F401  checks before the extension is needed
 from ringcomm import algorithms, collectives, errors, ops, runtime, threads, updates
 from ringcomm._core import ANY_SOURCE, ANY_TAG, PROC_NULL, MessageRequest, Status
 from ringcomm.accounts import OperationStats, Stats, stats

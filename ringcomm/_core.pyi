@@ -379,9 +379,11 @@ def serve_from(pool: BlockPool) -> None: ...
 def serve_no_more_from(pool: BlockPool) -> None: ...
 def numpy_memory(node: Node) -> Any: ...  # a handler, in a capsule, that allocates in this rank's arena
 def set_numpy_memory(functions: Any, handler: Any) -> Any: ...  # NumPy's _ARRAY_API; the handler until now
-def start_guardian(guarded: Sequence[tuple[int, int, str]], to: int) -> int:
-    """Forks a process that writes a line when one of this host ends (csrc/node/guardian.hpp): pidfd, connection and
-    line of each, and where to write. Returns its process id."""
+def start_guardian(
+    guarded: Sequence[tuple[int, int, str]], to: int, after: int, grace: int, command: Sequence[str]
+) -> int:
+    """Forks a process that names the first rank of this host to end, and ends the job (csrc/node/guardian.hpp): pidfd,
+    connection and line of each, and what follows. Returns its process id."""
 
 SLOTS: int  # channels that one Node serves
 

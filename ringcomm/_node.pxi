@@ -34,7 +34,10 @@ cdef extern from "node/guardian.hpp" namespace "ringcomm" nogil:
     cdef cppclass CGuarded "ringcomm::Guarded":
         int pidfd, connection
         string line
-    int c_start_guardian "ringcomm::start_guardian"(const vector[CGuarded]& guarded, int to) except +translate
+    struct CVerdict "ringcomm::Verdict":
+        int to, after, grace
+        vector[string] command
+    int c_start_guardian "ringcomm::start_guardian"(const vector[CGuarded]& guarded, const CVerdict& verdict) except +translate
 
 
 cdef class Processes:
@@ -129,13 +132,17 @@ cdef shared_ptr[CNode] node_of(node) except *:
     return none if node is None else (<Node?>node).it
 
 
-def start_guardian(guarded, int to):
+def start_guardian(guarded, int to, int after, int grace, command):
     cdef vector[CGuarded] processes
     cdef CGuarded one
+    cdef CVerdict verdict
     for one.pidfd, one.connection, line in guarded:
         one.line = line.encode()
         processes.push_back(one)
-    return c_start_guardian(processes, to)
+    verdict.to, verdict.after, verdict.grace = to, after, grace
+    for word in command:
+        verdict.command.push_back(word.encode())
+    return c_start_guardian(processes, verdict)
 
 
 def set_time_slice(int64_t ns):

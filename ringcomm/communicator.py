@@ -30,6 +30,7 @@ from ringcomm.counted import CountedCalls
 from ringcomm.errors import HorovodInternalError, RingcommError, ShutDownError
 from ringcomm.handles import Handle
 from ringcomm.hints import hint_at_names
+from ringcomm.launchers import check_world
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink, processes
@@ -65,6 +66,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         config: options; None: from the environment. Rank 0's are used by all.
 
     Raises (besides what the calls document), on every rank:
+        ringcomm.RingcommError: the launcher has started more ranks than MPI knows.
         ringcomm.MismatchError: ranks disagree on the call, dtype, shape, op, root, algorithm or name. Nothing has
             moved; go on.
         ringcomm.RankLeftError: a rank has closed the communicator or ended.
@@ -76,6 +78,8 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         if comm is None:
             comm = initialized().COMM_WORLD
         mine = configuration.from_environment() if config is None else config
+        if mine.check_launcher and not isinstance(comm, Link):
+            check_world()
         binding.shorten_time_slices(mine.time_slice)
         link = comm if isinstance(comm, Link) else MpiLink(comm, threads=mine.mpi_threads)
         hellos = link.exchange((__version__, mine, guardian.hello(), tuning.recall(link, mine), binding.allowed()))
@@ -99,7 +103,8 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
             configuration.note_unknown(os.environ, self.rank)
         elif self.rank == 0:
             configuration.note_unknown(os.environ)
-        guardian.watch(self.rank, self.size, {rank: hellos[rank][2] for rank in link.topology.host})
+        neighbours = {rank: hellos[rank][2] for rank in link.topology.host}
+        guardian.watch(self.rank, self.size, neighbours, self.config.survive)
 
     def _bind(self, cores: list[binding.Cores]) -> int:
         """Gives each rank of this host its share of `cores`, which each may run on. Returns how many each has."""

@@ -115,6 +115,12 @@ class Config:
         "ringrun --survive",
         own=True,
     )
+    check_launcher: bool = _option(
+        True,
+        "error where a launcher has started more ranks than MPI knows (srun without the PMI plugin of this MPI, the "
+        "mpiexec of another MPI); off: each such process is a job of one rank",
+        own=True,
+    )
     time_slice: float = _option(
         1e-4,
         "seconds that our threads run before others that want their core have it; 0: as the system has it",

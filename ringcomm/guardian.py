@@ -1,23 +1,30 @@
-"""Says which rank died, at once: launchers name a process at best, and end the others before these can find out by a
-call.
+"""Names the rank that died, and ends the job if its launcher does not.
 
-One process a host, the guardian, sleeps on a connection to each of the host's ranks. It only speaks: that calls fail is
-the core's work, that the job ends the launcher's.
+One process a host, the guardian, sleeps on a connection to each of the host's ranks. Launchers name a process at best,
+and end the other ranks before these notice the death by a call. Slurm's srun leaves the other ranks running, unless it
+is started with --kill-on-bad-exit: then the guardian ends the step after a while in which ranks may end by themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import shutil
 import socket
+import stat
 import sys
 import time
 from collections.abc import Mapping
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
-from ringcomm import _core
+from ringcomm import _core, launchers
+from ringcomm.agent.said import GENERATION
 
 _TIMEOUT = 10.0  # seconds that a host's ranks wait for each other
+_GRACE = 10  # seconds from a death until the job is ended
+_ENDING = 0.2  # seconds that the guardian may take to end
+_PIDFD_GETFD = 438  # number of the system call, the same on all processors
 
 _connection: socket.socket | None = None  # to the guardian
 _guardian: int | None = None  # its process, on the rank that started it
@@ -34,17 +41,26 @@ def hello() -> Hello:
     return Hello(os.getpid(), _connection is not None)
 
 
-def watch(rank: int, size: int, hellos: Mapping[int, Hello]) -> None:
-    """Has the processes of this host watched. The first communicator of several of them is what counts."""
+def watch(rank: int, size: int, hellos: Mapping[int, Hello], survive: bool) -> None:
+    """Guards the ranks of this host: those of the first communicator of several processes. Collective over the host.
+    In elastic jobs the driver names deaths, and ends ranks that have done nothing wrong.
+
+    Args:
+        rank: of this process.
+        size: number of ranks of the communicator.
+        hellos: of the ranks of this host.
+        survive: a rank's death leaves the other ranks running.
+    """
     global _connection, _guardian
-    if len({it.pid for it in hellos.values()}) < 2 or any(it.guarded for it in hellos.values()):
+    threads = len({it.pid for it in hellos.values()}) < len(hellos)
+    if size < 2 or threads or any(it.guarded for it in hellos.values()) or GENERATION in os.environ:
         return
     first = min(hellos)
     address = f"\0ringcomm-guardian-{hellos[first].pid}"
-    # A kernel without process descriptors, a sandbox without processes: nobody speaks, and nothing else is lost.
+    # Without process descriptors, or in a sandbox without processes, deaths go unnamed and nothing else is lost.
     with contextlib.suppress(OSError, AttributeError, ValueError):
         if rank == first:
-            _connection, _guardian = _start(address, rank, size, hellos)
+            _connection, _guardian = _start(address, rank, size, hellos, survive)
         else:
             _connection = _connect(address, rank)
 
@@ -52,19 +68,26 @@ def watch(rank: int, size: int, hellos: Mapping[int, Hello]) -> None:
 def _connect(address: str, rank: int) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     deadline = time.monotonic() + _TIMEOUT
-    while True:
-        try:
-            connection.connect(address)
-            connection.send(rank.to_bytes(4, "little"))
-            return connection
-        except OSError:  # not there yet, or its queue is full
-            if time.monotonic() > deadline:
-                connection.close()
-                raise
-        time.sleep(0.002)
+    try:
+        while True:
+            try:
+                connection.connect(address)
+                break
+            except OSError:  # not there yet, or its queue is full
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.002)
+        connection.send(rank.to_bytes(4, "little"))
+        connection.settimeout(_TIMEOUT)
+        connection.recv(1)  # the guardian runs: from now on a death is named
+        connection.settimeout(None)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
-def _start(address: str, rank: int, size: int, hellos: Mapping[int, Hello]) -> tuple[socket.socket, int]:
+def _start(address: str, rank: int, size: int, hellos: Mapping[int, Hello], survive: bool) -> tuple[socket.socket, int]:
     with contextlib.ExitStack() as scope:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connections = {rank: scope.enter_context(theirs)}
@@ -80,11 +103,27 @@ def _start(address: str, rank: int, size: int, hellos: Mapping[int, Hello]) -> t
         guarded = []
         for other, connection in connections.items():
             pid = hellos[other].pid
-            watched = scope.enter_context(os.fdopen(os.pidfd_open(pid), "rb", buffering=0)).fileno()
             line = f"ringcomm: rank {other} of {size} ({socket.gethostname()}, process {pid}) has died\n"
-            guarded.append((watched, connection.fileno(), line))
-        stream = scope.enter_context(_where_to_write())
-        return mine, _core.start_guardian(guarded, stream.fileno())
+            guarded.append((_descriptor(pid, scope), connection.fileno(), line))
+        to, after = _where_to_write(scope)
+        step = "" if survive else launchers.step_of_slurm(size)
+        scancel = shutil.which("scancel") if step else None
+        command = [scancel, "--signal=KILL", step] if scancel else []
+        guardian = _core.start_guardian(guarded, to, after, -1 if survive else _GRACE, command)
+        for other, connection in connections.items():
+            if other != rank:
+                connection.send(b"+")
+        return mine, guardian
+
+
+def _descriptor(pid: int, scope: contextlib.ExitStack) -> int:
+    """Becomes readable when the process ends; -1 if it has ended: then its connection is closed."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
+    scope.callback(os.close, descriptor)
+    return descriptor
 
 
 def stop() -> None:
@@ -95,8 +134,10 @@ def stop() -> None:
             _connection.send(b".")
     if _guardian is not None:
         pid, _guardian = _guardian, None
+        deadline = time.monotonic() + _ENDING  # after a death it stays, to end the other ranks
         with contextlib.suppress(OSError):  # the program has waited for all its children
-            os.waitpid(pid, 0)
+            while not os.waitpid(pid, os.WNOHANG)[0] and time.monotonic() < deadline:
+                time.sleep(0.001)
     disconnect()
 
 
@@ -108,13 +149,27 @@ def disconnect() -> None:
     _connection, _guardian = None, None
 
 
-def _where_to_write() -> IO[bytes]:
-    """Our stderr; but MPICH's launcher reads the ranks' no more once one has died, so with it on this host, its own."""
+def _where_to_write(scope: contextlib.ExitStack) -> tuple[int, int]:
+    """A descriptor for the line, and that of a process whose end is awaited before (-1: none).
+
+    Our stderr; but MPICH's launcher does not read the ranks' any more once a rank has died. If that launcher runs on
+    this host, its own stderr.
+    """
     proxy = os.getppid()
     if _name_of(proxy) == "hydra_pmi_proxy" and _name_of(launcher := _parent_of(proxy)).startswith("mpi"):
         with contextlib.suppress(OSError):
-            return open(f"/proc/{launcher}/fd/2", "ab", buffering=0)
-    return os.fdopen(os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2), "ab", buffering=0)
+            process = _descriptor(launcher, scope)
+            # The same open file, for a second one of a regular file has a second position: each overwrites the other.
+            same = ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, 2, 0)
+            if same >= 0:
+                scope.callback(os.close, same)
+                return same, -1
+            other = os.open(f"/proc/{launcher}/fd/2", os.O_WRONLY | os.O_APPEND)
+            scope.callback(os.close, other)
+            return other, process if stat.S_ISREG(os.fstat(other).st_mode) else -1
+    ours = os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2)
+    scope.callback(os.close, ours)
+    return ours, -1
 
 
 def _name_of(pid: int) -> str:

@@ -83,7 +83,7 @@ def switched(environment: Mapping[str, str]) -> dict[str, Any]:
     return dict(setting for name, setting in SWITCHES.items() if is_on(environment.get(name, "")))
 
 
-def note_ignored(environment: Mapping[str, str], size: int) -> None:
+def note_ignored(environment: Mapping[str, str]) -> None:
     """Logs, once in this process, which of Horovod's variables are set and have no effect here."""
     notes = [
         f"{name} ({why})"
@@ -93,10 +93,3 @@ def note_ignored(environment: Mapping[str, str], size: int) -> None:
     _said.update(name for name in IGNORED if name in environment)
     if notes:
         logger.warning("set, but without effect in ringcomm: %s", "; ".join(notes))
-    promised = environment.get("HOROVOD_SIZE", "")
-    if promised.isdigit() and int(promised) > size == 1:
-        logger.warning(
-            "HOROVOD_SIZE is %s, but MPI sees one rank: this process was started by a launcher that does not use MPI "
-            "(horovodrun --gloo?), and trains alone. Start it with mpirun or ringrun",
-            promised,
-        )

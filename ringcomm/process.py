@@ -8,7 +8,7 @@ import threading
 
 from ringcomm.errors import RingcommError
 
-_RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # in the environment of what a rank starts: the rank
+RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # in the environment of what a rank starts: the rank
 
 rank_process: int | None = None  # the process that is a rank, once it has opened something that peers may wait for
 in_child = False  # of a fork
@@ -19,7 +19,7 @@ def become_rank() -> None:
     """This process is a rank from now on; those that it starts can tell."""
     global rank_process
     rank_process = os.getpid()
-    os.environ[_RANK_PROCESS] = str(rank_process)
+    os.environ[RANK_PROCESS] = str(rank_process)
 
 
 def enter_child() -> None:
@@ -31,7 +31,7 @@ def enter_child() -> None:
 def check_process() -> None:
     """Raises RingcommError in a process that a rank started to help it: it must not take the rank's place in MPI."""
     check_not_forked()
-    rank = os.environ.get(_RANK_PROCESS, "")
+    rank = os.environ.get(RANK_PROCESS, "")
     helper = sys.modules.get("multiprocessing.process")
     parent = helper.parent_process() if helper else None
     if parent is not None and rank not in ("", str(os.getpid())):

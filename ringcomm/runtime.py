@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ringcomm import binding, horovod_options, process, timeline
+from ringcomm import binding, horovod_options, launchers, process, timeline
 from ringcomm import config as configuration
 from ringcomm.communicator import Communicator
 from ringcomm.errors import NotInitializedError
@@ -61,7 +61,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
             rank's own; "dynamic" is accepted (sets can always be added later).
 
     Raises:
-        ringcomm.RingcommError: ranks run different versions.
+        ringcomm.RingcommError: ranks run different versions, or the launcher has started more ranks than MPI knows.
         ringcomm.PeerLostError: one of them died under an earlier runtime.
         ValueError: an option, a rank or a process set makes no sense.
     """
@@ -73,12 +73,14 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     sets = _listed(process_sets)
     configuration.from_environment.cache_clear()
     config = configuration.from_environment()
+    if config.check_launcher:
+        launchers.check_world()
     binding.shorten_time_slices(config.time_slice)
     _session = Session(_link(comm, config.mpi_threads), config)
     _free_ended()
     timeline.start_if_asked(config.timeline, _session.rank, config.timeline_mark_cycles)
     if _session.rank == 0:
-        horovod_options.note_ignored(os.environ, _session.size)
+        horovod_options.note_ignored(os.environ)
     _session.add_sets(sets)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -27,6 +29,7 @@ from ringcomm.agent.trainers import Trainer, Trainers
 from ringcomm.agent.zygotes import python_words
 from ringcomm.elastic import packing
 from ringcomm.launch import elastic, hosts_of_slurm
+from ringcomm.launch.elastic import agents
 from ringcomm.launch.elastic.limits import Limits
 from ringcomm.launch.elastic.membership import Membership, Slot
 from ringcomm.launch.elastic.snapshots import Snapshots
@@ -438,3 +441,35 @@ def test_a_trainer_that_a_lost_zygote_was_to_fork_has_ended() -> None:
     assert [one.status for one in ended] == [-signal.SIGKILL] and not trainers.living()
     zygote.close()
     stub.close()
+
+
+def test_a_host_that_stays_away_is_tried_less_and_less_often_and_then_given_up(monkeypatch, capfd):
+    monkeypatch.setattr(agents, "_AGAIN", 0.002)
+    tries: list[tuple[str, float]] = []
+
+    def shell(host: str) -> list[str]:
+        tries.append((host, time.monotonic()))
+        return ["false"]
+
+    given = {"job": f"test-{os.getpid()}", "limit": 1.0}
+    made = agents.Agents(queue.SimpleQueue(), given, shell, str, lambda _: False, only_local=True)
+
+    def want(hosts: list[str], until: int) -> None:
+        deadline = time.monotonic() + 60
+        while capfd.readouterr().err.count("no more are made") < until and time.monotonic() < deadline:
+            made.want(hosts)
+            time.sleep(0.001)
+
+    try:
+        want(["away.invalid"], 1)
+        times = [when for _, when in tries]
+        assert len(times) == agents._ATTEMPTS
+        assert all(later - sooner > 0.002 * 2**i for i, (sooner, later) in enumerate(itertools.pairwise(times)))
+        for _ in range(100):
+            made.want(["away.invalid"])
+        assert len(tries) == agents._ATTEMPTS
+        made.want([])  # the script that finds hosts no longer names it
+        want(["away.invalid"], 1)
+        assert len(tries) == 2 * agents._ATTEMPTS
+    finally:
+        made.end()

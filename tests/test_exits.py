@@ -6,6 +6,7 @@ import atexit
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 import mpi_case
 import numpy as np
 import pytest
+from launching import LAUNCHER, environment
 
 import ringcomm
 from ringcomm import _core, plans
@@ -429,3 +431,28 @@ def test_a_death_that_the_launcher_does_not_see(memory, tmp_path):
     assert not result.left_behind, result.left_behind
     assert len(result.lines("lost (1,)")) == 16, result.text
     assert len(result.lines("init (1,)")) == 4, result.text
+
+
+# ---- which rank died, said by us -------------------------------------------------------------------------------------
+def dying():
+    """As soon as init() has returned on rank 1, or any time later."""
+    ringcomm.init()
+    if ringcomm.rank() == BAD:
+        os.kill(os.getpid(), signal.SIGKILL)
+    idle()
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "socket"])
+def test_a_killed_rank_is_named_whatever_the_output_is(kind, tmp_path):
+    """The launcher and the guardian write to one open file: two would overwrite each other."""
+    here, there = socket.socketpair()
+    command = [LAUNCHER, "-n", "3", sys.executable, mpi_case.__file__, __name__, dying.__name__, "()"]
+    path = tmp_path / "output"
+    with here, there, path.open("wb") as file:
+        to = {"file": file, "pipe": subprocess.PIPE, "socket": there}[kind]
+        with subprocess.Popen(command, cwd=Path(__file__).parent, env=environment(), stdout=to, stderr=to) as job:
+            there.close()
+            text = job.stderr.read() if job.stderr else b"".join(iter(lambda: here.recv(1 << 16), b""))
+            assert job.wait(STARTING + LIMIT) != 0
+    text += path.read_bytes()
+    assert re.findall(rb"ringcomm: rank (\d) of 3 .* has died", text) == [b"1"], text

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -12,7 +18,7 @@ from hypothesis import strategies as st
 
 from ringcomm import launch, run_function
 from ringcomm.launch import function, lines, settings
-from ringcomm.launch.hosts import Host, is_local, parse_hosts, place, read_hostfile
+from ringcomm.launch.hosts import Host, describe_ranks, is_local, parse_hosts, place, read_hostfile
 from ringcomm.launch.job import Job, exportable, outside_of_jobs
 from ringcomm.launch.mpi import INTEL, MPICH, OPEN_MPI, Mpi
 from ringcomm.launch.options import ACCEPTED, make_parser
@@ -345,6 +351,7 @@ def test_srun():
 
     text, _ = told(job())
     assert text == "srun --ntasks=4 --mpi=pmi2 --kill-on-bad-exit=1 --export=ALL python train.py"
+    assert "--overlap" in told(job(remote_shell="/tmp/through-agent"))[0]  # elastic: beside its agents' steps
     assert "--mpi=pmix" in told(job(), "openmpi5")[0]
     assert "--overcommit" in told(job(), SLURM_NTASKS="2")[0] and "--overcommit" not in told(job(), SLURM_NTASKS="4")[0]
     text, line = told(job(hosts=(Host("a", 2), Host("b", 2)), variables={"A": "1"}), SLURM_CPUS_PER_TASK="3")
@@ -413,3 +420,43 @@ def test_a_program_cannot_speak_for_the_launcher():
         "a warning of the launcher's",
     )
     assert report.first is None and len(shown) == 4 and report.last_words(1) == ["text"]
+
+
+# ---- what the user is told -------------------------------------------------------------------------------------------
+def test_a_script_without_python(tmp_path):
+    for program, fix in (("train.py --lr 0.1", "write python train.py --lr 0.1"), ("./x.py", "write python ./x.py")):
+        with pytest.raises(ValueError, match=fix):
+            launch.make_job(parse(f"-np 2 {program}"), 2, [], [])
+    script = tmp_path / "train.py"
+    script.write_text("#!/usr/bin/env python")
+    script.chmod(0o755)
+    assert launch.make_job(parse(f"-np 2 {script}"), 2, [], []).command == (str(script),)
+
+
+@given(hosts, st.data())
+def test_ranks_that_never_started_are_told_with_their_hosts(named, data):
+    where = [host.name for host in named for _ in range(host.slots)]
+    missing = data.draw(st.sets(st.integers(0, len(where) - 1), min_size=1))
+    known = data.draw(st.sets(st.sampled_from(where)))
+    told = {}
+    with mock.patch("ringcomm.launch.hosts._has_address", known.__contains__):
+        for part in describe_ranks(missing, named).split("; "):
+            ranks, host, name = re.fullmatch(r"ranks? ([\d, ]+) on ([^,]+)(, a name .+)?", part).groups()
+            told |= dict.fromkeys(map(int, ranks.split(", ")), host)
+            assert (name is None) == (host in known)
+    assert told == {rank: where[rank] for rank in missing}
+
+
+def test_names_that_have_no_address():
+    for name in ("a..b", "x" * 70):
+        assert describe_ranks([0], [Host(name, 1)]) == f"rank 0 on {name}, a name that no address is known for"
+        assert not is_local(name)
+    assert describe_ranks([0, 1], [Host("localhost", 2)]) == "ranks 0, 1 on localhost"
+    assert describe_ranks([0], []) == "rank 0"
+
+
+def test_a_folder_that_hides_the_package(tmp_path):
+    package = tmp_path / "ringcomm"
+    shutil.copytree(Path(launch.__file__).parent.parent, package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    asked = subprocess.run([sys.executable, "-c", "import ringcomm"], cwd=tmp_path, capture_output=True, text=True)
+    assert f"{package}, which hides an installed package" in asked.stderr.splitlines()[-1]

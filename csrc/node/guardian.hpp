@@ -1,5 +1,6 @@
-// Says which rank of this host died. A process of its own: MPICH's launcher ends the other ranks, whole process groups
-// of them, within a fraction of a millisecond and reads no more of what they wrote.
+// Names the rank of this host that died, and ends the job if the launcher does not. The guardian is a separate process
+// in a session of its own: launchers end the other ranks, whole process groups of them, within a fraction of a
+// millisecond, and read no more of what they wrote.
 #pragma once
 
 #include <string>
@@ -14,9 +15,18 @@ struct Guarded {
   std::string line;  // what to write at its death
 };
 
-// Forks the guardian and returns its process id; throws Error(invalid) if there can be none. It writes the lines of the
-// first processes that end to descriptor `to` and ends itself; silently once a byte comes. It holds no other
-// descriptor, and runs nothing but system calls, for the fork is of a threaded program.
-int start_guardian(const std::vector<Guarded>& guarded, int to);
+// What the guardian does when the first rank has died.
+struct Verdict {
+  int to;     // descriptor to write the line to
+  int after;  // pidfd of a process whose end is awaited before that, 5 s at most; -1: none
+  int grace;  // seconds after which ranks that still run are killed; -1: never
+  // Runs after that, found or not: ends ranks on other hosts. Empty: nothing does.
+  std::vector<std::string> command;
+};
+
+// Forks the guardian and returns its process id; throws Error(invalid) if the system refuses. It writes the line of the
+// first process that ends; a byte on any connection ends it silently. It holds no other descriptor, and runs nothing
+// but system calls, because it is a fork of a threaded program.
+int start_guardian(const std::vector<Guarded>& guarded, const Verdict& verdict);
 
 }  // namespace ringcomm

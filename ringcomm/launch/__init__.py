@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             _say(f"{job.size} ranks ({hosts}) with {mpi}")
             _say(str(line))
         if options.tag_output:
-            return Start(line, job.size, options.start_timeout, options.verbose).run()
+            return Start(line, job.size, options.start_timeout, options.verbose, job.hosts).run()
         replace(line)
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         _say(str(error))
@@ -107,6 +107,8 @@ def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: 
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
         raise ValueError("there is no command to run: ringrun -np 2 python train.py")
+    if program[0].endswith(".py") and shutil.which(program[0]) is None:
+        raise ValueError(f"{program[0]} is no command that can be run: write python {shlex.join(program)}")
     return Job(
         size=size,
         command=(*before, *program),

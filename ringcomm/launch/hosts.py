@@ -122,11 +122,32 @@ def place(hosts: Sequence[Host], size: int) -> list[Host]:
     return used
 
 
+def describe_ranks(ranks: Iterable[int], hosts: Sequence[Host]) -> str:
+    """Returns the hosts of some ranks and why a host cannot be reached, if that is known: 'ranks 0, 1 on a; rank 2 on
+    b, a name that no address is known for'. `hosts` are filled in order; without them only the ranks are listed."""
+    host_of = [host.name for host in hosts for _ in range(host.slots)]
+    placed: dict[str, list[int]] = {}
+    for rank in sorted(ranks):
+        placed.setdefault(host_of[rank] if rank < len(host_of) else "", []).append(rank)
+    parts = []
+    for host, some in placed.items():
+        where = f" on {host}{'' if _has_address(host) else ', a name that no address is known for'}" if host else ""
+        parts.append(f"rank{'s' * (len(some) > 1)} {', '.join(map(str, some))}{where}")
+    return "; ".join(parts)
+
+
+def _has_address(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except (OSError, UnicodeError):  # the latter for what can be no name
+        return False
+
+
 def is_local(name: str) -> bool:
     """Whether a host's name means this machine."""
     if name in ("localhost", socket.gethostname(), socket.gethostname().partition(".")[0]):
         return True
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeError):
         for family, _, _, _, address in socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM):
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.bind((address[0], 0))  # only an address of this machine can be bound

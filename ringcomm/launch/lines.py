@@ -109,6 +109,10 @@ def intel_mpi(job: Job, launcher: str) -> Line:
 def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, str] = os.environ) -> Line:
     """One step of the allocation that this process runs in."""
     words = [launcher, f"--ntasks={job.size}", f"--mpi={srun_plugin(mpi)}", "--kill-on-bad-exit=1", "--export=ALL"]
+    if (
+        job.remote_shell
+    ):  # an elastic job: the steps of its agents, and of a generation that lost a node, hold resources
+        words.append("--overlap")
     variables = _open_mpi_variables(job, mpi, environment) if mpi.family == OPEN_MPI else dict(job.variables)
     if "SLURM_CPUS_PER_TASK" in environment and "SRUN_CPUS_PER_TASK" not in environment:
         variables["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]  # srun asks for it anew since 22.05

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from ringcomm.extension import MISSING
+
 OPEN_MPI, MPICH, INTEL = "Open MPI", "MPICH", "Intel MPI"
 
 # MPIs that are MPICH with another name start ranks as it does.
@@ -59,6 +61,8 @@ def find(python: str = sys.executable) -> Mpi:
     asked = subprocess.run([python, "-c", _QUESTION], capture_output=True, text=True)
     if asked.returncode:
         why = asked.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        if MISSING in why[0]:
+            raise RuntimeError(why[0].partition(": ")[2])
         raise RuntimeError(
             f"mpi4py loads no MPI under {python}: {why[0]}. Install one beside it, for example with "
             "'pip install ringcomm[mpich]', or load your system's MPI module first"

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from ringcomm.agent.processes import as_shell
 from ringcomm.agent.start import bare_command
 from ringcomm.launch import rank
+from ringcomm.launch.hosts import Host, describe_ranks
 from ringcomm.launch.job import Line
 from ringcomm.launch.launched import Launched, environment_of, say
 
@@ -38,8 +40,9 @@ def replace(line: Line) -> None:
 class Start:
     """A job under a launcher, watched until its end."""
 
-    def __init__(self, line: Line, size: int, start_timeout: float, verbose: bool) -> None:
-        self._line, self._size, self._verbose = line, size, verbose
+    def __init__(self, line: Line, size: int, start_timeout: float, verbose: bool, hosts: Sequence[Host] = ()) -> None:
+        """`hosts`: as the user has named them, with the number of ranks on each."""
+        self._line, self._size, self._verbose, self._hosts = line, size, verbose, hosts
         self._start_timeout = start_timeout
         self._interrupted = 0  # the signal that ended it
 
@@ -82,11 +85,11 @@ class Start:
 
     def _conclude(self, launched: Launched, late: bool) -> int:
         status, report = as_shell(launched.process.returncode), launched.report
+        missing = set(range(report.size)) - set(report.hosts)
         if late:
-            missing = sorted(set(range(report.size)) - set(report.hosts))
             say(
                 f"ringrun: {len(missing)} of {report.size} ranks did not start within {self._start_timeout:g} s "
-                f"(ranks {', '.join(map(str, missing))}): check that the hosts can be reached without a password, "
+                f"({describe_ranks(missing, self._hosts)}): check that the hosts can be reached without a password, "
                 "or give a longer --start-timeout"
             )
             return 124
@@ -106,5 +109,10 @@ class Start:
         else:
             say(*(text.rstrip("\n") for text in report.aside))
             say(f"ringrun: {shlex.quote(self._line.arguments[0])} ended with exit status {status}")
+            if missing and self._hosts:
+                say(
+                    f"ringrun: never started: {describe_ranks(missing, self._hosts)}. Check the names, and that each "
+                    "host can be reached without a password: ssh HOST true"
+                )
         first = report.first
         return (first.status if first and first.status is not None else status) or 1

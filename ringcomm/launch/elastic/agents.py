@@ -23,9 +23,10 @@ from ringcomm.agent.peers import Message, Peer, listen
 from ringcomm.agent.processes import in_own_session
 from ringcomm.agent.segments import remove_orphans
 from ringcomm.agent.start import bare_command
-from ringcomm.launch.launched import wait_or_kill
+from ringcomm.launch.launched import say, wait_or_kill
 
-_AGAIN = 5.0  # seconds between two attempts to start an agent, at least
+_AGAIN = 5.0  # seconds between the first two attempts to start an agent, at least; doubled for each further one
+_ATTEMPTS = 8  # in vain, after which a host is given up: 10 minutes
 _SOON = 0.3  # before the first, after it was there
 _HANGS = 30.0  # seconds after which such an attempt is given up
 _LOCAL_LIMIT = 10.0  # seconds of silence, at least, that mean anything on this host: only how busy it is
@@ -41,6 +42,7 @@ class Known:
     heard: float = 0.0
     address: Any = None  # where its signs of life come from
     tried: float = float("-inf")
+    attempts: int = 0  # since it was there, or was not wanted
     local: bool = False
     limit: float = 0.0  # seconds of silence
 
@@ -97,7 +99,7 @@ class Agents:
         if (before := known.control) is not None:
             self._drop(known, before, "its agent had lost this process, and ended its ranks")
         with self._lock:
-            known.control, known.heard = control, time.monotonic()
+            known.control, known.heard, known.attempts = control, time.monotonic(), 0
         self.events.put(("reached", host))
         with contextlib.suppress(EOFError):
             while True:
@@ -134,15 +136,23 @@ class Agents:
 
     # ---- starting ----------------------------------------------------------------------------------------------------
     def want(self, hosts: Sequence[str]) -> None:
-        """Starts agents where there are none; again and again where that fails."""
+        """Starts agents where there are none; where that fails, tries again, less and less often, and then stops. A
+        host that was not wanted in between is tried anew."""
         now = time.monotonic()
+        for host in self._known.keys() - set(hosts):
+            self._known[host].attempts = 0
         for host in hosts:
             known = self._known.setdefault(host, Known(host))
             if known.starting and now - known.tried > _HANGS:
                 self._give_up_shell(known)
-            if known.control is None and not known.starting and now - known.tried > _AGAIN:
-                known.tried = now
-                self._start(known)
+            if known.control is not None or known.starting or known.attempts > _ATTEMPTS:
+                continue
+            if now - known.tried > _AGAIN * 2 ** max(0, known.attempts - 1):
+                known.tried, known.attempts = now, known.attempts + 1
+                if known.attempts > _ATTEMPTS:
+                    say(f"ringrun: host {host}: {_ATTEMPTS} attempts to start its agent have failed; no more are made")
+                else:
+                    self._start(known)
 
     def _start(self, known: Known) -> None:
         local = known.local = self.is_local(known.host)

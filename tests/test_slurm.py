@@ -1,0 +1,113 @@
+"""Jobs under a real Slurm: ranks that MPI does not know, ranks that die, nodes that are lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import slurm_cluster
+from elastic_program import replay
+from launching import environment
+
+from ringcomm.launch.mpi import OPEN_MPI, find
+
+if slurm_cluster.missing():
+    pytest.skip(slurm_cluster.missing(), allow_module_level=True)
+if find().family == OPEN_MPI:
+    pytest.skip("Debian's Slurm has a PMIx of another version than Open MPI's wheel", allow_module_level=True)
+
+pytestmark = pytest.mark.mpi
+
+PROGRAM = Path(__file__).with_name("elastic_program.py")
+VARIABLES = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+
+SCRIPT = """
+import os, signal, sys, time, numpy, ringcomm
+ringcomm.init()
+total = ringcomm.allreduce(numpy.ones(1), op=ringcomm.Sum)[0]
+print(f"rank {ringcomm.rank()} sum {total}\\n", end="", flush=True)
+if sys.argv[1] == "kill":
+    if ringcomm.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(100)
+if sys.argv[1] == "wait":
+    if ringcomm.rank() == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    ringcomm.communicator().barrier()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[slurm_cluster.Cluster]:
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
+        made = slurm_cluster.Cluster(Path(folder), 3, 2)
+        try:
+            (Path(folder) / "script.py").write_text(SCRIPT)
+            yield made
+        finally:
+            made.close()
+
+
+def srun(cluster: slurm_cluster.Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    *flags, what = words
+    variables = environment() | VARIABLES
+    return cluster.run(["srun", *flags, sys.executable, "script.py", what], variables)
+
+
+def test_srun_without_a_pmi_that_fits(cluster):
+    done = srun(cluster, "-N2", "-n3", "once")
+    assert done.returncode == 1, done.stdout
+    assert done.stdout.count("Slurm's srun has started 3 ranks (SLURM_STEP_NUM_TASKS), but MPI knows 1") == 3
+    assert "srun --mpi=pmi2" in done.stdout and " sum " not in done.stdout
+
+
+def test_srun_with_pmi2_on_two_nodes(cluster):
+    done = srun(cluster, "--mpi=pmi2", "-N2", "-n3", "once")
+    assert done.returncode == 0 and done.stdout.count("sum 3.0") == 3, done.stdout
+
+
+def test_a_batch_script_is_one_rank(cluster):
+    (cluster.folder / "batch").write_text(f"#!/bin/sh\nexec {sys.executable} script.py once\n")
+    done = cluster.run(["sbatch", "--wait", "-n4", "-o", "output", "batch"], environment() | VARIABLES)
+    said = (cluster.folder / "output").read_text()
+    assert done.returncode == 0 and said.count("sum 1.0") == 1, said
+
+
+@pytest.mark.parametrize("flags, what", [
+    (("-N1", "-n2"), "wait"),
+    pytest.param(("-N1", "-n2"), "kill", marks=pytest.mark.slow),
+    pytest.param(("-N2", "-n2"), "kill", marks=pytest.mark.slow),
+    pytest.param(("-N2", "-n3"), "wait", marks=pytest.mark.slow),
+    pytest.param(("-N2", "-n2", "--kill-on-bad-exit"), "kill", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_killed_rank_is_named_and_ends_the_step(cluster, flags, what):
+    done = srun(cluster, "--mpi=pmi2", *flags, what)
+    assert done.returncode > 0 and "ringcomm: rank 1 of " in done.stdout and "has died" in done.stdout, done.stdout
+
+
+@pytest.mark.slow
+def test_an_elastic_job_goes_on_without_a_node(cluster):
+    ringrun = f"{sys.executable} -m ringcomm.launch -np 3 --min-np 2"
+    (cluster.folder / "elastic").write_text(f"#!/bin/sh\nexec {ringrun} {sys.executable} {PROGRAM} 100 0.1\n")
+    output = cluster.folder / "elastic.out"
+    begin = ["sbatch", "--no-kill", "-N3", "-n3", "--ntasks-per-node=1", "-o", str(output), "elastic"]
+    assert cluster.run(begin, environment() | VARIABLES).returncode == 0
+    lost, deadline = False, time.monotonic() + 120
+    while "weights" not in (said := output.read_text() if output.exists() else ""):
+        assert time.monotonic() < deadline, said
+        if "training 1 3 0" in said and not lost:
+            time.sleep(1)
+            cluster.lose(3)
+            lost = True
+        time.sleep(0.2)
+    (line,) = (text for text in said.splitlines() if "weights" in text)
+    result = json.loads(line[line.index("{") :])
+    assert [size for _, size, _ in result["history"]] == [3, 2], said
+    assert result["weights"] == replay(result["history"], 100)

@@ -164,6 +164,7 @@ CASES = {case.__name__: case for case in (named, ordered, messages, torch_wrappe
 
 if __name__ == "__main__":
     os.environ.setdefault("XDG_CACHE_HOME", tempfile.mkdtemp())
+    Path(sys.argv[1], f"{RANK}.begun").touch()
     for name in sys.argv[2:]:
         CASES[name]()
     # The launchers mix lines of several ranks: each rank has a file.

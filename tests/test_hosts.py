@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import namespaces
@@ -24,9 +25,21 @@ OTHER_NETMODS = [name for name in NETMODS if name != "default"] if KIND == "mpic
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())]
 
 
+def program_on(folder: Path, cases: Sequence[str] = CASES) -> list[str]:
+    """The command of each rank, which leaves a file in `folder` when it has ended."""
+    return [sys.executable, "-u", str(HERE / "cases_hosts.py"), str(folder), *cases]
+
+
+def check_ends(folder: Path, ranks: int, done: subprocess.CompletedProcess[str]) -> None:
+    ended = sorted(int(path.stem) for path in folder.glob("*.done"))
+    assert done.returncode == 0 and ended == list(range(ranks)), f"ranks {ended} ended\n{done.stdout}"
+    # UCX's own words for the same are "unexpected tag-receive descriptor ... was not matched".
+    assert "MPI still holds" not in done.stdout and "unexpected" not in done.stdout, done.stdout
+
+
 def start(folder: Path, hosts: int, per_host: int, cases: tuple[str, ...], netmod: str, launcher: str) -> None:
     """Runs `cases` on `per_host` ranks of each of `hosts` hosts."""
-    program = [sys.executable, "-u", str(HERE / "cases_hosts.py"), str(folder), *cases]
+    program = program_on(folder, cases)
     with Cluster(hosts, rate="1gbit", netmod=netmod) as cluster:
         line, variables = cluster.command(str(LAUNCHER), program, per_host)
         if launcher == "ringrun":
@@ -49,10 +62,7 @@ def start(folder: Path, hosts: int, per_host: int, cases: tuple[str, ...], netmo
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-    ended = sorted(int(path.stem) for path in folder.glob("*.done"))
-    assert done.returncode == 0 and ended == list(range(hosts * per_host)), f"ranks {ended} ended\n{done.stdout}"
-    # UCX's own words for the same are "unexpected tag-receive descriptor ... was not matched".
-    assert "MPI still holds" not in done.stdout and "unexpected" not in done.stdout, done.stdout
+    check_ends(folder, hosts * per_host, done)
 
 
 def test_two_hosts(tmp_path: Path) -> None:

@@ -84,7 +84,9 @@ class Plans:
 
     def alltoall(self, sendbuf: Any, recvbuf: Any) -> Plan:
         out = elements(self._times_ranks(recvbuf)).flat
-        return Plan("alltoall", {"x": out if in_place(sendbuf) else elements(self._times_ranks(sendbuf)).flat, "out": out})
+        return Plan(
+            "alltoall", {"x": out if in_place(sendbuf) else elements(self._times_ranks(sendbuf)).flat, "out": out}
+        )
 
     def _times_ranks(self, spec: Any) -> Any:
         """An explicit count is that of one rank's part."""

@@ -46,9 +46,13 @@ NOT_EXPRESSIBLE = {  # patterns of names, and what ringcomm does not have
     "test_msgspec.TestMessageRMA.*": "windows",
     "test_msgspec.*.testBuffer": "no call of a communicator: MPI.buffer",
     "test_msgspec.*Bottom": "absolute addresses",
-    "test_msgspec.*.testMessageBad": "errors of mpi4py's reading of a specification, which the adapter reads",
+    "test_msgspec.TestMessage[SV]*.testMessageBad": "errors of mpi4py's reading of a specification: the adapter reads it",
     "test_msgspec.*DLPack*": "imitations of device arrays and of DLPack, which the adapter replaces by their memory",
     "test_msgspec.*CAI*": "imitations of device arrays and of DLPack, which the adapter replaces by their memory",
+}
+DIFFERENT = {  # patterns of names, and what ringcomm does instead, deliberately
+    "test_msgspec.*.testNotContiguous": "a strided array is sent as a copy of its elements, where mpi4py refuses it",
+    "test_msgspec.*.testByteOrder": "an array of foreign byte order is a TypeError, where mpi4py has a BufferError",
 }
 # Modules that are left out. They need: test_*_inter, intercommunicators; test_p2p_buf_matched, matched probes;
 # test_p2p_buf_part, partitioned messages; test_cco_ngh_*, test_cco_pr_ngh_*, graphs that name a neighbour twice;
@@ -86,7 +90,7 @@ def cases(folder: str, substitute: Substitute, patterns: list[str]) -> list[unit
 
 def run(case: unittest.TestCase) -> tuple[str, str]:
     """Why it was skipped, and what failed."""
-    for pattern, reason in NOT_EXPRESSIBLE.items():
+    for pattern, reason in (NOT_EXPRESSIBLE | DIFFERENT).items():
         if fnmatch.fnmatch(case.id(), pattern):
             return reason, ""
     result = unittest.TestResult()

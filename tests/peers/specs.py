@@ -6,7 +6,7 @@ with displacements is packed before a call and unpacked after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,21 +50,28 @@ class Elements:
     given: Any
 
 
-def _split(spec: Any) -> tuple[Any, list[Any], Any]:
-    """Buffer, counts and displacements as far as given, datatype or None."""
+def _split(spec: Any) -> tuple[Any, Any, Any, Any]:
+    """Buffer, counts, displacements and datatypes; None for what is not given."""
     if not isinstance(spec, list | tuple):
-        return spec, [], None
+        return spec, None, None, None
     buffer, *rest = spec
-    datatype = None
-    if rest and (isinstance(rest[-1], MPI.Datatype | str) or _datatypes(rest[-1])):
-        datatype = rest.pop()
+    datatype = rest.pop() if len(rest) == 3 or (len(rest) in (1, 2) and _is_datatype(rest[-1])) else None
     if len(rest) == 1 and isinstance(rest[0], tuple):
         rest = list(rest[0])
-    return buffer, rest, datatype
+    counts, displacements = (*rest, None, None)[:2]
+    return buffer, counts, displacements, datatype
 
 
-def _datatypes(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], MPI.Datatype)
+def _is_datatype(value: Any) -> bool:
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    return isinstance(first, MPI.Datatype | str) or value is None
+
+
+def _numbers(given: Any, size: int, step: int = 0) -> list[int]:
+    """One number a rank: a sequence's, or one number plus `step` times the rank."""
+    if np.ndim(given) == 0:
+        return [operator.index(given)] * size if not step else [operator.index(given) * rank for rank in range(size)]
+    return [operator.index(number) for number in given]
 
 
 def _typed(buffer: Any, datatype: Any) -> tuple[Any, bool]:
@@ -72,7 +79,7 @@ def _typed(buffer: Any, datatype: Any) -> tuple[Any, bool]:
     if buffer is None:
         return np.empty(0, np.uint8 if datatype is None else dtype_of(datatype)), False
     whole = memory_of(buffer)
-    flat = whole.reshape(-1)
+    flat = whole.ravel(order="K")  # as it is in memory
     if datatype is None or dtype_of(datatype) == flat.dtype:
         return flat, whole.ndim == 1
     return flat.view(dtype_of(datatype)), False
@@ -80,10 +87,10 @@ def _typed(buffer: Any, datatype: Any) -> tuple[Any, bool]:
 
 def elements(spec: Any) -> Elements:
     """Of a specification with at most one count and one displacement."""
-    buffer, numbers, datatype = _split(spec)
+    buffer, count, first, datatype = _split(spec)
     flat, plain = _typed(buffer, datatype)
-    first = numbers[1] if len(numbers) > 1 and numbers[1] is not None else 0
-    count = numbers[0] if numbers and numbers[0] is not None else flat.size - first
+    first = 0 if first is None else first
+    count = flat.size - first if count is None else count
     part = flat[first : first + count]
     if part.size != count:
         raise ValueError(f"{count} elements from {first} on are more than the {flat.size} of the buffer")
@@ -96,31 +103,25 @@ class Parts:
     the memory itself if the parts follow one another, else a copy, which `pack` fills and `unpack` writes back."""
 
     def __init__(self, spec: Any, size: int) -> None:
-        buffer, numbers, datatype = _split(spec)
+        buffer, counts, starts, datatype = _split(spec)
         self.flat, _ = _typed(buffer, datatype)
-        counts, displacements = (*numbers, None, None)[:2]
-        if counts is None:
-            counts = self.flat.size // size
-        self.counts = [counts] * size if isinstance(counts, int) else [int(count) for count in counts]
-        self.starts = self._starts(displacements)
+        self.counts = _numbers(self.flat.size // size if counts is None else counts, size)
+        if starts is None:
+            self.starts = [sum(self.counts[:rank]) for rank in range(size)]
+        else:
+            self.starts = _numbers(starts, size, step=1)
         ends = [start + count for start, count in zip(self.starts, self.counts, strict=True)]
         self.dense = self.starts[0] == 0 and ends[:-1] == self.starts[1:]
         self.packed = self.flat[: ends[-1]] if self.dense else np.empty(sum(self.counts), self.flat.dtype)
 
     @classmethod
     def in_bytes(cls, spec: Any, size: int) -> Parts:
-        """Of Alltoallw: displacements in bytes, and a datatype a rank."""
-        buffer, *numbers, datatypes = spec
-        counts, starts = numbers[0] if len(numbers) == 1 else numbers
+        """Of Alltoallw: displacements in bytes, and a datatype a rank. Without counts, one element a rank."""
+        buffer, counts, starts, datatypes = _split(spec)
+        counts = [1] * size if counts is None else counts
+        starts = [0] * size if starts is None else starts
         sizes = [count * datatype.Get_size() for count, datatype in zip(counts, datatypes, strict=True)]
-        return cls([memory_of(buffer).reshape(-1).view(np.uint8), (sizes, starts), MPI.BYTE], size)
-
-    def _starts(self, displacements: int | Sequence[int] | None) -> list[int]:
-        if displacements is None:
-            return [sum(self.counts[:rank]) for rank in range(len(self.counts))]
-        if isinstance(displacements, int):
-            return [rank * displacements for rank in range(len(self.counts))]
-        return [int(start) for start in displacements]
+        return cls([memory_of(buffer).reshape(-1).view(np.uint8), sizes, starts, MPI.BYTE], size)
 
     def _pairs(self) -> Any:
         first = 0

@@ -36,7 +36,7 @@ class Plan:
 
 def in_place(spec: Any) -> bool:
     """mpi4py takes None for IN_PLACE where a buffer is needed."""
-    return spec is None or isinstance(spec, type(MPI.IN_PLACE)) and spec == MPI.IN_PLACE
+    return spec is None or (isinstance(spec, type(MPI.IN_PLACE)) and spec == MPI.IN_PLACE)
 
 
 def op_of(op: Any, array: Any) -> Any:

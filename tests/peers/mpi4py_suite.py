@@ -46,7 +46,7 @@ NOT_EXPRESSIBLE = {  # patterns of names, and what ringcomm does not have
     "test_msgspec.TestMessageRMA.*": "windows",
     "test_msgspec.*.testBuffer": "no call of a communicator: MPI.buffer",
     "test_msgspec.*Bottom": "absolute addresses",
-    "test_msgspec.TestMessage[SV]*.testMessageBad": "errors of mpi4py's reading of a specification: the adapter reads it",
+    "test_msgspec.TestMessage[SV]*.testMessageBad": "errors in a specification: the adapter reads it",
     "test_msgspec.*DLPack*": "imitations of device arrays and of DLPack, which the adapter replaces by their memory",
     "test_msgspec.*CAI*": "imitations of device arrays and of DLPack, which the adapter replaces by their memory",
 }

@@ -18,7 +18,7 @@ import ringcomm
 
 @dataclass
 class Plan:
-    """A call of ringcomm's by name, and what copies its arrays from and to a buffer with displacements."""
+    """A call of ringcomm by name, and the copies from and to a buffer with displacements around it."""
 
     call: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Plans:
         )
 
     def _times_ranks(self, spec: Any) -> Any:
-        """An explicit count is that of one rank's part."""
+        """Returns the specification of all parts: an explicit count is that of one rank's part."""
         if isinstance(spec, list | tuple) and len(spec) > 1 and isinstance(spec[1], int):
             return [spec[0], spec[1] * self.comm.size, *spec[2:]]
         return spec

@@ -89,7 +89,7 @@ def cases(folder: str, substitute: Substitute, patterns: list[str]) -> list[unit
 
 
 def run(case: unittest.TestCase) -> tuple[str, str]:
-    """Why it was skipped, and what failed."""
+    """Runs one test. Returns the reason of a skip, and the text of a failure; "" for none."""
     for pattern, reason in (NOT_EXPRESSIBLE | DIFFERENT).items():
         if fnmatch.fnmatch(case.id(), pattern):
             return reason, ""

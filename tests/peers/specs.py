@@ -25,7 +25,7 @@ def dtype_of(datatype: Any) -> np.dtype[Any]:
 
 
 def imitation(buffer: Any) -> bool:
-    """Whether it is one of the suite's arrays with DLPack or __cuda_array_interface__, whose `array` holds the memory.
+    """Returns True for the suite's arrays with DLPack or __cuda_array_interface__; their `array` holds the memory.
 
     Neither protocol can be used as it is: the GPU arrays are host memory, and the DLPack tensors are freed with their
     capsule, while NumPy (as DLPack allows) keeps the tensor for longer.
@@ -44,14 +44,14 @@ def memory_of(buffer: Any) -> Any:
 
 @dataclass
 class Elements:
-    """What one specification names: `flat` views its elements; `given` is what a user of ringcomm would pass."""
+    """The elements that one specification names: `flat` is a view; `given` is the array that a caller would pass."""
 
     flat: Any
     given: Any
 
 
 def _split(spec: Any) -> tuple[Any, Any, Any, Any]:
-    """Buffer, counts, displacements and datatypes; None for what is not given."""
+    """Returns buffer, counts, displacements and datatypes; None for a part that is not given."""
     if not isinstance(spec, list | tuple):
         return spec, None, None, None
     buffer, *rest = spec
@@ -68,14 +68,14 @@ def _is_datatype(value: Any) -> bool:
 
 
 def _numbers(given: Any, size: int, step: int = 0) -> list[int]:
-    """One number a rank: a sequence's, or one number plus `step` times the rank."""
+    """Returns one number per rank: those of a sequence, or one number for all ranks; with `step`, times the rank."""
     if np.ndim(given) == 0:
         return [operator.index(given)] * size if not step else [operator.index(given) * rank for rank in range(size)]
     return [operator.index(number) for number in given]
 
 
 def _typed(buffer: Any, datatype: Any) -> tuple[Any, bool]:
-    """All elements of `buffer`, and whether they are those of an array of one dimension and of its own dtype."""
+    """Returns all elements of `buffer`, and True if it has one dimension and already has that dtype."""
     if buffer is None:
         return np.empty(0, np.uint8 if datatype is None else dtype_of(datatype)), False
     whole = memory_of(buffer)
@@ -86,7 +86,7 @@ def _typed(buffer: Any, datatype: Any) -> tuple[Any, bool]:
 
 
 def elements(spec: Any) -> Elements:
-    """Of a specification with at most one count and one displacement."""
+    """Reads a specification with at most one count and one displacement."""
     buffer, count, first, datatype = _split(spec)
     flat, plain = _typed(buffer, datatype)
     first = 0 if first is None else first
@@ -116,7 +116,8 @@ class Parts:
 
     @classmethod
     def in_bytes(cls, spec: Any, size: int) -> Parts:
-        """Of Alltoallw: displacements in bytes, and a datatype a rank. Without counts, one element a rank."""
+        """Reads a specification of Alltoallw: displacements in bytes, and one datatype per rank. Without counts, each
+        rank has one element."""
         buffer, counts, starts, datatypes = _split(spec)
         counts = [1] * size if counts is None else counts
         starts = [0] * size if starts is None else starts

@@ -206,6 +206,8 @@ def case_lists_of_the_wrong_length():
     refused(group.reduce_scatter, [], [])
     group.allreduce_coalesced([one, two], dist.AllreduceCoalescedOptions()).wait()
     assert one.tolist() == two.tolist() == [size, size]
+    group.allreduce(one).wait()
+    assert one.tolist() == [size * size] * 2
 
 
 def case_counts_that_disagree():

@@ -33,8 +33,10 @@ class ProcessGroup(GroupMessages):
     """
 
     # ---- reductions --------------------------------------------------------------------------------------------------
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
-        """In place."""
+    def allreduce(self, tensors: Tensors | Tensor, opts: Any = None) -> Work:
+        """In place. A tensor alone is a list of one."""
+        if isinstance(tensors, Tensor):
+            tensors = [tensors]
         require_one("all_reduce", "the input", tensors)
         return self._allreduce(tensors, opts)
 

@@ -174,6 +174,42 @@ def case_all_to_alls():
         dist.distributed_c10d._get_default_group().all_to_all_single(out, out, [7] * size, sent)
 
 
+def case_lists_of_the_wrong_length():
+    """Gloo gives the sum of both inputs of one all-reduce, and refuses the other lists."""
+    rank, size = me()
+    group = dist.group.WORLD
+    one, two = torch.ones(2), torch.ones(2)
+
+    def of_root(options: Any) -> Any:
+        options.rootRank = rank  # every rank refuses its own call before anything is sent
+        return options
+
+    def refused(call: Any, *arguments: Any) -> None:
+        with pytest.raises(ValueError, match="list"):
+            call(*arguments)
+
+    for wrong in ([], [one, two]):
+        refused(group.allreduce, wrong, dist.AllreduceOptions())
+        refused(group.reduce, wrong, of_root(dist.ReduceOptions()))
+        refused(group.broadcast, wrong, of_root(dist.BroadcastOptions()))
+        refused(group.gather, [[one] * size], wrong, of_root(dist.GatherOptions()))
+        refused(group.scatter, wrong, [[one] * size], of_root(dist.ScatterOptions()))
+        refused(group.send, wrong, rank, 0)
+        refused(group.recv, wrong, rank, 0)
+    refused(group.allreduce_coalesced, [], dist.AllreduceCoalescedOptions())
+    for parts in ([], [[one] * (size + 1)], [[one] * (size - 1)], [[one] * size] * 2):
+        refused(group.gather, parts, [one], of_root(dist.GatherOptions()))
+        refused(group.scatter, [one], parts, of_root(dist.ScatterOptions()))
+        refused(group.allgather, parts, [one])
+        refused(group.reduce_scatter, [one], parts)
+    refused(group.allgather, [], [])
+    refused(group.reduce_scatter, [], [])
+    group.allreduce_coalesced([one, two], dist.AllreduceCoalescedOptions()).wait()
+    assert one.tolist() == two.tolist() == [size, size]
+    group.allreduce(one).wait()
+    assert one.tolist() == [size * size] * 2
+
+
 def case_counts_that_disagree():
     rank, size = me()
     if size == 1:

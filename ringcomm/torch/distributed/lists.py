@@ -16,6 +16,27 @@ def rows_of(tensors: Sequence[Tensor]) -> list[int]:
     return [tensor.numel() for tensor in tensors]
 
 
+def require_one(call: str, what: str, given: Sequence[Tensor]) -> None:
+    """ValueError unless `given` is a list of one tensor.
+
+    Gloo reduces several tensors of one call together, NCCL refuses them, and both have coalesced calls for tensors that
+    are reduced each by itself.
+    """
+    if len(given) != 1:
+        raise ValueError(f"{call}: {what} must be a list of one tensor, not of {len(given)}")
+
+
+def require_parts(call: str, what: str, given: Sequence[Sequence[Tensor]], count: int, size: int) -> None:
+    """ValueError unless `given` is `count` lists, each of one tensor for each of `size` ranks."""
+    if len(given) != count or count == 0:
+        raise ValueError(f"{call}: {what} must be {max(count, 1)} list(s) of {size} tensors, not {len(given)} lists")
+    for each in given:
+        if len(each) != size:
+            raise ValueError(
+                f"{call}: each list of {what} must have a tensor for each of {size} ranks, not {len(each)}"
+            )
+
+
 class FlatList:
     """Tensors of one call, each flat in ``flats``: itself where it is contiguous, else a copy that ``write_back``
     assigns."""

@@ -11,7 +11,8 @@ import torch.distributed as dist
 
 from ringcomm._core import MessageRequest
 from ringcomm.device.messages import DeviceMessageRequest
-from ringcomm.torch.distributed.process_group import TAGS, ProcessGroup
+from ringcomm.torch.distributed.messages import TAGS
+from ringcomm.torch.distributed.process_group import ProcessGroup
 
 _COME, _GO = TAGS, TAGS + 1  # tags
 

@@ -12,29 +12,18 @@ import torch.distributed as dist
 
 from ringcomm import _core, arrays, calls, ops
 from ringcomm._core import Request
-from ringcomm.errors import MismatchError
-from ringcomm.groups import MESSAGE_TAGS
 from ringcomm.torch.distributed import sparse
-from ringcomm.torch.distributed.lists import FlatList, rows_of
+from ringcomm.torch.distributed.lists import FlatList, require_one, require_parts, rows_of
+from ringcomm.torch.distributed.messages import GroupMessages
 from ringcomm.torch.distributed.reductions import of_torch
-from ringcomm.torch.distributed.runs import GroupCalls
 from ringcomm.torch.distributed.shared_tensors import BIG, is_from_reducer
-from ringcomm.torch.distributed.work import Message, Work
+from ringcomm.torch.distributed.work import Work
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
 
 
-TAGS = MESSAGE_TAGS // 2  # of programs' own messages; the others are ours
-
-
-def require_message(tag: int) -> None:
-    """ValueError for a tag that no message can have."""
-    if not 0 <= tag < TAGS:
-        raise ValueError(f"tag {tag}: messages of a process group have tags 0 to {TAGS - 1}")
-
-
-class ProcessGroup(GroupCalls):
+class ProcessGroup(GroupMessages):
     """What ``init_process_group("ringcomm")`` and ``new_group`` make: every collective and message of torch.distributed
     on CPU and CUDA tensors of any dtype (reductions: those of :class:`ringcomm.Op`), contiguous or not; messages of
     CUDA tensors by way of the host, which waits for the copies.
@@ -44,14 +33,20 @@ class ProcessGroup(GroupCalls):
     """
 
     # ---- reductions --------------------------------------------------------------------------------------------------
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
-        """In place, each tensor by itself."""
+    def allreduce(self, tensors: Tensors | Tensor, opts: Any = None) -> Work:
+        """In place. A tensor alone is a list of one."""
+        if isinstance(tensors, Tensor):
+            tensors = [tensors]
+        require_one("all_reduce", "the input", tensors)
+        return self._allreduce(tensors, opts)
+
+    def _allreduce(self, tensors: Tensors, opts: Any) -> Work:
         op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
         if tensors[0].is_sparse:
             sparse.allreduce(self, tensors, op)
             return self._work([], tensors, None, None)
         if tensors[0].nbytes >= BIG:
-            self._meet(tensors, is_from_reducer(sys._getframe().f_back))
+            self._meet(tensors, is_from_reducer(sys._getframe(1).f_back))  # the caller of the public call
 
         def make(name: str) -> list[Request]:
             buffers = [arrays.target(tensor) for tensor in tensors]
@@ -60,9 +55,11 @@ class ProcessGroup(GroupCalls):
         return self._in_place((op, factor), tensors, make, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
-        """As ``allreduce``."""
+        """In place, each tensor by itself."""
+        if not tensors:
+            raise ValueError("all_reduce_coalesced: the list of tensors is empty")
         self._written(tensors)
-        return self.allreduce(tensors, opts)
+        return self._allreduce(tensors, opts)
 
     def average(self, tensor: Tensor, wire: Any, feedback: _core.Feedback | None) -> Work:
         """A bucket in place, as a wire format between hosts; ``feedback`` keeps what that leaves out."""
@@ -76,6 +73,7 @@ class ProcessGroup(GroupCalls):
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """In place on the root; elsewhere tensors stay as they are."""
+        require_one("reduce", "the input", tensors)
         op, factor = of_torch(opts.reduceOp)
 
         def make(name: str) -> list[Request]:
@@ -89,6 +87,7 @@ class ProcessGroup(GroupCalls):
 
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
         """Rank r gets the reduction of the r-th tensors of each list, which may differ in size."""
+        require_parts("reduce_scatter", "the inputs", inputs, len(outputs), self._group.size)
         lists = [FlatList.of(each, True) for each in inputs]
         return self._reduce_scatter(outputs, [one.flat for one in lists], [rows_of(each) for each in inputs], opts)
 
@@ -118,7 +117,8 @@ class ProcessGroup(GroupCalls):
 
     # ---- what is only moved ------------------------------------------------------------------------------------------
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
-        """The root's tensors, on every rank."""
+        """The root's tensor, on every rank."""
+        require_one("broadcast", "the input", tensors)
 
         def make(name: str) -> list[Request]:
             buffers = [arrays.target(tensor) for tensor in tensors]
@@ -130,6 +130,7 @@ class ProcessGroup(GroupCalls):
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Every rank's tensor into a list; sizes may differ between ranks."""
+        require_parts("all_gather", "the outputs", outputs, len(inputs), self._group.size)
         if inputs[0].is_cpu:
             return self._allgather_apart(outputs, inputs, opts)
         lists = [FlatList.of(each, False) for each in outputs]
@@ -233,6 +234,9 @@ class ProcessGroup(GroupCalls):
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Every rank's tensor into the root's list."""
         here = opts.rootRank == self._group.rank
+        require_one("gather", "the input", inputs)
+        if here:
+            require_parts("gather", "the outputs", outputs, 1, self._group.size)
         into = FlatList.of(outputs[0], False) if here else None
         rows = rows_of(outputs[0]) if here else [inputs[0].numel()] * self._group.size
         flat = inputs[0].reshape(-1)
@@ -248,6 +252,9 @@ class ProcessGroup(GroupCalls):
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
         """Tensor r of the root's list to rank r."""
         here = opts.rootRank == self._group.rank
+        require_one("scatter", "the output", outputs)
+        if here:
+            require_parts("scatter", "the inputs", inputs, 1, self._group.size)
         flat = FlatList.of(inputs[0], True).flat if here else None
         whole = FlatList.each(outputs)
         self._written(outputs)
@@ -261,43 +268,6 @@ class ProcessGroup(GroupCalls):
     def barrier(self, opts: Any = None) -> Work:
         """Done when every rank has called it."""
         return self._run(lambda name: [calls.barrier(name=name)], [], opts)
-
-    # ---- messages ----------------------------------------------------------------------------------------------------
-    def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
-        """To a rank of the group."""
-        require_message(tag)
-        tensor = tensors[0].contiguous()
-        self._meet([tensor])
-        return self._work([Message(self._group.isend(tensor, dst, tag))], tensors, None, None)
-
-    def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Work:
-        """From a rank of the group. MismatchError if the message has another length than the tensor."""
-        return self._receive(tensors, src, tag)
-
-    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
-        """From any; ``work.source_rank()`` tells which."""
-        return self._receive(tensors, None, tag)
-
-    def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:
-        require_message(tag)
-        whole = FlatList.each(tensors)
-        self._written(tensors)
-        request = self._group.irecv(whole.flats[0], source, tag)
-        expected = tensors[0].numel() * tensors[0].element_size()
-
-        def finish() -> int:
-            status = request.wait()
-            sender = self._group.ranks.index(status.source)
-            if status.nbytes != expected:
-                raise MismatchError(
-                    f"process group {self._called}: rank {sender} sent {status.nbytes} bytes to rank {self.rank()}, "
-                    f"which receives {expected} (tag {tag}): send and receive tensors of one dtype and size",
-                    (sender, self.rank()),
-                )
-            whole.write_back()
-            return sender
-
-        return self._work([Message(request)], tensors, finish, None)
 
     # ---- names of other versions of torch ----------------------------------------------------------------------------
     _allgather_base = all_gather_single

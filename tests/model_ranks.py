@@ -1,0 +1,224 @@
+"""One rank of a drawn program: makes each step's calls and compares their results with what model_calls.py computes.
+
+All ranks run the same steps. Whatever depends on a step depends on its numbers, the rank and the group's size alone, so
+ranks as threads, ranks under mpiexec and hypothesis, which leaves out steps to shrink a program, need no coordination.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import model_messages
+import model_refusals
+import numpy as np
+from model_calls import Case, Step, call_of, cases, edges
+from model_values import Array, agree, laid_out
+
+import ringcomm
+
+MOST_GROUPS = 4
+
+
+class Pending(NamedTuple):
+    """A call that has been started and not been waited for."""
+
+    number: int  # of its step
+    group: int
+    finish: Callable[[], None]  # waits for it and checks its result
+
+
+class Prepared(NamedTuple):
+    """A persistent call that may be started again. `start` begins it and returns what to call to finish it."""
+
+    number: int
+    group: int
+    start: Callable[[], Callable[[], None]] | None  # None: this rank is not in the group
+
+
+class Rank:
+    """Runs a program on a communicator.
+
+    Args:
+        comm: of all ranks; it stays open.
+        steps: the same on every rank.
+    """
+
+    def __init__(self, comm: ringcomm.Communicator, steps: Sequence[Step]) -> None:
+        self.me, self.steps = comm.rank, steps
+        self.groups: list[tuple[int, ringcomm.Communicator | None]] = [(-1, comm)]  # by the step that split it off
+        self.pending: list[Pending] = []
+        self.prepared: list[Prepared] = []
+
+    def run(self) -> None:
+        for number, step in enumerate(self.steps):
+            try:
+                self.make(number, step)
+            except BaseException as error:
+                error.add_note(f"in step {number} ({call_of(step)}) on rank {self.me}: {step}")
+                raise
+        self.finish(lambda one: True, 0)
+        while len(self.groups) > 1:
+            self.close(-1)
+
+    def make(self, number: int, step: Step) -> None:
+        group, comm = self.groups[step.group % len(self.groups)]
+        if step.kind == "wait":
+            self.finish(lambda one: step.variant % 3 == 0 or one.number % 2 == step.variant % 2, step.seed)
+        elif step.kind == "again":
+            self.again(step)
+        elif step.kind == "close":
+            if len(self.groups) > 1:
+                self.close(1 + step.variant % (len(self.groups) - 1))
+        elif step.kind == "split":
+            if len(self.groups) < MOST_GROUPS:
+                self.groups.append((number, None if comm is None else split(comm, step)))
+        elif step.kind == "collective":
+            self.collective(number, group, step, comm)
+        elif comm is None:
+            pass
+        elif step.kind == "messages":
+            unfinished = model_messages.exchange(comm, number, step)
+            self.pending += [Pending(number, group, finish) for finish in unfinished]
+        elif step.kind == "mismatch":
+            model_refusals.disagree(comm, step)
+        else:
+            model_refusals.refuse(comm, step)
+
+    def collective(self, number: int, group: int, step: Step, comm: ringcomm.Communicator | None) -> None:
+        persistent = step.form == "init" and not call_of(step).startswith("neighbours")
+        start = None if comm is None else prepare(comm, step) if persistent else submit(comm, step)
+        finish = None if start is None else start()
+        if persistent:
+            self.prepared.append(Prepared(number, group, start))
+        if finish is not None:
+            self.pending.append(Pending(number, group, finish))
+            if step.variant % 4 == 0:
+                self.finish(lambda one: one.number == number, 0)
+
+    def again(self, step: Step) -> None:
+        """Starts a persistent call once more."""
+        if self.prepared:
+            number, group, start = self.prepared[step.variant % len(self.prepared)]
+            self.finish(lambda one: one.number == number, 0)
+            if start is not None:
+                self.pending.append(Pending(number, group, start()))
+
+    def finish(self, which: Callable[[Pending], bool], seed: int) -> None:
+        """Waits for some calls, on each rank in another order."""
+        chosen = [one for one in self.pending if which(one)]
+        self.pending = [one for one in self.pending if not which(one)]
+        for i in np.random.default_rng((seed, self.me)).permutation(len(chosen)):
+            try:
+                chosen[i].finish()
+            except BaseException as error:
+                error.add_note(f"waiting for step {chosen[i].number}: {self.steps[chosen[i].number]}")
+                raise
+
+    def close(self, place: int) -> None:
+        group, comm = self.groups.pop(place)
+        self.finish(lambda one: one.group == group, group)
+        self.prepared = [one for one in self.prepared if one.group != group]
+        if comm is not None:
+            comm.close()
+            model_refusals.require_closed(comm)
+
+
+def split(comm: ringcomm.Communicator, step: Step) -> ringcomm.Communicator | None:
+    rng = np.random.default_rng(step.seed)
+    colors = [None if color == 2 and step.variant % 2 else int(color) for color in rng.integers(0, 3, comm.size)]
+    keys = rng.permutation(comm.size).tolist()
+    color = colors[comm.rank]
+    part = comm.split(color, keys[comm.rank])
+    if color is None:
+        assert part is None
+        return None
+    assert part is not None
+    members = sorted((rank for rank in range(comm.size) if colors[rank] == color), key=keys.__getitem__)
+    assert (part.rank, part.size) == (members.index(comm.rank), len(members))
+    return part
+
+
+# ---- collectives -----------------------------------------------------------------------------------------------------
+def arguments(case: Case, step: Step, layout: str) -> tuple[Array | None, Array | None]:
+    """The arrays of one call: x and out."""
+    x = None if case.x is None else laid_out(case.x, layout)
+    out = None
+    if case.expected is None or step.output == "new":
+        return x, out
+    if step.output == "in place":
+        return x, x if case.in_place and x is not None and x.flags.writeable else None
+    layout = "C" if step.output == "given" else step.output
+    return x, laid_out(np.empty(case.expected.shape, case.expected.dtype), layout)
+
+
+def method(comm: ringcomm.Communicator, step: Step, prefix: str = "", suffix: str = "") -> Callable[..., Any]:
+    call = call_of(step)
+    owner: Any = comm
+    if call.startswith("neighbours"):
+        owner, call = comm.neighbours(edges(step, comm.size)), call.split(".")[1]
+    return getattr(owner, f"{prefix}{call}{suffix}")  # type: ignore[no-any-return]
+
+
+def submit(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[], None] | None]:
+    """A blocking or non-blocking call."""
+
+    def start() -> Callable[[], None] | None:
+        case = cases(step, comm.size)[comm.rank]
+        x, out = arguments(case, step, step.layout)
+        given = () if x is None else (x,)
+        named = case.named if out is None else {**case.named, "out": out}
+        if step.form != "i":
+            check(method(comm, step)(*given, **{k: v for k, v in named.items() if k != "received_splits"}), case, x, out)
+            return None
+        handle = method(comm, step, "i")(*given, **named)
+        return lambda: check(waited(handle, step), case, x, out)
+
+    return start
+
+
+def prepare(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[], None]]:
+    """A persistent call. Each start gives it new values."""
+    call = method(comm, step, suffix="_init")
+    case, turn = cases(step, comm.size)[comm.rank], 0
+    named = case.named
+    if case.x is not None and not laid_out(case.x, step.layout).flags.c_contiguous:
+        model_refusals.require(lambda: call(laid_out(case.x, step.layout), **named), ValueError)  # type: ignore[arg-type]
+    x, out = arguments(case, step, step.layout if step.layout == "unaligned" else "C")
+    if x is not None and x is out and not x.flags.c_contiguous:
+        out = None
+    persistent = call(*(() if x is None else (x,)), **named, **({} if out is None else {"out": out}))
+
+    def start() -> Callable[[], None]:
+        nonlocal turn
+        now = cases(step, comm.size, turn)[comm.rank]
+        turn += 1
+        if x is not None:
+            x[...] = now.x
+        persistent.start()
+        return lambda: check(waited(persistent, step), now, x, out)
+
+    return start
+
+
+def waited(handle: Any, step: Step) -> Any:
+    while step.variant % 5 == 1 and not handle.test():
+        time.sleep(0)
+    return handle.wait()
+
+
+def check(result: Any, case: Case, x: Array | None, out: Array | None) -> None:
+    if isinstance(result, tuple):
+        result, received = result
+        assert received.sum() == len(result), received
+    if case.expected is None:
+        assert result is None, result
+    else:
+        assert agree(result, case.expected), f"got\n{result!r}\nwant\n{case.expected!r}"
+        assert out is None or result is out
+    assert x is None or x is out or agree(x, case.x), "the call has changed x"  # type: ignore[arg-type]
+
+
+def run(comm: ringcomm.Communicator, steps: Sequence[Step]) -> None:
+    Rank(comm, steps).run()

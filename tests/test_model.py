@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import random
 
+import drawn_calls
 import mpi_case
 import model_ranks
 import pytest
-from drawn_calls import CONFIGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_calls import Step, drawn_step
@@ -22,8 +22,9 @@ from model_calls import Step, drawn_step
 import ringcomm
 from ringcomm import threads
 
-SMALL_PIECES = ringcomm.Config(shared_memory="off", segment_bytes=64, window=2)
-configs = st.sampled_from([*CONFIGS, SMALL_PIECES])
+CONFIGS = [*drawn_calls.CONFIGS, ringcomm.Config(shared_memory="off", segment_bytes=64, window=2)]
+SIZES = [2, 3, 4, 1, 5, 3, 7, 2, 9, 4]
+configs = st.sampled_from(CONFIGS)
 
 
 @st.composite
@@ -36,7 +37,54 @@ def seeded(seed: int, length: int) -> list[Step]:
     return [drawn_step(rng.randrange) for _ in range(length)]
 
 
-@given(st.sampled_from([2, 3, 1, 4, 5, 7, 9]), configs, st.lists(steps(), min_size=1, max_size=25))
-@settings(max_examples=100)
-def test_programs(size, config, program):
+sizes = st.sampled_from([2, 3, 1, 4, 5, 7, 9])
+
+
+@given(sizes, configs, st.lists(steps(), min_size=1, max_size=30))
+@settings(max_examples=60)
+def test_drawn_programs(size, config, program):
+    """These shrink when they fail."""
     threads.run(size, model_ranks.run, program, config=config)
+
+
+def run_seeds(seeds, length):
+    for seed in seeds:
+        size, config = SIZES[seed % len(SIZES)], CONFIGS[seed // len(SIZES) % len(CONFIGS)]
+        try:
+            threads.run(size, model_ranks.run, seeded(seed, length), config=config)
+        except BaseException as error:
+            error.add_note(f"seed {seed}: {size} ranks, {config}")
+            raise
+
+
+def test_long_programs():
+    run_seeds(range(20), 40)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_programs():
+    run_seeds(range(100, 5100), 25)
+
+
+# ---- under mpiexec ---------------------------------------------------------------------------------------------------
+def run_on_mpi(first, last, length):
+    for memory in ("auto", "off"):
+        with ringcomm.Communicator(config=ringcomm.Config(shared_memory=memory)) as comm:
+            for seed in range(first, last):
+                model_ranks.run(comm, seeded(seed, length))
+    mpi_case.say("ran")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("size", [2, 3])
+def test_programs_on_mpi(size):
+    assert len(mpi_case.run(size, run_on_mpi, 0, 12, 30).lines("ran")) == size
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_many_programs_on_mpi(size):
+    assert len(mpi_case.run(size, run_on_mpi, 100, 600, 30, limit=1700).lines("ran")) == size

@@ -12,16 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from drawn_calls import MOVED, random_bytes
-from model_values import REDUCED, Array, fold, values
+from model_values import LAST, REDUCED, Array, fold, values
 
+from ringcomm import _core
 from ringcomm.ops import Op
 
 KINDS = ["collective"] * 8 + ["messages"] * 4 + ["mismatch", "refused", "wait", "again", "split", "close"]
 FORMS = ["", "i", "init"]
 ROWS = [1, 0, 2, 3, 7, 60, 3000]
 TAILS: list[tuple[int, ...]] = [(), (3,), (2, 2), (2, 0)]
-LAYOUTS = ["C", "Fortran", "reversed", "gaps", "unaligned", "read-only"]
-OUTPUTS = ["new", "given", "in place", "reversed", "gaps"]
+LAYOUTS = ["C", "Fortran", "reversed", "gaps", "unaligned", "read-only", "shared"]
+OUTPUTS = ["new", "given", "in place", "reversed", "gaps", "shared"]
 
 
 class Step(NamedTuple):
@@ -73,11 +74,12 @@ class Case(NamedTuple):
     in_place: bool = False  # `out` may be x
 
 
-def rows_of(step: Step, size: int) -> list[int]:
-    """A different number of rows on each rank, in half of the cases."""
+def rows_of(step: Step, size: int, turn: int = 0) -> list[int]:
+    """A different number of rows on each rank, in half of the cases; the last rank's changes with the turn."""
     if step.variant % 2:
         return [ROWS[step.rows]] * size
-    return [ROWS[(step.rows * (rank + 1) + step.seed) % len(ROWS)] for rank in range(size)]
+    rows = [ROWS[(step.rows * (rank + 1) + step.seed) % len(ROWS)] for rank in range(size)]
+    return [*rows[:-1], ROWS[(ROWS.index(rows[-1]) + (turn if step.form != "init" else 0)) % len(ROWS)]]
 
 
 def _moved(step: Step, shapes: list[tuple[int, ...]], turn: int) -> list[Array]:
@@ -104,8 +106,13 @@ def _reductions(step: Step, size: int, turn: int, call: str) -> list[Case]:
     if call == "reduce":
         return [Case(x, {"op": op, "root": root}, total if rank == root else None, True) for rank, x in enumerate(xs)]
     scale = 2.0 if op == Op.Sum and total.dtype.name in ("float32", "float64") and step.variant % 3 == 0 else 1.0
-    scales = {} if scale == 1 else {"prescale_factor": scale, "postscale_factor": 0.25}
-    return [Case(x, {"op": op, **scales}, total * total.dtype.type(0.5) if scales else total, True) for x in xs]
+    named = {"op": op}
+    if scale != 1:
+        named |= {"prescale_factor": scale, "postscale_factor": 0.25}
+        total = total * total.dtype.type(0.5)
+    if op == Op.Sum and step.variant % 5 == 3:
+        named["wire"] = ("float16", "bfloat16")[step.variant % 2]  # the sums are exact in these
+    return [Case(x, named, total, True) for x in xs]
 
 
 def _scattered(step: Step, size: int, turn: int, call: str) -> list[Case]:
@@ -128,7 +135,7 @@ def _broadcasts(step: Step, size: int, turn: int, call: str) -> list[Case]:
 
 
 def _gathers(step: Step, size: int, turn: int, call: str) -> list[Case]:
-    rows = [ROWS[step.rows]] * size if call == "gather" else rows_of(step, size)
+    rows = [ROWS[step.rows]] * size if call == "gather" else rows_of(step, size, turn)
     shapes = [(n, *step.tail) for n in rows]
     if call in ("gather", "allgather") and step.variant % 10 == 9:
         shapes, rows = [()] * size, [1] * size
@@ -160,6 +167,8 @@ def _exchanges(step: Step, size: int, turn: int, call: str) -> list[Case]:
     even = call == "alltoall" and step.variant % 2 == 1
     if even:
         sent[...] = ROWS[step.rows]
+    elif step.form != "init":
+        sent[-1] = np.roll(sent[-1], turn)
     xs = _moved(step, [(int(n), *step.tail) for n in sent.sum(axis=1)], turn)
     parts = [np.split(x, np.cumsum(sent[rank])[:-1]) for rank, x in enumerate(xs)]
     cases = []
@@ -221,4 +230,11 @@ def call_of(step: Step) -> str:
 def cases(step: Step, size: int, turn: int = 0) -> list[Case]:
     """Every rank's call. `turn`: of a persistent call that is started again."""
     call = call_of(step)
-    return CALLS[call](step, size, turn, call)
+    made = CALLS[call](step, size, turn, call)
+    collective = call.removesuffix("v").replace("_", "")
+    names = [one.name for one in _core.algorithms() if one.collective == collective]
+    if collective == "alltoall" and made[0].named:
+        names.remove("bruck")  # needs blocks of one size
+    if not names or (step.seed + step.variant) % 5 != 4 or any(case.named.get("op") is LAST for case in made):
+        return made
+    return [case._replace(named={**case.named, "algorithm": names[step.what % len(names)]}) for case in made]

@@ -35,7 +35,7 @@ class Messages:
         return random_bytes(self.dtype, (self.rows[sender], *self.step.tail), self.step.seed, sender, index)
 
     def isend(self, dest: int, index: int = 0) -> None:
-        x = laid_out(self.content(self.me, index), self.step.layout)
+        x = laid_out(self.content(self.me, index), self.step.layout, self.comm)
         request = self.comm.isend(x, dest, self.tag + index)
         self.unfinished.append(lambda: self.sent(request, x, index))
 
@@ -71,7 +71,7 @@ class Messages:
         shift = self.step.root % self.size
         source, dest = (self.me - shift) % self.size, (self.me + shift) % self.size
         asked = ANY_SOURCE if self.step.variant % 2 else source
-        out, x = self.space(), laid_out(self.content(self.me), self.step.layout)
+        out, x = self.space(), laid_out(self.content(self.me), self.step.layout, self.comm)
         if self.step.variant % 4 == 0 and x.nbytes:  # received over what is sent
             both = np.zeros(x.nbytes + len(out), np.uint8)
             both[: x.nbytes] = np.frombuffer(x.tobytes(), np.uint8)
@@ -100,7 +100,7 @@ class Messages:
             asked = ANY_SOURCE if self.step.variant % 2 else self.me - 1
             self.check(self.comm.recv(out, asked, self.tag), out, self.me - 1)
         if self.me + 1 < self.size:
-            self.comm.send(laid_out(self.content(self.me), self.step.layout), self.me + 1, self.tag)
+            self.comm.send(laid_out(self.content(self.me), self.step.layout, self.comm), self.me + 1, self.tag)
 
     def fan_in(self) -> None:
         """Every rank, also the root itself, sends two messages to the root."""

@@ -29,12 +29,12 @@ class Pending(NamedTuple):
     finish: Callable[[], None]  # waits for it and checks its result
 
 
-class Prepared(NamedTuple):
-    """A persistent call that may be started again. `start` begins it and returns what to call to finish it."""
+class Started(NamedTuple):
+    """A collective that can be called again. `start` calls it, and returns what finishes it unless it is blocking."""
 
     number: int
     group: int
-    start: Callable[[], Callable[[], None]] | None  # None: this rank is not in the group
+    start: Callable[[], Callable[[], None] | None] | None  # None: this rank is not in the group
 
 
 class Rank:
@@ -49,7 +49,7 @@ class Rank:
         self.me, self.steps = comm.rank, steps
         self.groups: list[tuple[int, ringcomm.Communicator | None]] = [(-1, comm)]  # by the step that split it off
         self.pending: list[Pending] = []
-        self.prepared: list[Prepared] = []
+        self.started: list[Started] = []
 
     def run(self) -> None:
         for number, step in enumerate(self.steps):
@@ -89,21 +89,25 @@ class Rank:
     def collective(self, number: int, group: int, step: Step, comm: ringcomm.Communicator | None) -> None:
         persistent = step.form == "init" and not call_of(step).startswith("neighbours")
         start = None if comm is None else prepare(comm, step) if persistent else submit(comm, step)
-        finish = None if start is None else start()
-        if persistent:
-            self.prepared.append(Prepared(number, group, start))
-        if finish is not None:
-            self.pending.append(Pending(number, group, finish))
-            if step.variant % 4 == 0:
-                self.finish(lambda one: one.number == number, 0)
+        self.started.append(Started(number, group, start))
+        self.begin(self.started[-1])
+        if step.variant % 4 == 0:
+            self.finish(lambda one: one.number == number, 0)
+        if step.form == "" and step.variant % 3 == 0:  # what the core remembers of a call serves the next one
+            self.begin(self.started[-1])
+            self.begin(self.started[-1])
 
     def again(self, step: Step) -> None:
-        """Starts a persistent call once more."""
-        if self.prepared:
-            number, group, start = self.prepared[step.variant % len(self.prepared)]
-            self.finish(lambda one: one.number == number, 0)
-            if start is not None:
-                self.pending.append(Pending(number, group, start()))
+        """Makes an earlier call once more."""
+        if self.started:
+            one = self.started[step.variant % len(self.started)]
+            self.finish(lambda other: other.number == one.number, 0)
+            self.begin(one)
+
+    def begin(self, one: Started) -> None:
+        finish = None if one.start is None else one.start()
+        if finish is not None:
+            self.pending.append(Pending(one.number, one.group, finish))
 
     def finish(self, which: Callable[[Pending], bool], seed: int) -> None:
         """Waits for some calls, on each rank in another order."""
@@ -119,7 +123,7 @@ class Rank:
     def close(self, place: int) -> None:
         group, comm = self.groups.pop(place)
         self.finish(lambda one: one.group == group, group)
-        self.prepared = [one for one in self.prepared if one.group != group]
+        self.started = [one for one in self.started if one.group != group]
         if comm is not None:
             comm.close()
             model_refusals.require_closed(comm)
@@ -141,16 +145,21 @@ def split(comm: ringcomm.Communicator, step: Step) -> ringcomm.Communicator | No
 
 
 # ---- collectives -----------------------------------------------------------------------------------------------------
-def arguments(case: Case, step: Step, layout: str) -> tuple[Array | None, Array | None]:
-    """The arrays of one call: x and out."""
-    x = None if case.x is None else laid_out(case.x, layout)
+def arguments(
+    comm: ringcomm.Communicator, case: Case, step: Step, layout: str
+) -> tuple[Array | None, Array | None, dict[str, Any]]:
+    """The arrays of one call, x and out, and its named arguments."""
+    x = None if case.x is None else laid_out(case.x, layout, comm)
     out = None
     if case.expected is None or step.output == "new":
-        return x, out
-    if step.output == "in place":
-        return x, x if case.in_place and x is not None and x.flags.writeable else None
-    layout = "C" if step.output == "given" else step.output
-    return x, laid_out(np.empty(case.expected.shape, case.expected.dtype), layout)
+        pass
+    elif step.output == "in place":
+        out = x if case.in_place and x is not None and x.flags.writeable else None
+    else:
+        layout = "C" if step.output == "given" else step.output
+        out = laid_out(np.empty(case.expected.shape, case.expected.dtype), layout, comm)
+    named = case.named if out is None else {**case.named, "out": out}
+    return x, out, named if step.seed % 6 else {**named, "name": "a name"}
 
 
 def method(comm: ringcomm.Communicator, step: Step, prefix: str = "", suffix: str = "") -> Callable[..., Any]:
@@ -158,19 +167,21 @@ def method(comm: ringcomm.Communicator, step: Step, prefix: str = "", suffix: st
     owner: Any = comm
     if call.startswith("neighbours"):
         owner, call = comm.neighbours(edges(step, comm.size)), call.split(".")[1]
-    return getattr(owner, f"{prefix}{call}{suffix}")  # type: ignore[no-any-return]
+    return getattr(owner, f"{prefix}{call}{suffix}")
 
 
 def submit(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[], None] | None]:
-    """A blocking or non-blocking call."""
+    """A blocking or non-blocking call, each time with new arrays and values."""
+    turn = 0
 
     def start() -> Callable[[], None] | None:
-        case = cases(step, comm.size)[comm.rank]
-        x, out = arguments(case, step, step.layout)
+        nonlocal turn
+        case = cases(step, comm.size, turn)[comm.rank]
+        turn += 1
+        x, out, named = arguments(comm, case, step, step.layout)
         given = () if x is None else (x,)
-        named = case.named if out is None else {**case.named, "out": out}
         if step.form != "i":
-            check(method(comm, step)(*given, **{k: v for k, v in named.items() if k != "received_splits"}), case, x, out)
+            check(method(comm, step)(*given, **named), case, x, out)
             return None
         handle = method(comm, step, "i")(*given, **named)
         return lambda: check(waited(handle, step), case, x, out)
@@ -182,13 +193,11 @@ def prepare(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[]
     """A persistent call. Each start gives it new values."""
     call = method(comm, step, suffix="_init")
     case, turn = cases(step, comm.size)[comm.rank], 0
-    named = case.named
-    if case.x is not None and not laid_out(case.x, step.layout).flags.c_contiguous:
-        model_refusals.require(lambda: call(laid_out(case.x, step.layout), **named), ValueError)  # type: ignore[arg-type]
-    x, out = arguments(case, step, step.layout if step.layout == "unaligned" else "C")
-    if x is not None and x is out and not x.flags.c_contiguous:
-        out = None
-    persistent = call(*(() if x is None else (x,)), **named, **({} if out is None else {"out": out}))
+    if case.x is not None and not (strided := laid_out(case.x, step.layout, comm)).flags.c_contiguous:
+        model_refusals.require(lambda: call(strided, **case.named), ValueError)
+    layout = step.layout if step.layout in ("unaligned", "shared") else "C"
+    x, out, named = arguments(comm, case, step, layout)
+    persistent = call(*(() if x is None else (x,)), **named)
 
     def start() -> Callable[[], None]:
         nonlocal turn
@@ -217,7 +226,7 @@ def check(result: Any, case: Case, x: Array | None, out: Array | None) -> None:
     else:
         assert agree(result, case.expected), f"got\n{result!r}\nwant\n{case.expected!r}"
         assert out is None or result is out
-    assert x is None or x is out or agree(x, case.x), "the call has changed x"  # type: ignore[arg-type]
+    assert x is None or x is out or agree(x, case.x), "the call has changed x"
 
 
 def run(comm: ringcomm.Communicator, steps: Sequence[Step]) -> None:

@@ -90,8 +90,6 @@ def make(comm: ringcomm.Communicator, call: str, step: Step, x: Any, named: dict
     if call.startswith("neighbours"):
         owner, call = comm.neighbours(edges(step, comm.size)), call.split(".")[1]
         form = "i" if form else ""
-    elif not form:
-        named.pop("received_splits", None)
     given = () if x is None else (x,)
     if form == "i":
         return getattr(owner, f"i{call}")(*given, **named).wait()

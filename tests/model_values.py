@@ -73,8 +73,12 @@ def _first_pair(op: Op, a: Array, b: Array) -> Array:
     return np.where(nearer | ((a["value"] == b["value"]) & (b["index"] < a["index"])), b, a)
 
 
-def laid_out(array: Array, layout: str) -> Array:
-    """A copy of `array` in this layout."""
+def laid_out(array: Array, layout: str, comm: Any) -> Array:
+    """A copy of `array` in this layout; "shared": in memory that the communicator's ranks share."""
+    if layout == "shared":
+        copy = comm.empty(array.shape, array.dtype)
+        copy[...] = array
+        return copy
     if layout == "Fortran":
         return np.array(array, order="F")
     if layout == "reversed" and array.ndim:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import random
 
 import drawn_calls
-import mpi_case
 import model_ranks
+import mpi_case
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -10,18 +10,20 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import drawn_calls
 import numpy as np
-from drawn_calls import MOVED, random_bytes
-from model_values import LAST, REDUCED, Array, fold, values
+from drawn_calls import random_bytes
+from model_values import LAST, PAIRS, REDUCED, Array, fold, values
 
 from ringcomm import _core
 from ringcomm.ops import Op
 
 KINDS = ["collective"] * 8 + ["messages"] * 4 + ["mismatch", "refused", "wait", "again", "split", "close"]
+MOVED = [*drawn_calls.MOVED, np.dtype("V3"), np.dtype("S5"), np.dtype(np.complex64), PAIRS[0]]
 FORMS = ["", "i", "init"]
 ROWS = [1, 0, 2, 3, 7, 60, 3000]
 TAILS: list[tuple[int, ...]] = [(), (3,), (2, 2), (2, 0)]
-LAYOUTS = ["C", "Fortran", "reversed", "gaps", "unaligned", "read-only", "shared"]
+LAYOUTS = ["C", "Fortran", "reversed", "gaps", "unaligned", "read-only", "shared", "list"]
 OUTPUTS = ["new", "given", "in place", "reversed", "gaps", "shared"]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from drawn_calls import MOVED, random_bytes
-from model_calls import Step, rows_of
+from drawn_calls import random_bytes
+from model_calls import MOVED, Step, rows_of
 from model_values import Array, laid_out
 
 import ringcomm
@@ -41,7 +41,7 @@ class Messages:
 
     def sent(self, request: Any, x: Array, index: int) -> None:
         request.wait()
-        assert x.tobytes() == self.content(self.me, index).tobytes()
+        assert np.asarray(x).tobytes() == self.content(self.me, index).tobytes()
 
     def space(self, nbytes: int | None = None) -> Array:
         longest = max(self.content(sender).nbytes for sender in range(self.size))
@@ -71,7 +71,7 @@ class Messages:
         shift = self.step.root % self.size
         source, dest = (self.me - shift) % self.size, (self.me + shift) % self.size
         asked = ANY_SOURCE if self.step.variant % 2 else source
-        out, x = self.space(), laid_out(self.content(self.me), self.step.layout, self.comm)
+        out, x = self.space(), np.asarray(laid_out(self.content(self.me), self.step.layout, self.comm))
         if self.step.variant % 4 == 0 and x.nbytes:  # received over what is sent
             both = np.zeros(x.nbytes + len(out), np.uint8)
             both[: x.nbytes] = np.frombuffer(x.tobytes(), np.uint8)

@@ -72,7 +72,7 @@ class Rank:
             self.again(step)
         elif step.kind == "close":
             if len(self.groups) > 1:
-                self.close(1 + step.variant % (len(self.groups) - 1))
+                self.close(1 + step.variant % (len(self.groups) - 1), step.seed % 3 == 2)
         elif step.kind == "split":
             if len(self.groups) < MOST_GROUPS:
                 self.groups.append((number, None if comm is None else split(comm, step)))
@@ -122,13 +122,16 @@ class Rank:
                 error.add_note(f"waiting for step {chosen[i].number}: {self.steps[chosen[i].number]}")
                 raise
 
-    def close(self, place: int) -> None:
+    def close(self, place: int, leaves: bool = False) -> None:
         group, comm = self.groups.pop(place)
         self.finish(lambda one: one.group == group, group)
         self.started = [one for one in self.started if one.group != group]
         if comm is not None:
             complete(comm)
-            comm.close()
+            if leaves and comm.size > 1:
+                model_refusals.leave(comm, group % comm.size)
+            else:
+                comm.close()
             model_refusals.require_closed(comm)
 
 
@@ -163,7 +166,7 @@ def arguments(
     if case.expected is None or step.output == "new":
         pass
     elif step.output == "in place":
-        out = x if case.in_place and x is not None and x.flags.writeable else None
+        out = x if case.in_place and isinstance(x, np.ndarray) and x.flags.writeable else None
     else:
         layout = "C" if step.output == "given" else step.output
         out = laid_out(np.empty(case.expected.shape, case.expected.dtype), layout, comm)
@@ -204,7 +207,7 @@ def prepare(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[]
     """A persistent call. Each start gives it new values."""
     call = method(comm, step, suffix="_init")
     case, turn = cases(step, comm.size)[comm.rank], 0
-    if case.x is not None and not (strided := laid_out(case.x, step.layout, comm)).flags.c_contiguous:
+    if case.x is not None and copied(strided := laid_out(case.x, step.layout, comm)):
         model_refusals.require(lambda: call(strided, **case.named), ValueError)
     layout = step.layout if step.layout in ("unaligned", "shared") else "C"
     x, out, named = arguments(comm, case, step, layout)
@@ -220,6 +223,10 @@ def prepare(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[]
         return lambda: check(waited(persistent, step), now, x, out)
 
     return start
+
+
+def copied(x: Any) -> bool:
+    return isinstance(x, list) or (isinstance(x, np.ndarray) and not x.flags.c_contiguous)
 
 
 def waited(handle: Any, step: Step) -> Any:

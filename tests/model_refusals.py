@@ -27,6 +27,25 @@ def require_closed(comm: ringcomm.Communicator) -> None:
     require(lambda: comm.iallreduce(np.ones(1)), ringcomm.ShutDownError)
 
 
+def leave(comm: ringcomm.Communicator, odd: int) -> None:
+    """One rank closes the communicator while the others call it: all of them get an error, and none waits."""
+    if comm.rank == odd:
+        require(comm.close, ringcomm.MismatchError)
+        return
+    out = np.zeros(9)
+    receive = comm.irecv(out, odd, 7)
+    require(lambda: comm.allreduce(X), ringcomm.MismatchError)
+    for call in (
+        receive.wait,
+        lambda: comm.recv(out, odd),
+        lambda: comm.send(LONG, odd),
+        comm.barrier,
+        lambda: comm.iallgather(X).wait(),
+        comm.close,
+    ):
+        require(call, ringcomm.RankLeftError)
+
+
 # ---- one rank disagrees ----------------------------------------------------------------------------------------------
 def disagree(comm: ringcomm.Communicator, step: Step) -> None:
     """MismatchError with one text on every rank, and the communicator stays usable."""

@@ -22,6 +22,7 @@ LAST = Op.create(_last_but_zero, commutative=False)
 WHOLE = [dtype for dtype in DTYPES if dtype.kind in "iub"]
 COMPLEX = [np.dtype(np.complex64), np.dtype(np.complex128)]
 PAIRS = [np.dtype([("value", v), ("index", i)], align=True) for v, i in (("f4", "i4"), ("i8", "i4"), ("f8", "i8"))]
+LISTED = [np.dtype(name) for name in ("int64", "float64", "bool", "complex128")]
 BITWISE = {Op.BAND: np.bitwise_and, Op.BOR: np.bitwise_or, Op.BXOR: np.bitwise_xor}
 LOGICAL = {Op.LAND: np.logical_and, Op.LOR: np.logical_or, Op.LXOR: np.logical_xor}
 REDUCED: list[tuple[Any, np.dtype[Any]]] = [(Op.Sum, np.dtype(np.float32))]
@@ -73,12 +74,16 @@ def _first_pair(op: Op, a: Array, b: Array) -> Array:
     return np.where(nearer | ((a["value"] == b["value"]) & (b["index"] < a["index"])), b, a)
 
 
-def laid_out(array: Array, layout: str, comm: Any) -> Array:
-    """A copy of `array` in this layout; "shared": in memory that the communicator's ranks share."""
+def laid_out(array: Array, layout: str, comm: Any) -> Any:
+    """A copy of `array` in this layout. "shared": in memory that the communicator's ranks share; "list": lists of
+    Python's numbers, or a number, where NumPy makes an equal array of them.
+    """
     if layout == "shared":
         copy = comm.empty(array.shape, array.dtype)
         copy[...] = array
         return copy
+    if layout == "list" and array.size and array.dtype in LISTED:
+        return array.tolist()
     if layout == "Fortran":
         return np.array(array, order="F")
     if layout == "reversed" and array.ndim:

@@ -10,6 +10,7 @@ under mpiexec.
 from __future__ import annotations
 
 import random
+from unittest import mock
 
 import drawn_calls
 import model_ranks
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from model_calls import Step, drawn_step
 
 import ringcomm
-from ringcomm import threads
+from ringcomm import bootstrap, threads
 
 CONFIGS = [*drawn_calls.CONFIGS, ringcomm.Config(shared_memory="off", segment_bytes=64, window=2)]
 SIZES = [2, 3, 4, 1, 5, 3, 7, 2, 9, 4]
@@ -41,7 +42,7 @@ sizes = st.sampled_from([2, 3, 1, 4, 5, 7, 9])
 
 
 @given(sizes, configs, st.lists(steps(), min_size=1, max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=100)
 def test_drawn_programs(size, config, program):
     """These shrink when they fail."""
     threads.run(size, model_ranks.run, program, config=config)
@@ -69,8 +70,15 @@ def test_many_programs():
 
 # ---- under mpiexec ---------------------------------------------------------------------------------------------------
 def run_on_mpi(first, last, length):
-    for memory in ("auto", "off"):
-        with ringcomm.Communicator(config=ringcomm.Config(shared_memory=memory)) as comm:
+    """By messages, in shared memory, and with two ranks on each of several hosts, as far as the ranks can tell."""
+    from mpi4py import MPI
+
+    for memory, host in (("off", 0), ("auto", 0), ("auto", MPI.COMM_WORLD.rank // 2)):
+        config = ringcomm.Config(shared_memory=memory)
+        key = (f"host{host}",)
+        with mock.patch.object(bootstrap, "host_key", lambda key=key: key):
+            comm = ringcomm.Communicator(config=config)
+        with comm:
             for seed in range(first, last):
                 model_ranks.run(comm, seeded(seed, length))
     mpi_case.say("ran")
@@ -79,7 +87,7 @@ def run_on_mpi(first, last, length):
 @pytest.mark.mpi
 @pytest.mark.parametrize("size", [2, 3])
 def test_programs_on_mpi(size):
-    assert len(mpi_case.run(size, run_on_mpi, 0, 12, 30).lines("ran")) == size
+    assert len(mpi_case.run(size, run_on_mpi, 0, 8, 30).lines("ran")) == size
 
 
 @pytest.mark.mpi

@@ -228,6 +228,20 @@ def call_of(step: Step) -> str:
     return NAMES[step.call % len(NAMES)]
 
 
+def form_of(step: Step, call: str) -> str:
+    """Exchanges between neighbours have no persistent form."""
+    return step.form and "i" if call.startswith("neighbours") else step.form
+
+
+def method(comm: Any, call: str, step: Step) -> Callable[..., Any]:
+    """The communicator's method that makes this call in the step's form."""
+    form = form_of(step, call)
+    if call.startswith("neighbours"):
+        comm, call = comm.neighbours(edges(step, comm.size)), call.split(".")[1]
+    found: Callable[..., Any] = getattr(comm, {"": call, "i": f"i{call}", "init": f"{call}_init"}[form])
+    return found
+
+
 @functools.lru_cache(maxsize=64)
 def cases(step: Step, size: int, turn: int = 0) -> list[Case]:
     """Every rank's call. `turn`: of a persistent call that is started again."""

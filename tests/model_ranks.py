@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import model_messages
 import model_refusals
 import numpy as np
-from model_calls import Case, Step, call_of, cases, edges
+from model_calls import Case, Step, call_of, cases, form_of, method
 from model_values import Array, agree, laid_out
 
 import ringcomm
@@ -80,17 +80,18 @@ class Rank:
             self.collective(number, group, step, comm)
         elif comm is None:
             pass
-        elif step.kind == "messages":
-            unfinished = model_messages.exchange(comm, number, step)
+        elif step.kind in ("messages", "mismatch"):
+            messages = step.kind == "messages"
+            unfinished = (
+                model_messages.exchange(comm, number, step) if messages else model_refusals.disagree(comm, step)
+            )
             self.pending += [Pending(number, group, finish) for finish in unfinished]
-        elif step.kind == "mismatch":
-            model_refusals.disagree(comm, step)
         else:
             model_refusals.refuse(comm, step)
 
     def collective(self, number: int, group: int, step: Step, comm: ringcomm.Communicator | None) -> None:
-        persistent = step.form == "init" and not call_of(step).startswith("neighbours")
-        start = None if comm is None else prepare(comm, step) if persistent else submit(comm, step)
+        begins = prepare if form_of(step, call_of(step)) == "init" else submit
+        start = None if comm is None else begins(comm, step)
         self.started.append(Started(number, group, start))
         self.begin(self.started[-1])
         if step.variant % 4 == 0:
@@ -174,14 +175,6 @@ def arguments(
     return x, out, named if step.seed % 6 else {**named, "name": "a name"}
 
 
-def method(comm: ringcomm.Communicator, step: Step, prefix: str = "", suffix: str = "") -> Callable[..., Any]:
-    call = call_of(step)
-    owner: Any = comm
-    if call.startswith("neighbours"):
-        owner, call = comm.neighbours(edges(step, comm.size)), call.split(".")[1]
-    return getattr(owner, f"{prefix}{call}{suffix}")
-
-
 def submit(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[], None] | None]:
     """A blocking or non-blocking call, each time with new arrays and values."""
     turn = 0
@@ -192,20 +185,20 @@ def submit(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[],
         turn += 1
         x, out, named = arguments(comm, case, step, step.layout)
         given = () if x is None else (x,)
-        if step.form != "i":
-            check(method(comm, step)(*given, **named), case, x, out)
+        made = method(comm, call_of(step), step)(*given, **named)
+        if not step.form:
+            check(made, case, x, out)
             return None
-        handle = method(comm, step, "i")(*given, **named)
         if step.seed % 10 == 9:
             return None  # is never waited for, and its arrays are released
-        return lambda: check(waited(handle, step), case, x, out)
+        return lambda: check(waited(made, step), case, x, out)
 
     return start
 
 
 def prepare(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[], None]]:
     """A persistent call. Each start gives it new values."""
-    call = method(comm, step, suffix="_init")
+    call = method(comm, call_of(step), step)
     case, turn = cases(step, comm.size)[comm.rank], 0
     if case.x is not None and copied(strided := laid_out(case.x, step.layout, comm)):
         model_refusals.require(lambda: call(strided, **case.named), ValueError)

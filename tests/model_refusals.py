@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_calls import Step, call_of, cases, edges
+from model_calls import Step, call_of, cases, method
 
 import ringcomm
+from ringcomm.persistent import Persistent
 
 REDUCTIONS = ("allreduce", "reduce", "reducescatter", "reduce_scatter", "scan", "exscan")
 ROOTED = ("reduce", "broadcast", "gather", "gatherv", "scatter", "scatterv")
@@ -47,10 +48,12 @@ def leave(comm: ringcomm.Communicator, odd: int) -> None:
 
 
 # ---- one rank disagrees ----------------------------------------------------------------------------------------------
-def disagree(comm: ringcomm.Communicator, step: Step) -> None:
-    """MismatchError with one text on every rank, and the communicator stays usable."""
+def disagree(comm: ringcomm.Communicator, step: Step) -> list[Callable[[], None]]:
+    """MismatchError with one text on every rank, and the communicator stays usable. Returns what is left to be waited
+    for."""
     if comm.size == 1:
-        return
+        return []
+    later = step.what % 2 == 1
     call = call_of(step)
     faults = ["call", "name"]
     faults += ["dtype", "tail"] * (call != "barrier") + ["op"] * (call in REDUCTIONS) + ["root"] * (call in ROOTED)
@@ -67,11 +70,18 @@ def disagree(comm: ringcomm.Communicator, step: Step) -> None:
         named["name"] = "usual"
     if comm.rank == odd:
         call, x = misled(fault, call, x, named, odd, comm.size)
+    given = () if x is None else (x,)
+    if step.form == "i" and later:
+        handle = method(comm, call, step)(*given, **named)
+        return [lambda: require(handle.wait, ringcomm.MismatchError)]
     with pytest.raises(ringcomm.MismatchError) as caught:
-        make(comm, call, step, x, named)
+        made = method(comm, call, step)(*given, **named)
+        if step.form:
+            (made.start() if isinstance(made, Persistent) else made).wait()
     digest = np.frombuffer(hashlib.blake2b(str(caught.value).encode(), digest_size=8).digest(), np.int64)
     digests = comm.allgather(digest)
     assert len(set(digests.tolist())) == 1, caught.value
+    return []
 
 
 def misled(fault: str, call: str, x: Any, named: dict[str, Any], odd: int, size: int) -> tuple[str, Any]:
@@ -101,20 +111,6 @@ def misled(fault: str, call: str, x: Any, named: dict[str, Any], odd: int, size:
             counts[(odd + 1) % size] += 1
         named[key] = counts
     return call, x
-
-
-def make(comm: ringcomm.Communicator, call: str, step: Step, x: Any, named: dict[str, Any]) -> Any:
-    owner: Any = comm
-    form = step.form
-    if call.startswith("neighbours"):
-        owner, call = comm.neighbours(edges(step, comm.size)), call.split(".")[1]
-        form = "i" if form else ""
-    given = () if x is None else (x,)
-    if form == "i":
-        return getattr(owner, f"i{call}")(*given, **named).wait()
-    if form == "init":
-        return getattr(owner, f"{call}_init")(*given, **named).start().wait()
-    return getattr(owner, call)(*given, **named)
 
 
 # ---- a rank's own error ----------------------------------------------------------------------------------------------

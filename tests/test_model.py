@@ -42,7 +42,7 @@ sizes = st.sampled_from([2, 3, 1, 4, 5, 7, 9])
 
 
 @given(sizes, configs, st.lists(steps(), min_size=1, max_size=30))
-@settings(max_examples=100)
+@settings(max_examples=80)
 def test_drawn_programs(size, config, program):
     """These shrink when they fail."""
     threads.run(size, model_ranks.run, program, config=config)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringcomm import _core, arrays, calls
+from ringcomm import _core, arguments, arrays, calls
 from ringcomm._core import Request
 from ringcomm.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
 from ringcomm.compression import Feedback
@@ -138,6 +138,7 @@ class OrderedCalls(Calls):
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
             return self._fold(Folding("reduce", x, out, op, self.rank, self.size, wire, how, root))
+        root = arguments.root("reduce", root, self.size)
         request = calls.reduce(x, out, root, op, self.rank, wire, **how)
         return self._call(request, x, plain, told=told)
 
@@ -149,6 +150,7 @@ class OrderedCalls(Calls):
             result = self._channel.plain(BROADCAST, x, out, root)
             if result is not NOT_PLAIN:
                 return result
+        root = arguments.root("broadcast", root, self.size)
         request = calls.broadcast(*arrays.pair(x, out), root, **request_fields(algorithm, name))
         return self._call(request, x, plain)
 

@@ -65,6 +65,20 @@ def test_what_is_no_integer(name, data, value, again):
     threads.run(1, program)
 
 
+@pytest.mark.parametrize("root", [-1, 1, 2**40])
+@pytest.mark.parametrize("call", CALLS["root"])
+def test_roots_that_are_no_ranks(call, root):
+    """Refused by the call itself, before anything is submitted: also by a non-blocking and a persistent one."""
+
+    def program(comm):
+        for _ in range(2):
+            with pytest.raises(ValueError, match=f"root {root} is not a rank of this communicator of 1"):
+                call(comm, np.ones(1), root)
+            call(comm, np.ones(1), 0)  # the core remembers it
+
+    threads.run(1, program)
+
+
 @given(st.sampled_from([int, np.int8, np.uint64, np.array]), st.integers(0, 1))
 def test_every_kind_of_integer(kind, root):
     def program(comm):

@@ -65,6 +65,19 @@ def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str
     return f"{job}.{step}" if _number(job) and step.isdigit() and int(step) < _FIRST_SPECIAL_STEP else ""
 
 
+def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) -> bool:
+    """Whether a rank has started this process, which has what the launcher `found` had told that rank."""
+    rank = environment.get(RANK_PROCESS, "")
+    if rank in ("", str(os.getpid())):
+        return False
+    try:
+        with open(f"/proc/{rank}/environ", "rb") as file:
+            lines = os.fsdecode(file.read()).split("\0")
+    except OSError:  # that rank has ended
+        return True
+    return started(dict(line.split("=", 1) for line in lines if "=" in line)) == found
+
+
 def _remedy(launcher: Launcher, size: int, library: str) -> str:
     start = f"`ringrun -np {size} python script.py`, which finds the launcher of this MPI"
     if not library:
@@ -87,9 +100,9 @@ def check(size: int, library: str, environment: Mapping[str, str] = os.environ) 
     A process that a rank has started inherits the rank's variables without being one: it is not checked. Where an
     MPI launcher reports the size of the world, that launcher is the one that MPI has found, whatever started it.
     """
-    if environment.get(RANK_PROCESS, str(os.getpid())) != str(os.getpid()):
-        return
     found = started(environment)
+    if _inherited(found, environment):
+        return
     if any(launcher.of_mpi and said == size for launcher, said in found.items()):
         return
     for launcher, said in found.items():

@@ -1,6 +1,7 @@
 // A call on a route: calls on the host, one after the other, and what a stream of the route's is given between them.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <utility>
@@ -54,10 +55,13 @@ class RouteTask : public Chain {
     return end_with(make_staged(channel_, asked_, device_copies(place_), false));
   }
 
-  // On the stream.
+  // On the stream. A logical op of one source combines nothing: its values become 0 or 1 by "or" with themselves.
   void reduce(std::span<const void* const> sources, std::span<void* const> destinations, Part part) {
-    if (!sources.empty())
-      flow_.launcher.reduce(sources, destinations, part, call_.dtype, call_.op, call_.pre, call_.post, flow_.stream);
+    if (sources.empty()) return;
+    const bool alone = sources.size() == 1 && is_logical(call_.op);
+    const std::array<const void*, 2> twice{sources[0], sources[0]};
+    flow_.launcher.reduce(alone ? std::span(twice) : sources, destinations, part, call_.dtype,
+                          alone ? Op::lor : call_.op, call_.pre, call_.post, flow_.stream);
   }
   void copy(void* to, const void* from, std::size_t nbytes) const {
     if (nbytes > 0 && to != from) flow_.device.copy(to, from, nbytes, flow_.stream);

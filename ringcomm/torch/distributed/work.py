@@ -21,6 +21,15 @@ _LOOK = 1e-3  # seconds that the thread below waits for one operation before it 
 _NO_TIMEOUT = timedelta(0)  # how C++ says: the group's
 
 
+def _asked_by_python() -> bool:
+    """Whether Python code has called get_future(). DistributedDataParallel calls it from C++, on a thread of autograd
+    that may have no frame of Python's at all."""
+    try:
+        return "get_future" in sys._getframe(2).f_code.co_names
+    except ValueError:
+        return False
+
+
 class OperationTimeoutError(RingcommError, TimeoutError):
     """An operation was not done in the time that the group or the caller gives. This rank has left the group."""
 
@@ -193,7 +202,7 @@ class Work(dist.Work):
     def get_future(self) -> Any:
         """A ``torch.futures.Future`` of the output tensors; it has the error if there is one. Callbacks may wait and
         call collectives (:mod:`ringcomm.torch.distributed.callbacks`)."""
-        by_python = "get_future" in sys._getframe(1).f_code.co_names  # DistributedDataParallel asks from C++
+        by_python = _asked_by_python()
         with self._lock:
             if self._future is None:
                 devices: list[Any] = sorted({str(one.device) for one in self._outputs if not one.is_cpu})

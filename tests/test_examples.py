@@ -54,6 +54,7 @@ def test_training_comes_out_as_on_one_rank(arguments, tolerance, sizes, tmp_path
             np.testing.assert_allclose(together[name], value, rtol=tolerance, atol=tolerance * scale, err_msg=name)
 
 
+@pytest.mark.slow
 def test_relaxed(tmp_path):
     pytest.importorskip("sklearn")
     saved = tmp_path / "curves.json"

@@ -19,7 +19,7 @@ MODULES = sorted(path.stem for path in HERE.glob("cases_*.py"))
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [0, 2, 3])
+@pytest.mark.parametrize("ranks", [0, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_cases(ranks: int) -> None:
     result = mpi_case.run(ranks, run_cases, ",".join(MODULES), limit=280, variables={"PYTHONPATH": PATHS})
     (line,) = result.lines("passed ")
@@ -28,7 +28,7 @@ def test_cases(ranks: int) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_cases_of_stores_without_shared_memory(ranks: int) -> None:
     """As between hosts: what one rank asks of another's shard goes by messages."""
     variables = {"PYTHONPATH": PATHS, "RINGCOMM_SHARED_MEMORY": "off"}

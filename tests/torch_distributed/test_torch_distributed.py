@@ -82,7 +82,8 @@ def test_cases(ranks: int) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_the_suite_of_pytorch(ranks: int, tmp_path: Path) -> None:
     text = launching.output_of(["-W", "ignore", HERE / "torch_suite.py"], tmp_path, ranks)
     (line,) = [line for line in text.splitlines() if line.endswith("s") and " passed, " in line]

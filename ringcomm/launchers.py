@@ -73,8 +73,8 @@ def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) ->
     try:
         with open(f"/proc/{rank}/environ", "rb") as file:
             lines = os.fsdecode(file.read()).split("\0")
-    except OSError:  # that rank has ended
-        return True
+    except OSError:  # on another host, where a launcher has started this process anew
+        return False
     return started(dict(line.split("=", 1) for line in lines if "=" in line)) == found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import mpi_case
 import pytest
@@ -40,7 +41,6 @@ def test_an_error_exactly_where_a_launcher_has_started_more_ranks_than_mpi_knows
     (1, {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PTY_PORT": "4711"}),  # an interactive shell
     (1, {"SLURM_STEP_NUM_TASKS": "2", "PMI_SIZE": "1"}),  # mpiexec -n 1 in each task of a step
     (4, {"SLURM_STEP_NUM_TASKS": "2", "PMI_SIZE": "4"}),  # mpiexec's helpers, started by srun
-    (1, {"PMI_SIZE": "4", RANK_PROCESS: "1"}),  # a program that a rank has started
     (1, {"WORLD_SIZE": "4"}),  # set for torch by the user
 ])  # fmt: skip
 def test_processes_that_are_no_ranks_of_that_launcher(size, environment):
@@ -58,6 +58,17 @@ def test_the_error_names_the_fix(name, library, fix):
     with pytest.raises(ringcomm.RingcommError, match=r"started 3 ranks .* MPI knows 1") as caught:
         check(1, library, {name: "3", RANK_PROCESS: str(os.getpid())})
     assert fix in str(caught.value)
+
+
+def test_a_program_that_a_rank_has_started():
+    """It inherits what the launcher has told the rank; what a launcher has told it anew counts."""
+    with subprocess.Popen(["sleep", "60"], env=os.environ | {"PMI_SIZE": "4"}) as rank:
+        try:
+            check(1, "MPICH", {"PMI_SIZE": "4", RANK_PROCESS: str(rank.pid)})
+            with pytest.raises(ringcomm.RingcommError, match="has started 2 ranks"):
+                check(1, "MPICH", {"PMI_SIZE": "4", "SLURM_STEP_NUM_TASKS": "2", RANK_PROCESS: str(rank.pid)})
+        finally:
+            rank.kill()
 
 
 def starting():

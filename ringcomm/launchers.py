@@ -66,7 +66,7 @@ def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str
 
 
 def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) -> bool:
-    """Whether a rank has started this process, which has what the launcher `found` had told that rank."""
+    """Returns True if a rank of this host has started this process, and `found` comes from that rank's environment."""
     rank = environment.get(RANK_PROCESS, "")
     if rank in ("", str(os.getpid())):
         return False

@@ -179,8 +179,8 @@ class MpiLink(Link):
         return [rank for rank in found if rank >= 0]
 
     def others_ended(self) -> bool:
-        """Whether every rank has asked this, or will never ask, and no message to this rank is left in MPI. Collective,
-        but does not block: ask again until it is true."""
+        """Returns True once every rank has called this, or is lost, and MPI holds no message to this rank. Collective,
+        but does not block: call it again until it returns True."""
         if self._mpi.Is_finalized() or self.lost():
             return True
         try:
@@ -213,7 +213,7 @@ class Drain:
         self._deadline: float | None = None  # of the messages, once their number is known
 
     def over(self) -> bool:
-        """Whether nothing is left to be received. Ask again until it is so."""
+        """Receives what has arrived. Returns True once nothing is missing; does not block."""
         if self._deadline is None:
             if not self._exchange.Test():
                 return False

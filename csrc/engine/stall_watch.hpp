@@ -16,8 +16,8 @@ class StallWatch {
   StallWatch(const Context& context, int set, int first, InFlight& in_flight);
   // Looks at what waits, and warns. Returns what the coordinator, which may be here, is to fail everywhere.
   std::vector<WithdrawRecord> check(std::int64_t now, MemberSide& member, const CoordinatorSide* coordinator);
-  // Whether callers of this rank have waited in vain for two periods of warnings, with nothing submitted in that time
-  // and nothing in flight in other sets: then they will submit nothing more. True once a period.
+  // Returns true, at most once a period of warnings, if this rank's callers are blocked in this set: for two periods
+  // a caller has waited, nothing was submitted or agreed, and nothing is in flight in other sets.
   bool blocked(std::int64_t now);
 
  private:

@@ -40,8 +40,9 @@ class Echo final : public Service {
     ++turns;
     const std::lock_guard lock(mutex_);
     bool moved = !requests_.empty();
-    for (auto& [bytes, answer] : std::exchange(requests_, {})) {
-      mail.send(answer->peer, std::move(bytes));
+    for (; !requests_.empty(); requests_.pop_front()) {
+      auto& [bytes, answer] = requests_.front();
+      mail.send(answer->peer, std::move(bytes));  // if this throws, end() still finds the request
       waiting_[answer->peer].push_back(answer);
     }
     while (std::optional<Letter> letter = mail.receive()) {
@@ -85,7 +86,7 @@ class Echo final : public Service {
 
  private:
   std::mutex mutex_;
-  std::vector<std::pair<std::vector<std::byte>, std::shared_ptr<Answer>>> requests_;
+  std::deque<std::pair<std::vector<std::byte>, std::shared_ptr<Answer>>> requests_;
   std::map<int, std::deque<std::shared_ptr<Answer>>> waiting_;
   std::map<int, std::exception_ptr> gone_;
   std::exception_ptr over_;

@@ -153,8 +153,8 @@ FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax lightning==
 
 # ---- the C++ core alone: no Python, no MPI -----------------------------------------------------------------------------
 
-# Without unity builds: a header that compiles only behind another one is found.
-build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON -DRINGCOMM_UNITY=OFF
+# Without unity builds: a header that compiles only behind another one is found. -O1 builds in half the time of -O2.
+build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON -DRINGCOMM_UNITY=OFF '-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1'
 build/check/asan: CORE_FLAGS = -DRINGCOMM_SANITIZE=address,undefined
 build/check/tsan: CORE_FLAGS = -DRINGCOMM_SANITIZE=thread
 

@@ -44,13 +44,11 @@ def start(folder: Path, hosts: int, per_host: int, cases: tuple[str, ...], netmo
         line, variables = cluster.command(str(LAUNCHER), program, per_host)
         if launcher == "ringrun":
             slots = ",".join(f"{address}:{per_host}" for address in cluster.addresses)
-            agent = str(cluster.agent)
-            by_mpi = (
-                [f"--mpi-args=-launcher ssh -launcher-exec {agent} -iface {BRIDGE}"]
-                if KIND == "mpich"
-                else [f"--mpi-args=--prtemca plm_ssh_agent {agent}", "--network-interfaces", f"{NETWORK}.0/24", "--tcp"]
-            )
-            ringrun = [sys.executable, "-m", "ringcomm.launch", "-np", str(hosts * per_host), "-H", slots, *by_mpi]
+            # The launcher runs in the switch, whose interface has another name than those of the hosts.
+            of_open_mpi = ["--network-interfaces", f"{NETWORK}.0/24", "--tcp"]
+            network = [f"--mpi-args=-iface {BRIDGE}"] if KIND == "mpich" else of_open_mpi
+            ringrun = [sys.executable, "-m", "ringcomm.launch", "-np", str(hosts * per_host), "-H", slots]
+            ringrun += ["--ssh-command", str(cluster.agent), *network]
             line = cluster.switch.enter([*ringrun, *program])
         done = subprocess.run(
             line,

@@ -296,6 +296,16 @@ def test_interfaces_tcp_and_ssh():
     assert words("intel", far).variables["I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"] == "-p 2222 -i key"
 
 
+def test_a_command_in_place_of_ssh():
+    one = job(hosts=(Host("192.0.2.1", 4),), ssh_command=("/bin/agent", "-q"), ssh_port=2222)
+    assert "-launcher ssh -launcher-exec /bin/agent" in ordinary("mpich", one)
+    assert words("mpich", one).variables["HYDRA_LAUNCHER_EXTRA_ARGS"] == "-q -p 2222"
+    assert "-bootstrap ssh -bootstrap-exec /bin/agent" in ordinary("intel", one)
+    for mpi, kind in {"openmpi5": "--prtemca plm_ssh", "openmpi4": "--mca plm_rsh"}.items():
+        assert f"{kind}_args -p 2222" in ordinary(mpi, one)
+        assert f"{kind}_agent '/bin/agent -q'" in shlex.join(words(mpi, one).arguments)
+
+
 def test_what_acts_as_ssh():
     """An elastic job's launchers go through its agents; on this host alone there is nothing to go through."""
     ways = {

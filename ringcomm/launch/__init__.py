@@ -115,6 +115,7 @@ def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: 
         hosts=tuple(place(hosts, size)) if hosts else (),
         variables=settings.variables(options),
         interfaces=tuple(settings.interface_names(options)),
+        ssh_command=tuple(shlex.split(options.ssh_command or "")),
         ssh_port=options.ssh_port,
         ssh_identity_file=options.ssh_identity_file,
         tcp=options.tcp,

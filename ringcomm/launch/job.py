@@ -20,11 +20,12 @@ class Job:
     hosts: tuple[Host, ...] = ()  # with the number of ranks on each; empty: this host, or what a resource manager gave
     variables: Mapping[str, str] = field(default_factory=dict)  # to set for the ranks
     interfaces: tuple[str, ...] = ()
+    ssh_command: tuple[str, ...] = ()  # the words to call in place of ssh
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     tcp: bool = False
     binding: tuple[str, ...] | None = None  # in place of ours
-    remote_shell: str = ""  # a file that acts as ssh; empty: ssh
+    remote_shell: str = ""  # an elastic job's own file that acts as ssh, which needs none of the three above
     survive: bool = False  # a rank that dies does not end the job
     extra: tuple[str, ...] = ()  # to the launcher, as they are
 

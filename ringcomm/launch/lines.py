@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,9 +51,10 @@ def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] =
     if job.ssh_arguments and not job.remote_shell:
         words += ["--prtemca", "plm_ssh_args"] if new else ["--mca", "plm_rsh_args"]
         words.append(" ".join(job.ssh_arguments))
-    if job.remote_shell and job.remote:  # from here to every host, not on from there
+    agent = job.remote_shell or shlex.join(job.ssh_command)
+    if agent and job.remote:  # from here to every host, not on from there: only here it is known to exist
         kind, prefix = ("--prtemca", "plm_ssh") if new else ("--mca", "plm_rsh")
-        words += [kind, f"{prefix}_agent", job.remote_shell, kind, f"{prefix}_no_tree_spawn", "1"]
+        words += [kind, f"{prefix}_agent", agent, kind, f"{prefix}_no_tree_spawn", "1"]
     # Ranks of this host inherit the launcher's environment; those elsewhere get what is named.
     names = sorted({*exportable(environment), *variables}) if job.remote else []
     words += [word for name in names for word in ("-x", name)]
@@ -70,9 +72,10 @@ def _hydra(job: Job, launcher: str, variable: str) -> tuple[list[str], dict[str,
     words, variables = ["-iface", job.interfaces[0]] if job.interfaces else [], dict(job.variables)
     if job.remote_shell and job.remote:
         words += [launcher, "ssh", f"{launcher}-exec", job.remote_shell]
-    elif job.ssh_arguments:
-        words += [launcher, "ssh"]
-        variables[variable] = " ".join(job.ssh_arguments)
+    elif job.ssh_command or job.ssh_arguments:
+        words += [launcher, "ssh", *([f"{launcher}-exec", job.ssh_command[0]] if job.ssh_command else [])]
+        if arguments := [*job.ssh_command[1:], *job.ssh_arguments]:
+            variables[variable] = " ".join(arguments)
     return [*words, *(job.binding or ()), *job.extra], variables
 
 

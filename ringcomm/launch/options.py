@@ -85,7 +85,7 @@ def _add_hosts(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--slots-per-host", "--slots", type=positive, metavar="N", help="for hosts that the script names alone"
     )
-    group.add_argument("--ssh-command", metavar="COMMAND", help="what to call in place of ssh, for elastic jobs")
+    group.add_argument("--ssh-command", metavar="COMMAND", help="what to call in place of ssh")
     group.add_argument("-p", "--ssh-port", type=positive, metavar="PORT")
     group.add_argument("-i", "--ssh-identity-file", metavar="FILE")
     group.add_argument(

@@ -77,7 +77,7 @@ def run(
         )
 
     with tempfile.TemporaryDirectory(prefix="ringrun-") as folder:
-        agents = Agents(events, given, functools.partial(_shell, options, job, use_srun), alias, local, only_local)
+        agents = Agents(events, given, functools.partial(_shell, job, use_srun), alias, local, only_local)
         variables = {**job.variables, ADDRESS: name, SHIM_ADDRESS: f"{name}-driver", "RINGCOMM_SURVIVE": "1"}
         command = (*tagging("ringcomm.launch.stub", options), *job.command)
         whole = replace(job, command=command, variables=variables, remote_shell=str(_make_shim(Path(folder))))
@@ -128,10 +128,10 @@ def _folder(name: str) -> str:
     return folder
 
 
-def _shell(options: argparse.Namespace, job: Job, use_srun: bool, host: str) -> list[str]:
+def _shell(job: Job, use_srun: bool, host: str) -> list[str]:
     """What runs a command on another host."""
-    if options.ssh_command:
-        return [*shlex.split(options.ssh_command), host]
+    if job.ssh_command:
+        return [*job.ssh_command, host]
     if use_srun:
         return ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
     return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *job.ssh_arguments, host]

@@ -8,6 +8,9 @@ RANKS ?= 2
 # Of each job of test-gpu: what delays are drawn from.
 GPU_SEEDS ?= 100
 PYTEST_ARGS ?=
+# Files of tests that run side by side: many cases only wait.
+WORKERS ?= 2
+PYTEST = pytest -n $(WORKERS) --dist loadfile
 
 SOURCES := $(shell find csrc ringcomm -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md LICENSE
 WHEEL := dist/ringcomm-*.whl
@@ -38,21 +41,21 @@ help:
 	@echo "make docs          docs/api/ from the docstrings; pictures, the table of options and those of benchmarks in docs/"
 	@echo "make wheel         dist/ringcomm-*.whl"
 	@echo "make clean         removes environments, builds and outputs"
-	@echo "Variables: PYTHON=$(PYTHON) TORCH=$(TORCH) RANKS=$(RANKS) PYTEST_ARGS=$(PYTEST_ARGS)"
+	@echo "Variables: PYTHON=$(PYTHON) TORCH=$(TORCH) RANKS=$(RANKS) WORKERS=$(WORKERS) PYTEST_ARGS=$(PYTEST_ARGS)"
 
 demo: .venv/.demo
 	.venv/bin/mpiexec -n $(RANKS) .venv/bin/python examples/train_digits.py
 
 test: .venv/.test
 	@sha256sum $(WHEEL)
-	.venv/bin/pytest -m "not slow" $(PYTEST_ARGS)
+	.venv/bin/$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-openmpi: .venv-openmpi/.test
 	@sha256sum $(WHEEL)
-	.venv-openmpi/bin/pytest -m "not slow" $(PYTEST_ARGS)
+	.venv-openmpi/bin/$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-frameworks: .venv-frameworks/.test
-	.venv-frameworks/bin/pytest -m "not slow" tests/frameworks $(PYTEST_ARGS)
+	.venv-frameworks/bin/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/frameworks $(PYTEST_ARGS)
 
 test-gpu: .venv/.test
 	TEST_GPU=$(if $(wildcard /dev/nvidia0),device,stand-in) GPU_SEEDS=$(GPU_SEEDS) .venv/bin/pytest --timeout 3600 tests/gpu $(PYTEST_ARGS)

@@ -52,7 +52,7 @@ def start(
     """`size` 0: without a launcher. Fails if the job is not over after `limit` seconds."""
     job = uuid.uuid4().hex
     launch = [str(LAUNCHER), "-n", str(size)] if size else []
-    command = [*launch, sys.executable, "-u", __file__, program.__module__, program.__name__, repr(arguments)]
+    command = [*launch, sys.executable, __file__, program.__module__, program.__name__, repr(arguments)]
     variables = dict(variables or {})
     if "PYTHONPATH" in variables:  # in front of what is there
         variables["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
@@ -179,4 +179,5 @@ def say(*words: Any) -> None:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # each line in one write: ranks share the file
     main()

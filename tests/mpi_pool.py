@@ -58,7 +58,7 @@ class Pool:
             listener.listen(size + 1)
             listener.settimeout(STARTING)
             self.process = subprocess.Popen(
-                [*launch, sys.executable, "-u", __file__, address],
+                [*launch, sys.executable, __file__, address],
                 cwd=Path(__file__).parent,
                 env=environment() | {JOB: self.job, "PYTHONFAULTHANDLER": "1"},
                 stdin=subprocess.DEVNULL,
@@ -174,6 +174,7 @@ def _print_to(path: str, descriptor: int) -> None:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # each line in one write: ranks share the file
     import mpi_pool  # by this name, for what was pickled
 
     mpi_pool.work(sys.argv[1])

@@ -88,7 +88,6 @@ class Job:
             "CHAOS_PLAN": json.dumps(self.plan.faults),
             "CHAOS_SHAPE": ",".join(map(str, self.plan.shape)),
             "CHAOS_TORCH": str(int(self.plan.torch)),
-            **({} if self.lab is None else self.lab.variables),
         }
 
     # ---- while it runs -----------------------------------------------------------------------------------------------

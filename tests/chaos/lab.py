@@ -20,11 +20,8 @@ class Lab(Cluster):
 
     def __init__(self, hosts: int) -> None:
         super().__init__(hosts)
-        self.variables: dict[str, str] = {}
         self.spaces: list[Namespace] = []
         self._kind = mpi_kind(str(Path(sys.executable).with_name("mpiexec")))
-        if self._kind == "mpich":
-            self.variables = {"FI_PROVIDER": "tcp", "MPIR_CVAR_CH4_NETMOD": "ofi"}
 
     def _connect(self, host: Namespace, port: str, address: str) -> None:
         super()._connect(host, port, address)

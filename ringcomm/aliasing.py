@@ -18,7 +18,7 @@ NEVER = -(1 << 62)  # in place is not possible: an offset that no two arrays hav
 
 
 class Span(NamedTuple):
-    """What a call reads and writes, in bytes. In place, what is read begins `offset` bytes after what is written."""
+    """The memory that a call reads and writes, in bytes. In place, the read begins `offset` bytes after the write."""
 
     offset: int = 0
     read: int = 0

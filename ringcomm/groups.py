@@ -43,7 +43,7 @@ class Group:
         exits.watch(self)
 
     def _make_stream(self, beside: bool, node: _core.Node | None, slot: int) -> tuple[_core.Channel, _core.Queue]:
-        """Of calls, each of the two with half of the group's tags. Not collective without a node."""
+        """Two channels of calls, each with half of the group's tags. Not collective without a node."""
         groups, link = self._groups, self._comm._link
         width = groups.width // 2
         first_tag = self.number * groups.width + (width if beside else 0)

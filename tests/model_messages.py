@@ -161,7 +161,7 @@ class Messages:
         raise AssertionError("a message longer than its receive was received")
 
     def nobody(self) -> None:
-        """What no message is sent for."""
+        """Receives for which no message is sent."""
         request = self.comm.irecv(self.space(), tag=1_000_000)
         assert request.cancel()
         request.wait()

@@ -1,4 +1,4 @@
-"""What is no integer, rank, communicator, option or name is refused by its name, with its value."""
+"""An argument that is no integer, rank, communicator, option or name is refused by its name, with its value."""
 
 from __future__ import annotations
 

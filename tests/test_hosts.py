@@ -82,7 +82,7 @@ def test_hosts(tmp_path: Path, hosts: int, per_host: int, netmod: str, launcher:
 
 @pytest.mark.slow
 def test_again_and_again(tmp_path: Path) -> None:
-    """What is lost now and then: MPICH 5.0 on UCX lost a posted receive from any rank in two jobs of three."""
+    """Messages that are lost now and then: MPICH 5.0 on UCX lost a posted receive from any rank in 2 jobs of 3."""
     for turn in range(10):
         folder = tmp_path / str(turn)
         os.mkdir(folder)

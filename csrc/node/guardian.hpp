@@ -15,7 +15,7 @@ struct Guarded {
   std::string line;  // what to write at its death
 };
 
-// What the guardian does when the first rank has died.
+// The guardian's action when the first rank has died.
 struct Verdict {
   int to;     // descriptor to write the line to
   int after;  // pidfd of a process whose end is awaited before that, 5 s at most; -1: none

@@ -124,7 +124,7 @@ class Communicator(Collectives):
     def Isendrecv_replace(
         self, buf: Any, dest: int, sendtag: int = 0, source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG
     ) -> Request:
-        """What is sent is copied first: ringcomm has this call in its blocking form only."""
+        """Copies the data to send first: ringcomm has this call in its blocking form only."""
         return self.Isendrecv(elements(buf).flat.copy(), dest, sendtag, buf, source, recvtag)
 
     def _sends(self, buf: Any, dest: int, tag: int) -> Callable[[], Any]:

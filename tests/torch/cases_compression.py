@@ -328,7 +328,7 @@ def case_bad_requests():
 
 
 def case_names():
-    """Of formats, in place of them; what is none is refused when an optimizer is made, on one rank too."""
+    """Names of formats stand for them; an unknown name is refused when an optimizer is made, on one rank too."""
     net = model(torch.float32)
 
     def made(compression, **options):

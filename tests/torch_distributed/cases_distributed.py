@@ -246,7 +246,7 @@ def case_counts_that_disagree():
 
 
 def case_outputs_count_as_changed():
-    """What autograd has saved before is refused after."""
+    """A tensor that autograd saved before a collective wrote it is refused in backward."""
     rank, size = me()
 
     def one(*shape: int) -> Tensor:

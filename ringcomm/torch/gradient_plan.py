@@ -16,10 +16,11 @@ from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings, require_host
 from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.bucket_memory import memory_on
-from ringcomm.torch.buckets import Bucket, Slice
+from ringcomm.torch.buckets import Bucket
 from ringcomm.torch.compression import is_builtin
 from ringcomm.torch.held_back import HeldBack
 from ringcomm.torch.named_gradients import NamedGradients
+from ringcomm.torch.slices import FlatSlice, Slice
 from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
 from ringcomm.torch.travel import BeforeTravel
 from ringcomm.wire_formats import PowerSGD, WireFormat
@@ -41,7 +42,7 @@ class GradientPlan:
         """`steps`: that the optimizer has taken before; `owed`: what the plan before this one has held back."""
         self._settings = settings
         self.slots = list(slots)  # in the order of the plan's items
-        together = min(settings.limits.bytes, sum(s.parameter.numel() * s.parameter.element_size() for s in self.slots))
+        together = min(settings.limits.bytes, sum(s.like.numel() * s.like.element_size() for s in self.slots))
         formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
         one = {wire: decided(wire, settings.process_set, together) for wire in set(formats)}
         self._formats = [one[wire] for wire in formats]
@@ -77,11 +78,12 @@ class GradientPlan:
             }
         )
         self.begun = False
+        self.aliased = False  # a script has the memory of gradients that it does not clear
 
     def _make_buckets(self, order: Sequence[int]) -> list[Bucket]:
         if not is_builtin(self._settings.compression):
             return []
-        parameters = [slot.parameter for slot in self.slots]
+        parameters = [slot.like for slot in self.slots]
         assignment = assign(
             [item for item in order if self.slots[item] not in self._sparse],
             [p.numel() * p.element_size() for p in parameters],
@@ -98,7 +100,7 @@ class GradientPlan:
         wire, low_rank = self._formats[bucket.items[0]], LowRank()
         if isinstance(wire, PowerSGD):
             require_host(wire, self.slots[bucket.items[0]].parameter)
-            matrices = bucket.matrices([slot.parameter for slot in self.slots])
+            matrices = bucket.matrices([slot.like for slot in self.slots])
             low_rank = LowRank(wire.rank, wire.warm_start, matrices)
         return bucket.shape(self._wire(wire, steps), low_rank)
 
@@ -115,12 +117,13 @@ class GradientPlan:
         return "round_robin" if everywhere else None
 
     def _lay_out(self) -> None:
-        parameters, node = [slot.parameter for slot in self.slots], self._settings.process_set.node
+        parameters, node = [slot.like for slot in self.slots], self._settings.process_set.node
         slices: dict[int, Slice] = {}
         for number, bucket in enumerate(self._buckets):
             slices |= bucket.lay_out(number, parameters, self._plan, node)
         for item, slot in enumerate(self.slots):
             slot.slice = slices.get(item)
+        self._in_flats = [(slot, slot.slice) for slot in self.slots if isinstance(slot.slice, FlatSlice)]
 
     def _groups(self) -> list[Hashable | None]:
         """By item: which group it is of."""
@@ -159,9 +162,28 @@ class GradientPlan:
                 one.begin(change)
             for bucket in self._buckets:
                 bucket.memory.begin()
+            self._leave_kept()
             self._plan.begin()
             self.begun = True
             self._left = [len(bucket.items) for bucket in self._buckets]
+
+    def _leave_kept(self) -> None:
+        """Leaves memory to a script that still has gradients of earlier steps there, and looks who else may write to
+        gradients that are added to in place."""
+        kept = {one: slot for slot, one in self._in_flats if one.is_kept() and slot.parameter.grad is not one.view}
+        self.aliased = False
+        for bucket in self._buckets:
+            for flat in bucket.flats:
+                holders = [kept[one] for one in flat.slices if one in kept]
+                if flat.is_aliased():
+                    own = [(slot, one) for slot, one in self._in_flats if one.flat is flat]
+                    cleared = [slot for slot, one in own if slot.parameter.grad is not one.view]
+                    self.aliased = self.aliased or len(cleared) < len(own)
+                    holders += cleared
+                if holders:
+                    flat.renew()
+                for slot in holders:
+                    slot.lends = False
 
     def hand_over(self, slot: Slot) -> bool:
         """Nothing more comes to this gradient in this step, so it may travel. True if there is one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -11,8 +12,9 @@ from typing import Any
 import torch
 
 from ringcomm.plan_agreement import Watched
-from ringcomm.torch.buckets import Slice, dense_strides
+from ringcomm.torch.in_flight import GradientInFlight, was_written
 from ringcomm.torch.shared_gradients import Room
+from ringcomm.torch.slices import Slice, dense_strides
 
 _BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
 
@@ -102,6 +104,10 @@ class State(enum.IntEnum):
 QUIET, ACCUMULATING, HANDED_OVER, SPLIT = State
 
 
+# Of the gradients of a parameter. torch 2.10 and later: their dtype may be another one than the parameter's.
+facts_of = operator.attrgetter("grad_dtype" if hasattr(torch.Tensor, "grad_dtype") else "dtype", "shape", "is_cpu")
+
+
 class Slot:
     """One parameter: where its gradient goes, and how far it is in this step."""
 
@@ -109,6 +115,10 @@ class Slot:
         self.name = name
         self.parameter = parameter
         self.hooks: list[Any] = []
+        self._facts = facts_of(parameter)
+        self.like = parameter  # of the dtype and shape of its gradients
+        if self._facts[0] not in (None, parameter.dtype):
+            self.like = torch.empty((), dtype=self._facts[0], device=parameter.device).expand(parameter.shape)
         self.room: Room | None = None
         self.state = QUIET
         self.passes = 0  # backward passes that gave a gradient since the last reduction
@@ -116,9 +126,32 @@ class Slot:
         self.in_parts = False  # its gradient has come so: sent by synchronize() only, from then on
         self.sparse_dim = 0  # of the sparse gradients it has had; 0: none so far
         self.watch = GradientWatch()
+        self._marked: torch.Tensor | None = None  # a gradient whose memory is lent with care
+        self.lends = True  # False: a script has kept gradients, so it gets memory of their own
         # By the plan: a slice of a bucket, or None for what travels by name.
         self.slice: Slice | None = None
         self.collect: Callable[[], torch.Tensor] | None = None
+
+    def fits(self) -> bool:
+        """Whether the parameter is still what it was (``net.double()`` leaves the parameter, and changes its data)."""
+        return facts_of(self.parameter) == self._facts
+
+    def will_accumulate(self) -> bool:
+        """In a hook: whether the backward pass adds to ``.grad``; ``torch.autograd.grad`` leaves it alone."""
+        with torch.enable_grad():
+            node: Any = self.parameter.view_as(self.parameter).grad_fn
+        try:
+            return torch._C._will_engine_execute_node(node.next_functions[0][0])
+        except RuntimeError:  # which torch raises for a leaf in autograd.grad
+            return False
+
+    def end(self) -> None:
+        """Watches the parameter no more."""
+        for hook in self.hooks:
+            hook.remove()
+        if self.room is not None:
+            self.room.end()
+        self.hooks, self.room = [], None
 
     def gradient(self) -> torch.Tensor | None:
         gradient = self.parameter.grad
@@ -129,6 +162,24 @@ class Slot:
     def begin(self, fired: int) -> None:
         """The first gradient of this step has come, as number `fired`."""
         self.state, self.fired = ACCUMULATING, fired
+
+    def mark(self, gradient: torch.Tensor, kind: type[GradientInFlight]) -> None:
+        """What a script does to the gradient's memory is to be found, until `written_to` or `restart`."""
+        if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
+            gradient.__class__ = kind
+            self._marked = gradient
+
+    def _unmark(self) -> bool:
+        """Whether the script has written to the memory of the gradient that is marked no more."""
+        marked = self._marked
+        if marked is None:
+            return False
+        marked.__class__, self._marked = torch.Tensor, None
+        return was_written(marked)
+
+    def written_to(self) -> bool:
+        """Whether the script has changed the gradient since it was looked at, in whatever way."""
+        return self._unmark() or not self.watch.untouched(self.gradient())
 
     def hand_over(self) -> None:
         """Nothing more is to come in this step, or nothing has."""
@@ -143,7 +194,7 @@ class Slot:
 
     def watched(self) -> Watched:
         """For the ranks to agree on a plan."""
-        p = self.parameter
+        p = self.like
         text = f"{self.name}: {p.dtype} {tuple(p.shape)} strides {dense_strides(p)}"
         text += "" if p.is_cpu else f" on {p.device.type}"
         return Watched(text, self.fired, self.sparse_dim)
@@ -167,7 +218,8 @@ class Slot:
             return True
         view = self.slice.store(gradient)
         if gradient is not view:
-            self.parameter.grad = view
+            if self.lends:
+                self.parameter.grad = view
             if self.room is not None:
                 self.room.missed()
         return True
@@ -178,6 +230,8 @@ class Slot:
         view = self.slice.view
         if sparse:
             self.parameter.grad = view.to_sparse(self.sparse_dim or 1)
+        elif not self.lends:
+            self.parameter.grad = view.clone()
         elif self.parameter.grad is not view:
             self.parameter.grad = view
 
@@ -198,5 +252,6 @@ class Slot:
 
     def restart(self) -> None:
         """A new step begins."""
+        self._unmark()
         self.state, self.passes, self.fired, self.collect = QUIET, 0, -1, None
         self.watch.forget()

@@ -69,8 +69,8 @@ inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_r
     const ringcomm_array& array = run.input[i];
     PyObject* shape = PyTuple_New(array.rank);
     for (int k = 0; shape && k < array.rank; ++k) PyTuple_SET_ITEM(shape, k, PyLong_FromLongLong(array.dims[k]));
-    PyObject* one = Py_BuildValue("(KiN)", static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(array.data)),
-                                  array.dtype, shape);
+    const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(array.data));
+    PyObject* one = shape ? Py_BuildValue("(KiN)", address, array.dtype, shape) : nullptr;
     if (!one) Py_CLEAR(arrays);
     if (arrays) PyList_SET_ITEM(arrays, i, one);
   }

@@ -52,7 +52,7 @@ void lengths_and_places_count() {
   const Bytes zeros(4096);
   for (std::size_t count = 0; count <= zeros.size(); ++count) seen.insert(digest(zeros.data(), count));
   CHECK(seen.size() == zeros.size() + 1);
-  // Floats that differ as replicas do: two elements exchanged, or off by units in the last place that add up to nothing.
+  // Floats that differ as replicas do: elements exchanged, or off by units in the last place that may cancel.
   std::vector<std::uint32_t> words(256, 0x3f800000);
   words[0] = 0x3f800001;
   std::set<std::uint64_t> digests;

@@ -262,6 +262,7 @@ def kernel_reduce_many(
 ) -> None: ...
 def kernel_cast(to: int, target: int, source_dtype: int, source: int, count: int) -> None: ...
 def kernel_copy(target: int, source: int, nbytes: int, stream: bool = False) -> None: ...
+def digests(addresses: Sequence[int], nbytes: Sequence[int]) -> bytes: ...  # uint64 each (kernels/digest.hpp)
 def instruction_set() -> str: ...
 
 # ---- trace -----------------------------------------------------------------------------------------------------------
@@ -666,6 +667,8 @@ class SetLink:
     """A process set as graphs know it: they outlive ``shutdown`` (csrc/frameworks/set_link.hpp)."""
     def connect(self, engine: Engine, set_id: int, rank: int, size: int) -> None: ...
     def disconnect(self) -> None: ...
+    def due(self, name: str, every: int) -> int: ...  # the number of this run if replicas are compared in it, else 0
+    def restart(self) -> None: ...  # counts of runs
 
 class SiteResult:
     """Memory of the core, 64-byte aligned, that lives as long as this."""
@@ -694,6 +697,8 @@ class Site:
         first_wires: Sequence[int] = (),
         first_runs: int = 0,
         keeps: bool = False,
+        look: Callable[[int, list[tuple[int, int, tuple[int, ...]]]], None] | None = None,
+        every: int = 0,
     ) -> None: ...
     id: int
     def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[SiteResult]:

@@ -9,6 +9,9 @@ cdef extern from "kernels/kernels.hpp" namespace "ringcomm::kernels" nogil:
     void k_copy "ringcomm::kernels::copy"(void*, const void*, size_t, cbool) except +translate
     cbool k_reduces "ringcomm::kernels::reduces"(DType, Op)
 
+cdef extern from "kernels/digest.hpp" namespace "ringcomm::kernels" nogil:
+    uint64_t k_digest "ringcomm::kernels::digest"(const void*, size_t)
+
 cdef extern from "border/kernels.hpp":
     void k_reduce_many "ringcomm_border::reduce_many"(DType, Op, vector[uintptr_t]&, vector[uintptr_t]&, size_t, Scale, Scale,
                                                       cbool) except +translate nogil
@@ -65,6 +68,18 @@ def kernel_cast(int to, uintptr_t target, int source_dtype, uintptr_t source, si
 def kernel_copy(uintptr_t target, uintptr_t source, size_t nbytes, bint stream=False):
     with nogil:
         k_copy(<void*>target, <const void*>source, nbytes, stream)
+
+
+def digests(vector[uintptr_t] addresses, vector[size_t] nbytes):
+    cdef vector[uint64_t] found
+    cdef size_t i
+    if addresses.size() != nbytes.size():
+        raise ValueError("as many lengths as addresses")
+    found.resize(addresses.size())
+    with nogil:
+        for i in range(addresses.size()):
+            found[i] = k_digest(<const void*>addresses[i], nbytes[i])
+    return (<const char*>found.data())[:8 * found.size()]
 
 
 def instruction_set():

@@ -4,11 +4,13 @@ cdef extern from "frameworks/site.hpp" namespace "ringcomm" nogil:
         CSetLink()
         void connect(shared_ptr[CEngine], shared_ptr[CWorker], int set, int rank, int size)
         void disconnect()
+        uint64_t due(const string&, uint64_t)
+        void restart()
     cdef cppclass CSiteSpec "ringcomm::SiteSpec":
         CCall call
         vector[string] names
         vector[uint64_t] wires, first_wires
-        uint64_t first_runs
+        uint64_t first_runs, every
         cbool keeps, splits, even
     cdef cppclass CSite "ringcomm::Site":
         CSite(shared_ptr[CSetLink], CSiteSpec)
@@ -31,6 +33,7 @@ cdef extern from "border/sites.hpp" namespace "ringcomm_border":
         vector[int64_t] dims
         uintptr_t address()
     vector[Result] c_run_site "ringcomm_border::run_site"(CSite&, const vector[Given]&) except +translate nogil
+    void set_look "ringcomm_border::set_look"(CSiteSpec&, object)
     void c_raise_failure "ringcomm_border::raise_failure"(CSite&) except +translate
 
 
@@ -46,6 +49,10 @@ cdef class SetLink:
     def disconnect(self):
         with nogil:  # the engine may end here
             self.it.get().disconnect()
+
+    def due(self, str name, uint64_t every): return self.it.get().due(name.encode(), every)
+
+    def restart(self): self.it.get().restart()
 
 
 cdef class SiteResult:
@@ -70,13 +77,15 @@ cdef class Site:
 
     def __init__(self, SetLink link not None, int collective, names, *, int op=1, int root=0, double pre=1, double post=1,
                  wires=(), str algorithm="", bint splits=False, bint even=False, first_wires=(),
-                 uint64_t first_runs=0, bint keeps=False):
+                 uint64_t first_runs=0, bint keeps=False, look=None, uint64_t every=0):
         cdef CSiteSpec spec
         spec.call.collective, spec.call.op, spec.call.root = <Collective>collective, <Op>op, root
         spec.call.pre.factor, spec.call.post.factor, spec.call.algorithm = pre, post, algorithm.encode()
         spec.names = [(<str?>name).encode() for name in names]
         spec.wires, spec.first_wires, spec.first_runs = wires, first_wires, first_runs
-        spec.splits, spec.even, spec.keeps = splits, even, keeps
+        spec.splits, spec.even, spec.keeps, spec.every = splits, even, keeps, every
+        if look is not None:
+            set_look(spec, look)
         self.it = make_shared[CSite](link.it, spec)
         self.id = c_sites().add(self.it)
 

@@ -65,7 +65,8 @@ class Stats:
 
     ``operation`` is a collective's name (gather and scatter are ``"alltoall"``), ``"send"`` or ``"recv"``; or one of
     ``"training step"`` (of optimizers: the time of whole steps, whose bytes are in ``"allreduce"``), ``"comparison"``
-    (of ordered calls, before data moves), ``"agreement"`` (on named operations) and ``"failed"``. ``algorithm`` is what
+    (of ordered calls, before data moves), ``"agreement"`` (on named operations), ``"replica check"`` (of parameters, by
+    its result: ``"equal"`` or ``"different"``) and ``"failed"``. ``algorithm`` is what
     ran: a schedule's name, ``"shared"`` (the host's memory), ``"gathered"`` (with the comparison), ``"local"`` (one
     rank); of messages ``"memory"``, ``"network"`` or ``"self"``.
     """
@@ -120,8 +121,9 @@ class Stats:
         return self + Stats(tuple(negated))
 
 
-_OPERATIONS = (*_core.COLLECTIVES, "send", "recv", "training step", "comparison", "agreement", "failed")
-_WAYS = ("shared", "gathered", "local", "memory", "network", "self")  # that are no schedules
+_OTHERS = ("send", "recv", "training step", "comparison", "agreement", "replica check", "failed")
+_OPERATIONS = (*_core.COLLECTIVES, *_OTHERS)
+_WAYS = ("shared", "gathered", "local", "memory", "network", "self", "equal", "different")  # that are no schedules
 
 
 def _algorithm_names() -> set[str]:
@@ -216,6 +218,13 @@ def stats(reset: bool = False) -> Stats:
         if reset:
             _zero = found
     return found - before
+
+
+def count(operation: str, algorithm: str) -> None:
+    """One call that the core knows nothing of."""
+    global _ended
+    with _lock:
+        _ended += Stats((OperationStats(operation, algorithm, calls=1),))
 
 
 def report_at_end() -> None:

@@ -17,7 +17,15 @@ from typing import Any
 
 from ringcomm import _core, horovod_options, rules
 from ringcomm.arguments import integer, nearest
-from ringcomm.option_values import parse_cores, parse_flag, parse_gpu_path, parse_level, parse_switch, parse_trace
+from ringcomm.option_values import (
+    parse_cores,
+    parse_flag,
+    parse_gpu_path,
+    parse_level,
+    parse_replica_check,
+    parse_switch,
+    parse_trace,
+)
 from ringcomm.sizes import parse_size
 
 logger = logging.getLogger("ringcomm")
@@ -67,6 +75,12 @@ class Config:
     )
     window: int = _option(0, "pieces in flight; 0: chosen by the model")
     check: bool = _option(True, "ordered calls compare dtype, shape, op and root between ranks before data moves")
+    replica_check: str = _option(
+        "warn",
+        "ranks compare the parameters of distributed optimizers after the first step, every 1,000 steps and after "
+        "state_dict(): warn, error, off, or how many steps apart (100, error:100)",
+        parse=parse_replica_check,
+    )
     shared_memory: str = _option(
         "auto", "ranks of one host share memory: auto, off, or on (an error if it cannot be had)", parse=parse_switch
     )
@@ -178,6 +192,8 @@ class Config:
                 raise ValueError(f"option {option.name} must be True or False, not {value!r}")
             if type(option.default) in (int, float) and not value >= least:
                 raise ValueError(f"option {option.name} must be at least {least}, not {value!r}")
+            if option.metadata["parse"] is parse_replica_check:
+                parse_replica_check(value)
             if option.metadata["parse"] is parse_switch and value not in ("auto", "on", "off"):
                 raise ValueError(f"option {option.name} must be auto, on or off, not {value!r}")
 

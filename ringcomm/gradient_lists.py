@@ -13,6 +13,7 @@ from ringcomm.compression import NoneCompressor, compressed, parts_of, resolved
 from ringcomm.ops import Average, Sum, core_op
 from ringcomm.plans import bucket_limits, decided
 from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.replicas import CountedCheck, every
 from ringcomm.sites import Reduce
 from ringcomm.wire_formats import Auto, WireFormat
 
@@ -20,6 +21,10 @@ from ringcomm.wire_formats import Auto, WireFormat
 def named_as(index: int, variable: Any) -> str:
     called = getattr(variable, "path", None) or getattr(variable, "name", None) if variable is not None else None
     return f"{index}.{called}" if called else str(index)
+
+
+def names_of(variables: Sequence[Any]) -> list[str]:
+    return [getattr(one, "path", None) or getattr(one, "name", None) or str(i) for i, one in enumerate(variables)]
 
 
 @dataclass
@@ -82,6 +87,14 @@ class GradientReduction:
     def as_dense(self, gradient: Any) -> Any:
         return gradient
 
+    def is_variable(self, variable: Any) -> bool:
+        return variable is not None
+
+    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        """Compares the variables, if that is due, before these gradients are reduced: now, or in each run of the
+        program that is being traced. Returns the gradients."""
+        raise NotImplementedError
+
     def reference(self, variable: Any) -> Any:
         """What tells variables apart."""
         return id(variable)
@@ -113,6 +126,9 @@ class GradientReduction:
         named: list[Any] = list(variables) or [None] * len(results)
         shared = [i for i, one in enumerate(results) if one is not None and not self._is_local(named[i])]
         self._scale_local(results, named)
+        compared = self._compared([results[i] for i in shared], [one for one in named if not self._is_local(one)])
+        for i, one in zip(shared, compared, strict=True):
+            results[i] = one
         if self.sparse_as_dense:
             for i in shared:
                 results[i] = self.as_dense(results[i])
@@ -127,6 +143,16 @@ class GradientReduction:
             for i, one in zip(group, reduce([results[i] for i in group], names), strict=True):
                 results[i] = one
         return results
+
+    def _compared(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients, once the replicas of the variables have been compared if that is due."""
+        watched = [one for one in variables if self.is_variable(one)]
+        steps = every(self.process_set) if watched and gradients else 0
+        if not steps:
+            return gradients
+        name = f"{self.name}.{named_as(0, watched[0])}.{len(watched)}"
+        check = CountedCheck(self.process_set, name, f"the optimizer {self.name!r}", steps)
+        return self.look(check, gradients, watched)
 
     def _formats(self, group: list[int], gradients: Sequence[Any]) -> Iterator[tuple[Any, list[int]]]:
         """What gradients travel as: those that a wire format leaves alone, as they are."""

@@ -40,6 +40,27 @@ def parse_level(text: str) -> str:
     return value
 
 
+REPLICA_CHECK_EVERY = 1000  # steps
+
+
+def replica_check(text: str) -> tuple[str, int]:
+    """(warn or error, steps from one check to the next; 0: none), of a value of the option."""
+    value = text.strip().lower()
+    mode, _, number = value.partition(":")
+    if value.isdecimal():
+        mode, number = "warn", value
+    if mode in ("warn", "error") and (not number or number.isdecimal()):
+        return mode, int(number) if number else REPLICA_CHECK_EVERY
+    if not number and mode not in ("1", "on", "true", "yes") and not parse_flag(mode):
+        return "warn", 0
+    raise ValueError("expected warn, error, off, a number of steps, or warn: or error: and a number of steps")
+
+
+def parse_replica_check(text: str) -> str:
+    replica_check(text)
+    return text.strip().lower()
+
+
 def parse_trace(text: str) -> str:
     """Horovod's "DYNAMIC" stands for a timeline that the program starts itself."""
     return "" if text == "DYNAMIC" else text

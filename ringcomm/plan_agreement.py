@@ -54,12 +54,15 @@ def _digest(texts: Sequence[str]) -> int:
     return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=7).digest(), "little")
 
 
-def require_equal(texts: Sequence[str], name: str, process_set: ProcessSet, who: str = "DistributedOptimizer") -> None:
+def require_equal(
+    texts: Sequence[str], name: str, process_set: ProcessSet, who: str = "DistributedOptimizer", asks: bool = False
+) -> bool:
     """Raises MismatchError on every rank (that has not joined) unless all give the same. The first text is of settings,
-    the others of parameters; `who` names in errors what they belong to."""
-    first, *others = exchange([_digest(texts)], name, process_set).values()
-    if any(other != first for other in others):
+    the others of parameters; `who` names in errors what they belong to. Returns whether any rank `asks`."""
+    rows = list(exchange([_digest(texts), asks], name, process_set).values())
+    if any(other[0] != rows[0][0] for other in rows):
         raise _mismatch(texts, name, process_set, who)
+    return any(other[1] for other in rows)
 
 
 def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: ProcessSet) -> Agreed:

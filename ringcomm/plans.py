@@ -82,6 +82,7 @@ class Flags(NamedTuple):
     wants_new_plan: int = 0
     changed: int = 0  # gradients that were on their way
     split: int = 0  # more came to gradients that were on their way
+    compares: int = 0  # replicas are to be compared in this step
 
 
 KEPT, DROPPED = Flags(kept=1), Flags(dropped=1)

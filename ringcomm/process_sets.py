@@ -160,6 +160,7 @@ class ProcessSet:
     def rejoin(self) -> None:
         """All ranks have joined, some after more operations than others: nameless ones are counted from the first."""
         self._counters.clear()
+        self.link.restart()
         self.joined = False
 
     def take_slot(self) -> tuple[_core.Node | None, int]:

@@ -7,6 +7,7 @@ number. A graph's sites live as long as the process. Those of eager programs are
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -49,6 +50,8 @@ class Description(NamedTuple):
     algorithm: str | None = None
     splits: bool = False
     even: bool = False  # all ranks must give as many rows: shapes of results were fixed for that when it was traced
+    look: Callable[[int, list[Any]], None] | None = None  # no collective: called on the inputs (ringcomm.replicas)
+    every: int = 0  # in how many runs once
 
 
 def dtype_index(name: str) -> int:
@@ -91,6 +94,8 @@ def make(what: Description) -> _core.Site:
     process.check_not_forked()
     process_set, how, kind = what.process_set, what.how, _core.COLLECTIVES[what.collective]
     process_set.set_id()
+    if what.look is not None:
+        return _core.Site(process_set.link, what.collective, what.names, look=what.look, every=what.every)
     indices = [dtype_index(name) for name in what.dtypes]
     if what.collective in (calls.ALLREDUCE, calls.REDUCESCATTER):
         for index, name in zip(indices, what.dtypes, strict=True):
@@ -144,16 +149,23 @@ def run(site: _core.Site, given: Sequence[Any]) -> list[Any]:
     buffers = [arrays.source(one).on_host() for one in given]
     results = []
     for one in site.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
-        memory = np.asarray(arrays.CoreMemory(one.address, one.nbytes, one)) if one.nbytes else np.empty(0, np.uint8)
-        results.append(memory.view(_numpy_dtype(_core.DTYPES[one.dtype])).reshape(one.shape))
+        results.append(array_at(one.address, one.dtype, one.shape, one))
     return results
+
+
+def array_at(address: int, dtype: int, shape: Sequence[int], owner: object = None) -> np.ndarray[Any, Any]:
+    """`dtype`: the core's number. `owner`: what keeps the memory."""
+    kind = _numpy_dtype(_core.DTYPES[dtype])
+    nbytes = math.prod(shape) * kind.itemsize
+    memory = np.asarray(arrays.CoreMemory(address, nbytes, owner)) if nbytes else np.empty(0, np.uint8)
+    return memory.view(kind).reshape(shape)
 
 
 def _numpy_dtype(name: str) -> Any:
     if name == "bfloat16":
         import ml_dtypes  # every framework that has bfloat16 has it
 
-        return ml_dtypes.bfloat16
+        return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
 
 

@@ -85,6 +85,13 @@ class _Writer:
             json.dumps({"name": kind, "ph": "M", "pid": self._rank, "tid": row, "args": arguments}, ensure_ascii=False)
         )
 
+    def note(self, name: str, begun_ns: int, arguments: Mapping[str, object]) -> None:
+        times = {"ts": begun_ns / 1e3, "dur": (time.monotonic_ns() - begun_ns) / 1e3}
+        with self._lock:
+            row = self._text.row(name)
+            event = {"name": name, "cat": name, "ph": "X", "pid": self._rank, "tid": row, "args": dict(arguments)}
+            self._pending.append(json.dumps(event | times))
+
     def describe(self, members: Mapping[str, Sequence[str]]) -> None:
         with self._lock:
             for name, tensors in members.items():
@@ -139,6 +146,12 @@ def describe(members: Mapping[str, Sequence[str]]) -> None:
     _members.update(members)
     if _writer is not None:
         _writer.describe(members)
+
+
+def note(name: str, begun_ns: int, **arguments: object) -> None:
+    """One event of Python's, from then (``time.monotonic_ns``) until now."""
+    if _writer is not None:
+        _writer.note(name, begun_ns, arguments)
 
 
 def abandon() -> None:

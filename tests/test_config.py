@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ringcomm import affinity, horovod_options, threads
 from ringcomm.config import Config, options, parse_size
+from ringcomm.option_values import replica_check
 
 
 def test_every_option_is_documented_and_readable():
@@ -28,6 +29,7 @@ def test_every_option_is_documented_and_readable():
         "shared_allocator": "off",
         "tune": "off",
         "stats": "on",
+        "replica_check": "error:50",
     }
     for row in options():
         assert row["meaning"] and row["variables"][0] == f"RINGCOMM_{row['name'].upper()}"
@@ -41,6 +43,18 @@ def test_every_option_is_documented_and_readable():
 def test_sizes(number, unit, ending, lower):
     text = f"{number}{unit}{ending if unit or ending != 'iB' else ''}"
     assert parse_size(text.lower() if lower else text) == number * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[unit]
+
+
+def test_replica_checks():
+    expected = {"warn": ("warn", 1000), "ERROR": ("error", 1000), "off": ("warn", 0), "0": ("warn", 0)}
+    expected |= {"7": ("warn", 7), "warn:3": ("warn", 3), "error:1": ("error", 1)}
+    for text, meaning in expected.items():
+        assert replica_check(Config.from_environment({"RINGCOMM_REPLICA_CHECK": text}).replica_check) == meaning
+    for text in ("on", "1.5", "-1", "off:3", "error:x", "err"):
+        with pytest.raises(ValueError, match="expected "):
+            Config.from_environment({"RINGCOMM_REPLICA_CHECK": text})
+        with pytest.raises(ValueError):
+            Config(replica_check=text)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "engine/engine.hpp"
 
@@ -22,6 +24,7 @@ class SetLink {
   void connect(std::shared_ptr<Engine> engine, std::shared_ptr<Worker> worker, int set, int rank, int size) {
     const std::lock_guard lock(mutex_);
     live_ = {std::move(engine), std::move(worker), set, rank, size, live_.epoch + 1};
+    runs_.clear();
   }
   void disconnect() {
     const std::lock_guard lock(mutex_);
@@ -32,10 +35,23 @@ class SetLink {
     if (live_.engine) return live_;
     throw Error(ErrorKind::shut_down, "ringcomm has not been initialized, or has been shut down; use ringcomm.init().");
   }
+  // Counts a run of `name`, and returns its number if ranks compare their replicas in it, else 0: in the second run, by
+  // which what a program broadcasts after its first step is there, and in every `every`th one after that. Runs are
+  // counted from connect(), or from restart(): every rank counts alike, for each run comes before a reduction.
+  std::uint64_t due(const std::string& name, std::uint64_t every) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t run = ++runs_[name];
+    return every > 0 && run >= 2 && (run - 2) % every == 0 ? run : 0;
+  }
+  void restart() {  // All ranks have joined, some after more runs than others.
+    const std::lock_guard lock(mutex_);
+    runs_.clear();
+  }
 
  private:
   mutable std::mutex mutex_;
   Live live_;
+  std::map<std::string, std::uint64_t> runs_;
 };
 
 }  // namespace ringcomm

@@ -233,8 +233,18 @@ void Site::run_in(const SetLink::Live& live, const ringcomm_run& run) {
   running_ = false;
 }
 
+void Site::look_in(const ringcomm_run& run) {
+  const SetLink::Live live = set_->live();  // throws where there is no session
+  if (const std::uint64_t number = set_->due(spec_.names[0], spec_.every)) spec_.look(number, run);
+  const std::int64_t one = 1;
+  auto* byte = static_cast<std::byte*>(run.allocate(run.context, 0, -1, static_cast<int>(DType::uint8), &one, 1));
+  if (byte == nullptr) failed_to_allocate();
+  *byte = std::byte{0};
+}
+
 void Site::run(const ringcomm_run& run) {
   try {
+    if (spec_.look) return look_in(run);
     const std::size_t inputs = spec_.call.collective == Collective::barrier ? 0 : spec_.names.size() + spec_.splits;
     if (static_cast<std::size_t>(run.inputs) != inputs)
       throw Error(ErrorKind::invalid,

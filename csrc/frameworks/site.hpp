@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,6 +31,10 @@ struct SiteSpec {
   bool keeps = false;   // what encoders leave out is added in the next run
   bool splits = false;  // alltoall: a second input says rows to each rank, and a second result from each
   bool even = false;    // the graph was traced for as many rows on every rank: they are compared too
+  // Not null: no collective. The site calls this on its inputs, which may be none, in runs that are due
+  // (SetLink::due) every `every` runs, and gives one byte, which what must come later can depend on.
+  std::function<void(std::uint64_t run_number, const ringcomm_run&)> look{};
+  std::uint64_t every = 0;
 };
 
 class Site {
@@ -53,6 +58,7 @@ class Site {
   };
 
   void run_in(const SetLink::Live& live, const ringcomm_run& run);
+  void look_in(const ringcomm_run& run);
   Named request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
                    const std::vector<std::uint64_t>& wires);
   Prepared prepared_for(const SetLink::Live& live, const ringcomm_run& run);

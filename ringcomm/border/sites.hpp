@@ -1,6 +1,9 @@
 // Sites of frameworks' graphs (_sites.pxi), in types that Cython passes.
 #pragma once
 
+#include <algorithm>
+#include <string>
+
 #include "base/aligned_bytes.hpp"
 #include "border/errors.hpp"
 #include "frameworks/site.hpp"
@@ -56,6 +59,44 @@ inline std::vector<Result> run_site(Site& site, const std::vector<Given>& given)
   std::vector<Result> results;
   site.run({&results, static_cast<int>(inputs.size()), inputs.data(), allocate_result, adopt_result, nullptr});
   return results;
+}
+// Calls a function of Python's with the number of the run and [(address, dtype, shape)], from any thread. What it
+// raises becomes an Error of that type's kind, or internal.
+inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_run& run) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* arrays = PyList_New(run.inputs);
+  for (int i = 0; arrays && i < run.inputs; ++i) {
+    const ringcomm_array& array = run.input[i];
+    PyObject* shape = PyTuple_New(array.rank);
+    for (int k = 0; shape && k < array.rank; ++k) PyTuple_SET_ITEM(shape, k, PyLong_FromLongLong(array.dims[k]));
+    const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(array.data));
+    PyObject* one = shape ? Py_BuildValue("(KiN)", address, array.dtype, shape) : nullptr;
+    if (!one) Py_CLEAR(arrays);
+    if (arrays) PyList_SET_ITEM(arrays, i, one);
+  }
+  PyObject* result =
+      arrays ? PyObject_CallFunction(function, "KN", static_cast<unsigned long long>(number), arrays) : nullptr;
+  if (result) {
+    Py_DECREF(result);
+    PyGILState_Release(state);
+    return;
+  }
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  const auto& types = error_types();
+  const auto found = std::find(types.begin(), types.end(), type);
+  const auto kind = found == types.end() ? ErrorKind::internal : static_cast<ErrorKind>(found - types.begin());
+  PyObject* text = value ? PyObject_Str(value) : nullptr;
+  const char* utf8 = text ? PyUnicode_AsUTF8(text) : nullptr;
+  const std::string what = utf8 ? utf8 : "the comparison of replicas failed";
+  PyErr_Clear();
+  for (PyObject* one : {type, value, trace, text}) Py_XDECREF(one);
+  PyGILState_Release(state);
+  throw Error(kind, what);
+}
+inline void set_look(SiteSpec& spec, PyObject* function) {  // kept for good: graphs are
+  Py_INCREF(function);
+  spec.look = [function](std::uint64_t number, const ringcomm_run& run) { call_look(function, number, run); };
 }
 inline void raise_failure(Site& site) { rethrow(site.take_failure()); }
 }  // namespace ringcomm_border

@@ -37,6 +37,7 @@ from ringcomm.jax.functions import (  # noqa: E402
     grouped_allreduce,
     reducescatter,
 )
+from ringcomm.jax.replicas import check_replicas  # noqa: E402
 from ringcomm.joining import join  # noqa: E402
 from ringcomm.ops import Adasum, Average, Max, Min, Product, Sum  # noqa: E402
 from ringcomm.process_sets import (  # noqa: E402
@@ -77,6 +78,7 @@ __all__ = [
     "broadcast",
     "broadcast_object",
     "broadcast_parameters",
+    "check_replicas",
     "compression_state_dict",
     "cross_rank",
     "cross_size",

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ringcomm import objects
 from ringcomm.compression import NoneCompressor, parts_of, resolved
-from ringcomm.jax import operations
+from ringcomm.jax import operations, replicas
 from ringcomm.jax.reduction import GradientReduction
 from ringcomm.ops import Average, Sum, chosen_op, core_op
 from ringcomm.process_sets import ProcessSet, global_process_set
@@ -207,11 +207,16 @@ def distributed(transformation: Any, **options: Any) -> Any:
     Args:
         transformation: an ``optax.GradientTransformation``.
         options: of :func:`allreduce_gradients`.
+
+    Where ``update`` is given the parameters (its third argument), ranks compare them after the first update and every
+    1,000 updates (``RINGCOMM_REPLICA_CHECK``): a warning names those that differ. :func:`check_replicas` compares them
+    at any time.
     """
 
     resolved(options.get("compression"))  # refuses what there is not
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
+        replicas.look_at(params, updates, options.get("name", "gradients"), options.get("process_set"))
         return transformation.update(allreduce_gradients(updates, **options), state, params, **more)
 
     return transformation._replace(update=update)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ringcomm import gradient_lists
-from ringcomm.jax import operations
+from ringcomm.gradient_lists import names_of
+from ringcomm.jax import operations, replicas
+from ringcomm.replicas import CountedCheck
 from ringcomm.sites import Reduce
 
 
 class GradientReduction(gradient_lists.GradientReduction):
     def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
         return operations.allreduce(gradients, names, True, how, self.process_set, algorithm)
+
+    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        replicas.look(check, gradients, names_of(variables), [one.value for one in variables])
+        return gradients

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from ringcomm import gradient_lists
+from ringcomm.gradient_lists import names_of
+from ringcomm.replicas import CountedCheck, with_names
 from ringcomm.sites import Reduce
-from ringcomm.tensorflow import operations
+from ringcomm.tensorflow import library, operations
 from ringcomm.tensorflow.mpi_ops import sparse_allreduce
 
 
@@ -27,7 +31,39 @@ class GradientReduction(gradient_lists.GradientReduction):
         return tf.convert_to_tensor(gradient)
 
     def reference(self, variable: Any) -> Any:
-        """Keras' variables hold one of TensorFlow's."""
-        inner = getattr(variable, "value", None)
-        held = inner if isinstance(inner, tf.Variable) else variable
+        held = _held(variable)
         return held.ref() if hasattr(held, "ref") else id(held)
+
+    def is_variable(self, variable: Any) -> bool:
+        return isinstance(_held(variable), tf.Variable)
+
+    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        names, held = names_of(variables), [_held(one) for one in variables]
+        if tf.executing_eagerly():
+            if run := check.due():
+                check.compare_arrays(run, names, [one.numpy() for one in held])
+            return gradients
+        made = [one for one in tf.nest.flatten(gradients, expand_composites=True) if one is not None]
+        with tf.control_dependencies(made):  # by then the program has written what it has to write before
+            if tf.compat.v1.executing_eagerly_outside_functions():  # Python can read what a graph uses
+                weak = [weakref.ref(one) for one in held]
+                library.run(check.in_program((), partial(_present, names, weak)), [], [tf.uint8], [[1]])
+                return gradients  # a function reduces them after that, for both have effects
+            inputs = [tf.convert_to_tensor(one) for one in held]
+            what = check.in_program([one.dtype.name for one in inputs], partial(with_names, names))
+            looked = library.run(what, inputs, [tf.uint8], [[1]])
+        with tf.control_dependencies(looked):
+            return tf.nest.map_structure(tf.identity, gradients, expand_composites=True)
+
+
+def _present(names: list[str], weak: list[Any], _: list[Any]) -> tuple[list[str], list[Any]]:
+    """Of variables that are still there."""
+    pairs = [(name, one()) for name, one in zip(names, weak, strict=True)]
+    here = [(name, one.numpy()) for name, one in pairs if one is not None]
+    return [name for name, _ in here], [value for _, value in here]
+
+
+def _held(variable: Any) -> Any:
+    """Keras' variables hold one of TensorFlow's."""
+    inner = getattr(variable, "value", None)
+    return inner if isinstance(inner, tf.Variable) else variable

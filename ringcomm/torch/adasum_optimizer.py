@@ -20,6 +20,7 @@ from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.compression import parts_of
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
+from ringcomm.torch.replicas import ReplicaCheck
 from ringcomm.torch.slot import QUIET, Slot
 from ringcomm.torch.wrapped import DistributedOptimizerBase, require_closure, taking_the_step
 
@@ -29,6 +30,7 @@ class DeltaReducer(HookedParameters):
 
     def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.settings = settings
+        self.replicas = ReplicaCheck(settings)
         super().__init__(parameters)
 
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
@@ -50,7 +52,8 @@ class DeltaReducer(HookedParameters):
         self.hook_new()
         self.claim()
         texts = [self.settings.text(), *(slot.watched().text for slot in self._slots)]
-        require_equal(texts, f"{self.settings.name}.deltas", self.settings.process_set)
+        name, asks = f"{self.settings.name}.deltas", self.replicas.due
+        self.replicas.step(self._slots, require_equal(texts, name, self.settings.process_set, asks=asks))
         parameters = [slot.parameter.detach() for slot in self._slots]
         starts = [parameter.clone() for parameter in parameters]
         try:

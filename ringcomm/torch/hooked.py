@@ -14,6 +14,7 @@ import torch
 from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings
 from ringcomm.torch.kind import place_of
+from ringcomm.torch.replicas import ReplicaCheck
 from ringcomm.torch.slot import HANDED_OVER, QUIET, NestedBackward, Slot
 from ringcomm.torch.tensors import require_arithmetic
 
@@ -30,6 +31,7 @@ class HookedParameters(ABC):
     """Calls `on_gradient` when backward has made, or added to, the gradient of a parameter that is trainable."""
 
     settings: Settings
+    replicas: ReplicaCheck
 
     def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._known = list(parameters)

@@ -28,6 +28,7 @@ from ringcomm.torch.gradient_plan import GradientPlan
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm.torch.in_flight import GradientInFlight, WatchedGradient
 from ringcomm.torch.named_gradients import reduce_by_name
+from ringcomm.torch.replicas import ReplicaCheck
 from ringcomm.torch.slot import HANDED_OVER, QUIET, SPLIT, Slot
 
 WATCHED_STEPS = 2  # steps before hooks send anything
@@ -42,6 +43,7 @@ class GradientReducer(HookedParameters):
 
     def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.settings = settings
+        self.replicas = ReplicaCheck(settings)
         self._plan: GradientPlan | None = None
         self._owed: dict[Slot, torch.Tensor] = {}  # what is held back, while there is no plan
         self._generation = 0
@@ -150,17 +152,20 @@ class GradientReducer(HookedParameters):
         wants_new_plan = self._plan is None or self._slots != self._plan.slots
         self._changed = self._changed or any(slot.state >= HANDED_OVER for slot in other)
         reduced: set[Slot] = set()
+        flags = KEPT
         try:
             if self._plan is not None and self._plan.usable():
-                mine = KEPT._replace(wants_new_plan=wants_new_plan, changed=self._changed)
+                mine = KEPT._replace(wants_new_plan=wants_new_plan, changed=self._changed, compares=self.replicas.due)
                 left_out = {slot for slot in other if slot.state < HANDED_OVER}
-                wants_new_plan = self._plan.run(left_out, mine).wants_new_plan > 0
+                flags = self._plan.run(left_out, mine)
+                wants_new_plan = flags.wants_new_plan > 0
                 reduced = set(self._plan.slots) - left_out
             else:
                 self._owed = self.held_back()
                 self._plan, wants_new_plan = None, True
             if wants_new_plan:  # on all ranks, for the flag has been exchanged
                 self._renew(reduced)
+            self.replicas.step(self._slots, flags.compares > 0)
             self._steps += 1
         except HorovodInternalError:
             self._send_early = False  # whatever a rank's script did, it may do again
@@ -187,6 +192,7 @@ class GradientReducer(HookedParameters):
         self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
         self._owed = {}
         self._plan.run(reduced, KEPT)
+        self.replicas.due = True
 
     def _watched(self, slot: Slot) -> Watched:
         one = slot.watched()

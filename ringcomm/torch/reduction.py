@@ -9,9 +9,12 @@ import torch
 
 from ringcomm import _core, gradient_lists
 from ringcomm.compression import owed_array, parts_of
+from ringcomm.gradient_lists import names_of
 from ringcomm.keepers import Floats, Keeper
 from ringcomm.reductions import Reduction
+from ringcomm.replicas import CountedCheck
 from ringcomm.torch.asynchronous import operations
+from ringcomm.torch.replicas import digests_of, values_of
 from ringcomm.wire_formats import WireFormat
 
 
@@ -41,6 +44,13 @@ class GradientReduction(gradient_lists.GradientReduction):
         requests = [operations.allreduce_request(one, sent, True) for one, (sent, _) in zip(ways, pairs, strict=True)]
         reduced = how.submit_group(requests, names).wait()
         return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+
+    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        run = check.due()
+        if run:
+            values = [one.value.detach() for one in variables]
+            check.compare(run, names_of(variables), digests_of(values), lambda index: values_of(values[index]))
+        return gradients
 
     def _keeping(self, how: Reduction, name: str, gradient: torch.Tensor) -> Reduction:
         """With what is left out of this gradient, and as its first steps travel."""

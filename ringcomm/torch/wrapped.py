@@ -101,6 +101,13 @@ class DistributedOptimizerBase(Wrapper):
                 "its synchronize() before, and step within its skip_synchronize()"
             )
 
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As the optimizer's own. Ranks compare their parameters as they are at the next step (`ringcomm.replicas`);
+        one rank alone may call this."""
+        if self._reducer is not None:
+            self._reducer.replicas.due = True
+        return self._base.state_dict(self, *args, **kwargs)
+
     def set_backward_passes_per_step(self, passes: int) -> None:
         """How many backward passes add up before a step's reduction."""
         self.backward_passes_per_step = passes

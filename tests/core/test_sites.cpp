@@ -219,9 +219,35 @@ void what_is_left_out() {
   CHECK((left_out.owed(1) == Floats{0, 0, 0, 0}));
 }
 
+// Sites that look at their inputs: in the second run of a name, and in every third after it, whatever site runs it.
+void looks() {
+  const auto hub = make_threads_hub(1);
+  Sites sites(hub, 0, 1);
+  std::vector<std::uint64_t> seen;
+  SiteSpec what = spec(Collective::allreduce, {"looked"});
+  what.every = 3;
+  what.look = [&](std::uint64_t number, const ringcomm_run& given) {
+    seen.push_back(number);
+    CHECK(given.inputs == 1 && static_cast<const std::int32_t*>(given.input[0].data)[0] == 5);
+    if (number == 8) throw Error(ErrorKind::mismatch, "replicas differ");
+  };
+  const std::int64_t first = sites.make(what), second = sites.make(what);
+  for (int run_number = 1; run_number <= 7; ++run_number) {
+    const Framework done = run(sites.table, run_number % 2 ? first : second, {filled({2}, 5)});
+    CHECK(done.failed == -1 && done.results.size() == 1 && done.results[0].shape == Shape{1});
+  }
+  CHECK((seen == std::vector<std::uint64_t>{2, 5}));
+  const Framework failed = run(sites.table, first, {filled({2}, 5)});
+  CHECK(failed.failed == static_cast<int>(ErrorKind::mismatch) && failed.text == "replicas differ");
+  sites.link->restart();  // as when all ranks have joined
+  for (int run_number = 1; run_number <= 2; ++run_number) run(sites.table, first, {filled({2}, 5)});
+  CHECK((seen == std::vector<std::uint64_t>{2, 5, 8, 2}));
+}
+
 }  // namespace
 
 int main() {
+  looks();
   what_is_left_out();
   for (const int size : {1, 2, 3, 5}) collectives(size);
   for (const int size : {2, 3}) failures(size);

@@ -9,7 +9,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later, assert_memory_stays
+from framework_cases import (
+    assert_it_is_saved_and_goes_on,
+    assert_left_out_comes_later,
+    assert_memory_stays,
+    checking,
+)
 
 import ringcomm
 import ringcomm.jax as rc
@@ -276,3 +281,51 @@ def case_compression_by_name():
     for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
         with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
             rc.distributed(optax_like, compression=compression)
+
+
+def case_replicas_are_compared():
+    import optax
+
+    if rc.size() == 1:
+        return
+    keys = {"a": jnp.ones(3), "b": jnp.ones((2, 2), jnp.bfloat16)}
+    for compiled, alone in ((False, False), (True, False), (True, True)):
+        optimizer = rc.distributed(optax.sgd(0.1), name=f"checked{compiled}{alone}")
+
+        def step(weights, state, optimizer=optimizer):
+            gradients = jax.grad(lambda w: (w["a"] ** 2).sum() + w["b"].sum())(weights)
+            updates, state = optimizer.update(gradients, state, weights)
+            return optax.apply_updates(weights, updates), state
+
+        step = jax.jit(step, donate_argnums=0) if compiled else step
+        weights = jax.tree.map(lambda one, alone=alone: one * (1 + rc.rank() * alone), keys)
+        state = optimizer.init(weights)
+        with checking("2") as found:
+            for number in range(5):
+                if number == 3 and not alone:  # between the checks in step 2 and in step 4
+                    weights["b"] = weights["b"] + (rc.rank() == 1)
+                weights, state = step(weights, state)
+            equal, different, (text,) = found()
+        assert (equal, different) == ((0, 2) if alone else (1, 1))
+        wanted = "1: \"['a']\" on rank" if alone else "3: \"['b']\" on rank 1 differs from rank 0's by up to 1"
+        assert f"after step {wanted}" in text, text
+        assert ("not been equal at any check" if alone else "this began in step 2") in text, text
+        with checking("error:1"):
+            raised = jax.errors.JaxRuntimeError if compiled else ringcomm.MismatchError
+            with pytest.raises(raised, match="replicas of the optimizer"):
+                jax.block_until_ready(step(weights, state))
+
+
+def case_check_replicas():
+    weights = {"w": jnp.ones(3), "key": jax.random.key(rc.rank()), "b": [jnp.zeros((0, 2)), jnp.arange(4)]}
+    with checking("warn") as found:
+        rc.check_replicas(weights)
+        weights["b"][1] = weights["b"][1] + rc.rank()
+        rc.check_replicas(weights, name="second")
+        equal, different, texts = found()
+    if rc.size() == 1:
+        assert (equal, different, texts) == (0, 0, [])
+    else:
+        assert (equal, different) == (1, 1) and "replicas of 'second' differ after step 1: \"['b'][1]\"" in texts[0]
+    with pytest.raises(ValueError, match=r"outside of jax\.jit"):
+        jax.jit(rc.check_replicas)(weights["w"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later
+from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later, checking
 
 import ringcomm.keras as hvd
 
@@ -316,3 +316,23 @@ def case_compression_by_name():
     for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
         with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
             hvd.DistributedOptimizer(keras.optimizers.SGD(), compression=compression)
+
+
+def case_replicas_are_compared():
+    """After the first step, and a broadcast that comes with it; without one they differ."""
+    last = hvd.size() - 1
+    for passes, broadcast, local in ((1, True, False), (1, False, False), (2, False, False), (1, False, True)):
+        model = make()
+        optimizer = keras.optimizers.SGD(0.01, name=f"checked{passes}{broadcast}{local}")
+        options = {"local_layers": model.layers} if local else {"backward_passes_per_step": passes}
+        made = hvd.PartialDistributedOptimizer if local else hvd.DistributedOptimizer
+        model.compile(made(optimizer, **options), "mse")
+        callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(last)] if broadcast else []
+        with checking("warn") as found:
+            model.fit(IMAGES[:12], TARGETS[:12], batch_size=2, verbose=0, callbacks=callbacks)
+            equal, different, texts = found()
+        assert (equal, different) == ((0, 0) if local else (1, 0) if broadcast else (0, 1)), (passes, broadcast)
+        if different:
+            assert "after step 1: 'sequential" in texts[0] and "/kernel' on rank" in texts[0], texts
+        else:
+            assert not texts

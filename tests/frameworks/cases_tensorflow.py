@@ -8,7 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 import tensorflow as tf
-from framework_cases import assert_it_is_saved_and_goes_on, assert_left_out_comes_later, assert_memory_stays
+from framework_cases import (
+    assert_it_is_saved_and_goes_on,
+    assert_left_out_comes_later,
+    assert_memory_stays,
+    checking,
+)
 
 import ringcomm
 import ringcomm.tensorflow as hvd
@@ -559,3 +564,53 @@ def case_compression_by_name():
     for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
         with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
             hvd.DistributedGradientTape(tf.GradientTape(), compression=compression)
+
+
+def case_replicas_are_compared():
+    """By tapes, eagerly and in functions; local sources are left out, and so are tensors."""
+    if hvd.size() == 1:
+        return
+    for number, in_function in enumerate((False, True)):
+        shared = tf.Variable([1.0, 2.0], name=f"shared{number}")
+        own, table = tf.Variable(float(hvd.rank())), tf.Variable(tf.ones((4, 2)))
+
+        def step(shared=shared, own=own, table=table):
+            fixed = tf.constant(float(hvd.rank()))
+            tape = hvd.DistributedGradientTape(tf.GradientTape())
+            tape.register_local_source(own)
+            with tape:
+                tape.watch(fixed)
+                loss = tf.reduce_sum(shared) * own * fixed + tf.reduce_sum(tf.gather(table, [1, 2]))
+            sources = [shared, own, table, fixed]
+            for variable, gradient in zip(sources[:2], tape.gradient(loss, sources)[:2], strict=True):
+                variable.assign_sub(0.1 * gradient)
+
+        step = tf.function(step) if in_function else step
+        with checking("2") as found:
+            for count in range(5):
+                if count == 3 and hvd.rank() == 1:
+                    table.assign_add(tf.ones((4, 2)))
+                step()
+            equal, different, (text,) = found()
+        assert (equal, different) == (1, 1)
+        assert "after step 3: 'Variable:0' on rank 1 differs from rank 0's by up to 1. They were equal after" in text
+        raised = tf.errors.InvalidArgumentError if in_function else hvd.HorovodInternalError
+        with checking("error:1"), pytest.raises(raised, match="differ"):
+            step()
+
+
+def case_replicas_of_optimizers_of_tensorflow_1():
+    if hvd.size() == 1:
+        return
+    for passes in (1, 2):
+        with tf.Graph().as_default(), checking("warn") as found:
+            x = tf.compat.v1.get_variable("x", initializer=[1.0 + hvd.rank(), 2.0], dtype=tf.float32)
+            inner = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            optimizer = hvd.DistributedOptimizer(inner, name=f"checked{passes}", backward_passes_per_step=passes)
+            train_op = optimizer.minimize(tf.reduce_sum(x * x))
+            with tf.compat.v1.Session() as session:
+                session.run(tf.compat.v1.global_variables_initializer())
+                for _ in range(3 * passes):
+                    session.run(train_op)
+            equal, different, (text,) = found()
+        assert (equal, different) == (0, 1) and "after step 1: 'x:0' on rank" in text

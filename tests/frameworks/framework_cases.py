@@ -3,19 +3,23 @@
 ``cd tests/frameworks; KERAS_BACKEND=jax mpiexec -n 2 python framework_cases.py cases_keras [part of a name]``
 """
 
+import dataclasses
 import gc
 import importlib
+import logging
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psutil
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="", JAX_PLATFORMS="cpu")
 
 import ringcomm
+from ringcomm import objects, runtime
 
 
 def few_threads() -> None:
@@ -44,6 +48,28 @@ def assert_memory_stays(work: Callable[[], None], rounds: int = 10) -> None:
         if ringcomm.allreduce(int(stays), op=ringcomm.Sum) == ringcomm.size():
             return
     raise AssertionError(f"memory grew in every one of {rounds} rounds, on some rank; here it was, in KiB: {held}")
+
+
+@contextmanager
+def checking(option: str) -> Iterator[Callable[[], tuple[int, int, list[str]]]]:
+    """Within it, RINGCOMM_REPLICA_CHECK is this; gives what comparisons found: (equal, different, rank 0's texts)."""
+    session = runtime.session()
+    said: list[str] = []
+    before, handler = session.config, logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    session.config = dataclasses.replace(before, replica_check=option)
+    logging.getLogger("ringcomm").addHandler(handler)
+    ringcomm.stats(reset=True)
+
+    def found() -> tuple[int, int, list[str]]:
+        equal, different = (ringcomm.stats().of("replica check", one).calls for one in ("equal", "different"))
+        return equal, different, objects.broadcast_object(said, 0, None, ringcomm.global_process_set, "cases")
+
+    try:
+        yield found
+    finally:
+        session.config = before
+        logging.getLogger("ringcomm").removeHandler(handler)
 
 
 def run_cases(module_names: str, wanted: str = "") -> None:

@@ -1,0 +1,67 @@
+"""The replica check (:mod:`ringcomm.replicas`) of a pytree of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ringcomm import _core
+from ringcomm.jax import library
+from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.replicas import CountedCheck, every, with_names
+
+
+def look(check: CountedCheck, gradients: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
+    """Counts a step, and compares the values if it is due: now, or in each run of the program that is being traced. A
+    program's constants are not compared."""
+    known = [(name, one) for name, one in zip(names, values, strict=True) if one.dtype.name in _core.DTYPES]
+    names, values = [name for name, _ in known], [one for _, one in known]
+    if any(isinstance(one, jax.core.Tracer) for one in values):
+        what = check.in_program([one.dtype.name for one in values], partial(with_names, names))
+        library.run(what, [jax.lax.stop_gradient(one) for one in values], [jax.ShapeDtypeStruct((1,), jnp.uint8)])
+    elif not any(isinstance(one, jax.core.Tracer) for one in gradients) and (run := check.due()):
+        check.compare_arrays(run, names, [np.asarray(one) for one in values])
+
+
+def look_at(parameters: Any, gradients: Any, name: str, process_set: ProcessSet | None) -> None:
+    """As `look`, of pytrees."""
+    process_set = global_process_set if process_set is None else process_set
+    names, values = _leaves(parameters)
+    if values and process_set.size() > 1 and (steps := every(process_set)):
+        check = CountedCheck(process_set, f"{name}.{len(values)}", f"the optimizer {name!r}", steps)
+        look(check, jax.tree.leaves(gradients), names, values)
+
+
+def check_replicas(parameters: Any, name: str = "parameters", process_set: ProcessSet = global_process_set) -> None:
+    """Compares a pytree of parameters between the ranks, now, which all of them must do together.
+
+    A difference is a warning of the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a MismatchError on every
+    rank: it names the parameters, the ranks and the largest difference. Each call counts as a step. In ``jax.jit`` use
+    :func:`distributed`, which compares its parameters itself.
+
+    Args:
+        parameters: a pytree of arrays, of the same shapes on all ranks.
+        name: of the operations and for the message.
+        process_set: the ranks that compare.
+
+    Raises:
+        MismatchError: parameters differ, and the option says ``error``.
+        ValueError: under ``jax.jit``.
+    """
+    names, values = _leaves(parameters)
+    if any(isinstance(one, jax.core.Tracer) for one in values):
+        raise ValueError("check_replicas compares values, which a traced program has not: call it outside of jax.jit")
+    if values and process_set.size() > 1:
+        check = CountedCheck(process_set, f"check_replicas.{name}", repr(name), 1)
+        check.compare_arrays((check.due() or 1) + 1, names, [np.asarray(one) for one in values])
+
+
+def _leaves(tree: Any) -> tuple[list[str], list[Any]]:
+    """Names and arrays, but for those of dtypes that cannot be sent."""
+    pairs = [(jax.tree_util.keystr(path), jnp.asarray(one)) for path, one in jax.tree_util.tree_leaves_with_path(tree)]
+    return [name for name, _ in pairs], [one for _, one in pairs]

@@ -3,8 +3,10 @@ be. A binding says how its tensors are reduced (:class:`GradientReduction`)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +19,14 @@ from ringcomm.sites import Reduce
 from ringcomm.wire_formats import Auto, WireFormat
 
 
+def unnumbered(name: str) -> str:
+    """Removes the numbers by which frameworks tell equal names apart ("dense_1/kernel"): ranks may count differently."""
+    return re.sub(r"_\d+(?=/|:|$)", "", name)
+
+
 def named_as(index: int, variable: Any) -> str:
     called = getattr(variable, "path", None) or getattr(variable, "name", None) if variable is not None else None
-    return f"{index}.{called}" if called else str(index)
+    return f"{index}.{unnumbered(called)}" if called else str(index)
 
 
 @dataclass
@@ -39,6 +46,7 @@ class GradientReduction:
     factor: float = 1.0  # of the results
     local: set[Any] = field(default_factory=set)  # references to variables whose gradients stay on their rank
     kept: dict[str, Any] = field(default_factory=dict, repr=False)  # by name, where no site keeps it (csrc/frameworks)
+    applying: bool = False  # the gradients that are being applied are reduced: see `once`
 
     def __post_init__(self) -> None:
         self.op = core_op(self.op)
@@ -82,11 +90,38 @@ class GradientReduction:
     def as_dense(self, gradient: Any) -> Any:
         return gradient
 
+    def scaled(self, gradient: Any, factor: float) -> Any:
+        """Of a dense or a sparse one."""
+        return gradient * factor
+
     def reference(self, variable: Any) -> Any:
         """What tells variables apart."""
         return id(variable)
 
+    @staticmethod
+    def is_in_a_graph(variable: Any) -> bool:
+        """Whether a traced function that still exists uses the variable."""
+        return False
+
     # ---- for all -----------------------------------------------------------------------------------------------------
+    @contextmanager
+    def once(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Iterator[list[Any]]:
+        """Gives the reduced gradients. Within it a further call gives its gradients unchanged: an optimizer and the
+        one inside it share this reduction, and the outermost that is called reduces."""
+        if self.applying:
+            yield list(gradients)
+            return
+        reduced = self(gradients, variables)
+        self.applying = True
+        try:
+            yield reduced
+        finally:
+            self.applying = False
+
+    def for_copy(self, name: str) -> GradientReduction:
+        """Returns the same reduction, without its state, for a copy of the optimizer."""
+        return replace(self, name=name, local=set(self.local), kept={}, applying=False)
+
     def keep_local(self, variable: Any) -> None:
         self.local.add(self.reference(variable))
 
@@ -109,7 +144,7 @@ class GradientReduction:
         """Gradients that are None stay so. `variables`: as many, or none of them known."""
         results = list(gradients)
         if not self.together:
-            return results if self.factor == 1 else [one if one is None else one * self.factor for one in results]
+            return results if self.factor == 1 else [one if one is None else self.scaled(one, self.factor) for one in results]
         named: list[Any] = list(variables) or [None] * len(results)
         shared = [i for i, one in enumerate(results) if one is not None and not self._is_local(named[i])]
         self._scale_local(results, named)
@@ -155,7 +190,7 @@ class GradientReduction:
             return
         for i, variable in enumerate(variables):
             if results[i] is not None and self._is_local(variable):
-                results[i] = results[i] / self.process_set.size()
+                results[i] = self.scaled(results[i], 1.0 / self.process_set.size())
 
     def _groups(self, indices: list[int], variables: Sequence[Any]) -> list[list[int]]:
         """Without a wish all are one group: they are fused in any case."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ringcomm import collectives, runtime
 from ringcomm.keras import functions
-from ringcomm.keras.optimizer import is_distributed, with_loss_scale_inside
+from ringcomm.keras.optimizer import is_distributed
 from ringcomm.keras.relaxed import (  # noqa: F401 (they are hvd.callbacks' too)
     EagerCallback,
     ElasticAveragingCallback,
@@ -26,12 +26,8 @@ from ringcomm.process_sets import ProcessSet, global_process_set
 
 
 def prepare(model: Any) -> None:
-    """Makes of a compiled model what can run distributed: a LossScaleOptimizer must look at what all ranks get, and
-    XLA cannot hold TensorFlow's op. Raises ValueError if XLA was asked for."""
+    """Turns XLA off in a compiled model, for it cannot hold TensorFlow's op. Raises ValueError if XLA was asked for."""
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        return
-    model.optimizer = optimizer = with_loss_scale_inside(optimizer)
     if keras.backend.backend() != "tensorflow" or not model.jit_compile or not is_distributed(optimizer):
         return
     why = "XLA cannot run collectives in TensorFlow's graphs. Give jit_compile=False to model.compile()"
@@ -84,7 +80,8 @@ class BroadcastGlobalVariablesCallback(Preparing):
     def _broadcast(self) -> None:
         self.broadcast_done = True
         optimizer = self.model.optimizer
-        variables = [*self.model.variables, *(optimizer.variables if optimizer is not None else ())]
+        # Not the states of random generators: ranks are to drop and to augment differently.
+        variables = [*self.model.weights, *(optimizer.variables if optimizer is not None else ())]
         unique = {id(one): one for one in variables if id(one) not in self._local}
         functions.broadcast_variables(list(unique.values()), self.root_rank, self.process_set)
 

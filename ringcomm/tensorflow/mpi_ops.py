@@ -55,8 +55,13 @@ def _reduced(
     return compressed(compressor, operations.dense(tensors), lambda sent: reduce(sent, *how))
 
 
-def _scaled(values: Any, factor: float) -> Any:
-    return values if factor == 1 else values * tf.constant(factor, values.dtype)
+def scaled(tensor: Any, factor: float) -> Any:
+    """Multiplies a tensor or ``tf.IndexedSlices``."""
+    if factor == 1:
+        return tensor
+    if isinstance(tensor, tf.IndexedSlices):
+        return tf.IndexedSlices(scaled(tensor.values, factor), tensor.indices, tensor.dense_shape)
+    return tensor * tf.constant(factor, tensor.dtype)
 
 
 def sparse_allreduce(
@@ -68,7 +73,7 @@ def sparse_allreduce(
             f"there is no {op.name} of tf.IndexedSlices: use Average or Sum, or make them dense (sparse_as_dense=True)"
         )
     factor = factors[0] * factors[1] / (process_set.size() if op == Average else 1)
-    parts = [part for one in slices for part in (_scaled(one.values, factor), one.indices)]
+    parts = [part for one in slices for part in (scaled(one.values, factor), one.indices)]
     gathered = iter(gradients.allgather(parts, name, True, process_set))
     return [tf.IndexedSlices(next(gathered), next(gathered), dense_shape=one.dense_shape) for one in slices]
 

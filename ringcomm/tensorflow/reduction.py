@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +10,7 @@ import tensorflow as tf
 from ringcomm import gradient_lists
 from ringcomm.sites import Reduce
 from ringcomm.tensorflow import operations
-from ringcomm.tensorflow.mpi_ops import sparse_allreduce
+from ringcomm.tensorflow.mpi_ops import scaled, sparse_allreduce
 
 
 class GradientReduction(gradient_lists.GradientReduction):
@@ -26,8 +27,17 @@ class GradientReduction(gradient_lists.GradientReduction):
     def as_dense(self, gradient: Any) -> Any:
         return tf.convert_to_tensor(gradient)
 
+    def scaled(self, gradient: Any, factor: float) -> Any:
+        return scaled(gradient, factor)
+
     def reference(self, variable: Any) -> Any:
         """Keras' variables hold one of TensorFlow's."""
         inner = getattr(variable, "value", None)
         held = inner if isinstance(inner, tf.Variable) else variable
         return held.ref() if hasattr(held, "ref") else id(held)
+
+    @staticmethod
+    def is_in_a_graph(variable: Any) -> bool:
+        handle, function = variable.value.handle, tf.types.experimental.ConcreteFunction
+        traced = (one for one in gc.get_objects() if issubclass(type(one), function))
+        return any(captured is handle for one in traced for captured in one.captured_inputs)

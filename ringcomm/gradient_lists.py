@@ -90,6 +90,10 @@ class GradientReduction:
     def as_dense(self, gradient: Any) -> Any:
         return gradient
 
+    def nothing_for(self, variable: Any) -> Any:
+        """A gradient without elements for a variable, or for None; None where the framework leaves no gradient out."""
+        return None
+
     def scaled(self, gradient: Any, factor: float) -> Any:
         """Of a dense or a sparse one."""
         return gradient * factor
@@ -141,11 +145,12 @@ class GradientReduction:
         return 1.0 / self.predivide, self.predivide * self.factor
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Gradients that are None stay so. `variables`: as many, or none of them known."""
+        """Gradients that are None stay so, and must be None on all ranks. `variables`: as many, or none of them known."""
         results = list(gradients)
         if not self.together:
             return results if self.factor == 1 else [one if one is None else self.scaled(one, self.factor) for one in results]
         named: list[Any] = list(variables) or [None] * len(results)
+        missing = self._fill(results, named)
         shared = [i for i, one in enumerate(results) if one is not None and not self._is_local(named[i])]
         self._scale_local(results, named)
         if self.sparse_as_dense:
@@ -161,7 +166,17 @@ class GradientReduction:
             names = [f"{self.name}.{named_as(i, named[i])}" for i in group]
             for i, one in zip(group, reduce([results[i] for i in group], names), strict=True):
                 results[i] = one
+        for i in missing:
+            results[i] = None
         return results
+
+    def _fill(self, results: list[Any], variables: Sequence[Any]) -> list[int]:
+        """Puts something empty where there is no gradient: if another rank has one there, it is a mismatch that names
+        the variable, on all ranks. Returns where."""
+        missing = [i for i, one in enumerate(results) if one is None and not self._is_local(variables[i])]
+        for i in missing:
+            results[i] = self.nothing_for(variables[i])
+        return missing
 
     def _formats(self, group: list[int], gradients: Sequence[Any]) -> Iterator[tuple[Any, list[int]]]:
         """What gradients travel as: those that a wire format leaves alone, as they are."""

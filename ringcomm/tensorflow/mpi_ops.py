@@ -1,7 +1,7 @@
 """The operations of ``ringcomm.tensorflow``, under the name of the module that scripts written for Horovod import.
 
 All of them run eagerly and in ``tf.function``. In a graph they are one op each, which waits without Python; ranks pair
-operations by name, and without one by the function and the tensor that a graph reduces, or in eager programs by order.
+operations by name, and without one by order: in eager programs, and within each function that is traced.
 
 They raise what those of :mod:`ringcomm` raise (``MismatchError``, ``PeerLostError`` and so on); out of a function's
 graph that comes as ``tf.errors.InvalidArgumentError``, ``UnavailableError``, ``AbortedError`` or

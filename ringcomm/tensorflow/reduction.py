@@ -6,16 +6,20 @@ import gc
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 from ringcomm import gradient_lists
 from ringcomm.sites import Reduce
+from ringcomm.tensorflow import gradients as differentiable
 from ringcomm.tensorflow import operations
 from ringcomm.tensorflow.mpi_ops import scaled, sparse_allreduce
 
 
 class GradientReduction(gradient_lists.GradientReduction):
     def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
-        return operations.allreduce(gradients, names, True, how, self.process_set, algorithm)
+        # Without an outer tape the raw operation, which takes the gradients' memory over.
+        run = differentiable.allreduce if record.could_possibly_record() else operations.allreduce
+        return run(gradients, names, True, how, self.process_set, algorithm)
 
     def gather_sparse(self, gradients: list[Any], names: list[str]) -> list[Any]:
         parts = [f"{name}.{part}" for name in names for part in ("values", "indices")]
@@ -26,6 +30,9 @@ class GradientReduction(gradient_lists.GradientReduction):
 
     def as_dense(self, gradient: Any) -> Any:
         return tf.convert_to_tensor(gradient)
+
+    def nothing_for(self, variable: Any) -> Any:
+        return None if variable is None else tf.zeros([0], variable.dtype)
 
     def scaled(self, gradient: Any, factor: float) -> Any:
         return scaled(gradient, factor)

@@ -42,6 +42,9 @@ class GradientReduction(gradient_lists.GradientReduction):
         reduced = how.submit_group(requests, names).wait()
         return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
 
+    def nothing_for(self, variable: Any) -> Any:
+        return None if variable is None else torch.zeros(0, dtype=variable.value.dtype)
+
     def _keeping(self, how: Reduction, name: str, gradient: torch.Tensor) -> Reduction:
         """With what is left out of this gradient, and as its first steps travel."""
         wire = how.wire

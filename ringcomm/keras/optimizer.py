@@ -36,19 +36,21 @@ class _Distributed:
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)  # type: ignore[attr-defined]
         grads = list(grads)
         if self._ringcomm_passes > 1 and not self._ringcomm_reduction.applying:
-            self.__dict__["_ringcomm_variables"] = [
-                one for one, gradient in zip(variables, grads, strict=True) if gradient is not None
-            ]
+            overwritten = self._overwrite_variable_with_gradient  # type: ignore[attr-defined]
+            there = [g is not None and not overwritten(one) for g, one in zip(grads, variables, strict=True)]
+            self.__dict__["_ringcomm_sums"] = variables, there
             return self._ringcomm_base.apply(self, grads, trainable_variables)
         with self._ringcomm_reduction.once(grads, variables) as reduced:
             return self._ringcomm_base.apply(self, reduced, trainable_variables)
 
     def _clip_gradients(self, grads: Any) -> Any:
         """Called with what has been added up, where a step is taken."""
-        if self._ringcomm_passes == 1:
+        if self._ringcomm_passes == 1 or self._ringcomm_reduction.applying:
             return self._ringcomm_base._clip_gradients(self, grads)
-        with self._ringcomm_reduction.once(grads, self.__dict__.get("_ringcomm_variables", ())) as reduced:
-            return self._ringcomm_base._clip_gradients(self, reduced)
+        variables, there = self.__dict__["_ringcomm_sums"]
+        sums = iter(grads)
+        with self._ringcomm_reduction.once([next(sums) if one else None for one in there], variables) as reduced:
+            return self._ringcomm_base._clip_gradients(self, [one for one in reduced if one is not None])
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = self._ringcomm_base.get_config(self)

@@ -32,7 +32,7 @@ class GradientReduction(gradient_lists.GradientReduction):
         return tf.convert_to_tensor(gradient)
 
     def nothing_for(self, variable: Any) -> Any:
-        return None if variable is None else tf.zeros([0], variable.dtype)
+        return None if variable is None else tf.zeros([0], tf.as_dtype(variable.dtype).base_dtype)
 
     def scaled(self, gradient: Any, factor: float) -> Any:
         return scaled(gradient, factor)

@@ -324,6 +324,54 @@ def case_learning_rates():
     np.testing.assert_allclose(seen[8:], [0.5] * 4 + [0.05] * 4, rtol=1e-5)
 
 
+def case_momentum_correction():
+    """A velocity holds the learning rate: it changes with it, once."""
+    for corrected in (True, False):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.5), loss=lambda y, p: p)  # a gradient of ones
+        schedule = hvd.callbacks.LearningRateScheduleCallback(
+            0.01, lambda epoch: 10.0 if epoch >= 1 else 1.0, momentum_correction=corrected
+        )
+        start = float(weights(model)[0][0, 0])
+        model.fit(np.ones((4, 1)), np.ones((4, 1)), batch_size=2, epochs=2, shuffle=False, verbose=0, callbacks=[schedule])
+        velocity, weight = 0.0, start
+        for step, rate in enumerate((0.01, 0.01, 0.1, 0.1)):
+            velocity *= 10.0 if corrected and step == 2 else 1.0
+            velocity = 0.5 * velocity - rate
+            weight += velocity
+        np.testing.assert_allclose(weights(model)[0][0, 0], weight, rtol=1e-5, err_msg=str(corrected))
+
+
+def case_rates_that_change_in_an_epoch_are_used():
+    """On JAX too, whose trainer holds the variables' values in an epoch."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile(optimizer=keras.optimizers.SGD(0.0), loss=lambda y, p: p)
+    start = float(weights(model)[0][0, 0])
+    schedule = hvd.callbacks.LearningRateScheduleCallback(1.0, lambda epoch: epoch, staircase=False)
+    model.fit(np.ones((4, 1)), np.ones((4, 1)), batch_size=1, verbose=0, callbacks=[schedule])
+    np.testing.assert_allclose(weights(model)[0][0, 0], start - (0.25 + 0.5 + 0.75), rtol=1e-5)
+
+
+def case_uneven_batches():
+    """Every rank waits for an operation that another rank never calls: one error on all of them."""
+    os.environ["RINGCOMM_STALL_WARN_SECONDS"] = "1"
+    hvd.shutdown()
+    hvd.init()
+    try:
+        model = make()
+        model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+        rows = 16 if hvd.rank() == 0 else 8
+        with pytest.raises(Exception, match="every rank waits") as caught:
+            callbacks = [hvd.callbacks.MetricAverageCallback()]
+            model.fit(IMAGES[:rows], TARGETS[:rows], batch_size=4, verbose=0, callbacks=callbacks)
+        assert "'allreduce.metrics'" in str(caught.value) and "uneven numbers of batches" in str(caught.value)
+    finally:
+        del os.environ["RINGCOMM_STALL_WARN_SECONDS"]
+        hvd.shutdown()
+        hvd.init()
+
+
 def case_relaxed_callbacks():
     """Ranks with different numbers of batches end with one model, which has learned."""
     for callback in (

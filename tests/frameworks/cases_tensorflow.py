@@ -235,7 +235,7 @@ def case_gradients_of_gradients():
         "alltoall": (lambda: hvd.alltoall(x), 6.0 * (rank + 1)),
         "alltoall with splits": (lambda: hvd.alltoall(x, splits)[0], 6.0 * (rank + 1)),
         "reducescatter": (lambda: hvd.reducescatter(x, op=hvd.Sum), 6.0 * size**3 * mean),
-        "max": (lambda: hvd.allreduce(x, op=hvd.Max), 6.0 * size**3 if rank == size - 1 else 0.0),
+        "max": (lambda: hvd.allreduce(x, op=hvd.Max), 6.0 * size**2 if rank == size - 1 else 0.0),
     }
     for name, (function, value) in expected.items():
 

@@ -20,7 +20,7 @@ from ringcomm.wire_formats import Auto, WireFormat
 
 
 def unnumbered(name: str) -> str:
-    """Removes the numbers by which frameworks tell equal names apart ("dense_1/kernel"): ranks may count differently."""
+    """Removes the numbers by which frameworks make names unique ("dense_1/kernel"): ranks may count differently."""
     return re.sub(r"_\d+(?=/|:|$)", "", name)
 
 
@@ -91,11 +91,11 @@ class GradientReduction:
         return gradient
 
     def nothing_for(self, variable: Any) -> Any:
-        """A gradient without elements for a variable, or for None; None where the framework leaves no gradient out."""
+        """Returns a gradient without elements, or None where the variable or its framework has no such thing."""
         return None
 
     def scaled(self, gradient: Any, factor: float) -> Any:
-        """Of a dense or a sparse one."""
+        """Multiplies a dense or a sparse gradient."""
         return gradient * factor
 
     def reference(self, variable: Any) -> Any:
@@ -104,14 +104,14 @@ class GradientReduction:
 
     @staticmethod
     def is_in_a_graph(variable: Any) -> bool:
-        """Whether a traced function that still exists uses the variable."""
+        """Returns True if a traced function that still exists uses the variable."""
         return False
 
     # ---- for all -----------------------------------------------------------------------------------------------------
     @contextmanager
     def once(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Iterator[list[Any]]:
-        """Gives the reduced gradients. Within it a further call gives its gradients unchanged: an optimizer and the
-        one inside it share this reduction, and the outermost that is called reduces."""
+        """Yields the reduced gradients. A nested call yields its gradients unchanged: an optimizer and the optimizer
+        inside it share this reduction, and the outer one reduces."""
         if self.applying:
             yield list(gradients)
             return
@@ -145,10 +145,10 @@ class GradientReduction:
         return 1.0 / self.predivide, self.predivide * self.factor
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Gradients that are None stay so, and must be None on all ranks. `variables`: as many, or none of them known."""
+        """Gradients that are None stay None: on all ranks. `variables`: one for each gradient, or none at all."""
         results = list(gradients)
         if not self.together:
-            return results if self.factor == 1 else [one if one is None else self.scaled(one, self.factor) for one in results]
+            return [one if one is None or self.factor == 1 else self.scaled(one, self.factor) for one in results]
         named: list[Any] = list(variables) or [None] * len(results)
         missing = self._fill(results, named)
         shared = [i for i, one in enumerate(results) if one is not None and not self._is_local(named[i])]
@@ -171,8 +171,8 @@ class GradientReduction:
         return results
 
     def _fill(self, results: list[Any], variables: Sequence[Any]) -> list[int]:
-        """Puts something empty where there is no gradient: if another rank has one there, it is a mismatch that names
-        the variable, on all ranks. Returns where."""
+        """Puts an empty gradient where there is none, and returns these places. If another rank has a gradient there,
+        all ranks get a MismatchError that names the variable."""
         missing = [i for i, one in enumerate(results) if one is None and not self._is_local(variables[i])]
         for i in missing:
             results[i] = self.nothing_for(variables[i])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from functools import cache, wraps
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras.src.saving import object_registration
@@ -21,8 +21,8 @@ from ringcomm.process_sets import ProcessSet, global_process_set
 
 
 class _Distributed:
-    """Methods added to an optimizer's class. Copies of an optimizer, whichever way they are made in this process, are
-    distributed as it is; by pickle in other processes too."""
+    """Methods added to an optimizer's class. Copies of the optimizer are distributed too: by deepcopy, pickle,
+    from_config, and by serialize and deserialize within this process."""
 
     _ringcomm_reduction: GradientReduction
     _ringcomm_base: Any
@@ -44,7 +44,7 @@ class _Distributed:
             return self._ringcomm_base.apply(self, reduced, trainable_variables)
 
     def _clip_gradients(self, grads: Any) -> Any:
-        """Called with what has been added up, where a step is taken."""
+        """Reduces the sums of several passes: Keras calls this once a step, with the sums."""
         if self._ringcomm_passes == 1 or self._ringcomm_reduction.applying:
             return self._ringcomm_base._clip_gradients(self, grads)
         variables, there = self.__dict__["_ringcomm_sums"]
@@ -70,8 +70,8 @@ class _Distributed:
         called = _operations_of(made, name.reduction.process_set)
         return _swap(made, name.reduction.for_copy(called), name.passes)
 
-    def __deepcopy__(self, memo: Any) -> Self:
-        return type(self).from_config(self.get_config())  # type: ignore[no-any-return]
+    def __deepcopy__(self, memo: Any) -> Any:
+        return type(self).from_config(self.get_config())
 
     def __reduce__(self) -> Any:
         if self._ringcomm_reduction.local:
@@ -86,7 +86,7 @@ class _Distributed:
 
 
 class _DistributedLossScale(_Distributed):
-    """Overflow is looked for in what all ranks get: they agree on it."""
+    """Looks for overflow in the reduced gradients, so that all ranks agree on it."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         with self._ringcomm_reduction.once(grads, self._trainable_variables) as reduced:  # type: ignore[attr-defined]
@@ -149,7 +149,8 @@ def _distributed_class(base: Any) -> Any:
 
 
 def _swap(optimizer: Any, reduction: GradientReduction, passes: int) -> Any:
-    optimizer.__class__ = _distributed_class(type(optimizer))
+    base: Any = type(optimizer)
+    optimizer.__class__ = _distributed_class(base)
     optimizer.__dict__.update({"_ringcomm_reduction": reduction, "_ringcomm_passes": passes})
     return optimizer
 
@@ -161,9 +162,9 @@ def _unpickled(base: Any, config: dict[str, Any], reduction: GradientReduction, 
 
 
 def _distribute_around(method: Any) -> Any:
-    """`LossScaleOptimizer.__init__` after which the optimizer is distributed if the one inside it is, whoever makes it
-    (Keras does, under mixed_float16): one rank's overflow would else keep it from a reduction that the others wait
-    for."""
+    """Returns `LossScaleOptimizer.__init__` that distributes the optimizer if its inner optimizer is distributed. Keras
+    makes such ones itself, under mixed_float16. Otherwise a rank with an overflow would skip the reduction that the
+    other ranks wait for."""
 
     @wraps(method)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -178,8 +179,8 @@ keras.optimizers.LossScaleOptimizer.__init__ = _distribute_around(keras.optimize
 
 
 def _operations_of(optimizer: Any, process_set: ProcessSet) -> str:
-    """A name for the operations of an optimizer. Keras counts optimizers, of which ranks may have made more or fewer:
-    distributed ones are counted, each under its class or given name."""
+    """Returns a name for the operations of an optimizer. Keras numbers all optimizers, of which ranks may make more or
+    fewer: here the distributed ones of each name are numbered."""
     name = f"optimizer.{unnumbered(optimizer.name)}"
     counts = process_set.session().extras.setdefault("keras.optimizers", {})
     number = counts[process_set, name] = counts.get((process_set, name), -1) + 1
@@ -195,8 +196,8 @@ def _forget_traces(optimizer: Any, outer: Any) -> None:
     gc.collect()
     if reduction_class().is_in_a_graph(optimizer._iterations):
         raise ValueError(
-            f"this {type(optimizer).__name__} has taken steps in a traced function, which would go on without the other "
-            "ranks: call DistributedOptimizer before the first step, or make a new optimizer"
+            f"this {type(optimizer).__name__} is part of a traced function, which would go on without the other ranks: "
+            "call DistributedOptimizer before the first step, or make a new optimizer"
         )
 
 

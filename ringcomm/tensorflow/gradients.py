@@ -61,7 +61,7 @@ def _refuse_tangents(tensors: Sequence[Any]) -> None:
 
 
 def gathered(tensor: Any, name: Any, process_set: ProcessSet) -> Any:
-    """Every rank's tensor, stacked. What flows back is summed over the ranks, not averaged as in :func:`allgather`."""
+    """Stacks the tensors of all ranks. Gradients are summed over the ranks, not averaged as in :func:`allgather`."""
     return _with_gradient(
         lambda given: operations.allgather([given[0][None]], name, False, process_set),
         lambda _inputs, _results, given: [
@@ -95,7 +95,7 @@ def allreduce(
 
 
 def _of_others(tensor: Any, name: Any, process_set: ProcessSet) -> Any:
-    """The product of the other ranks' tensors, without a division: zeros are right."""
+    """Returns the product of the other ranks' tensors, without a division, so that zeros are right."""
     whole, me = gathered(tensor, name, process_set), process_set.rank()
     return tf.reduce_prod(tf.concat([whole[:me], whole[me + 1 :]], 0), 0)
 
@@ -132,7 +132,7 @@ def allgather(
 
 
 def _rows_of(mine: Any, name: Any, process_set: ProcessSet) -> Any:
-    """These row counts of every rank: [ranks, counts], with zeros for ranks that have joined."""
+    """Returns the row counts of every rank: [ranks, counts], with zeros for ranks that have joined."""
     first = name if name is None or isinstance(name, str) else name[0]
     counts = tf.scatter_nd([[process_set.rank()]], mine[None], [process_set.size(), tf.size(mine)])
     return operations.allreduce([counts], first, False, SUM, process_set)[0]
@@ -146,7 +146,7 @@ def reducescatter(
     def backward(inputs: Any, _results: Any, given: list[Any]) -> list[Any]:
         if how.op not in (Sum, Average):
             raise NotImplementedError(
-                f"there is no gradient of reducescatter with {how.op.name}: use Average or Sum, or the rows of allreduce"
+                f"there is no gradient of reducescatter with {how.op.name}: use Average or Sum, or rows of allreduce"
             )
         factor = how.pre * how.post * (process_set.size() if how.op == Sum else 1)
         scaled = given if factor == 1 else [one * tf.constant(factor, one.dtype) for one in given]

@@ -38,7 +38,7 @@ def _next_in(graph: Any, kind: str) -> int:
 
 
 def _path(graph: Any) -> str:
-    """The function, and for branches and loops where they are in it: by how many came before that communicate."""
+    """Returns the function's name and, for a branch or a loop, its place among those that communicate."""
     name = getattr(graph, "name", "graph")
     if not _PART.search(name) or getattr(graph, "outer_graph", None) is None:
         return _GRADIENT.sub(r"\1", name)
@@ -51,9 +51,9 @@ def _path(graph: Any) -> str:
 
 
 def _otherwise() -> Callable[[], str] | None:
-    """How an operation without a name is called in a graph: by its place among those of the function, which is traced
-    anew from the first on. Not by tensors' names, in which TensorFlow counts what ranks may do differently, as
-    prints."""
+    """Returns what names an operation in a graph: its place among the nameless ones of the function. Each trace counts
+    from zero, so a rank may trace more often. Tensors' names would not do: TensorFlow numbers them, and a rank that
+    prints has more of them."""
     if tf.executing_eagerly():
         return None
 

@@ -48,8 +48,8 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         known = () if ranks is None else global_process_set.session().sets
         process_set = next((one for one in known if one.ranks == ranks), None) if ranks else global_process_set
         if process_set is None:
-            raise ValueError(f"SyncBatchNormalization: there is no process set of ranks {ranks}: add_process_set({ranks})")
-        return cls(**{**config, "process_set": process_set})  # type: ignore[no-any-return]
+            raise ValueError(f"SyncBatchNormalization: no process set has the ranks {ranks}: add_process_set({ranks})")
+        return cls(**{**config, "process_set": process_set})
 
     def _moments(self, inputs: Any, mask: Any) -> Any:
         if not self.process_set.included() or self.process_set.size() == 1:
@@ -63,11 +63,13 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         squares = tf.reduce_sum(centred * centred * weights, axes) - count * missed**2
         # What flows back is summed over the ranks: each has a loss of its own, and their sum is what the statistics'
         # gradient is of.
-        ranks = gradients.gathered(tf.stack([count, mean + missed, squares]), f"{unnumbered(self.path)}.statistics", self.process_set)
+        ranks = gradients.gathered(
+            tf.stack([count, mean + missed, squares]), f"{unnumbered(self.path)}.statistics", self.process_set
+        )
         counts, means, all_squares = tf.unstack(ranks, 3, axis=1)
         total = tf.reduce_sum(counts, 0)
-        # Chan et al. (1979), "Updating formulae and a pairwise algorithm for computing sample variances", from the first
-        # rank's mean, so that sums are of small numbers.
+        # Chan et al. (1979), "Updating formulae and a pairwise algorithm for computing sample variances", relative to
+        # the first rank's mean, so that small numbers are summed.
         apart = means - means[0]
         shift = tf.reduce_sum(counts * apart, 0) / total
         return means[0] + shift, tf.reduce_sum(all_squares + counts * (apart - shift) ** 2, 0) / total

@@ -276,7 +276,7 @@ def case_an_optimizer_in_a_function():
     step = tf.function(lambda: optimizer.apply([tf.ones(3)], [variable]))
     optimizer.build([variable])
     step()
-    with pytest.raises(ValueError, match="in a traced function"):
+    with pytest.raises(ValueError, match="part of a traced function"):
         hvd.DistributedOptimizer(optimizer)
     del step
     hvd.DistributedOptimizer(optimizer)
@@ -334,7 +334,9 @@ def case_momentum_correction():
             0.01, lambda epoch: 10.0 if epoch >= 1 else 1.0, momentum_correction=corrected
         )
         start = float(weights(model)[0][0, 0])
-        model.fit(np.ones((4, 1)), np.ones((4, 1)), batch_size=2, epochs=2, shuffle=False, verbose=0, callbacks=[schedule])
+        model.fit(
+            np.ones((4, 1)), np.ones((4, 1)), batch_size=2, epochs=2, shuffle=False, verbose=0, callbacks=[schedule]
+        )
         velocity, weight = 0.0, start
         for step, rate in enumerate((0.01, 0.01, 0.1, 0.1)):
             velocity *= 10.0 if corrected and step == 2 else 1.0

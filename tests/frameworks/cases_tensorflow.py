@@ -611,7 +611,7 @@ def case_sync_batch_normalization_far_from_zero():
     """A mean of 10,000 with a deviation of 1 leaves the variance three digits of float32's seven."""
     rank, size = hvd.rank(), hvd.size()
     random = np.random.default_rng(1)
-    whole = (random.normal(size=(40 * size, 3)) + [0, 1000, 10000]).astype(np.float32)
+    whole = random.normal([0, 1000, 10000], size=(40 * size, 3)).astype(np.float32)
     layer = hvd.SyncBatchNormalization(momentum=0.0, epsilon=1e-9, fused=False)
     result = layer(whole[rank::size], training=True)
     exact = whole.astype(np.float64)

@@ -3,8 +3,10 @@ be. A binding says how its tensors are reduced (:class:`GradientReduction`)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +20,14 @@ from ringcomm.sites import Reduce
 from ringcomm.wire_formats import Auto, WireFormat
 
 
+def unnumbered(name: str) -> str:
+    """Removes the numbers by which frameworks make names unique ("dense_1/kernel"): ranks may count differently."""
+    return re.sub(r"_\d+(?=/|:|$)", "", name)
+
+
 def named_as(index: int, variable: Any) -> str:
     called = getattr(variable, "path", None) or getattr(variable, "name", None) if variable is not None else None
-    return f"{index}.{called}" if called else str(index)
+    return f"{index}.{unnumbered(called)}" if called else str(index)
 
 
 def names_of(variables: Sequence[Any]) -> list[str]:
@@ -44,6 +51,7 @@ class GradientReduction:
     factor: float = 1.0  # of the results
     local: set[Any] = field(default_factory=set)  # references to variables whose gradients stay on their rank
     kept: dict[str, Any] = field(default_factory=dict, repr=False)  # by name, where no site keeps it (csrc/frameworks)
+    applying: bool = False  # the gradients that are being applied are reduced: see `once`
 
     def __post_init__(self) -> None:
         self.op = core_op(self.op)
@@ -95,11 +103,42 @@ class GradientReduction:
         program that is being traced. Returns the gradients."""
         raise NotImplementedError
 
+    def nothing_for(self, variable: Any) -> Any:
+        """Returns a gradient without elements, or None where the variable or its framework has no such thing."""
+        return None
+
+    def scaled(self, gradient: Any, factor: float) -> Any:
+        """Multiplies a dense or a sparse gradient."""
+        return gradient * factor
+
     def reference(self, variable: Any) -> Any:
         """What tells variables apart."""
         return id(variable)
 
+    @staticmethod
+    def is_in_a_graph(variable: Any) -> bool:
+        """Returns True if a traced function that still exists uses the variable."""
+        return False
+
     # ---- for all -----------------------------------------------------------------------------------------------------
+    @contextmanager
+    def once(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Iterator[list[Any]]:
+        """Yields the reduced gradients. A nested call yields its gradients unchanged: an optimizer and the optimizer
+        inside it share this reduction, and the outer one reduces."""
+        if self.applying:
+            yield list(gradients)
+            return
+        reduced = self(gradients, variables)
+        self.applying = True
+        try:
+            yield reduced
+        finally:
+            self.applying = False
+
+    def for_copy(self, name: str) -> GradientReduction:
+        """Returns the same reduction, without its state, for a copy of the optimizer."""
+        return replace(self, name=name, local=set(self.local), kept={}, applying=False)
+
     def keep_local(self, variable: Any) -> None:
         self.local.add(self.reference(variable))
 
@@ -119,11 +158,12 @@ class GradientReduction:
         return 1.0 / self.predivide, self.predivide * self.factor
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Gradients that are None stay so. `variables`: as many, or none of them known."""
+        """Gradients that are None stay None: on all ranks. `variables`: one for each gradient, or none at all."""
         results = list(gradients)
         if not self.together:
-            return results if self.factor == 1 else [one if one is None else one * self.factor for one in results]
+            return [one if one is None or self.factor == 1 else self.scaled(one, self.factor) for one in results]
         named: list[Any] = list(variables) or [None] * len(results)
+        missing = self._fill(results, named)
         shared = [i for i, one in enumerate(results) if one is not None and not self._is_local(named[i])]
         self._scale_local(results, named)
         compared = self._compared([results[i] for i in shared], [one for one in named if not self._is_local(one)])
@@ -142,6 +182,8 @@ class GradientReduction:
             names = [f"{self.name}.{named_as(i, named[i])}" for i in group]
             for i, one in zip(group, reduce([results[i] for i in group], names), strict=True):
                 results[i] = one
+        for i in missing:
+            results[i] = None
         return results
 
     def _compared(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
@@ -153,6 +195,14 @@ class GradientReduction:
         name = f"{self.name}.{named_as(0, watched[0])}.{len(watched)}"
         check = CountedCheck(self.process_set, name, f"the optimizer {self.name!r}", steps)
         return self.look(check, gradients, watched)
+
+    def _fill(self, results: list[Any], variables: Sequence[Any]) -> list[int]:
+        """Puts an empty gradient where there is none, and returns these places. If another rank has a gradient there,
+        all ranks get a MismatchError that names the variable."""
+        missing = [i for i, one in enumerate(results) if one is None and not self._is_local(variables[i])]
+        for i in missing:
+            results[i] = self.nothing_for(variables[i])
+        return missing
 
     def _formats(self, group: list[int], gradients: Sequence[Any]) -> Iterator[tuple[Any, list[int]]]:
         """What gradients travel as: those that a wire format leaves alone, as they are."""
@@ -181,7 +231,7 @@ class GradientReduction:
             return
         for i, variable in enumerate(variables):
             if results[i] is not None and self._is_local(variable):
-                results[i] = results[i] / self.process_set.size()
+                results[i] = self.scaled(results[i], 1.0 / self.process_set.size())
 
     def _groups(self, indices: list[int], variables: Sequence[Any]) -> list[list[int]]:
         """Without a wish all are one group: they are fused in any case."""

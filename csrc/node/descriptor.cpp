@@ -40,6 +40,8 @@ const Descriptor& named_first(std::span<const Descriptor> all) {
 
 std::string shape_name(const Descriptor& d) {
   const std::string_view shape = text_of(d.shape_text);
+  if (shape == "(0,)" && computes(static_cast<Collective>(d.collective)))
+    return "(0,), which also stands for a gradient that is None,";
   return shape.empty() ? std::to_string(d.count) + (d.count == 1 ? " element" : " elements") : std::string(shape);
 }
 

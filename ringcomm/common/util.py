@@ -91,6 +91,16 @@ def is_iterable(x: Any) -> bool:
     return True
 
 
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Whether a version is at least ``target``, which has three parts. Raises ValueError for anything else."""
+    if not (isinstance(ver, str) and isinstance(target, str)):
+        raise ValueError(f"versions are strings, not {type(ver).__name__} and {type(target).__name__}")
+    if len(target.split(".")) != 3:
+        raise ValueError(f"the version to compare with has the form major.minor.patch, not {target}")
+    version = importlib.import_module("packaging.version")  # no framework is without it
+    return bool(version.parse(ver) >= version.parse(target))
+
+
 @contextmanager
 def env(**variables: str | None) -> Iterator[None]:
     """Within it these environment variables are set; those that are None stay as they are."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from ringcomm import collectives, runtime
 from ringcomm.keras import functions
-from ringcomm.keras.optimizer import is_distributed, with_loss_scale_inside
+from ringcomm.keras.backends import bring_up_to_date
+from ringcomm.keras.optimizer import is_distributed
 from ringcomm.keras.relaxed import (  # noqa: F401 (they are hvd.callbacks' too)
     EagerCallback,
     ElasticAveragingCallback,
@@ -26,12 +27,8 @@ from ringcomm.process_sets import ProcessSet, global_process_set
 
 
 def prepare(model: Any) -> None:
-    """Makes of a compiled model what can run distributed: a LossScaleOptimizer must look at what all ranks get, and
-    XLA cannot hold TensorFlow's op. Raises ValueError if XLA was asked for."""
+    """Turns XLA off in a compiled model, for it cannot hold TensorFlow's op. Raises ValueError if XLA was asked for."""
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        return
-    model.optimizer = optimizer = with_loss_scale_inside(optimizer)
     if keras.backend.backend() != "tensorflow" or not model.jit_compile or not is_distributed(optimizer):
         return
     why = "XLA cannot run collectives in TensorFlow's graphs. Give jit_compile=False to model.compile()"
@@ -84,7 +81,8 @@ class BroadcastGlobalVariablesCallback(Preparing):
     def _broadcast(self) -> None:
         self.broadcast_done = True
         optimizer = self.model.optimizer
-        variables = [*self.model.variables, *(optimizer.variables if optimizer is not None else ())]
+        # Not the states of random generators: ranks are to drop and to augment differently.
+        variables = [*self.model.weights, *(optimizer.variables if optimizer is not None else ())]
         unique = {id(one): one for one in variables if id(one) not in self._local}
         functions.broadcast_variables(list(unique.values()), self.root_rank, self.process_set)
 
@@ -114,7 +112,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         multiplier: the factor, or a function of the epoch (with parts of it, unless ``staircase``).
         start_epoch, end_epoch: from which epoch on, and before which; None: to the end.
         staircase: change at the beginning of an epoch only.
-        momentum_correction: accepted because Horovod has it; Keras 3's optimizers need none.
+        momentum_correction: where the learning rate is part of an optimizer's velocity (SGD with momentum), velocities
+            are scaled with it once: as in Goyal et al., arXiv:1706.02677, remark 2.
         steps_per_epoch: None: as ``fit`` says.
     """
 
@@ -133,7 +132,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             raise ValueError("Parameter `initial_lr` is required")
         self.initial_lr, self.start_epoch, self.end_epoch = initial_lr, start_epoch, end_epoch
         constant = not callable(multiplier)
-        self.staircase = staircase or constant
+        self.staircase, self.momentum_correction = staircase or constant, momentum_correction
         self.multiplier: Callable[[float], float] = (lambda epoch: multiplier) if constant else multiplier  # type: ignore[assignment, return-value]
         self.steps_per_epoch, self.current_epoch = steps_per_epoch, 0
 
@@ -164,7 +163,18 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             logs["lr"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
 
     def _set(self, epoch: float) -> None:
-        self.model.optimizer.learning_rate = self.initial_lr * self.multiplier(epoch)
+        bring_up_to_date(self.model)
+        optimizer = self.model.optimizer
+        old, new = float(keras.ops.convert_to_numpy(optimizer.learning_rate)), self.initial_lr * self.multiplier(epoch)
+        if new == old:
+            return
+        optimizer.learning_rate = new
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        velocities = inner.momentums if isinstance(inner, keras.optimizers.SGD) and inner.built else None
+        if self.momentum_correction and velocities and old:
+            for velocity in velocities:
+                if velocity is not None:
+                    velocity.assign(velocity * (new / old))
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -174,7 +184,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     Args:
         initial_lr: the learning rate at the end of the warmup, usually one rank's times ``hvd.size()``.
         warmup_epochs: how many.
-        momentum_correction: accepted because Horovod has it.
+        momentum_correction: as of :class:`LearningRateScheduleCallback`.
         steps_per_epoch: None: as ``fit`` says.
         verbose: 1: rank 0 says when it is over.
     """

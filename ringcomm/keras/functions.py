@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from ringcomm import collectives, objects
+from ringcomm.gradient_lists import unnumbered
 from ringcomm.keras.backends import Compression
 from ringcomm.keras.optimizer import DistributedOptimizer
 from ringcomm.ops import Average
@@ -65,7 +66,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: P
 
     root = root_in(process_set, root_rank)
     requests = [calls.broadcast(*kinds.pair(one, one), root) for one in arrays]
-    names = [f"variables.{i}.{one.path}" for i, one in enumerate(given)]
+    names = [f"variables.{i}.{unnumbered(one.path)}" for i, one in enumerate(given)]
     if requests:
         named.submit_group(process_set, requests, names).wait()
     for variable, value in zip(given, arrays, strict=True):

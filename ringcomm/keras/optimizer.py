@@ -7,20 +7,22 @@ with ``backward_passes_per_step`` Keras' own accumulation adds them up, and the 
 
 from __future__ import annotations
 
+import gc
+from functools import cache, wraps
 from typing import Any
 
 import keras
+from keras.src.saving import object_registration
 
-from ringcomm.gradient_lists import GradientReduction
+from ringcomm.gradient_lists import GradientReduction, unnumbered
 from ringcomm.keras.backends import Compression, reduction_class
 from ringcomm.ops import Average
 from ringcomm.process_sets import ProcessSet, global_process_set
 
-MARK = "_ringcomm_reduction"
-
 
 class _Distributed:
-    """What is added to an optimizer's class."""
+    """Methods added to an optimizer's class. Copies of the optimizer are distributed too: by deepcopy, pickle,
+    from_config, and by serialize and deserialize within this process."""
 
     _ringcomm_reduction: GradientReduction
     _ringcomm_base: Any
@@ -33,61 +35,170 @@ class _Distributed:
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)  # type: ignore[attr-defined]
         grads = list(grads)
-        if self._ringcomm_passes > 1:
-            self.__dict__["_ringcomm_variables"] = [
-                one for one, gradient in zip(variables, grads, strict=True) if gradient is not None
-            ]
-        else:
-            grads = self._ringcomm_reduction(grads, variables)
-        return self._ringcomm_base.apply(self, grads, trainable_variables)
+        if self._ringcomm_passes > 1 and not self._ringcomm_reduction.applying:
+            overwritten = self._overwrite_variable_with_gradient  # type: ignore[attr-defined]
+            there = [g is not None and not overwritten(one) for g, one in zip(grads, variables, strict=True)]
+            self.__dict__["_ringcomm_sums"] = variables, there
+            return self._ringcomm_base.apply(self, grads, trainable_variables)
+        with self._ringcomm_reduction.once(grads, variables) as reduced:
+            return self._ringcomm_base.apply(self, reduced, trainable_variables)
 
     def _clip_gradients(self, grads: Any) -> Any:
-        """Called with what has been added up, where a step is taken."""
-        if self._ringcomm_passes > 1:
-            grads = self._ringcomm_reduction(list(grads), self.__dict__["_ringcomm_variables"])
-        return self._ringcomm_base._clip_gradients(self, grads)
+        """Reduces the sums of several passes: Keras calls this once a step, with the sums."""
+        if self._ringcomm_passes == 1 or self._ringcomm_reduction.applying:
+            return self._ringcomm_base._clip_gradients(self, grads)
+        variables, there = self.__dict__["_ringcomm_sums"]
+        sums = iter(grads)
+        with self._ringcomm_reduction.once([next(sums) if one else None for one in there], variables) as reduced:
+            return self._ringcomm_base._clip_gradients(self, [one for one in reduced if one is not None])
+
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = self._ringcomm_base.get_config(self)
+        return config | {"name": _Name(config["name"], self._ringcomm_reduction, self._ringcomm_passes)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        name, base = config["name"], cls._ringcomm_base
+        made = base.from_config({**config, "name": str(name)}, *args, **kwargs)
+        if is_distributed(made):  # a LossScaleOptimizer is as the optimizer in it
+            return made
+        if not isinstance(name, _Name):
+            raise ValueError(
+                f"this configuration of a distributed {base.__name__} has been in a file, and no longer says how "
+                f"gradients are reduced: use DistributedOptimizer({base.__name__}.from_config(config), ...)"
+            )
+        called = _operations_of(made, name.reduction.process_set)
+        return _swap(made, name.reduction.for_copy(called), name.passes)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return type(self).from_config(self.get_config())
+
+    def __reduce__(self) -> Any:
+        if self._ringcomm_reduction.local:
+            raise TypeError(
+                f"a distributed {type(self).__name__} with local variables cannot be pickled: pickle the plain "
+                "optimizer's configuration, and call DistributedOptimizer and register_local_var where it is loaded"
+            )
+        config, inner = self._ringcomm_base.get_config(self), getattr(self, "inner_optimizer", None)
+        config |= {"name": str(config["name"])} | ({} if inner is None else {"inner_optimizer": inner})
+        reduction = self._ringcomm_reduction.for_copy(self._ringcomm_reduction.name)
+        return _unpickled, (self._ringcomm_base, config, reduction, self._ringcomm_passes)
 
 
 class _DistributedLossScale(_Distributed):
-    """Overflow is looked for in what all ranks get: they agree on it."""
+    """Looks for overflow in the reduced gradients, so that all ranks agree on it."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        grads = self._ringcomm_reduction(list(grads), self._trainable_variables)  # type: ignore[attr-defined]
-        return self._ringcomm_base.stateless_apply(self, optimizer_variables, grads, trainable_variables)
+        with self._ringcomm_reduction.once(grads, self._trainable_variables) as reduced:  # type: ignore[attr-defined]
+            return self._ringcomm_base.stateless_apply(self, optimizer_variables, reduced, trainable_variables)
+
+
+class _Name(str):
+    """The name in a distributed optimizer's configuration: it says how the optimizer is distributed, which a file, that
+    holds the text alone, does not."""
+
+    def __new__(cls, name: str, reduction: GradientReduction, passes: int) -> _Name:
+        made = super().__new__(cls, name)
+        made.reduction, made.passes = reduction, passes
+        return made
+
+    reduction: GradientReduction
+    passes: int
+
+    def __deepcopy__(self, memo: Any) -> _Name:
+        return self
+
+    def __reduce__(self) -> Any:
+        return str, (str(self),)
+
+
+class _RegisteredName(str):
+    """The key of a distributed class among those that Keras knows, equal to no other object. As text, which is what a
+    saved model holds, it is the plain class's."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __deepcopy__(self, memo: Any) -> _RegisteredName:
+        return self
+
+    def __reduce__(self) -> Any:
+        return str, (str.__str__(self),)
 
 
 def is_distributed(optimizer: Any) -> bool:
     return hasattr(type(optimizer), "_ringcomm_base")
 
 
-def _swap(optimizer: Any, reduction: GradientReduction, passes: int) -> Any:
-    base = type(optimizer)
-    loss_scale = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+@cache
+def _distributed_class(base: Any) -> Any:
+    """A subclass of the same name and module. Keras finds it for configurations that have not left this process."""
+    loss_scale = issubclass(base, keras.optimizers.LossScaleOptimizer)
     own: dict[str, Any] = {}
     for source in (_Distributed, *([_DistributedLossScale] if loss_scale else [])):
         own |= {key: value for key, value in vars(source).items() if key not in ("__dict__", "__weakref__")}
     own |= {"_ringcomm_base": base, "__module__": base.__module__, "__qualname__": base.__qualname__}
-    # Keras looks a class up by the object under its registered name: this one is saved as its base is.
-    made: Any = type(base.__name__, (base,), own)
-    optimizer.__class__ = made
-    optimizer.__dict__.update({MARK: reduction, "_ringcomm_passes": passes})
+    made = type(base.__name__, (base,), own)
+    name = _RegisteredName(object_registration.get_registered_name(base))
+    object_registration.GLOBAL_CUSTOM_OBJECTS[name] = made
+    object_registration.GLOBAL_CUSTOM_NAMES[made] = name
+    return made
+
+
+def _swap(optimizer: Any, reduction: GradientReduction, passes: int) -> Any:
+    base: Any = type(optimizer)
+    optimizer.__class__ = _distributed_class(base)
+    optimizer.__dict__.update({"_ringcomm_reduction": reduction, "_ringcomm_passes": passes})
     return optimizer
 
 
-def undistributed(optimizer: Any) -> GradientReduction:
-    """Makes it what it was; gives what it had."""
-    reduction = optimizer.__dict__.pop(MARK)
-    optimizer.__class__ = type(optimizer)._ringcomm_base
-    return reduction
+def _unpickled(base: Any, config: dict[str, Any], reduction: GradientReduction, passes: int) -> Any:
+    if "inner_optimizer" in config:
+        return base(**config)
+    return _swap(base.from_config(config), reduction, passes)
 
 
-def with_loss_scale_inside(optimizer: Any) -> Any:
-    """Where Keras has put a LossScaleOptimizer around a distributed one, that becomes the distributed one: one rank's
-    overflow would else keep it from a reduction that the others wait for."""
-    inner = getattr(optimizer, "inner_optimizer", None)
-    if inner is None or is_distributed(optimizer) or not is_distributed(inner):
-        return optimizer
-    return _swap(optimizer, undistributed(inner), 1)
+def _distribute_around(method: Any) -> Any:
+    """Returns `LossScaleOptimizer.__init__` that distributes the optimizer if its inner optimizer is distributed. Keras
+    makes such ones itself, under mixed_float16. Otherwise a rank with an overflow would skip the reduction that the
+    other ranks wait for."""
+
+    @wraps(method)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        method(self, *args, **kwargs)
+        if is_distributed(self.inner_optimizer) and not is_distributed(self):
+            _swap(self, self.inner_optimizer._ringcomm_reduction, 1)
+
+    return init
+
+
+keras.optimizers.LossScaleOptimizer.__init__ = _distribute_around(keras.optimizers.LossScaleOptimizer.__init__)
+
+
+def _operations_of(optimizer: Any, process_set: ProcessSet) -> str:
+    """Returns a name for the operations of an optimizer. Keras numbers all optimizers, of which ranks may make more or
+    fewer: here the distributed ones of each name are numbered."""
+    name = f"optimizer.{unnumbered(optimizer.name)}"
+    counts = process_set.session().extras.setdefault("keras.optimizers", {})
+    number = counts[process_set, name] = counts.get((process_set, name), -1) + 1
+    return f"{name}.{number}" if number else name
+
+
+def _forget_traces(optimizer: Any, outer: Any) -> None:
+    """Makes models that are compiled with the optimizer trace their steps anew. Raises ValueError where a function of
+    the user's holds steps without a reduction."""
+    for one in gc.get_objects():
+        if issubclass(type(one), keras.Model) and getattr(one, "optimizer", None) in (optimizer, outer):
+            one.train_function = None
+    gc.collect()
+    if reduction_class().is_in_a_graph(optimizer._iterations):
+        raise ValueError(
+            f"this {type(optimizer).__name__} is part of a traced function, which would go on without the other ranks: "
+            "call DistributedOptimizer before the first step, or make a new optimizer"
+        )
 
 
 def DistributedOptimizer(
@@ -110,8 +221,9 @@ def DistributedOptimizer(
     """Makes ``optimizer`` one whose steps use the gradients of all ranks.
 
     Args:
-        optimizer: a ``keras.optimizers.Optimizer`` that has not taken a step and is not distributed already. It is
-            changed in place and returned; under the policy ``mixed_float16`` within a LossScaleOptimizer.
+        optimizer: a ``keras.optimizers.Optimizer`` that is not distributed already. It is changed in place and
+            returned; under the policy ``mixed_float16`` within a LossScaleOptimizer. Models that have been trained with
+            it trace their steps anew.
         name: of the operations; None: the optimizer's.
         device_dense, device_sparse: accepted because Horovod has them; not needed.
         compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``.
@@ -126,32 +238,35 @@ def DistributedOptimizer(
         algorithm: of the all-reduces; None: chosen.
 
     Raises:
-        ValueError: for arguments that do not fit, and for an optimizer that is distributed already.
+        ValueError: for arguments that do not fit, for an optimizer that is distributed already, and for one that is
+            part of a traced function of the program's own.
         MismatchError: (in ``fit`` on TensorFlow: ``tf.errors.InvalidArgumentError`` with its text) ranks have different
             gradients.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(f"DistributedOptimizer takes a Keras optimizer, not {type(optimizer).__name__}")
-    if is_distributed(optimizer) or is_distributed(getattr(optimizer, "inner_optimizer", None)):
+    scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    inner = optimizer.inner_optimizer if scaled else optimizer
+    if is_distributed(inner):
         raise ValueError(f"this {type(optimizer).__name__} is distributed already: wrap an optimizer once")
     if backward_passes_per_step <= 0:
         raise ValueError(f"backward_passes_per_step must be positive, not {backward_passes_per_step}")
-    scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    if not scaled and keras.config.dtype_policy().name == "mixed_float16":
-        optimizer, scaled = keras.optimizers.LossScaleOptimizer(optimizer), True
-    innermost = optimizer.inner_optimizer if scaled else optimizer
-    passes = backward_passes_per_step
-    if passes > 1:
-        if innermost.gradient_accumulation_steps not in (None, passes):
+    if backward_passes_per_step > 1:
+        if inner.gradient_accumulation_steps not in (None, backward_passes_per_step):
             raise ValueError("give backward_passes_per_step or gradient_accumulation_steps, not both")
-        innermost.gradient_accumulation_steps = passes
-    passes = innermost.gradient_accumulation_steps or 1
-    called = name or f"optimizer.{innermost.name}"
+        inner.gradient_accumulation_steps = backward_passes_per_step
     among = num_groups, groups, process_set, scale_local_gradients, algorithm
+    called = name or _operations_of(inner, process_set)
     reduction = reduction_class()(called, op, compression, sparse_as_dense, gradient_predivide_factor, *among)
     if backward_passes_per_step > 1 and not average_aggregated_gradients:
         reduction.factor = float(backward_passes_per_step)  # Keras has divided by it
-    return _swap(optimizer, reduction, 1 if scaled else passes)
+    if inner.built:
+        _forget_traces(inner, optimizer)
+    _swap(inner, reduction, inner.gradient_accumulation_steps or 1)
+    if scaled:
+        return _swap(optimizer, reduction, 1)
+    under_mixed_precision = keras.config.dtype_policy().name == "mixed_float16"
+    return keras.optimizers.LossScaleOptimizer(inner) if under_mixed_precision else inner
 
 
 def PartialDistributedOptimizer(optimizer: Any, *arguments: Any, local_layers: Any = None, **options: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ringcomm import objects
+from ringcomm.gradient_lists import named_as
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.tensorflow import operations
 
@@ -28,7 +29,7 @@ def broadcast_variables(
     """
     given = [one for one in variables if tf.as_dtype(_dtype(one)) != tf.string]
     values = [tf.convert_to_tensor(one) for one in given]
-    names = [f"variables.{i}.{getattr(one, 'path', None) or one.name}" for i, one in enumerate(given)]
+    names = [f"variables.{named_as(i, one)}" for i, one in enumerate(given)]
     received = operations.broadcast(values, root_rank, names, True, process_set)
     assigned = [one.assign(value) for one, value in zip(given, received, strict=True)]
     in_old_graph = not tf.executing_eagerly() and not tf.inside_function()

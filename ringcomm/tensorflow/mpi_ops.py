@@ -1,7 +1,7 @@
 """The operations of ``ringcomm.tensorflow``, under the name of the module that scripts written for Horovod import.
 
 All of them run eagerly and in ``tf.function``. In a graph they are one op each, which waits without Python; ranks pair
-operations by name, and without one by the function and the tensor that a graph reduces, or in eager programs by order.
+operations by name, and without one by order: in eager programs, and within each function that is traced.
 
 They raise what those of :mod:`ringcomm` raise (``MismatchError``, ``PeerLostError`` and so on); out of a function's
 graph that comes as ``tf.errors.InvalidArgumentError``, ``UnavailableError``, ``AbortedError`` or
@@ -55,8 +55,13 @@ def _reduced(
     return compressed(compressor, operations.dense(tensors), lambda sent: reduce(sent, *how))
 
 
-def _scaled(values: Any, factor: float) -> Any:
-    return values if factor == 1 else values * tf.constant(factor, values.dtype)
+def scaled(tensor: Any, factor: float) -> Any:
+    """Multiplies a tensor or ``tf.IndexedSlices``."""
+    if factor == 1:
+        return tensor
+    if isinstance(tensor, tf.IndexedSlices):
+        return tf.IndexedSlices(scaled(tensor.values, factor), tensor.indices, tensor.dense_shape)
+    return tensor * tf.constant(factor, tensor.dtype)
 
 
 def sparse_allreduce(
@@ -68,7 +73,7 @@ def sparse_allreduce(
             f"there is no {op.name} of tf.IndexedSlices: use Average or Sum, or make them dense (sparse_as_dense=True)"
         )
     factor = factors[0] * factors[1] / (process_set.size() if op == Average else 1)
-    parts = [part for one in slices for part in (_scaled(one.values, factor), one.indices)]
+    parts = [part for one in slices for part in (scaled(one.values, factor), one.indices)]
     gathered = iter(gradients.allgather(parts, name, True, process_set))
     return [tf.IndexedSlices(next(gathered), next(gathered), dense_shape=one.dense_shape) for one in slices]
 

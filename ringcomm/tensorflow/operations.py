@@ -14,8 +14,11 @@ from ringcomm.process_sets import ProcessSet
 from ringcomm.sites import Description, Reduce
 from ringcomm.tensorflow import library
 
-# TensorFlow numbers the graphs of branches and loops by how many a process has made: ranks may differ in that.
-_NUMBERS = re.compile(r"(?<=_true|_body|_cond)_\d+|(?<=_false)_\d+")
+# TensorFlow numbers the graphs of branches, loops and gradients by how many a process has made: ranks may differ.
+_PART = re.compile(r"_(true|false|body|cond)(_\d+)+$")
+_GRADIENT = re.compile(r"^(__(?:forward|backward)_.*?)(_\d+)*$")
+# Attributes of graphs: counts of nameless operations and of parts that communicate; a part's path.
+_COUNTS, _PLACE = "_ringcomm_counts", "_ringcomm_place"
 
 Tensors = Sequence[Any]
 Name = str | Sequence[str] | None
@@ -25,18 +28,38 @@ def dense(tensors: Tensors) -> list[Any]:
     return [tf.convert_to_tensor(tensor) for tensor in tensors]
 
 
-def _otherwise(tensors: Tensors) -> Callable[[], str] | None:
-    """How an operation without a name is called in a graph. Not by counting: a rank may trace a function once more
-    than others, whose shapes have not changed."""
+def _next_in(graph: Any, kind: str) -> int:
+    counts = getattr(graph, _COUNTS, None)
+    if counts is None:
+        counts = {}
+        setattr(graph, _COUNTS, counts)
+    counts[kind] = counts.get(kind, -1) + 1
+    return int(counts[kind])
+
+
+def _path(graph: Any) -> str:
+    """Returns the function's name and, for a branch or a loop, its place among those that communicate."""
+    name = getattr(graph, "name", "graph")
+    if not _PART.search(name) or getattr(graph, "outer_graph", None) is None:
+        return _GRADIENT.sub(r"\1", name)
+    known = getattr(graph, _PLACE, None)
+    if known is None:
+        kind = _PART.search(name)[1]  # type: ignore[index]
+        known = f"{_path(graph.outer_graph)}/{kind}.{_next_in(graph.outer_graph, kind)}"
+        setattr(graph, _PLACE, known)
+    return str(known)
+
+
+def _otherwise() -> Callable[[], str] | None:
+    """Returns what names an operation in a graph: its place among the nameless ones of the function. Each trace counts
+    from zero, so a rank may trace more often. Tensors' names would not do: TensorFlow numbers them, and a rank that
+    prints has more of them."""
     if tf.executing_eagerly():
         return None
 
     def name() -> str:
         graph = tf.compat.v1.get_default_graph()
-        function = getattr(graph, "name", "graph")
-        scope = graph.get_name_scope()
-        path = "/".join(part for part in (function, scope, tensors[0].name if tensors else "nothing") if part)
-        return _NUMBERS.sub("", path)
+        return f"{_path(graph)}.{_next_in(graph, 'nameless')}"
 
     return name
 
@@ -44,7 +67,7 @@ def _otherwise(tensors: Tensors) -> Callable[[], str] | None:
 def _describe(
     collective: int, tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **more: Any
 ) -> Description:
-    names = sites.names(process_set, collective, name, len(tensors), grouped, _otherwise(tensors))
+    names = sites.names(process_set, collective, name, len(tensors), grouped, _otherwise())
     return Description(process_set, collective, names, tuple(one.dtype.name for one in tensors), **more)
 
 
@@ -112,5 +135,5 @@ def _require_rows(collective: str, tensors: Tensors) -> None:
 
 
 def barrier(process_set: ProcessSet) -> None:
-    names = sites.names(process_set, BARRIER, None, 1, False, _otherwise(()))
+    names = sites.names(process_set, BARRIER, None, 1, False, _otherwise())
     library.run(Description(process_set, BARRIER, names, ()), [], [], [])

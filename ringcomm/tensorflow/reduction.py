@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 from ringcomm import gradient_lists
 from ringcomm.gradient_lists import names_of
 from ringcomm.replicas import CountedCheck, with_names
 from ringcomm.sites import Reduce
+from ringcomm.tensorflow import gradients as differentiable
 from ringcomm.tensorflow import library, operations
-from ringcomm.tensorflow.mpi_ops import sparse_allreduce
+from ringcomm.tensorflow.mpi_ops import scaled, sparse_allreduce
 
 
 class GradientReduction(gradient_lists.GradientReduction):
     def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
-        return operations.allreduce(gradients, names, True, how, self.process_set, algorithm)
+        # Without an outer tape the raw operation, which takes the gradients' memory over.
+        run = differentiable.allreduce if record.could_possibly_record() else operations.allreduce
+        return run(gradients, names, True, how, self.process_set, algorithm)
 
     def gather_sparse(self, gradients: list[Any], names: list[str]) -> list[Any]:
         parts = [f"{name}.{part}" for name in names for part in ("values", "indices")]
@@ -29,6 +34,12 @@ class GradientReduction(gradient_lists.GradientReduction):
 
     def as_dense(self, gradient: Any) -> Any:
         return tf.convert_to_tensor(gradient)
+
+    def nothing_for(self, variable: Any) -> Any:
+        return None if variable is None else tf.zeros([0], tf.as_dtype(variable.dtype).base_dtype)
+
+    def scaled(self, gradient: Any, factor: float) -> Any:
+        return scaled(gradient, factor)
 
     def reference(self, variable: Any) -> Any:
         held = _held(variable)
@@ -54,6 +65,12 @@ class GradientReduction(gradient_lists.GradientReduction):
             looked = library.run(what, inputs, [tf.uint8], [[1]])
         with tf.control_dependencies(looked):
             return tf.nest.map_structure(tf.identity, gradients, expand_composites=True)
+
+    @staticmethod
+    def is_in_a_graph(variable: Any) -> bool:
+        handle, function = variable.value.handle, tf.types.experimental.ConcreteFunction
+        traced = (one for one in gc.get_objects() if issubclass(type(one), function))
+        return any(captured is handle for one in traced for captured in one.captured_inputs)
 
 
 def _present(names: list[str], weak: list[Any], _: list[Any]) -> tuple[list[str], list[Any]]:

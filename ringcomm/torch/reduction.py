@@ -52,6 +52,9 @@ class GradientReduction(gradient_lists.GradientReduction):
             check.compare(run, names_of(variables), digests_of(values), lambda index: values_of(values[index]))
         return gradients
 
+    def nothing_for(self, variable: Any) -> Any:
+        return None if variable is None else torch.zeros(0, dtype=variable.value.dtype)
+
     def _keeping(self, how: Reduction, name: str, gradient: torch.Tensor) -> Reduction:
         """With what is left out of this gradient, and as its first steps travel."""
         wire = how.wire

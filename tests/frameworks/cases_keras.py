@@ -1,6 +1,9 @@
 """Cases of ringcomm.keras for framework_cases.py, on the backend that KERAS_BACKEND names."""
 
+import copy as copies
+import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -183,6 +186,123 @@ def case_overflow_on_one_rank():
             keras.config.set_dtype_policy("float32")
 
 
+def case_overflow_under_a_policy_that_comes_later():
+    """Keras puts a LossScaleOptimizer around the distributed optimizer; no callback of ours is there."""
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = make()
+        model.compile(optimizer=optimizer, loss="mse")
+        targets = TARGETS[:8].copy()
+        if hvd.rank() == 0:
+            targets[3] = np.inf
+        model.fit(IMAGES[:8], targets, batch_size=8, verbose=0)
+        assert float(model.optimizer.dynamic_scale) == 2.0**14
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def averages(optimizer):
+    """Asserts that a step of the optimizer takes the mean of the ranks' gradients, once."""
+    variable = keras.Variable(np.zeros(3, np.float32))
+    optimizer.build([variable])
+    scale = float(getattr(optimizer, "dynamic_scale", 1.0))
+    optimizer.apply([keras.ops.convert_to_tensor(np.full(3, hvd.rank() * scale, np.float32))], [variable])
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), np.full(3, (1 - hvd.size()) / 2), rtol=1e-6)
+
+
+def case_copies_are_distributed():
+    keras_side = keras.optimizers.deserialize, keras.optimizers.serialize
+    for wrap in (lambda one: one, keras.optimizers.LossScaleOptimizer):
+        made = hvd.DistributedOptimizer(wrap(keras.optimizers.SGD(1.0)))
+        model = make()
+        model.compile(optimizer=made, loss="mse")
+        other = make()
+        other.compile_from_config(model.get_compile_config())
+        for copy in (
+            type(made).from_config(made.get_config()),
+            copies.deepcopy(made),
+            pickle.loads(pickle.dumps(made)),
+            keras_side[0](keras_side[1](made)),
+            keras.optimizers.get(keras_side[1](made)),
+            keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(made)),
+            made,
+        ):
+            assert type(copy) is type(made)
+            averages(copy)
+        assert type(other.optimizer) is type(copies.copy(made)) is type(made)
+        with pytest.raises(ValueError, match="has been in a file"):
+            type(made).from_config(json.loads(json.dumps(made.get_config())))
+    twice = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), op=hvd.Sum)
+    copy = copies.deepcopy(twice)
+    assert copy._ringcomm_reduction.op == hvd.Sum and copy._ringcomm_reduction.name != twice._ringcomm_reduction.name
+    twice.register_local_var(keras.Variable(1.0))
+    with pytest.raises(TypeError, match="local variables"):
+        pickle.dumps(twice)
+
+
+def case_the_inner_optimizer_is_distributed():
+    """Of a LossScaleOptimizer, whoever makes it; through both of them gradients are reduced once."""
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        inner = keras.optimizers.SGD(1.0)
+        outer = hvd.DistributedOptimizer(inner, op=hvd.Average)
+        assert outer.inner_optimizer is inner
+        averages(copies.deepcopy(inner))
+        averages(outer)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def case_an_optimizer_that_has_been_used():
+    model = make()
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    part = slice(hvd.rank(), None, hvd.size())
+    model.fit(IMAGES[part], TARGETS[part], batch_size=4, verbose=0)
+    hvd.DistributedOptimizer(model.optimizer)
+    hvd.broadcast_variables(model.weights, 0)
+    model.fit(IMAGES[part], TARGETS[part], batch_size=4, steps_per_epoch=3, verbose=0)
+    for number, one in enumerate(weights(model)):
+        everybody = hvd.allgather(one[None], name=f"used.{number}")
+        assert all(np.array_equal(other, everybody[0]) for other in everybody)
+
+
+def case_an_optimizer_in_a_function():
+    if BACKEND != "tensorflow":
+        return
+    import tensorflow as tf
+
+    optimizer, variable = keras.optimizers.SGD(0.1), keras.Variable(np.zeros(3, np.float32))
+    step = tf.function(lambda: optimizer.apply([tf.ones(3)], [variable]))
+    optimizer.build([variable])
+    step()
+    with pytest.raises(ValueError, match="part of a traced function"):
+        hvd.DistributedOptimizer(optimizer)
+    del step
+    hvd.DistributedOptimizer(optimizer)
+
+
+def case_random_generators_stay_apart():
+    """The masks of Dropout are each rank's own."""
+    keras.utils.set_random_seed(7 + hvd.rank())
+    model = keras.Sequential([keras.Input((200,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse")
+    send = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    model.fit(np.ones((4, 200)), np.ones((4, 1)), verbose=0, callbacks=[send])
+    mask = np.asarray(keras.ops.convert_to_numpy(model.layers[0](np.ones((1, 200), np.float32), training=True)))
+    masks = hvd.allgather(mask, name="masks")
+    assert len({one.tobytes() for one in masks}) == hvd.size()
+
+
+def case_ranks_that_have_built_more():
+    """Keras numbers layers, models and optimizers; here each rank has made another number of them."""
+    for _ in range(hvd.rank()):
+        make()
+        keras.optimizers.SGD(0.1)
+    model, _ = trained(keras.optimizers.SGD(0.1), False, True)
+    hvd.broadcast_variables(model.variables, 0)
+
+
 def case_learning_rates():
     size = hvd.size()
     model = make()
@@ -202,6 +322,56 @@ def case_learning_rates():
     steps = np.arange(1, 9) / 4
     np.testing.assert_allclose(seen[:8], 0.5 / size * (steps * (size - 1) / 2 + 1), rtol=1e-5)
     np.testing.assert_allclose(seen[8:], [0.5] * 4 + [0.05] * 4, rtol=1e-5)
+
+
+def case_momentum_correction():
+    """A velocity holds the learning rate: it changes with it, once."""
+    for corrected in (True, False):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.5), loss=lambda y, p: p)  # a gradient of ones
+        schedule = hvd.callbacks.LearningRateScheduleCallback(
+            0.01, lambda epoch: 10.0 if epoch >= 1 else 1.0, momentum_correction=corrected
+        )
+        start = float(weights(model)[0][0, 0])
+        model.fit(
+            np.ones((4, 1)), np.ones((4, 1)), batch_size=2, epochs=2, shuffle=False, verbose=0, callbacks=[schedule]
+        )
+        velocity, weight = 0.0, start
+        for step, rate in enumerate((0.01, 0.01, 0.1, 0.1)):
+            velocity *= 10.0 if corrected and step == 2 else 1.0
+            velocity = 0.5 * velocity - rate
+            weight += velocity
+        np.testing.assert_allclose(weights(model)[0][0, 0], weight, rtol=1e-5, err_msg=str(corrected))
+
+
+def case_rates_that_change_in_an_epoch_are_used():
+    """On JAX too, whose trainer holds the variables' values in an epoch."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile(optimizer=keras.optimizers.SGD(0.0), loss=lambda y, p: p)
+    start = float(weights(model)[0][0, 0])
+    schedule = hvd.callbacks.LearningRateScheduleCallback(1.0, lambda epoch: epoch, staircase=False)
+    model.fit(np.ones((4, 1)), np.ones((4, 1)), batch_size=1, verbose=0, callbacks=[schedule])
+    np.testing.assert_allclose(weights(model)[0][0, 0], start - (0.25 + 0.5 + 0.75), rtol=1e-5)
+
+
+def case_uneven_batches():
+    """Every rank waits for an operation that another rank never calls: one error on all of them."""
+    os.environ["RINGCOMM_STALL_WARN_SECONDS"] = "1"
+    hvd.shutdown()
+    hvd.init()
+    try:
+        model = make()
+        model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+        rows = 16 if hvd.rank() == 0 else 8
+        with pytest.raises(Exception, match="every rank waits") as caught:
+            callbacks = [hvd.callbacks.MetricAverageCallback()]
+            model.fit(IMAGES[:rows], TARGETS[:rows], batch_size=4, verbose=0, callbacks=callbacks)
+        assert "'allreduce.metrics'" in str(caught.value) and "uneven numbers of batches" in str(caught.value)
+    finally:
+        del os.environ["RINGCOMM_STALL_WARN_SECONDS"]
+        hvd.shutdown()
+        hvd.init()
 
 
 def case_relaxed_callbacks():

@@ -1,6 +1,7 @@
 """Cases of ringcomm.tensorflow for framework_cases.py: eagerly, in functions, and in graphs of TensorFlow 1."""
 
 import itertools
+import json
 import threading
 import time
 from functools import partial
@@ -190,6 +191,104 @@ def case_gradients():
             np.testing.assert_allclose(one, gradient, err_msg=name)
 
 
+def case_gradients_of_extremes_and_products():
+    rank, size = hvd.rank(), hvd.size()
+    # Columns: one extreme at a rank; a tie of all; a tie of the first two.
+    x = tf.Variable([float(rank), 5.0, 3.0 if rank < 2 else 2.0 - rank])
+    given = tf.constant([[float(10 * r + column) for column in range(3)] for r in range(size)])
+    sums = given.numpy().sum(0)
+
+    def gradient(op, x, weights=given[rank]):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(hvd.allreduce(x, op=op) * weights)
+        return tape.gradient(loss, x)
+
+    expected = sums * np.array([rank == size - 1, 1 / size, (rank < 2) / min(size, 2)], np.float32)
+    for result in both(lambda x: gradient(hvd.Max, x), tf.convert_to_tensor(x)):
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient(hvd.Min, -x), expected, rtol=1e-6)
+    # Columns: no zero, a zero of the last rank, zeros of all.
+    rows = np.array([[r + 1.0, r + 1.0 - size, 0.0] for r in range(size)], np.float32)
+    others = np.delete(rows, rank, 0).prod(0)
+    for result in both(lambda x: gradient(hvd.Product, x), tf.constant(rows[rank])):
+        np.testing.assert_allclose(result, sums * others, rtol=1e-6)
+    grouped = [tf.constant(rows[rank]), tf.constant([1.0 + rank])]
+    with tf.GradientTape() as tape:
+        tape.watch(grouped)
+        loss = tf.reduce_sum(tf.concat(hvd.grouped_allreduce(grouped, op=hvd.Product), 0))
+    results = tape.gradient(loss, grouped)
+    np.testing.assert_allclose(results[0], size * others, rtol=1e-6)
+    y = tf.Variable(tf.ones(size))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(hvd.reducescatter(y, op=hvd.Max))
+    with raised(NotImplementedError, "reducescatter with Max"):
+        tape.gradient(loss, y)
+
+
+def case_gradients_of_gradients():
+    rank, size = hvd.rank(), hvd.size()
+    x = tf.Variable(tf.ones([size, 2]) * (rank + 1.0))
+    splits = [1] * size
+    # Of the sum of cubes, times ones; where gradients are averaged on their way, so are those of them.
+    mean = (size + 1) / 2
+    expected = {
+        "sum": (lambda: hvd.allreduce(x, op=hvd.Sum), 6.0 * size**3 * mean),
+        "average": (lambda: hvd.allreduce(x), 6.0 * mean),
+        "allgather": (lambda: hvd.allgather(x), 6.0 * (rank + 1) / size),
+        "broadcast": (lambda: hvd.broadcast(x, 0), 6.0 / size if rank == 0 else 0.0),
+        "alltoall": (lambda: hvd.alltoall(x), 6.0 * (rank + 1)),
+        "alltoall with splits": (lambda: hvd.alltoall(x, splits)[0], 6.0 * (rank + 1)),
+        "reducescatter": (lambda: hvd.reducescatter(x, op=hvd.Sum), 6.0 * size**3 * mean),
+        "max": (lambda: hvd.allreduce(x, op=hvd.Max), 6.0 * size**2 if rank == size - 1 else 0.0),
+    }
+    for name, (function, value) in expected.items():
+
+        def step(function=function):
+            with tf.GradientTape() as outer:
+                with tf.GradientTape() as inner:
+                    loss = tf.reduce_sum(function() ** 3)
+                (first,) = inner.gradient(loss, [x])
+            return outer.gradient(first, x)
+
+        for one in (step(), tf.function(step)()):
+            if size > 1:
+                np.testing.assert_allclose(one, np.full((size, 2), value), rtol=1e-5, err_msg=name)
+    for function, _ in expected.values():
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)), raised(NotImplementedError, "forward-mode"):
+            function()
+
+
+def case_a_gradient_penalty():
+    rank, size = hvd.rank(), hvd.size()
+    w = tf.Variable(2.0)
+
+    def step():
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                loss = w**3 * (rank + 1.0)
+            (first,) = hvd.DistributedGradientTape(inner).gradient(loss, [w])  # 3 w^2 (size + 1) / 2
+            penalty = first**2
+        return hvd.DistributedGradientTape(outer).gradient(penalty, [w])
+
+    expected = 2 * (6 * (size + 1)) * (12 * (size + 1) / 2)
+    for one in (step(), tf.function(step)()):
+        np.testing.assert_allclose(one[0], expected, rtol=1e-6)
+
+
+def case_gradient_of_uneven_alltoall():
+    rank, size = hvd.rank(), hvd.size()
+    x = tf.Variable(tf.reshape(tf.range(2.0 * size * (rank + 1)), [-1, 2]) + rank)
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(hvd.alltoall(x) ** 2)
+        return tape.gradient(loss, x)
+
+    for one in (step(), tf.function(step)()):
+        np.testing.assert_allclose(one, 2 * x.numpy())
+
+
 def case_order_of_ranks_does_not_matter():
     """Graphs of TensorFlow 1 may run their ops in any order."""
     rank, size = hvd.rank(), hvd.size()
@@ -212,6 +311,35 @@ def case_loops_and_branches():
         return x
 
     equal(loop(tf.ones(3), 4), np.full(3, 4, np.float32))
+
+
+def case_nameless_operations_pair_by_their_order():
+    """TensorFlow counts tensors, scopes and branches, of which ranks make different numbers here."""
+    rank, size = hvd.rank(), hvd.size()
+    inner = tf.function(lambda x: hvd.allreduce(x * x, op=hvd.Sum))
+
+    @tf.function
+    def function(x, n):
+        for _ in range(rank):
+            x = tf.identity(x + 1.0) - 1.0
+            x = tf.cond(n > 5, lambda x=x: x, lambda x=x: x + 0.0)
+        with tf.name_scope("scope"):
+            first = hvd.allreduce(tf.identity(x), op=hvd.Sum)
+        second = tf.cond(n > 0, lambda: hvd.allreduce(x + 1.0, op=hvd.Sum), lambda: hvd.allreduce(x))
+        third = tf.cond(n > 0, lambda: hvd.allreduce(x + 2.0, op=hvd.Sum), lambda: x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(inner(x))
+        return first, second, third, tape.gradient(loss, x)
+
+    given = tf.fill([3], float(rank))
+    for _ in range(rank):  # one more trace
+        inner.get_concrete_function(tf.TensorSpec([2 + rank]))
+    total = size * (size - 1) / 2
+    for _ in range(2):
+        results = function(given, tf.constant(1))
+        for result, expected in zip(results, (total, total + size, total + 2 * size, 2 * rank * size), strict=True):
+            equal(result, np.full(3, expected, np.float32))
 
 
 def raised(error, *words):
@@ -391,6 +519,40 @@ def case_local_sources():
         np.testing.assert_allclose([float(one) for one in gradients], expected, rtol=1e-6)
 
 
+def case_a_gradient_that_one_rank_lacks():
+    rank, size = hvd.rank(), hvd.size()
+    there, nowhere = tf.Variable([1.0, 2.0], name="there"), tf.Variable(1.0, name="nowhere")
+    partly = tf.Variable(tf.ones([3]), name="partly")
+
+    def step(everywhere):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(there * 2.0)
+            if everywhere or rank != size - 1:
+                loss += tf.reduce_sum(partly)
+        return hvd.DistributedGradientTape(tape).gradient(loss, [there, nowhere, partly])
+
+    results = step(True)
+    assert results[1] is None
+    np.testing.assert_allclose(results[2], np.ones(3))
+    if size > 1:
+        words = "partly", f"a gradient that is None, on rank {size - 1}"
+        with raised(ringcomm.MismatchError, *words):
+            step(False)
+        with raised(tf.errors.InvalidArgumentError, *words):
+            tf.function(step)(False)
+
+
+def case_local_sources_with_sparse_gradients():
+    table = tf.Variable(tf.ones([4, 2]))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(table, [1, 2]))
+    tape = hvd.DistributedGradientTape(tape)
+    tape.register_local_source(table)
+    gradient = tape.gradient(loss, table)
+    assert isinstance(gradient, tf.IndexedSlices)
+    np.testing.assert_allclose(gradient.values, np.full((2, 2), 1 / hvd.size()), rtol=1e-6)
+
+
 def case_optimizers_of_tensorflow_1():
     rank, size = hvd.rank(), hvd.size()
     for passes, average in ((1, False), (2, False), (2, True)):
@@ -448,6 +610,55 @@ def case_sync_batch_normalization():
     for one, other in zip(results, expected, strict=True):
         np.testing.assert_allclose(one, other[6 * rank : 6 * rank + 6], rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(layer.moving_mean, reference.moving_mean, rtol=1e-4, atol=1e-5)
+
+
+def case_sync_batch_normalization_far_from_zero():
+    """A mean of 10,000 with a deviation of 1 leaves the variance three digits of float32's seven."""
+    rank, size = hvd.rank(), hvd.size()
+    random = np.random.default_rng(1)
+    whole = random.normal([0, 1000, 10000], size=(40 * size, 3)).astype(np.float32)
+    layer = hvd.SyncBatchNormalization(momentum=0.0, epsilon=1e-9, fused=False)
+    result = layer(whole[rank::size], training=True)
+    exact = whole.astype(np.float64)
+    expected = (exact - exact.mean(0)) / exact.std(0)
+    np.testing.assert_allclose(result, expected[rank::size], atol=5e-3)
+    np.testing.assert_allclose(layer.moving_variance, exact.var(0), rtol=1e-4)
+    with raised(ValueError, "fused=True"):
+        hvd.SyncBatchNormalization(fused=True)
+
+
+def case_sync_batch_normalization_of_a_set():
+    rank, size = hvd.rank(), hvd.size()
+    if size < 3:
+        return
+    some = hvd.add_process_set([0, size - 1])
+    layer = hvd.SyncBatchNormalization(process_set=some)
+    copy = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
+    assert copy.process_set is some
+    copy(tf.fill([2, 1], float(rank)), training=True)  # ranks outside of the set take part in nothing
+    hvd.remove_process_set(some)
+    with raised(ValueError, "add_process_set"):
+        type(layer).from_config(layer.get_config())
+    plain = hvd.SyncBatchNormalization()
+    assert type(plain).from_config(plain.get_config()).process_set is hvd.global_process_set
+
+
+def case_helpers_of_horovod():
+    from ringcomm.common.util import is_version_greater_equal_than
+    from ringcomm.tensorflow.util import _cache, _make_subgraph, refs_to_vars, vars_to_refs
+
+    variables = [tf.Variable(1.0), [tf.Variable(2.0)]]
+    again = refs_to_vars(vars_to_refs(variables))
+    assert again[0] is variables[0] and again[1][0] is variables[1][0]
+    calls = []
+    remembered = _cache(lambda x: calls.append(x) or x)
+    assert remembered(3) == remembered(3) == 3 and calls == [3]
+    assert _make_subgraph(lambda x: x + 1)(tf.constant(1)) == 2
+    assert is_version_greater_equal_than("2.10.0", "2.9.1")
+    assert not is_version_greater_equal_than("2.9.1rc1", "2.9.1")
+    for bad in (("2.0", "2.0"), (2, "2.0.0")):
+        with raised(ValueError):
+            is_version_greater_equal_than(*bad)
 
 
 def case_without_the_library():

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax._src import core
 from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 
@@ -53,7 +54,7 @@ def _linear(operation: Operation, some: list[int], primals: Arrays, results: Arr
 def _rows_now(operation: Operation, given: Any, result: Any) -> dict[str, Any]:
     """Outside of compiled programs ranks may give different numbers of rows: these are exchanged, so that no rank
     computes another's from its own."""
-    if operation.even or isinstance(result, jax.core.Tracer):
+    if operation.even or not core.is_concrete(result):
         return {}
     name = operation.derived(".rows")
     size = operation.process_set.size()
@@ -84,7 +85,10 @@ def _extreme_or_product(
     if operation.how.op == Product:
         weights = _others(total.derived(".others", some), given)
     else:
-        held = [(x == extreme).astype(jnp.float32) for x, extreme in zip(given, whole, strict=True)]
+        held = [  # half precision could not count the ranks
+            (x == extreme).astype(jnp.promote_types(x.dtype, jnp.float32))
+            for x, extreme in zip(given, whole, strict=True)
+        ]
         ties = bind(total.derived(".ties", some), held)
         weights = [(one / count).astype(x.dtype) for one, count, x in zip(held, ties, given, strict=True)]
     products = [weight * tangent for weight, tangent in zip(weights, tangents, strict=True)]

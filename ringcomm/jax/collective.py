@@ -1,8 +1,8 @@
 """The JAX primitive that every collective of this binding is: its operands are arrays, its parameter says which
 collective runs on them.
 
-``library.py`` runs it, in eager mode and in compiled programs; ``derivatives.py`` has its rules for ``jvp``, transposition
-and ``vmap``. With these, every transformation of JAX composes.
+``library.py`` runs it, in eager mode and in compiled programs; ``derivatives.py`` has its rules for ``jvp``,
+transposition and ``vmap``. With these, every transformation of JAX composes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How collectives are differentiated, forward and backward and as often as one likes, and mapped over by ``jax.vmap``.
+"""Derivatives of collectives, forward and backward and of any order, and collectives under ``jax.vmap``.
 
-Forward derivatives are exact. Backward ones are Horovod's: the gradient of a sum is the sum of all ranks' gradients, that of
-an average their average; that of an allgather or a broadcast is averaged over the ranks; that of a reducescatter is the
-gathered gradients, times the number of ranks for a sum.
+Forward derivatives are exact. Backward ones are Horovod's: the gradient of a sum is the sum of all ranks' gradients,
+that of an average is their average; that of an allgather or a broadcast is averaged over the ranks; that of a
+reducescatter is the gathered gradients, times the number of ranks for a sum.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ def _jvp(primals: Arrays, tangents: Arrays, *, operation: Operation) -> tuple[li
     given = [ad.instantiate_zeros(tangents[i]) for i in moving]
     derive = _linear if operation.linear else _extreme_or_product
     moved = dict(zip(moving, derive(operation, moving, primals, results, given), strict=True))
-    return results, [
-        moved[i] if i in moved else ad.Zero(ShapedArray(one.shape, one.dtype).to_tangent_aval()) for i, one in enumerate(results)
-    ]
+    still = [ad.Zero(ShapedArray(one.shape, one.dtype).to_tangent_aval()) for one in results]
+    return results, [moved.get(i, still[i]) for i in range(len(results))]
 
 
 def _linear(operation: Operation, some: list[int], primals: Arrays, results: Arrays, tangents: Arrays) -> list[Any]:
@@ -118,9 +117,9 @@ def _transpose(gradients: Arrays, *operands: Any, operation: Operation) -> list[
     if operation.collective == ALLTOALL:
         return bind(back._replace(rows=operation.sends, sends=operation.rows), given)
     if operation.collective == REDUCESCATTER:
-        return [
-            _gathered(operation.derived(".gradient", [i]), one, operands[i].aval.shape[0]) for i, one in enumerate(given)
-        ]
+        names = [operation.derived(".gradient", [i]) for i in range(len(given))]
+        counts = [one.aval.shape[0] for one in operands]
+        return [_gathered(*one) for one in zip(names, given, counts, strict=True)]
     means = bind(back._replace(collective=ALLREDUCE, how=AVERAGE, algorithm=None, rows=None), given)
     if operation.collective == BROADCAST:
         return [one if me == operation.root else jnp.zeros_like(one) for one in means]

@@ -25,9 +25,7 @@ def _reduced(arrays: Sequence[Any], how: Reduce, run: Callable[[Sequence[Any], R
     values; Adasum's gradient is the Adasum of the gradients, as in Horovod."""
     if how.op == Adasum:
         adasum = jax.custom_vjp(lambda *given: tuple(run(given, how)))
-        adasum.defvjp(
-            lambda *given: (tuple(run(given, how)), None), lambda _, gradients: tuple(run(gradients, how))
-        )
+        adasum.defvjp(lambda *given: (tuple(run(given, how)), None), lambda _, gradients: tuple(run(gradients, how)))
         return list(adasum(*arrays))
     floating = all(jnp.issubdtype(one.dtype, jnp.inexact) for one in arrays)
     if how.op in (Average, Sum) or how.pre == how.post == 1 or not floating:
@@ -69,12 +67,13 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """The reduction of every rank's ``array``, on every rank of ``process_set``. Also under ``jax.jit``.
+    """The reduction of every rank's ``array``, on every rank of ``process_set``. Also under ``jax.jit`` and JAX's other
+    transformations. The gradient of ``Max`` and ``Min`` goes to the ranks that hold the value, ties in equal shares.
 
     Args:
         array: of the same dtype and shape on every rank.
         op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``.
-        name: pairs the operations of the ranks; None: where in the program it stands, and outside of ``jit`` the order.
+        name: pairs the operations of the ranks; None: the order, in a compiled program among its collectives.
         prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
         compression: what wider floating data travels as between hosts.
         process_set: the ranks that take part.
@@ -83,7 +82,7 @@ def allreduce(
     Raises:
         MismatchError: on every rank, if dtypes, shapes or ops differ; out of a compiled function it is JAX's
             XlaRuntimeError, whose text begins with the exception's name.
-        ValueError: under ``jax.vmap`` or ``jax.pmap``.
+        ValueError: in a program for several local devices; Adasum under ``jax.vmap``.
     """
     how = op, name, prescale_factor, postscale_factor, compression, process_set, algorithm
     return grouped_allreduce([array], *how, grouped=False)[0]
@@ -137,7 +136,7 @@ def alltoall(
 # ---- pytrees ---------------------------------------------------------------------------------------------------------
 def broadcast_parameters(parameters: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
     """A pytree with the root's values, all in one operation: parameters, optimizer states. What is no array of numbers
-    must be the same on all ranks."""
+    (typed random keys, texts) stays as it is, and must be the same on all ranks."""
     leaves, tree = jax.tree.flatten(parameters)
     arrays = {i: jnp.asarray(one) for i, one in enumerate(leaves) if _is_of_numbers(one)}
     names = [f"parameters.{i}" for i in range(len(arrays))]
@@ -150,7 +149,8 @@ def _is_of_numbers(leaf: Any) -> bool:
     """Not of typed random keys, texts, objects or dates."""
     if isinstance(leaf, jax.Array):
         return not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
-    return isinstance(leaf, np.ndarray | np.generic | int | float | complex) and np.asarray(leaf).dtype.kind not in "OSUMm"
+    numbers = np.ndarray | np.generic | int | float | complex
+    return isinstance(leaf, numbers) and np.asarray(leaf).dtype.kind not in "OSUMm"
 
 
 def allreduce_gradients(

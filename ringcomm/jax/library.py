@@ -98,9 +98,7 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
     if _runs_in_handler(context):
         keeps_memory = operation.collective in (ALLREDUCE, BROADCAST, ALLTOALL) and not splits
         in_place = {i: i for i in range(len(operands))} if keeps_memory else None
-        changed = context.replace(
-            avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token]
-        )
+        changed = context.replace(avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token])
         rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=in_place)
         attributes = {"site": np.int64(site.id), "inputs": np.int64(len(given)), "agrees": np.int64(operation.agrees)}
         *made, token = rule(changed, *given, token, **attributes)
@@ -169,15 +167,22 @@ mlir.register_lowering(conditionals.cond_p, _lower_conditional)
 
 
 # ---- between programs, and at the end --------------------------------------------------------------------------------
-def _without_the_last(self: Any, effect: Any, devices: Any, known: Any = RuntimeTokenSet.get_token_input) -> Any:
-    """XLA runs the programs of a thread in order by itself. Without the token of the last one, a program that has failed
-    before data moved does not fail all later ones."""
-    if effect is EFFECT:
+_tokens: dict[tuple[Any, ...], Any] = {}  # by devices
+
+
+def _first_token(self: Any, effect: Any, devices: Any, known: Any = RuntimeTokenSet.get_token_input) -> Any:
+    """XLA itself runs the programs of a thread in order, so each begins with the same token. With the last one's
+    token, a program that has failed before data moved would fail all later ones."""
+    if effect is not EFFECT:
+        return known(self, effect, devices)
+    key = tuple(devices)
+    if key not in _tokens:
         self.current_tokens.pop(effect, None)
-    return known(self, effect, devices)
+        _tokens[key] = known(self, effect, devices)
+    return _tokens[key]
 
 
-RuntimeTokenSet.get_token_input = _without_the_last
+RuntimeTokenSet.get_token_input = _first_token
 
 
 def wait_for_programs() -> None:

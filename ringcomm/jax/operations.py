@@ -18,9 +18,7 @@ Arrays = Sequence[Any]
 Name = str | Sequence[str] | None
 
 
-def _run(
-    collective: int, arrays: Arrays, name: Name, grouped: bool, process_set: ProcessSet, **more: Any
-) -> list[Any]:
+def _run(collective: int, arrays: Arrays, name: Name, grouped: bool, process_set: ProcessSet, **more: Any) -> list[Any]:
     names = None
     if isinstance(name, str):
         names = tuple(f"{name}.{i}" for i in range(len(arrays))) if grouped else (name,)

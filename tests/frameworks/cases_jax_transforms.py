@@ -1,15 +1,15 @@
-"""Collectives under JAX's transformations, for framework_cases.py: each result beside that of the same collective on the
-arrays of all ranks in one process."""
+"""Collectives under JAX's transformations, for framework_cases.py: each result is compared with that of the same
+collective on the arrays of all ranks in one process."""
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from cases_jax import fails
 
 import ringcomm
 import ringcomm.jax as rc
-from cases_jax import fails
 from ringcomm.jax import library
 
 jax.config.update("jax_enable_x64", True)
@@ -105,7 +105,7 @@ def expected(combine, factor, second, everybody, directions):
 
 
 def case_transformations():
-    """In one compiled program for each collective; outside of jit those that differ there. On many ranks some of them."""
+    """In one compiled program for each collective; outside of jit those that differ there. On many ranks fewer."""
     rank, size = rc.rank(), rc.size()
     for name, (collective, combine, factor, second) in list(table().items())[:: max(1, size - 1) if size > 1 else 3]:
         random = np.random.default_rng(len(name))
@@ -135,8 +135,8 @@ def close(found, right):
 def case_gradients_of_uneven_rows():
     """Outside of jit, where ranks may give different numbers of rows."""
     rank, size = rc.rank(), rc.size()
-    rows = [3, 1, 2, 4, 1][:size]
-    for rows in (rows, rows[::-1]):
+    given = [3, 1, 2, 4, 1][:size]
+    for rows in (given, given[::-1]):
         mine = jnp.arange(2.0 * rows[rank]).reshape(rows[rank], 2) + rank
         close(jax.grad(lambda x: (rc.allgather(x) ** 2).sum())(mine), 2 * mine)
         close(jax.grad(lambda x: jax.grad(lambda x: (rc.allgather(x) ** 3).sum())(x).sum())(mine), 6 * mine / size)
@@ -156,7 +156,8 @@ def case_gradients_of_extremes_and_products():
     high = last if size == 1 else float(rank > 0) / (size - 1)
     close(gradient(rc.Max), total * jnp.array([1 / size, last, first, high]))
     close(gradient(rc.Min), total * jnp.array([1 / size, first, last, first]))
-    others = [np.prod([float(r) for r in range(size) if r != rank]), np.prod([-float(r) for r in range(size) if r != rank])]
+    higher = np.prod([float(one) for one in range(size) if one != rank])
+    others = [higher, higher * (-1.0) ** (size - 1)]
     close(gradient(rc.Product), total * jnp.array([1.0, *others, 2.0 ** (size - 1) if rank == 0 else 0.0]))
     assert jnp.isnan(gradient(rc.Max, x * jnp.nan)).all()
     for how, run in (("eager", lambda f: f), ("jit", jax.jit)):
@@ -181,11 +182,13 @@ def case_names_of_calls():
 
     @jax.jit
     def by_rank(x):
-        if rank == 0:
+        if rank == 0:  # noqa: SIM108  the calls are on different lines
             x = rc.broadcast(x + 1, 0)
         else:
             x = rc.broadcast(x, 0)
-        return rc.allreduce(x) if rank == 0 else rc.allreduce(2 * x)
+        if rank == 0:
+            return rc.allreduce(x)
+        return rc.allreduce(2 * x)
 
     close(by_rank(jnp.zeros(3)), jnp.full(3, (2 * size - 1) / size))
     with jax.checking_leaks():
@@ -205,6 +208,19 @@ def case_results_that_only_some_ranks_use():
         assert rank or total[0] == size
 
 
+def case_programs_after_one_that_has_failed():
+    """It had been dispatched, and failed while Python went on."""
+    rank, size = rc.rank(), rc.size()
+    program = jax.jit(lambda x: rc.allreduce(x @ x.T, name="dispatched"))
+    good, bad = jnp.ones((300, 300)), jnp.ones((300 + (rank == size - 1), 300))
+    jax.block_until_ready(program(good))
+    if size > 1:
+        with fails(jax.errors.JaxRuntimeError, "MismatchError", "dispatched"):
+            jax.block_until_ready(program(bad))
+    close(program(good), jnp.full_like(good, 300))
+    jax.effects_barrier()
+
+
 def case_refusals():
     rank, size = rc.rank(), rc.size()
     sharding = jax.sharding.NamedSharding(jax.make_mesh((2,), ("x",)), jax.sharding.PartitionSpec("x"))
@@ -212,10 +228,16 @@ def case_refusals():
     with fails(ValueError, "more than 1 device", "collectives of ringcomm", "one rank for each device"):
         jax.jit(lambda x: rc.allreduce(x))(sharded)
     with fails(ValueError, "more than 1 device", "collectives of ringcomm"):
-        over = jax.shard_map(lambda x: rc.allreduce(x), mesh=sharding.mesh, in_specs=sharding.spec, out_specs=sharding.spec)
+        over = jax.shard_map(
+            lambda x: rc.allreduce(x), mesh=sharding.mesh, in_specs=sharding.spec, out_specs=sharding.spec
+        )
         jax.jit(over)(sharded)
     with fails(ValueError, "Adasum", "jax.vmap"):
         jax.vmap(lambda x: rc.allreduce(x, op=rc.Adasum))(jnp.ones((2, 3)))
+    wire = rc.Compression.onebit(everywhere=True, warmup_steps=0)
+    if size > 1:
+        with fails(NotImplementedError, "error feedback"):
+            jax.grad(lambda x: rc.allreduce_gradients(x, compression=wire).sum())(jnp.ones(3))
     with fails(TypeError, "forward-mode"):
         jax.jvp(lambda x: rc.allreduce(x, op=rc.Adasum), (jnp.ones(3),), (jnp.ones(3),))
     if size > 1:

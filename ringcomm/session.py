@@ -23,6 +23,7 @@ ENGINE_SLOT = 2  # of the world's arenas, after the communicator's own two
 PLAN_SLOTS = range(ENGINE_SLOT + 1, _core.SLOTS)
 SET_SLOT, SET_PLAN_SLOTS = 0, range(1, _core.SLOTS)  # of a process set's own arenas
 
+before_end: list[Callable[[], None]] = []  # called while the peers can still be reached, before any session ends
 ended: list[MpiLink] = []  # of earlier sessions: freed when all ranks have come to a later init()
 
 
@@ -129,7 +130,7 @@ class Session:
             ended.append(self.link)
 
     def _leave(self, why: str) -> None:
-        for act in self.at_end:
+        for act in (*before_end, *self.at_end):
             act()
         self.engine.leave()
         self.ledger.end()

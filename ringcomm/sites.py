@@ -79,7 +79,7 @@ def names(
     otherwise: Callable[[], str] | None = None,
 ) -> tuple[str, ...]:
     """Of the operations of one site. `otherwise`: makes a name where none is given; None: by how many there were."""
-    kind = _core.COLLECTIVES[collective]
+    kind = kind_of(collective)
     if name is None and otherwise is not None:
         name = otherwise()
     if name is None:
@@ -89,18 +89,32 @@ def names(
     return tuple(f"{kind}.{one}" for one in name)
 
 
-def make(what: Description) -> _core.Site:
-    """Raises what eager operations raise for such arguments: ValueError, UnsupportedError."""
+def kind_of(collective: int) -> str:
+    return _core.COLLECTIVES[collective]
+
+
+def check(what: Description) -> list[int]:
+    """The core's numbers of the dtypes. Raises what eager operations raise for such arguments: ValueError,
+    UnsupportedError."""
     process.check_not_forked()
-    process_set, how, kind = what.process_set, what.how, _core.COLLECTIVES[what.collective]
-    process_set.set_id()
+    how, kind = what.how, kind_of(what.collective)
+    what.process_set.set_id()
     if what.look is not None:
-        return _core.Site(process_set.link, what.collective, what.names, look=what.look, every=what.every)
+        return []
     indices = [dtype_index(name) for name in what.dtypes]
     if what.collective in (calls.ALLREDUCE, calls.REDUCESCATTER):
         for index, name in zip(indices, what.dtypes, strict=True):
             calls.require_reducible(kind, Buffer(0, 0, index, 1, (), None, NumPyKind, name), how.op)
         calls.require_unscaled(kind, how.op, how.pre, how.post)
+    return indices
+
+
+def make(what: Description) -> _core.Site:
+    """Raises what :func:`check` raises."""
+    indices = check(what)
+    process_set, how, kind = what.process_set, what.how, kind_of(what.collective)
+    if what.look is not None:
+        return _core.Site(process_set.link, what.collective, what.names, look=what.look, every=what.every)
     warm, keeps = None, False
     if how.keeps and isinstance(how.wire, WireFormat):
         warm, keeps = how.wire if how.wire.warmup_steps else None, how.wire.error_feedback

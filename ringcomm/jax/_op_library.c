@@ -2,8 +2,8 @@
  *
  * It is compiled without XLA: the few structures that are read are declared here as far as they are read; their sizes
  * are never compared. It says API version 0.1, whose part of them has not changed since. An operation names a site
- * (csrc/frameworks/site.hpp) by the attribute `site`, and by `inputs` how many arguments it is of; what runs it comes by
- * ringcomm_connect().
+ * (csrc/frameworks/site.hpp) by the attribute `site`, and by `inputs` how many arguments it is of; a token follows them. What runs
+ * it comes by ringcomm_connect(). By `agrees` it is an operation on the branch that a conditional takes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,6 +186,15 @@ static void* execute(const Frame* frame) {
   }
   const ringcomm_run run = {&running, inputs, arrays, allocate, adopt, fail};
   if (!running.error) sites->run(sites->self, attribute(frame, "site"), &run);
+  if (!running.error && attribute(frame, "agrees") == 1) {
+    const Buffer* const buffer = frame->results.values[0]; /* the largest branch of all ranks, minus the smallest */
+    const int32_t* const extremes = buffer->data;
+    if (extremes[0] != -extremes[1])
+      fail_with(&running, 3, "MismatchError",
+                "ranks take different branches of a conditional (lax.cond, lax.switch) that holds collectives: let its "
+                "predicate be the same on every rank. Where optax skips steps, distribute outside: "
+                "ringcomm.jax.distributed(optax.apply_if_finite(...))");
+  }
   free(arrays);
   return running.error;
 }

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ringcomm import objects
 from ringcomm.compression import NoneCompressor, parts_of, resolved
 from ringcomm.jax import operations, replicas
 from ringcomm.jax.reduction import GradientReduction
-from ringcomm.ops import Average, Sum, chosen_op, core_op
+from ringcomm.ops import Adasum, Average, Sum, chosen_op, core_op
 from ringcomm.process_sets import ProcessSet, global_process_set
 from ringcomm.sites import Reduce
 from ringcomm.wire_formats import WireFormat
 
-AVERAGE = Reduce(Average)
 
-
-def _with_gradient(
-    forward: Callable[[Sequence[Any]], list[Any]],
-    backward: Callable[[Sequence[Any]], list[Any]],
-    arrays: Sequence[Any],
-) -> list[Any]:
-    @jax.custom_vjp
-    def run(*given: Any) -> Any:
-        return tuple(forward(given))
-
-    run.defvjp(lambda *given: (tuple(forward(given)), None), lambda _, gradients: tuple(backward(gradients)))
-    return list(run(*(jnp.asarray(one) for one in arrays)))
-
-
-def _back(name: str | None) -> str | None:
-    return None if name is None else f"{name}.gradient"
+def _reduced(arrays: Sequence[Any], how: Reduce, run: Callable[[Sequence[Any], Reduce], list[Any]]) -> list[Any]:
+    """The reduction `run`, in a form that has derivatives. Those of extreme values and products are taken of the scaled
+    values; Adasum's gradient is the Adasum of the gradients, as in Horovod."""
+    if how.op == Adasum:
+        adasum = jax.custom_vjp(lambda *given: tuple(run(given, how)))
+        adasum.defvjp(lambda *given: (tuple(run(given, how)), None), lambda _, gradients: tuple(run(gradients, how)))
+        return list(adasum(*arrays))
+    floating = all(jnp.issubdtype(one.dtype, jnp.inexact) for one in arrays)
+    if how.op in (Average, Sum) or how.pre == how.post == 1 or not floating:
+        return run(arrays, how)
+    results = run([one * how.pre for one in arrays], how._replace(pre=1.0, post=1.0))
+    return [one * how.post for one in results]
 
 
 def grouped_allreduce(
@@ -52,10 +49,10 @@ def grouped_allreduce(
     wire, compressor = parts_of(compression)
     pairs = [compressor.compress(jnp.asarray(one)) for one in arrays]
     how = Reduce(chosen_op(op, None), prescale_factor, postscale_factor, wire)
-    reduced = _with_gradient(
-        lambda given: operations.allreduce(given, name, grouped, how, process_set, algorithm),
-        lambda given: operations.allreduce(given, _back(name), grouped, how, process_set, algorithm),
+    reduced = _reduced(
         [sent for sent, _ in pairs],
+        how,
+        lambda given, how: operations.allreduce(given, name, grouped, how, process_set, algorithm),
     )
     return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
 
@@ -70,12 +67,13 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """The reduction of every rank's ``array``, on every rank of ``process_set``. Also under ``jax.jit``.
+    """The reduction of every rank's ``array``, on every rank of ``process_set``. Also under ``jax.jit`` and JAX's other
+    transformations. The gradient of ``Max`` and ``Min`` goes to the ranks that hold the value, ties in equal shares.
 
     Args:
         array: of the same dtype and shape on every rank.
         op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``.
-        name: pairs the operations of the ranks; None: where in the program it stands, and outside of ``jit`` the order.
+        name: pairs the operations of the ranks; None: the order, in a compiled program among its collectives.
         prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
         compression: what wider floating data travels as between hosts.
         process_set: the ranks that take part.
@@ -84,7 +82,7 @@ def allreduce(
     Raises:
         MismatchError: on every rank, if dtypes, shapes or ops differ; out of a compiled function it is JAX's
             XlaRuntimeError, whose text begins with the exception's name.
-        ValueError: under ``jax.vmap`` or ``jax.pmap``.
+        ValueError: in a program for several local devices; Adasum under ``jax.vmap``.
     """
     how = op, name, prescale_factor, postscale_factor, compression, process_set, algorithm
     return grouped_allreduce([array], *how, grouped=False)[0]
@@ -95,17 +93,7 @@ def allgather(
 ) -> Any:
     """Every rank's ``array``, one after the other along the first dimension, which under ``jax.jit`` must be the same
     on all ranks. Its gradient is averaged; each rank takes the rows that it gave."""
-    given = jnp.asarray(array)
-    rows = given.shape[0] if given.shape else 1
-
-    def backward(gradients: Sequence[Any]) -> list[Any]:
-        mean = operations.allreduce(gradients, _back(name), False, AVERAGE, process_set)[0]
-        before = rows * process_set.rank()
-        return [mean[before : before + rows].reshape(given.shape)]
-
-    return _with_gradient(
-        lambda one: operations.allgather(one, name, False, process_set, algorithm), backward, [given]
-    )[0]
+    return operations.allgather([array], name, False, process_set, algorithm)[0]
 
 
 def broadcast(
@@ -116,15 +104,7 @@ def broadcast(
     algorithm: str | None = None,
 ) -> Any:
     """The root's array, on every rank. Its gradient is averaged and goes to the root; elsewhere it is zero."""
-
-    def backward(gradients: Sequence[Any]) -> list[Any]:
-        mean = operations.allreduce(gradients, _back(name), False, AVERAGE, process_set)[0]
-        here = process_set.rank() == process_set.ranks.index(root_rank)
-        return [mean if here else jnp.zeros_like(mean)]
-
-    return _with_gradient(
-        lambda one: operations.broadcast(one, root_rank, name, False, process_set, algorithm), backward, [array]
-    )[0]
+    return operations.broadcast([array], root_rank, name, False, process_set, algorithm)[0]
 
 
 def reducescatter(
@@ -138,20 +118,10 @@ def reducescatter(
 ) -> Any:
     """The reduction of every rank's ``array``, cut along the first dimension: rank r of the set gets part r."""
     how = Reduce(core_op(op), prescale_factor, postscale_factor)
-    rows = jnp.shape(array)[0]
-
-    def backward(gradients: Sequence[Any]) -> list[Any]:
-        size = process_set.size()
-        factor = prescale_factor * postscale_factor * (size if how.op == Sum else 1)
-        (mine,) = gradients
-        each = -(-rows // size)  # shapes are the same on all ranks under jit: the shorter parts are filled up
-        padded = jnp.pad(mine * factor, [(0, each - mine.shape[0]), *[(0, 0)] * (mine.ndim - 1)])
-        whole = operations.allgather([padded], _back(name), False, process_set)[0]
-        lengths = [rows // size + (rank < rows % size) for rank in range(size)]
-        return [jnp.concatenate([whole[each * rank : each * rank + n] for rank, n in enumerate(lengths)])]
-
-    return _with_gradient(
-        lambda one: operations.reducescatter(one, name, False, how, process_set, algorithm), backward, [array]
+    return _reduced(
+        [jnp.asarray(array)],
+        how,
+        lambda given, how: operations.reducescatter(given, name, False, how, process_set, algorithm),
     )[0]
 
 
@@ -160,21 +130,27 @@ def alltoall(
 ) -> Any:
     """Sends part q of ``array`` (even parts, along the first dimension) to rank q of the set; gives the parts received.
     The gradient's rows go back where they came from."""
-    return _with_gradient(
-        lambda one: [operations.alltoall(one[0], name, process_set, algorithm)],
-        lambda one: [operations.alltoall(one[0], _back(name), process_set, algorithm)],
-        [array],
-    )[0]
+    return operations.alltoall(array, name, process_set, algorithm)
 
 
 # ---- pytrees ---------------------------------------------------------------------------------------------------------
 def broadcast_parameters(parameters: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
     """A pytree with the root's values, all in one operation: parameters, optimizer states. What is no array of numbers
-    must be the same on all ranks."""
+    (typed random keys, texts) stays as it is, and must be the same on all ranks."""
     leaves, tree = jax.tree.flatten(parameters)
-    given = [jnp.asarray(one) for one in leaves]
-    names = [f"parameters.{i}" for i in range(len(given))]
-    return jax.tree.unflatten(tree, operations.broadcast(given, root_rank, names, True, process_set))
+    arrays = {i: jnp.asarray(one) for i, one in enumerate(leaves) if _is_of_numbers(one)}
+    names = [f"parameters.{i}" for i in range(len(arrays))]
+    sent = operations.broadcast(list(arrays.values()), root_rank, names, True, process_set)
+    values = dict(zip(arrays, sent, strict=True))
+    return jax.tree.unflatten(tree, [values.get(i, one) for i, one in enumerate(leaves)])
+
+
+def _is_of_numbers(leaf: Any) -> bool:
+    """Not of typed random keys, texts, objects or dates."""
+    if isinstance(leaf, jax.Array):
+        return not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+    numbers = np.ndarray | np.generic | int | float | complex
+    return isinstance(leaf, numbers) and np.asarray(leaf).dtype.kind not in "OSUMm"
 
 
 def allreduce_gradients(
@@ -219,7 +195,11 @@ def distributed(transformation: Any, **options: Any) -> Any:
         replicas.look_at(params, updates, options.get("name", "gradients"), options.get("process_set"))
         return transformation.update(allreduce_gradients(updates, **options), state, params, **more)
 
-    return transformation._replace(update=update)
+    if hasattr(transformation, "_replace"):
+        return transformation._replace(update=update)
+    changed = copy.copy(transformation)  # optax.MultiSteps, which has further methods
+    changed.update = update
+    return changed
 
 
 def broadcast_object(

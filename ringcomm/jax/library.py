@@ -1,13 +1,11 @@
-"""How JAX's programs communicate: compiled ones by a handler of XLA's foreign function interface (_op_library.c), or
-where that cannot be by io_callback, which calls Python; and what is not traced at once."""
+"""How JAX runs collectives: in compiled programs by a handler of XLA's foreign function interface (_op_library.c), or
+where that cannot be by a callback, which calls Python; and in eager mode."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
-import sys
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,16 +13,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
+from jax._src import core
+from jax._src.dispatch import RuntimeTokenSet, runtime_tokens
+from jax._src.lax.control_flow import conditionals
+from jax.interpreters import mlir
 
-from ringcomm import _core, sites
-from ringcomm.sites import Description
+from ringcomm import _core, session, sites
+from ringcomm.calls import ALLREDUCE, ALLTOALL, BROADCAST
+from ringcomm.errors import MismatchError
+from ringcomm.jax.collective import EFFECT, Operation, bind, collective_p
+from ringcomm.ops import Max
+from ringcomm.process_sets import ProcessSet
+from ringcomm.sites import Reduce
 
 logger = logging.getLogger("ringcomm")
 LIBRARY = Path(__file__).with_name("_op_library.so")
 TARGET = "ringcomm_run_site"
-
-Shapes = Sequence[jax.ShapeDtypeStruct]
 
 
 @cache
@@ -36,65 +40,159 @@ def has_handler() -> bool:
             raise OSError(f"{LIBRARY} is of another version of ringcomm")
         jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.ringcomm_run_site), platform="cpu")
     except (OSError, AttributeError, RuntimeError) as error:
-        logger.warning("JAX's programs communicate by io_callback, which is slower: %s", error)
+        logger.warning("JAX's programs communicate by callbacks, which are slower: %s", error)
         return False
     return True
 
 
+# ---- eager mode ------------------------------------------------------------------------------------------------------
 _eager = sites.Kept(lambda site: site)
 
 
-def run(what: Description, inputs: Sequence[Any], shapes: Shapes, in_place: bool = False) -> list[Any]:
-    """Runs it now, or puts it into the program that is being traced. `in_place`: in the inputs' memory."""
-    if any(type(one).__name__ == "BatchTracer" for one in inputs):
-        raise ValueError(
-            "collectives cannot be mapped over: call them outside of jax.vmap and jax.pmap, on whole arrays"
+def run_now(*arrays: Any, operation: Operation) -> list[Any]:
+    """Blocks until the results are there."""
+    names = sites.names(operation.process_set, operation.collective, operation.names, len(arrays), False)
+    given = [np.asarray(one) for one in arrays]
+    site = _eager.get(operation.description(names, given, False))
+    results = sites.run(site, given + _splits(operation))
+    return [jnp.asarray(one) for one in results[: len(arrays)]]
+
+
+def _splits(operation: Operation) -> list[Any]:
+    return [] if operation.sends is None else [np.asarray(operation.sends, np.int32)]
+
+
+# ---- compiled programs -----------------------------------------------------------------------------------------------
+class _Calls:
+    """Counts the calls of collectives in one program, which keeps it alive."""
+
+    count = 0
+
+
+def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
+    """A call without a name is named by its program and its place in the order of that program's calls, which all ranks
+    share: not by lines, which may depend on the rank, nor by a count over all programs, for a rank may compile one more
+    often than others."""
+    kept = context.module_context.keepalives
+    calls = next((one for one in kept if isinstance(one, _Calls)), None)
+    if calls is None:
+        calls = _Calls()
+        kept.append(calls)
+    calls.count += 1
+    program = str(context.module_context.module.operation.attributes["sym_name"]).strip('"')
+    name = f"{program}.{calls.count - 1}"
+    given = operation.names or ([name] if operands == 1 else [f"{name}.{i}" for i in range(operands)])
+    return [f"{sites.kind_of(operation.collective)}.{one}" for one in given]
+
+
+def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
+    """The operands, the rows that an uneven alltoall sends, and the token that orders a program's collectives."""
+    arrays, results = list(context.avals_in), list(context.avals_out)
+    names = _names(context, operation, len(operands))
+    site = sites.make(operation.description(names, arrays, True))
+    splits = _splits(operation)
+    given = [*operands, *(mlir.ir_constant(one) for one in splits)]
+    arrays += [core.ShapedArray(one.shape, one.dtype) for one in splits]
+    results += [core.ShapedArray(one.shape, one.dtype) for one in splits]
+    token = context.tokens_in.get(EFFECT)
+    if _runs_in_handler(context):
+        keeps_memory = operation.collective in (ALLREDUCE, BROADCAST, ALLTOALL) and not splits
+        in_place = {i: i for i in range(len(operands))} if keeps_memory else None
+        changed = context.replace(avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token])
+        rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=in_place)
+        attributes = {"site": np.int64(site.id), "inputs": np.int64(len(given)), "agrees": np.int64(operation.agrees)}
+        *made, token = rule(changed, *given, token, **attributes)
+    else:
+        made, token, _ = mlir.emit_python_callback(
+            context, _Callback(site, operation), token, given, arrays, results, has_side_effect=True
         )
-    if not any(isinstance(one, jax.core.Tracer) for one in inputs):
-        results = sites.run(_eager.get(what), [np.asarray(one) for one in inputs])
-        return [jnp.asarray(one) for one in results]
-    site = sites.make(what)
-    if jax.default_backend() != "cpu" or not has_handler():  # a program of GPUs hands arrays to Python on the host
+    context.set_tokens_out(mlir.TokenSet({EFFECT: token}))
+    return list(made)[: len(operands)]
 
-        def act(*arrays: Any) -> Any:
-            return sites.run(site, [np.asarray(one) for one in arrays])
 
-        return list(io_callback(act, list(shapes), *inputs, ordered=True))
-    call = jax.ffi.ffi_call(
-        TARGET,
-        list(shapes),
-        has_side_effect=True,
-        input_output_aliases={i: i for i in range(len(shapes))} if in_place else None,
-    )
-    after = _order.last(inputs)
-    results = list(call(*inputs, *after, site=np.int64(site.id), inputs=np.int64(len(inputs))))
-    _order.remember(results)
+def _runs_in_handler(context: Any) -> bool:
+    platforms = context.platforms or context.module_context.platforms
+    return tuple(platforms) == ("cpu",) and has_handler()
+
+
+class _Callback:
+    """Runs a site in Python, where a program hands its arrays to the host."""
+
+    def __init__(self, site: _core.Site, operation: Operation) -> None:
+        self.site, self.operation = site, operation
+
+    def __call__(self, *arrays: Any) -> Any:
+        results = sites.run(self.site, [np.asarray(one) for one in arrays])
+        if self.operation.agrees and results[0][0] != -results[0][1]:
+            raise MismatchError("ranks take different branches of a conditional that holds collectives")
+        return tuple(results)
+
+
+collective_p.def_impl(run_now)
+mlir.register_lowering(collective_p, _lower)
+
+
+# ---- conditionals ----------------------------------------------------------------------------------------------------
+def _lower_conditional(context: Any, index: Any, *operands: Any, branches: Any, **parameters: Any) -> Any:
+    """Where branches hold collectives, ranks first agree on the branch: a rank that took another one would leave its
+    collectives to be met by those of the next step."""
+    inner = context
+    if EFFECT in frozenset().union(*(one.effects for one in branches)):
+        for process_set in dict.fromkeys(one.process_set for branch in branches for one in _operations(branch.jaxpr)):
+            agreeing = inner.replace(avals_in=context.avals_in[:1], avals_out=context.avals_in[:1], tokens_out=None)
+            agree = mlir.lower_fun(lambda branch, among=process_set: _agreed(branch, among), multiple_results=False)
+            (index,) = agree(agreeing, index)
+            inner = inner.replace(tokens_in=agreeing.tokens_out, tokens_out=None)
+    results = conditionals._cond_lowering(inner, index, *operands, branches=branches, **parameters)
+    if inner is not context:
+        context.set_tokens_out(inner.tokens_out)
     return results
 
 
-class _Order(threading.local):
-    """XLA may run what does not depend on each other in any order, and each op that waits for other ranks takes a
-    thread. So that ranks cannot wait for each other crosswise, each takes a result of the last of its program."""
-
-    result: Any = None
-
-    def last(self, inputs: Sequence[Any]) -> list[Any]:
-        traces = [getattr(one, "_trace", None) for one in inputs if isinstance(one, jax.core.Tracer)]
-        mine = getattr(self.result, "_trace", None)
-        return [self.result] if mine is not None and all(one is mine for one in traces) else []
-
-    def remember(self, results: list[Any]) -> None:
-        self.result = results[0] if results else None
+def _agreed(branch: Any, process_set: ProcessSet) -> Any:
+    operation = Operation(process_set, ALLREDUCE, how=Reduce(Max), agrees=True)
+    (extremes,) = bind(operation, [jnp.stack([branch, -branch])])
+    return extremes[0]
 
 
-_order = _Order()
+def _operations(jaxpr: Any) -> Iterator[Operation]:
+    for equation in jaxpr.eqns:
+        if equation.primitive is collective_p:
+            yield equation.params["operation"]
+        for inner in core.jaxprs_in_params(equation.params):
+            yield from _operations(inner)
 
 
-def caller() -> str:
-    """A name for what has none: where in the user's program it stands. Not by counting: a rank may trace a function
-    once more than others."""
-    frame = sys._getframe(1)
-    inside = ("ringcomm", "jax", "jaxlib", "keras", "optax", "contextlib", "functools")
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
-        frame = frame.f_back
-    return f"{frame.f_code.co_name}:{frame.f_lineno}"
+mlir.register_lowering(conditionals.cond_p, _lower_conditional)
+
+
+# ---- between programs, and at the end --------------------------------------------------------------------------------
+_tokens: dict[tuple[Any, ...], Any] = {}  # by devices
+
+
+def _first_token(self: Any, effect: Any, devices: Any, known: Any = RuntimeTokenSet.get_token_input) -> Any:
+    """XLA itself runs the programs of a thread in order, so each begins with the same token. With the last one's
+    token, a program that has failed before data moved would fail all later ones."""
+    if effect is not EFFECT:
+        return known(self, effect, devices)
+    key = tuple(devices)
+    if key not in _tokens:
+        self.current_tokens.pop(effect, None)
+        _tokens[key] = known(self, effect, devices)
+    return _tokens[key]
+
+
+RuntimeTokenSet.get_token_input = _first_token
+
+
+def wait_for_programs() -> None:
+    """Blocks until everything that was dispatched has run. Other ranks still need this one for it."""
+    try:
+        jax.effects_barrier()
+        jax.block_until_ready(jax.live_arrays())
+    except RuntimeError as error:
+        runtime_tokens.clear()
+        logger.error("a program of JAX's that still ran when this rank ended has failed: %s", error)
+
+
+session.before_end.append(wait_for_programs)

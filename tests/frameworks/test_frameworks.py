@@ -19,7 +19,7 @@ from framework_cases import few_threads, run_cases  # noqa: E402
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 JOBS = [  # the backend, cases, numbers of ranks
     ("tensorflow", "cases_tensorflow", (1, 2, 3, 5)),
-    ("jax", "cases_jax", (1, 2, 3, 5)),
+    ("jax", "cases_jax,cases_jax_transforms", (1, 2, 3, 5)),
     ("tensorflow", "cases_keras", (2, 3)),
     ("torch", "cases_keras", (2,)),
     ("jax", "cases_keras", (2,)),
@@ -102,6 +102,43 @@ def fit_that_ends(how: str) -> None:
     model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
     mpi_case.say("fits")
     model.fit(np.ones((80, 4)), np.ones((80, 1)), batch_size=2, verbose=0, callbacks=[End()])
+
+
+def jax_steps_that_rank_0_saves(path: str) -> None:
+    """Rank 1 has dispatched its steps, and leaves; rank 0 takes its time."""
+    few_threads()
+    import time
+
+    import jax
+    import jax.numpy as jnp
+
+    import ringcomm.jax as rc
+
+    rc.init()
+
+    @jax.jit
+    def step(weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+        for _ in range(4):
+            weights = rc.allreduce(weights @ weights / 300, op=rc.Average)
+        return weights, weights.mean()
+
+    weights = jnp.ones((300, 300))
+    for _ in range(5):
+        if rc.rank() == 0:
+            time.sleep(0.1)
+        weights, loss = step(weights)
+    if rc.rank() == 0:
+        mpi_case.say(f"loss {float(loss)}")
+        Path(path).write_text("saved")
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(missing("jax") is not None, reason=str(missing("jax")))
+def test_a_rank_ends_after_the_programs_it_has_dispatched(tmp_path: Path) -> None:
+    saved = tmp_path / "weights"
+    result = mpi_case.start(2, jax_steps_that_rank_0_saves, str(saved), limit=90, variables=on("jax"))
+    assert result.status == 0, result.text
+    assert "loss 1.0" in result.text and saved.read_text() == "saved"
 
 
 @pytest.mark.mpi

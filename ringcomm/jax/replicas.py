@@ -19,8 +19,6 @@ from ringcomm.replicas import CountedCheck, every, with_names
 def look(check: CountedCheck, gradients: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
     """Counts a step, and compares the values if it is due: now, or in each run of the program that is being traced. A
     program's constants are not compared."""
-    known = [(name, one) for name, one in zip(names, values, strict=True) if one.dtype.name in _core.DTYPES]
-    names, values = [name for name, _ in known], [one for _, one in known]
     if any(isinstance(one, jax.core.Tracer) for one in values):
         what = check.in_program([one.dtype.name for one in values], partial(with_names, names))
         library.run(what, [jax.lax.stop_gradient(one) for one in values], [jax.ShapeDtypeStruct((1,), jnp.uint8)])
@@ -64,4 +62,5 @@ def check_replicas(parameters: Any, name: str = "parameters", process_set: Proce
 def _leaves(tree: Any) -> tuple[list[str], list[Any]]:
     """Names and arrays, but for those of dtypes that cannot be sent."""
     pairs = [(jax.tree_util.keystr(path), jnp.asarray(one)) for path, one in jax.tree_util.tree_leaves_with_path(tree)]
-    return [name for name, _ in pairs], [one for _, one in pairs]
+    known = [(name, one) for name, one in pairs if one.dtype.name in _core.DTYPES]
+    return [name for name, _ in known], [one for _, one in known]

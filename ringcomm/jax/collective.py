@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from jax._src import effects
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
@@ -59,6 +60,8 @@ class Operation(NamedTuple):
     sends: tuple[int, ...] | None = None  # alltoall: rows to each rank, where these are uneven
     even: bool = False  # every rank must give as many rows as this one
     agrees: bool = False  # on the branch of a conditional: a program fails where its ranks take different ones
+    look: Any = None  # no collective: called on the operands (ringcomm.replicas)
+    every: int = 0  # in how many runs `look` is called once
     number: int = 0  # tells calls apart, so that each has its own name in a program
 
     def __repr__(self) -> str:
@@ -82,6 +85,8 @@ class Operation(NamedTuple):
             algorithm=self.algorithm,
             splits=self.sends is not None,
             even=self.even or (even and self.rows is None),
+            look=self.look,
+            every=self.every,
         )
 
     def derived(self, suffix: str, some: Sequence[int] | None = None, **changes: Any) -> Operation:
@@ -116,6 +121,8 @@ def bind(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
 
 def _abstract(*arrays: Any, operation: Operation) -> Any:
     sites.check(operation.description((), arrays, True))
+    if operation.look is not None:
+        return [ShapedArray((1,), np.uint8)], {EFFECT}
     return [ShapedArray(operation.result(one.shape), one.dtype) for one in arrays], {EFFECT}
 
 

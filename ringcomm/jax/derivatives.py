@@ -145,6 +145,8 @@ def _batch(arrays: Arrays, axes: Sequence[Any], *, operation: Operation) -> tupl
     """One collective for all elements of the mapped axis, which must be as long on every rank."""
     if operation.how.op == Adasum and operation.collective == ALLREDUCE:
         raise ValueError("Adasum is of whole arrays and cannot be mapped over: call it outside of jax.vmap")
+    if operation.look is not None:
+        return bind(operation, arrays), [None]
     axes = list(axes)
     if operation.collective in (ALLGATHER, ALLTOALL, REDUCESCATTER):  # the first dimension stays the rows'
         arrays = [one if axis is None else jnp.moveaxis(one, axis, 1) for one, axis in zip(arrays, axes, strict=True)]

@@ -81,6 +81,8 @@ def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
     calls.count += 1
     program = str(context.module_context.module.operation.attributes["sym_name"]).strip('"')
     name = f"{program}.{calls.count - 1}"
+    if operation.look is not None:
+        return operation.names or ()
     given = operation.names or ([name] if operands == 1 else [f"{name}.{i}" for i in range(operands)])
     return [f"{sites.kind_of(operation.collective)}.{one}" for one in given]
 
@@ -96,7 +98,7 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
     results += [core.ShapedArray(one.shape, one.dtype) for one in splits]
     token = context.tokens_in.get(EFFECT)
     if _runs_in_handler(context):
-        keeps_memory = operation.collective in (ALLREDUCE, BROADCAST, ALLTOALL) and not splits
+        keeps_memory = operation.collective in (ALLREDUCE, BROADCAST, ALLTOALL) and not splits and not operation.look
         in_place = {i: i for i in range(len(operands))} if keeps_memory else None
         changed = context.replace(avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token])
         rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=in_place)
@@ -107,7 +109,7 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
             context, _Callback(site, operation), token, given, arrays, results, has_side_effect=True
         )
     context.set_tokens_out(mlir.TokenSet({EFFECT: token}))
-    return list(made)[: len(operands)]
+    return list(made)[: len(context.avals_out)]
 
 
 def _runs_in_handler(context: Any) -> bool:

@@ -28,8 +28,8 @@ class Communicates(effects.Effect):
 
     def __repr__(self) -> str:  # JAX prints it where it refuses a program
         return (
-            "collectives of ringcomm (a rank's program must run on one device: start one rank for each device, and keep "
-            "collectives out of programs that are sharded over several)"
+            "collectives of ringcomm (a rank's program must run on one device: start one rank for each device, and "
+            "keep collectives out of programs that are sharded over several)"
         )
 
 

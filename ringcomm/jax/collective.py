@@ -27,11 +27,11 @@ class Communicates(effects.Effect):
     """The effect of a program that communicates. It is ordered: XLA runs the collectives of a program in the program's
     order, so that ranks cannot wait for each other crosswise, and drops none whose result is not used."""
 
-    __str__ = lambda _: (  # noqa: E731  JAX prints it where it refuses a program
-        "collectives of ringcomm (a rank's program must run on one device: start one rank for each device, and keep "
-        "collectives out of programs that are sharded over several)"
-    )
-    __repr__ = __str__
+    def __repr__(self) -> str:  # JAX prints it where it refuses a program
+        return (
+            "collectives of ringcomm (a rank's program must run on one device: start one rank for each device, and "
+            "keep collectives out of programs that are sharded over several)"
+        )
 
 
 EFFECT = Communicates()

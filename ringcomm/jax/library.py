@@ -3,6 +3,7 @@ where that cannot be by a callback, which calls Python; and in eager mode."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ TARGET = "ringcomm_run_site"
 
 @cache
 def has_handler() -> bool:
-    """Whether XLA has got it; if not, this is said once."""
+    """Registers the handler with XLA. Logs one warning and returns False if that fails."""
     try:
         library = ctypes.CDLL(str(LIBRARY))
         if not library.ringcomm_connect(ctypes.c_void_p(_core.site_functions())):
@@ -190,11 +191,13 @@ RuntimeTokenSet.get_token_input = _first_token
 def wait_for_programs() -> None:
     """Blocks until everything that was dispatched has run. Other ranks still need this one for it."""
     try:
-        jax.effects_barrier()
-        jax.block_until_ready(jax.live_arrays())
+        jax.effects_barrier()  # of this thread's programs
     except RuntimeError as error:
         runtime_tokens.clear()
-        logger.error("a program of JAX's that still ran when this rank ended has failed: %s", error)
+        logger.error("the last program that this rank ran with JAX has failed: %s", error)
+    for array in jax.live_arrays():
+        with contextlib.suppress(RuntimeError):
+            array.block_until_ready()
 
 
 session.before_end.append(wait_for_programs)

@@ -30,24 +30,26 @@ class Agreed:
     sparse_dims: list[int]  # the most of any rank's
     dead_plans: list[PlanId]  # abandoned by every rank
     complete: bool  # every rank is here: none has joined
+    slot: int  # of shared memory, for StepPlan; 0: none
 
 
 class _Row(NamedTuple):
     """A rank's part of the agreement."""
 
     digest: int
+    slot: int
     fired: list[int]
     sparse_dims: list[int]
     dead: list[PlanId]
 
     def packed(self) -> list[int]:
-        return [self.digest, len(self.fired), *self.fired, *self.sparse_dims, *itertools.chain(*self.dead)]
+        return [self.digest, self.slot, len(self.fired), *self.fired, *self.sparse_dims, *itertools.chain(*self.dead)]
 
     @staticmethod
     def unpacked(numbers: list[int]) -> _Row:
-        digest, count, *rest = numbers
+        digest, slot, count, *rest = numbers
         fired, dims, dead = rest[:count], rest[count : 2 * count], iter(rest[2 * count :])
-        return _Row(digest, fired, dims, list(zip(dead, dead, strict=True)))
+        return _Row(digest, slot, fired, dims, list(zip(dead, dead, strict=True)))
 
 
 def _digest(texts: Sequence[str]) -> int:
@@ -69,18 +71,27 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
     """
     texts = [settings, *(one.text for one in parameters)]
     fired, dims = [one.fired for one in parameters], [one.sparse_dim for one in parameters]
-    mine = _Row(_digest(texts), fired, dims, dead_plans(process_set))
-    numbers = list(exchange(mine.packed(), name, process_set).values())
-    if any(other[0] != numbers[0][0] for other in numbers):
-        raise _mismatch(texts, name, process_set)
+    mine = _Row(_digest(texts), process_set.propose_slot(), fired, dims, dead_plans(process_set))
+    complete = False
+    try:
+        numbers = list(exchange(mine.packed(), name, process_set).values())
+        if any(other[0] != numbers[0][0] for other in numbers):
+            raise _mismatch(texts, name, process_set)
+        complete = len(numbers) == process_set.size()
+    finally:
+        if not complete:
+            process_set.give_slot(mine.slot)
     rows = [_Row.unpacked(other) for other in numbers]
     fired = rows[0].fired
+    if complete:
+        process_set.claim_slot(rows[0].slot)
     return Agreed(
         # Those that gave no gradient come last, the parameters of the last layers first: backward runs from there.
         sorted(range(len(fired)), key=lambda i: (fired[i] < 0, fired[i] if fired[i] >= 0 else -i)),
         [max(of_all) for of_all in zip(*(row.sparse_dims for row in rows), strict=True)],
         sorted(set.intersection(*(set(row.dead) for row in rows))),
-        len(rows) == process_set.size(),
+        complete,
+        rows[0].slot if complete else 0,
     )
 
 

@@ -174,11 +174,12 @@ class StepPlan:
         op: int,
         scales: tuple[float, float],
         algorithm: str | None = None,
+        slot: int | None = None,
     ) -> None:
         """`items`: gradients, in buckets or not, whose presence ranks count. `algorithm`: of every bucket; None: as the
-        options say."""
+        options say. `slot`: of shared memory, as ranks have agreed (0: none); None: the next one."""
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
-        node, self._slot = process_set.take_slot()
+        node, self._slot = process_set.take_slot() if slot is None else (process_set.node if slot else None, slot)
         self._plan: _core.Plan = self._session.engine.make_plan(
             *(process_set.set_id(), name, buckets, int(op), *scales),
             *(2 * items + len(Flags._fields), node, self._slot),

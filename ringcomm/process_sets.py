@@ -80,6 +80,7 @@ class ProcessSet:
         self.joined = False  # this rank, and not yet all
         self._counters: dict[str, itertools.count[int]] = defaultdict(itertools.count)
         self.optimizers = itertools.count()  # numbers for those that use it, since it was added
+        self.optimizers_of_threads: dict[int, itertools.count[int]] = defaultdict(itertools.count)  # by what they train
 
     @property
     def ranks(self) -> list[int]:
@@ -169,6 +170,16 @@ class ProcessSet:
             return None, 0
         return self.node, self._free_slots.pop(0)
 
+    def propose_slot(self) -> int:
+        """What `take_slot` would give, for ranks that agree on a slot because their threads may ask in another order:
+        the first rank's proposal counts, so the others make none (0)."""
+        return self.take_slot()[1] if self.rank() == 0 else 0
+
+    def claim_slot(self, slot: int) -> None:
+        """Takes the slot that the first rank has proposed."""
+        if slot in self._free_slots:
+            self._free_slots.remove(slot)
+
     def give_slot(self, slot: int) -> None:
         if slot:
             self._free_slots.append(slot)
@@ -184,6 +195,7 @@ class ProcessSet:
         self._free_slots = list(slots) if node is not None else []
         self._counters.clear()
         self.optimizers = itertools.count()
+        self.optimizers_of_threads.clear()
 
     def detach(self) -> None:
         self._session = self.process_set_id = self.node = None

@@ -174,12 +174,11 @@ class StepPlan:
         op: int,
         scales: tuple[float, float],
         algorithm: str | None = None,
-        slot: int | None = None,
     ) -> None:
         """`items`: gradients, in buckets or not, whose presence ranks count. `algorithm`: of every bucket; None: as the
-        options say. `slot`: of shared memory, as ranks have agreed (0: none); None: the next one."""
+        options say."""
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
-        node, self._slot = process_set.take_slot() if slot is None else (process_set.node if slot else None, slot)
+        node, self._slot = process_set.take_slot()
         self._plan: _core.Plan = self._session.engine.make_plan(
             *(process_set.set_id(), name, buckets, int(op), *scales),
             *(2 * items + len(Flags._fields), node, self._slot),
@@ -223,5 +222,6 @@ class StepPlan:
 
     @staticmethod
     def bury(process_set: ProcessSet, plan_id: PlanId) -> None:
-        """Closes an abandoned plan: all ranks have abandoned it."""
-        _abandoned.pop((process_set, plan_id)).close()
+        """Closes an abandoned plan: all ranks have abandoned it. (Two threads may have agreed on that.)"""
+        if (plan := _abandoned.pop((process_set, plan_id), None)) is not None:
+            plan.close()

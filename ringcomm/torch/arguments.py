@@ -47,7 +47,8 @@ class Settings:
     def number(self) -> int:
         """Among the optimizers that have used the process set since it was added: the same on every rank of it.
 
-        Threads make optimizers in an order of their own on each rank: there the names and shapes of parameters tell them apart.
+        Threads make optimizers in an order of their own on each rank: there names and shapes of parameters tell them
+        apart.
         """
         if self._numbers is not self.process_set.optimizers:
             self._numbers = self.process_set.optimizers

@@ -62,7 +62,6 @@ class GradientPlan:
             settings.op,
             settings.scales(),
             settings.algorithm or self._algorithm(),
-            agreed.slot,
         )
         measures = settings.scales()[0], settings.worth()
         self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, owed or {}, *measures)

@@ -186,10 +186,11 @@ class GradientReducer(HookedParameters):
             reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse_dims))
             return
         owed = self.held_back()
-        if self._plan is not None:
-            self._plan.close()
-        self._plan, self._generation = None, generation
-        self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
+        with self.settings.process_set.turns.take(agreed.turn):
+            if self._plan is not None:
+                self._plan.close()
+            self._plan, self._generation = None, generation
+            self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
         self._owed = {}
         self._plan.run(reduced, KEPT)
         self.replicas.due = True

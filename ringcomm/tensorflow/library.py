@@ -37,6 +37,15 @@ def op() -> Callable[..., Any] | None:
         return None
 
 
+@tf.RegisterGradient("RingcommRun")
+def _no_gradient(_op: Any, *_gradients: Any) -> Any:
+    """Raises: operations have gradients (gradients.py), reductions of tapes and optimizers only within an outer tape."""
+    raise NotImplementedError(
+        "these gradients were reduced in a function, and the tape that is asked for their derivative is outside of it: "
+        "put the outer tf.GradientTape into the same function"
+    )
+
+
 class _Eager:
     """A site, and its number as a tensor."""
 

@@ -207,7 +207,12 @@ def averages(optimizer):
     variable = keras.Variable(np.zeros(3, np.float32))
     optimizer.build([variable])
     scale = float(getattr(optimizer, "dynamic_scale", 1.0))
-    optimizer.apply([keras.ops.convert_to_tensor(np.full(3, hvd.rank() * scale, np.float32))], [variable])
+    gradients = [keras.ops.convert_to_tensor(np.full(3, hvd.rank() * scale, np.float32))]
+    if BACKEND == "jax":  # where Keras' LossScaleOptimizer has no other way
+        state = [one.value for one in optimizer.variables]
+        variable.assign(optimizer.stateless_apply(state, gradients, [variable.value])[0][0])
+    else:
+        optimizer.apply(gradients, [variable])
     np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), np.full(3, (1 - hvd.size()) / 2), rtol=1e-6)
 
 
@@ -299,7 +304,7 @@ def case_ranks_that_have_built_more():
     for _ in range(hvd.rank()):
         make()
         keras.optimizers.SGD(0.1)
-    model, _ = trained(keras.optimizers.SGD(0.1), False, True)
+    model, _ = trained(keras.optimizers.Adam(0.1), False, True)
     hvd.broadcast_variables(model.variables, 0)
 
 

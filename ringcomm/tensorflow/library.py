@@ -39,10 +39,11 @@ def op() -> Callable[..., Any] | None:
 
 @tf.RegisterGradient("RingcommRun")
 def _no_gradient(_op: Any, *_gradients: Any) -> Any:
-    """Raises: operations have gradients (gradients.py), reductions of tapes and optimizers only within an outer tape."""
+    """Raises NotImplementedError: reductions of tapes and optimizers have gradients (gradients.py) only if an outer
+    tape is active when they are traced."""
     raise NotImplementedError(
-        "these gradients were reduced in a function, and the tape that is asked for their derivative is outside of it: "
-        "put the outer tf.GradientTape into the same function"
+        "these gradients were reduced in a function that was traced without an outer tape: put the outer "
+        "tf.GradientTape into the same function"
     )
 
 

@@ -22,7 +22,7 @@ from ringcomm.wire_formats import Auto, WireFormat
 
 def unnumbered(name: str) -> str:
     """Removes the numbers by which frameworks make names unique ("dense_1/kernel"): ranks may count differently."""
-    return re.sub(r"_\d+(?=/|:|$)", "", name)
+    return re.sub(r"_\d+(?=[_/:]|$)", "", name)
 
 
 def named_as(index: int, variable: Any) -> str:

@@ -37,6 +37,16 @@ def op() -> Callable[..., Any] | None:
         return None
 
 
+@tf.RegisterGradient("RingcommRun")
+def _no_gradient(_op: Any, *_gradients: Any) -> Any:
+    """Raises NotImplementedError: reductions of tapes and optimizers have gradients (gradients.py) only if an outer
+    tape is active when they are traced."""
+    raise NotImplementedError(
+        "these gradients were reduced in a function that was traced without an outer tape: put the outer "
+        "tf.GradientTape into the same function"
+    )
+
+
 class _Eager:
     """A site, and its number as a tensor."""
 

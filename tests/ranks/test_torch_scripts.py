@@ -17,9 +17,10 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import mpi_case  # noqa: E402
 from mutants import MUTANTS  # noqa: E402
-from script_grammar import EDITS, Program, programs  # noqa: E402
+from script_grammar import Program, programs  # noqa: E402
 from script_ranks import judge  # noqa: E402
 from user_names import HEADER  # noqa: E402
+from user_statements import EDITS  # noqa: E402
 
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 LIMIT = 40.0  # seconds of a script

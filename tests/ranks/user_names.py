@@ -178,6 +178,11 @@ class User:
         if errors:
             raise errors[0]
 
+    def wrap(self, inner: torch.optim.Optimizer, net: nn.Module, passes: int) -> Any:
+        """The usual way."""
+        named = net.named_parameters()
+        return self.hvd.DistributedOptimizer(inner, named_parameters=named, backward_passes_per_step=passes)
+
     def names(self) -> dict[str, Any]:
         def heads() -> nn.Module:
             return Heads(self.hvd.rank()).double()
@@ -203,6 +208,7 @@ class User:
             "see": self.see,
             "note": self.note,
             "side_by_side": self.side_by_side,
+            "wrap": self.wrap,
             "grads": grads,
             "trained": trained,
             "halve": halve,

@@ -20,8 +20,8 @@ from ringcomm.torch.arguments import Settings
 from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.compression import parts_of
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
-from ringcomm.torch.slot import Slot
-from ringcomm.torch.wrapped import DistributedOptimizerBase, taking_the_step
+from ringcomm.torch.slot import QUIET, Slot
+from ringcomm.torch.wrapped import DistributedOptimizerBase, require_closure, taking_the_step
 
 
 class DeltaReducer(HookedParameters):
@@ -32,6 +32,8 @@ class DeltaReducer(HookedParameters):
         super().__init__(parameters)
 
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
+        if slot.state == QUIET:
+            slot.begin(0)
         if self.in_nested_backward():  # parts of a gradient: none tells that it is the last
             return
         slot.count_pass(gradient)
@@ -46,6 +48,7 @@ class DeltaReducer(HookedParameters):
         """
         self.refuse_capture()
         self.hook_new()
+        self.claim()
         texts = [self.settings.text(), *(slot.watched().text for slot in self._slots)]
         require_equal(texts, f"{self.settings.name}.deltas", self.settings.process_set)
         parameters = [slot.parameter.detach() for slot in self._slots]
@@ -99,8 +102,14 @@ class DistributedAdasumOptimizer(DistributedOptimizerBase):
             loss_scaling.unscale(self, grad_scaler)
             loss_scaling.share_overflow(self, grad_scaler, settings.name, settings.process_set)
             return loss_scaling.step_if_finite(self, grad_scaler, lambda: self.step(**kwargs))
+        require_closure(closure)
+        self._follow_groups()
         arguments = () if closure is None else (closure,)
         return self._reducer.step(lambda: self._base.step(self, *arguments, **kwargs))
+
+    def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
+        if optimizer is not self:  # this one steps on this rank's gradients
+            DistributedOptimizerBase._before_step_of(self, optimizer, parameters)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimizer's own. Backward passes are counted anew."""

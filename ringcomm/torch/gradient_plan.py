@@ -41,7 +41,7 @@ class GradientPlan:
         """`steps`: that the optimizer has taken before; `owed`: what the plan before this one has held back."""
         self._settings = settings
         self.slots = list(slots)  # in the order of the plan's items
-        together = min(settings.limits.bytes, sum(s.parameter.numel() * s.parameter.element_size() for s in self.slots))
+        together = min(settings.limits.bytes, sum(s.like.numel() * s.like.element_size() for s in self.slots))
         formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
         one = {wire: decided(wire, settings.process_set, together) for wire in set(formats)}
         self._formats = [one[wire] for wire in formats]
@@ -81,7 +81,7 @@ class GradientPlan:
     def _make_buckets(self, order: Sequence[int]) -> list[Bucket]:
         if not is_builtin(self._settings.compression):
             return []
-        parameters = [slot.parameter for slot in self.slots]
+        parameters = [slot.like for slot in self.slots]
         assignment = assign(
             [item for item in order if self.slots[item] not in self._sparse],
             [p.numel() * p.element_size() for p in parameters],
@@ -98,7 +98,7 @@ class GradientPlan:
         wire, low_rank = self._formats[bucket.items[0]], LowRank()
         if isinstance(wire, PowerSGD):
             require_host(wire, self.slots[bucket.items[0]].parameter)
-            matrices = bucket.matrices([slot.parameter for slot in self.slots])
+            matrices = bucket.matrices([slot.like for slot in self.slots])
             low_rank = LowRank(wire.rank, wire.warm_start, matrices)
         return bucket.shape(self._wire(wire, steps), low_rank)
 
@@ -115,7 +115,7 @@ class GradientPlan:
         return "round_robin" if everywhere else None
 
     def _lay_out(self) -> None:
-        parameters, node = [slot.parameter for slot in self.slots], self._settings.process_set.node
+        parameters, node = [slot.like for slot in self.slots], self._settings.process_set.node
         slices: dict[int, Slice] = {}
         for number, bucket in enumerate(self._buckets):
             slices |= bucket.lay_out(number, parameters, self._plan, node)

@@ -15,7 +15,9 @@ from ringcomm.common.util import (
 from ringcomm.joining import join
 from ringcomm.ops import chosen_op as handle_average_backwards_compatibility
 from ringcomm.torch.asynchronous import poll, sparse_allreduce_async, synchronize
-from ringcomm.torch.autograd import (  # noqa: F401
+from ringcomm.torch.autograd import with_gradients as operations
+from ringcomm.torch.compression import Compression
+from ringcomm.torch.horovod_functions import (  # noqa: F401
     HorovodAllgather,
     HorovodAllreduce,
     HorovodAlltoall,
@@ -25,8 +27,6 @@ from ringcomm.torch.autograd import (  # noqa: F401
     HorovodGroupedReducescatter,
     HorovodReducescatter,
 )
-from ringcomm.torch.autograd import with_gradients as operations
-from ringcomm.torch.compression import Compression
 
 allgather = operations.allgather
 allgather_async = operations.allgather_async

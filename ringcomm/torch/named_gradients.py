@@ -69,8 +69,8 @@ class NamedGradients:
 
     def _nothing(self, slot: Slot) -> torch.Tensor:
         if self._travels_sparse(slot):
-            return _empty_sparse(slot.parameter.detach(), slot.sparse_dim or 1)
-        return torch.zeros_like(slot.parameter).detach()
+            return _empty_sparse(slot.like.detach(), slot.sparse_dim or 1)
+        return torch.zeros_like(slot.like).detach()
 
 
 def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[Slot]) -> None:

@@ -27,7 +27,14 @@ from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
 from ringcomm.torch.relaxed.delayed import late_optimizer
 from ringcomm.torch.travel import Instead, MomentumCorrection
-from ringcomm.torch.wrapped import MARK, DistributedOptimizerBase, SkipsSynchronize, taking_the_step, wrapped
+from ringcomm.torch.wrapped import (
+    MARK,
+    DistributedOptimizerBase,
+    SkipsSynchronize,
+    require_closure,
+    taking_the_step,
+    wrapped,
+)
 
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
 
@@ -41,6 +48,7 @@ class _DistributedOptimizer(SkipsSynchronize, DistributedOptimizerBase):
 
     def synchronize(self) -> None:
         """Waits until the gradients are reduced; then ``.grad`` of every parameter is the same on all ranks."""
+        self._follow_groups()
         if self._reducer is not None:
             self._reducer.synchronize()
         self._synchronized = True
@@ -49,15 +57,16 @@ class _DistributedOptimizer(SkipsSynchronize, DistributedOptimizerBase):
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Reduces the gradients, then takes the optimizer's step.
 
-        The gradients of a ``closure`` are reduced each time it is called. ``grad_scaler`` is given by
-        ``torch.amp.GradScaler.step``: then gradients are unscaled, and the step is left out on all ranks if any of them
-        had an overflow.
+        The gradients of a ``closure`` are reduced each time it is called, and those made before it beforehand.
+        ``grad_scaler`` is given by ``torch.amp.GradScaler.step``: then gradients are unscaled, and the step is left out
+        on all ranks if any of them had an overflow.
         """
         if grad_scaler is not None:
             return self._scaled_step(grad_scaler, **kwargs)
+        require_closure(closure)
         if not self._should_synchronize:
             self._synchronized = False
-            return self._base.step(self, closure, **kwargs)
+            return self._base.step(self, self._evaluating(closure), **kwargs)
         if self._synchronized:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() after synchronize(): the gradients are "
@@ -68,9 +77,22 @@ class _DistributedOptimizer(SkipsSynchronize, DistributedOptimizerBase):
             self.synchronize()
             self._synchronized = False
             return self._base.step(self, **kwargs)
-        result = self._base.step(self, self._reducing(closure), **kwargs)
+        self._synchronized = self._reduced_anywhere()
+        result = self._base.step(self, self._evaluating(closure), **kwargs)
         self._synchronized = False
         return result
+
+    def _reduced_anywhere(self) -> bool:
+        """Reduces gradients that the script has made before a step with a closure, if any rank has some: the optimizer
+        may use them before it calls the closure. Whether there were any."""
+        if self._reducer is None:
+            return False
+        mine = torch.tensor([self._reducer.has_gradients()], dtype=torch.int32)
+        name = f"{self._reducer.settings.name}.before_closure"
+        found = bool(mpi_ops.allreduce_(mine, name=name, op=mpi_ops.Max, process_set=self.process_set))
+        if found:
+            self.synchronize()
+        return found
 
     def _waits_for_reduction(self) -> bool:
         """Whether step() would reduce gradients that have not been reduced."""
@@ -118,13 +140,36 @@ class _DistributedOptimizer(SkipsSynchronize, DistributedOptimizerBase):
         ``owed``, the norm of what is left out. What has been sent, ``ringcomm.stats()`` says. Between steps."""
         return [] if self._reducer is None else self._reducer.norms()
 
-    def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def _evaluating(self, closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
+        """The closure, followed by a reduction of what its backward has made, unless synchronize() is skipped."""
+        if closure is None or self._reducer is None:
+            return closure
+        should_synchronize = self._should_synchronize
+
         def evaluate() -> Any:
+            before = self._gradients() if self._synchronized else None
             loss = closure()
-            self.synchronize()
+            if not should_synchronize:
+                self._before_step_of(self, None)  # gradients of this rank alone are refused
+                return loss
+            if before is None or self._changed_anywhere(before):
+                self.synchronize()
+            self._synchronized = False
             return self._agreed_loss(loss)
 
         return evaluate
+
+    def _gradients(self) -> list[tuple[int, int]]:
+        """To be compared: which they are, and how often they have been written to."""
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
+        return [(0, 0) if one is None else (id(one), one._version) for one in gradients]
+
+    def _changed_anywhere(self, before: list[tuple[int, int]]) -> bool:
+        """Whether the closure has made gradients on some rank after those that were reduced before it."""
+        assert self._reducer is not None
+        mine = torch.tensor([self._reducer.has_gradients() or before != self._gradients()], dtype=torch.int32)
+        name = f"{self._reducer.settings.name}.after_closure"
+        return bool(mpi_ops.allreduce_(mine, name=name, op=mpi_ops.Max, process_set=self.process_set))
 
     def _agreed_loss(self, loss: Any) -> Any:
         """LBFGS decides by the loss how often it calls the closure: ranks must see one loss, or they part."""

@@ -58,7 +58,7 @@ class GradientReducer(HookedParameters):
 
     # ---- during backward ---------------------------------------------------------------------------------------------
     def before_gradient(self, slot: Slot) -> None:
-        if slot.state != HANDED_OVER:
+        if slot.state != HANDED_OVER or not slot.will_accumulate():
             return
         if slot.parameter.grad is None:  # cleared by the script: what is on its way was not for us
             self._take_back()
@@ -89,8 +89,8 @@ class GradientReducer(HookedParameters):
 
     def _send(self, slot: Slot) -> None:
         plan = self._plan
-        early = self._send_early and self._steps >= WATCHED_STEPS
-        if early and plan is not None and plan.usable() and plan.holds(slot):
+        early = self._send_early and self._steps >= WATCHED_STEPS and self.alone
+        if early and plan is not None and plan.usable() and plan.holds(slot) and slot.fits():
             plan.begin()
             plan.hand_over(slot)
             gradient = slot.gradient()
@@ -136,15 +136,20 @@ class GradientReducer(HookedParameters):
         ``.grad``.
         """
         self.refuse_capture()
-        self.hook_new()
-        wants_new_plan = self._plan is None or len(self._slots) > len(self._plan.slots)
+        self.claim()
         self._look_for_changes()
+        other = {slot for slot in self._slots if not slot.fits()}
+        self.retire(other)
+        self.hook_new()
+        wants_new_plan = self._plan is None or self._slots != self._plan.slots
+        self._changed = self._changed or any(slot.state >= HANDED_OVER for slot in other)
         reduced: set[Slot] = set()
         try:
             if self._plan is not None and self._plan.usable():
-                reduced = set(self._plan.slots)
                 mine = KEPT._replace(wants_new_plan=wants_new_plan, changed=self._changed)
-                wants_new_plan = self._plan.run(set(), mine).wants_new_plan > 0
+                left_out = {slot for slot in other if slot.state < HANDED_OVER}
+                wants_new_plan = self._plan.run(left_out, mine).wants_new_plan > 0
+                reduced = set(self._plan.slots) - left_out
             else:
                 self._owed = self.held_back()
                 self._plan, wants_new_plan = None, True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -102,6 +103,10 @@ class State(enum.IntEnum):
 QUIET, ACCUMULATING, HANDED_OVER, SPLIT = State
 
 
+# Of the gradients of a parameter. torch 2.10 and later: their dtype may be another one than the parameter's.
+facts_of = operator.attrgetter("grad_dtype" if hasattr(torch.Tensor, "grad_dtype") else "dtype", "shape", "is_cpu")
+
+
 class Slot:
     """One parameter: where its gradient goes, and how far it is in this step."""
 
@@ -109,6 +114,10 @@ class Slot:
         self.name = name
         self.parameter = parameter
         self.hooks: list[Any] = []
+        self._facts = facts_of(parameter)
+        self.like = parameter  # of the dtype and shape of its gradients
+        if self._facts[0] not in (None, parameter.dtype):
+            self.like = torch.empty((), dtype=self._facts[0], device=parameter.device).expand(parameter.shape)
         self.room: Room | None = None
         self.state = QUIET
         self.passes = 0  # backward passes that gave a gradient since the last reduction
@@ -119,6 +128,27 @@ class Slot:
         # By the plan: a slice of a bucket, or None for what travels by name.
         self.slice: Slice | None = None
         self.collect: Callable[[], torch.Tensor] | None = None
+
+    def fits(self) -> bool:
+        """Whether the parameter is still what it was (``net.double()`` leaves the parameter, and changes its data)."""
+        return facts_of(self.parameter) == self._facts
+
+    def will_accumulate(self) -> bool:
+        """In a hook: whether the backward pass adds to ``.grad``; ``torch.autograd.grad`` leaves it alone."""
+        with torch.enable_grad():
+            node: Any = self.parameter.view_as(self.parameter).grad_fn
+        try:
+            return torch._C._will_engine_execute_node(node.next_functions[0][0])
+        except RuntimeError:  # which torch raises for a leaf in autograd.grad
+            return False
+
+    def end(self) -> None:
+        """Watches the parameter no more."""
+        for hook in self.hooks:
+            hook.remove()
+        if self.room is not None:
+            self.room.end()
+        self.hooks, self.room = [], None
 
     def gradient(self) -> torch.Tensor | None:
         gradient = self.parameter.grad
@@ -143,7 +173,7 @@ class Slot:
 
     def watched(self) -> Watched:
         """For the ranks to agree on a plan."""
-        p = self.parameter
+        p = self.like
         text = f"{self.name}: {p.dtype} {tuple(p.shape)} strides {dense_strides(p)}"
         text += "" if p.is_cpu else f" on {p.device.type}"
         return Watched(text, self.fired, self.sparse_dim)

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional
-from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ringcomm.ops import Sum
 from ringcomm.process_sets import global_process_set
+from ringcomm.reductions import Reduction
 from ringcomm.torch.asynchronous import operations
+from ringcomm.torch.autograd import Allreduce
 
 Tensor = torch.Tensor
 
@@ -121,14 +122,15 @@ class _Normalise(torch.autograd.Function):
     ) -> Tensor:
         inverse = torch.rsqrt(variance + eps)
         ctx.save_for_backward(input, weight, mean, inverse)
-        ctx.count, ctx.process_set = count, process_set
+        ctx.count, ctx.eps, ctx.process_set = count, eps, process_set
         dtype = torch.promote_types(input.dtype, torch.float32) if weight is None else weight.dtype
         return torch.nn.functional.batch_norm(input, mean.to(dtype), variance.to(dtype), weight, bias, False, 0.0, eps)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         input, weight, mean, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            return _differentiable_backward(ctx, input, weight, gradient)
         dtype = torch.promote_types(input.dtype, torch.float32)
         wide, given = input.to(dtype), gradient.to(dtype)
         normal = (wide - _like_channels(mean, wide)) * _like_channels(inverse, wide)
@@ -148,3 +150,23 @@ class _Normalise(torch.autograd.Function):
             of_bias.to(weight.dtype) if weight is not None and ctx.needs_input_grad[2] else None,
             *(None,) * 5,
         )
+
+
+def _differentiable_backward(ctx: Any, input: Tensor, weight: Tensor | None, gradient: Tensor) -> Any:
+    """Autograd's backward of the layer, its statistics made of collectives that gradients flow through."""
+    how, batch = Reduction(Sum, 1.0, 1.0, ctx.process_set), _over_batch(input)
+    wide = input.to(torch.promote_types(input.dtype, torch.float32))
+    mean = Allreduce.run(False, None, how, wide.sum(batch).double()) / ctx.count
+    centred = wide - _like_channels(mean, wide)
+    variance = Allreduce.run(False, None, how, (centred**2).sum(batch).double()) / ctx.count
+    normal = centred * _like_channels(torch.rsqrt(variance + ctx.eps), wide)
+    bias = torch.zeros_like(mean).requires_grad_()
+    output = (normal if weight is None else normal * _like_channels(weight, wide)) + _like_channels(bias, wide)
+    wanted = {place: one for place, one in enumerate((input, weight, bias)) if ctx.needs_input_grad[place]}
+    given = [one for one in wanted.values() if one is not None]
+    found = dict(
+        zip(wanted, torch.autograd.grad(output, given, gradient.to(wide.dtype), create_graph=True), strict=True)
+    )
+    if weight is not None and 2 in found:
+        found[2] = found[2].to(weight.dtype)
+    return *(found.get(place) for place in range(3)), *(None,) * 5

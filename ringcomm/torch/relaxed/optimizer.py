@@ -15,16 +15,14 @@ from ringcomm.relaxed.replicas import next_number
 from ringcomm.torch import loss_scaling
 from ringcomm.torch.arguments import names_of
 from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of, texts_of
-from ringcomm.torch.wrapped import MARK, taking_the_step, wrapped
+from ringcomm.torch.wrapped import MARK, Wrapper, taking_the_step, wrapped
 
 _KEY = "relaxed"  # in a state_dict
 
 
-class RelaxedOptimizer(Exchanging, torch.optim.Optimizer):
+class RelaxedOptimizer(Exchanging, Wrapper):
     """An optimizer that steps on this rank's gradients, and exchanges when that is due. Use it in a ``with`` statement,
     or call ``finish()`` at the end: ranks may make different numbers of steps."""
-
-    _base: Any  # the optimizer's own class
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
@@ -86,6 +84,17 @@ class RelaxedOptimizer(Exchanging, torch.optim.Optimizer):
         self._base.load_state_dict(self, {key: value for key, value in state_dict.items() if key != _KEY})
         if _KEY in state_dict:
             self._method.load(state_dict[_KEY])
+
+    def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
+        if optimizer is self._inner:
+            raise AssertionError(
+                f"{type(optimizer).__name__}.step() would be a step of this rank alone, which is never exchanged: step "
+                "the optimizer that was made of it"
+            )
+        if optimizer is self and self._groups_changed():
+            raise UnsupportedError(
+                "the optimizer's parameters are others than when it was wrapped: add and remove them before that"
+            )
 
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
         """Raises UnsupportedError: replicas are cut up when the optimizer is wrapped."""

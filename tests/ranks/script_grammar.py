@@ -32,18 +32,11 @@ SPARSE_EPISODES = [
     text for text in EPISODES if "autograd.grad(" not in text and "LBFGS" not in text and "sub_(" not in text
 ]
 
-NOT_REENTRANT = {
-    text for text in BACKWARDS + MEANWHILE + CHANGES + EPISODES if "inputs=" in text or "autograd.grad(" in text
-}
 
-NOT_SPARSE = {
-    text
-    for text in STEP
-    if any(
-        name in text
-        for name in ("clip", "clamp", "numpy", "view", "sign", "set_(", "_foreach", "LBFGS", "sub_(", "create_graph")
-    )
-}
+STEP = BACKWARDS + MEANWHILE + EDITS + AFTER_WRAPPING + CHANGES + EPISODES
+WANTS_DENSE = ("clip", "clamp", "numpy", "view", "sign", "set_(", "_foreach", "LBFGS", "sub_(", "create_graph")
+NOT_REENTRANT = {text for text in STEP if "inputs=" in text or "autograd.grad(" in text}
+NOT_SPARSE = {text for text in STEP if any(name in text for name in WANTS_DENSE)}
 
 
 def block(head: str, lines: Sequence[str]) -> str:

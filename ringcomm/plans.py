@@ -82,6 +82,7 @@ class Flags(NamedTuple):
     wants_new_plan: int = 0
     changed: int = 0  # gradients that were on their way
     split: int = 0  # more came to gradients that were on their way
+    late: int = 0  # the script does what is right only if gradients are sent at the end of a step
 
 
 KEPT, DROPPED = Flags(kept=1), Flags(dropped=1)

@@ -116,8 +116,7 @@ class PlainHvd:
         vars(optimizer).pop("step", None)
         made: Any = optimizer
         made.hvd, made.op, made.ranks = self, op, (process_set or self.global_process_set).ranks
-        made.reduces, made.known = True, {}
-        made.parameters()
+        made.reduces = True
         made.begin()
         return made
 
@@ -127,7 +126,6 @@ class PlainOptimizer:
     op: str
     ranks: list[int]
     reduces: bool
-    known: dict[torch.Tensor, None]
     param_groups: Any
     _base: Any
 
@@ -142,9 +140,7 @@ class PlainOptimizer:
         return getattr(optimizer, "_base", type(optimizer))
 
     def parameters(self) -> list[torch.Tensor]:
-        """Those of the groups, and those that have been in them: a script may have taken one out."""
-        self.known |= dict.fromkeys(p for group in self.param_groups for p in group["params"])
-        return list(self.known)
+        return [p for group in self.param_groups for p in group["params"]]
 
     def begin(self) -> None:
         """For mutants."""

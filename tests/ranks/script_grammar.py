@@ -13,6 +13,7 @@ from textwrap import indent
 from hypothesis import strategies as st
 from user_episodes import EPISODES
 from user_statements import (
+    AFTER_STEPS,
     AFTER_WRAPPING,
     BACKWARDS,
     BEFORE_WRAPPING,
@@ -28,13 +29,20 @@ from user_statements import (
     SPARSE_OPTIMIZERS,
 )
 
-SPARSE_EPISODES = [
-    text for text in EPISODES if "autograd.grad(" not in text and "LBFGS" not in text and "sub_(" not in text
-]
-
-
 STEP = BACKWARDS + MEANWHILE + EDITS + AFTER_WRAPPING + CHANGES + EPISODES
-WANTS_DENSE = ("clip", "clamp", "numpy", "view", "sign", "set_(", "_foreach", "LBFGS", "sub_(", "create_graph")
+WANTS_DENSE = (
+    "detach()",
+    "clip",
+    "clamp",
+    "numpy",
+    "view",
+    "sign",
+    "set_(",
+    "_foreach",
+    "LBFGS",
+    "sub_(",
+    "create_graph",
+)
 NOT_REENTRANT = {text for text in STEP if "inputs=" in text or "autograd.grad(" in text}
 NOT_SPARSE = {text for text in STEP if any(name in text for name in WANTS_DENSE)}
 
@@ -93,7 +101,7 @@ def bodies(draw: st.DrawFn, passes: int, scaled: bool, without: frozenset[str]) 
     if edited:
         body += [one(EDITS), one(MEANWHILE, rarely=True)]
     body.append(block("with opt.skip_synchronize():", [step]) if reduced else step)
-    return [*body, "see(net)"]
+    return [*body, "see(net)", one(AFTER_STEPS, rarely=True)]
 
 
 @st.composite

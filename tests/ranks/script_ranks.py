@@ -48,12 +48,12 @@ def run(text: str, hvd: Any) -> Run:
     return Run(user.seen, "", 0, "", False)
 
 
-def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]]) -> str:
+def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], single: bool) -> str:
+    """Empty if there is none. `single`: in what was computed in float32."""
     for number, ((name, value), (other, right)) in enumerate(zip(seen, wanted, strict=False)):
         if name != other:
             return f"entry {number}: {name} instead of {other}"
         if isinstance(value, torch.Tensor) and isinstance(right, torch.Tensor):
-            single = value.dtype not in (torch.float64, torch.int64)
             try:
                 torch.testing.assert_close(
                     value, right, rtol=1e-3 if single else 1e-7, atol=1e-5 if single else 1e-9, equal_nan=True
@@ -90,7 +90,11 @@ def judge(text: str, mutant: str = "") -> None:
     wanted = run(text, PlainHvd(_comm))
     ringcomm.torch.init()
     made = run(text, mutated(mutant, _comm) if mutant else ringcomm.torch)
-    compared = "" if made.error and not made.refusal else difference(made.seen, wanted.seen)
+    compared = (
+        ""
+        if made.error and not made.refusal
+        else difference(made.seen, wanted.seen, "odd()" in text or "float()" in text)
+    )
     if not made.error and not wanted.error and len(made.seen) != len(wanted.seen):
         compared = compared or f"{len(made.seen)} entries instead of {len(wanted.seen)}"
     mine = (made.error, made.line, made.text[:900], made.refusal, compared[:600], wanted.error, wanted.text[:300])
@@ -101,8 +105,10 @@ def judge(text: str, mutant: str = "") -> None:
         mpi_case.say("the others have not ended the script")
         raise
     if _comm.rank == 0:
-        mpi_case.say(json.dumps(verdict(all_ranks)))
-    ringcomm.torch.shutdown()
+        alone = "process_set=" in text and _comm.size > 2  # rank 0
+        mpi_case.say(json.dumps(verdict(all_ranks[1:] if alone and not all_ranks[0][0] else all_ranks)))
+    if "process_set" in text or any(one[0] for one in all_ranks):  # sets and what an error has left end with it
+        ringcomm.torch.shutdown()
 
 
 def beginning(text: str) -> str:

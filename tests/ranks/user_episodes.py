@@ -178,7 +178,7 @@ for _ in range(4):
     value.backward()
     if float(hvd.allreduce(value.detach(), name='all')) > 1.5:
         opt.step()
-    see(net)
+        see(net)
 opt.zero_grad()
 
 def closure():

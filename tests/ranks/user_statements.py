@@ -224,10 +224,6 @@ MEANWHILE = [
     *statements("""
 norm = float(sum(g.norm() for g in grads(net)))
 
-kept.append([g for g in grads(net)])
-
-kept.append([g.clone() for g in grads(net)])
-
 torch.autograd.grad(loss(net), trained(net), allow_unused=True)
 
 if rank == 0:
@@ -280,7 +276,7 @@ if rank == 0:
     for g in grads(net):
         g.mul_(2)
 
-torch._foreach_mul_(grads(net), 0.5)
+torch._foreach_mul_([*grads(net), torch.ones(1)], 0.5)
 
 for p in net.parameters():
     if p.grad is not None:
@@ -326,6 +322,8 @@ for p in net.parameters():
     if p.grad is not None:
         p.grad.set_(p.grad * 2)
 """)
+
+AFTER_STEPS = ["", "kept.append(grads(net))", "norms = [float(g.norm()) for g in grads(net)]"]
 
 # In place of a step.
 CLOSURES = statements("""
@@ -378,7 +376,9 @@ extra = nn.Linear(2, 2).to(trained(net)[0].dtype)
 net = nn.Sequential(net, extra)
 opt.param_groups[0]['params'] += list(extra.parameters())
 
-del opt.param_groups[-1]['params'][-1]
+p = opt.param_groups[-1]['params'].pop()
+p.requires_grad_(False)
+p.grad = None
 
 net.double()
 

@@ -30,24 +30,26 @@ class Agreed:
     sparse_dims: list[int]  # the most of any rank's
     dead_plans: list[PlanId]  # abandoned by every rank
     complete: bool  # every rank is here: none has joined
+    turn: int  # of the process set, in which the plan is to be made
 
 
 class _Row(NamedTuple):
     """A rank's part of the agreement."""
 
     digest: int
+    turn: int
     fired: list[int]
     sparse_dims: list[int]
     dead: list[PlanId]
 
     def packed(self) -> list[int]:
-        return [self.digest, len(self.fired), *self.fired, *self.sparse_dims, *itertools.chain(*self.dead)]
+        return [self.digest, self.turn, len(self.fired), *self.fired, *self.sparse_dims, *itertools.chain(*self.dead)]
 
     @staticmethod
     def unpacked(numbers: list[int]) -> _Row:
-        digest, count, *rest = numbers
+        digest, turn, count, *rest = numbers
         fired, dims, dead = rest[:count], rest[count : 2 * count], iter(rest[2 * count :])
-        return _Row(digest, fired, dims, list(zip(dead, dead, strict=True)))
+        return _Row(digest, turn, fired, dims, list(zip(dead, dead, strict=True)))
 
 
 def _digest(texts: Sequence[str]) -> int:
@@ -69,18 +71,25 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
     """
     texts = [settings, *(one.text for one in parameters)]
     fired, dims = [one.fired for one in parameters], [one.sparse_dim for one in parameters]
-    mine = _Row(_digest(texts), fired, dims, dead_plans(process_set))
-    numbers = list(exchange(mine.packed(), name, process_set).values())
-    if any(other[0] != numbers[0][0] for other in numbers):
+    first = process_set.rank() == 0
+    mine = _Row(_digest(texts), process_set.turns.draw() if first else -1, fired, dims, dead_plans(process_set))
+    rows = [_Row.unpacked(row) for row in exchange(mine.packed(), name, process_set).values()]
+    complete = len(rows) == process_set.size()
+    if first and not complete:
+        process_set.turns.return_last()
+    if any(row.digest != mine.digest for row in rows):
+        if complete:
+            with process_set.turns.take(rows[0].turn):
+                pass  # it is over
         raise _mismatch(texts, name, process_set)
-    rows = [_Row.unpacked(other) for other in numbers]
     fired = rows[0].fired
     return Agreed(
         # Those that gave no gradient come last, the parameters of the last layers first: backward runs from there.
         sorted(range(len(fired)), key=lambda i: (fired[i] < 0, fired[i] if fired[i] >= 0 else -i)),
         [max(of_all) for of_all in zip(*(row.sparse_dims for row in rows), strict=True)],
         sorted(set.intersection(*(set(row.dead) for row in rows))),
-        len(rows) == process_set.size(),
+        complete,
+        rows[0].turn,
     )
 
 

@@ -223,5 +223,6 @@ class StepPlan:
 
     @staticmethod
     def bury(process_set: ProcessSet, plan_id: PlanId) -> None:
-        """Closes an abandoned plan: all ranks have abandoned it."""
-        _abandoned.pop((process_set, plan_id)).close()
+        """Closes an abandoned plan: all ranks have abandoned it. (Two threads may have agreed on that.)"""
+        if (plan := _abandoned.pop((process_set, plan_id), None)) is not None:
+            plan.close()

@@ -33,11 +33,18 @@ def check_process() -> None:
     check_not_forked()
     rank = os.environ.get(RANK_PROCESS, "")
     helper = sys.modules.get("multiprocessing.process")
-    parent = helper.parent_process() if helper else None
-    if parent is not None and rank not in ("", str(os.getpid())):
+    if helper is None or rank in ("", str(os.getpid())):
+        return
+    importing = getattr(helper.current_process(), "_inheriting", False)  # the script, before it knows its parent
+    if importing or helper.parent_process() is not None:
+        hint = (
+            "Such children import the script: put all that only ranks do under if __name__ == '__main__':"
+            if importing
+            else "Keep ringcomm out of such helpers, or start jobs with ringcomm.run"
+        )
         raise RingcommError(
             f"process {os.getpid()} is a child of a rank, process {rank}, started by multiprocessing: it cannot be a "
-            "rank itself. Keep ringcomm out of such helpers, or start jobs with ringcomm.run"
+            f"rank itself. {hint}"
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from ringcomm import _core, arguments
@@ -51,6 +53,37 @@ class Session(Protocol):
         """The world's ranks that an mpi4py communicator holds."""
 
 
+class Turns:
+    """The order in which the first rank's threads begin something, for the threads of the other ranks to keep to."""
+
+    def __init__(self) -> None:
+        self._drawn, self._next = 0, 0
+        self._changed = threading.Condition()
+
+    def draw(self) -> int:
+        """On the first rank, which sends it to the others."""
+        with self._changed:
+            self._drawn += 1
+            return self._drawn - 1
+
+    def return_last(self) -> None:
+        """On the first rank, if not all ranks take this turn."""
+        with self._changed:
+            self._drawn -= 1
+
+    @contextlib.contextmanager
+    def take(self, turn: int) -> Iterator[None]:
+        """Waits until all turns before this one are over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._next >= turn)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._next = turn + 1
+                self._changed.notify_all()
+
+
 class ProcessSet:
     """A group of ranks for named operations.
 
@@ -76,10 +109,12 @@ class ProcessSet:
         self.link = _core.SetLink()  # the set as graphs know it, which outlive shutdown()
         self.node: _core.Node | None = None  # the arenas of its ranks, if all are on one host that has memory to give
         self._me = -1  # this process's rank in it
+        self.turns = Turns()
         self._free_slots: list[int] = []
         self.joined = False  # this rank, and not yet all
         self._counters: dict[str, itertools.count[int]] = defaultdict(itertools.count)
         self.optimizers = itertools.count()  # numbers for those that use it, since it was added
+        self.optimizers_of_threads: dict[int, itertools.count[int]] = defaultdict(itertools.count)  # by what they train
 
     @property
     def ranks(self) -> list[int]:
@@ -184,6 +219,8 @@ class ProcessSet:
         self._free_slots = list(slots) if node is not None else []
         self._counters.clear()
         self.optimizers = itertools.count()
+        self.optimizers_of_threads.clear()
+        self.turns = Turns()
 
     def detach(self) -> None:
         self._session = self.process_set_id = self.node = None

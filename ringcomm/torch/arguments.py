@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +36,7 @@ class Settings:
     algorithm: str | None = None  # None: as the options say
     units: Units = field(default_factory=Units, repr=False)  # of gradients
     before_travel: list[Any] = field(default_factory=list, repr=False)  # done to gradients, in this order
+    key: int = 0  # of the parameters' names and shapes
     _numbers: Iterator[int] | None = field(default=None, repr=False)
     _number: int = 0
 
@@ -42,10 +45,17 @@ class Settings:
 
     @property
     def number(self) -> int:
-        """Among the optimizers that have used the process set since it was added: the same on every rank of it."""
+        """Among the optimizers that have used the process set since it was added: the same on every rank of it.
+
+        Threads make optimizers in an order of their own on each rank: there names and shapes of parameters tell them
+        apart.
+        """
         if self._numbers is not self.process_set.optimizers:
             self._numbers = self.process_set.optimizers
-            self._number = next(self._numbers)
+            if threading.current_thread() is threading.main_thread():
+                self._number = next(self._numbers)
+            else:
+                self._number = (self.key << 16) + next(self.process_set.optimizers_of_threads[self.key])
         return self._number
 
     @property
@@ -81,6 +91,12 @@ class Settings:
     def by_name(self) -> Parts:
         """Of a gradient that travels by itself: what loses something, and keeps it, is for buckets."""
         return Parts(None, NoneCompressor) if is_lossy(self.compression) else parts_of(self.compression)
+
+
+def key_of(names: list[tuple[str, torch.Tensor]]) -> int:
+    """A number above zero for the names and shapes of parameters."""
+    text = "\0".join(f"{name} {tuple(parameter.shape)}" for name, parameter in names).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "little") | 1
 
 
 def format_text(wire: WireFormat | torch.dtype | None) -> str:

@@ -26,6 +26,9 @@ class BucketMemory:
         """``count`` zeros."""
         return allocate_flat(count, dtype, self._node)
 
+    def forget(self, flat: torch.Tensor) -> None:
+        """The bucket uses what `allocate` gave no more."""
+
     def bring(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
         """Has a gradient in its part of the bucket by the time that this travels, and by `settle`."""
         view.copy_(gradient)
@@ -69,6 +72,9 @@ class DeviceMemory(BucketMemory):
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         self._flats.append(torch.zeros(count, dtype=dtype, device=self._device))
         return self._flats[-1]
+
+    def forget(self, flat: torch.Tensor) -> None:
+        self._flats = [one for one in self._flats if one is not flat]
 
     def bring(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
         gradient = gradient.resolve_conj().resolve_neg()

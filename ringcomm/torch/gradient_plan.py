@@ -16,10 +16,11 @@ from ringcomm.torch import shared_gradients
 from ringcomm.torch.arguments import Settings, require_host
 from ringcomm.torch.asynchronous import operations
 from ringcomm.torch.bucket_memory import memory_on
-from ringcomm.torch.buckets import Bucket, Slice
+from ringcomm.torch.buckets import Bucket
 from ringcomm.torch.compression import is_builtin
 from ringcomm.torch.held_back import HeldBack
 from ringcomm.torch.named_gradients import NamedGradients
+from ringcomm.torch.slices import FlatSlice, Slice
 from ringcomm.torch.slot import HANDED_OVER, SPLIT, Slot
 from ringcomm.torch.travel import BeforeTravel
 from ringcomm.wire_formats import PowerSGD, WireFormat
@@ -77,6 +78,7 @@ class GradientPlan:
             }
         )
         self.begun = False
+        self.aliased = False  # a script has the memory of gradients that it does not clear
 
     def _make_buckets(self, order: Sequence[int]) -> list[Bucket]:
         if not is_builtin(self._settings.compression):
@@ -121,6 +123,7 @@ class GradientPlan:
             slices |= bucket.lay_out(number, parameters, self._plan, node)
         for item, slot in enumerate(self.slots):
             slot.slice = slices.get(item)
+        self._in_flats = [(slot, slot.slice) for slot in self.slots if isinstance(slot.slice, FlatSlice)]
 
     def _groups(self) -> list[Hashable | None]:
         """By item: which group it is of."""
@@ -159,9 +162,28 @@ class GradientPlan:
                 one.begin(change)
             for bucket in self._buckets:
                 bucket.memory.begin()
+            self._leave_kept()
             self._plan.begin()
             self.begun = True
             self._left = [len(bucket.items) for bucket in self._buckets]
+
+    def _leave_kept(self) -> None:
+        """Leaves memory to a script that still has gradients of earlier steps there, and looks who else may write to
+        gradients that are added to in place."""
+        kept = {one: slot for slot, one in self._in_flats if one.is_kept() and slot.parameter.grad is not one.view}
+        self.aliased = False
+        for bucket in self._buckets:
+            for flat in bucket.flats:
+                holders = [kept[one] for one in flat.slices if one in kept]
+                if flat.is_aliased():
+                    own = [(slot, one) for slot, one in self._in_flats if one.flat is flat]
+                    cleared = [slot for slot, one in own if slot.parameter.grad is not one.view]
+                    self.aliased = self.aliased or len(cleared) < len(own)
+                    holders += cleared
+                if holders:
+                    flat.renew()
+                for slot in holders:
+                    slot.lends = False
 
     def hand_over(self, slot: Slot) -> bool:
         """Nothing more comes to this gradient in this step, so it may travel. True if there is one."""

@@ -17,6 +17,7 @@ from ringcomm.torch.arguments import (
     Settings,
     check_compression,
     check_groups,
+    key_of,
     names_of,
     needs_one_bit_adam,
     require_host,
@@ -313,6 +314,7 @@ def DistributedOptimizer(
             process_set,
             bucket_limits(),
             algorithm,
+            key=key_of(names),
         )
         if is_lossy(compression):
             settings.before_travel.append(MomentumCorrection(settings))

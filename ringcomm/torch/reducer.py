@@ -26,6 +26,7 @@ from ringcomm.plans import DROPPED, KEPT
 from ringcomm.torch.arguments import Settings, format_text
 from ringcomm.torch.gradient_plan import GradientPlan
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
+from ringcomm.torch.in_flight import GradientInFlight, WatchedGradient
 from ringcomm.torch.named_gradients import reduce_by_name
 from ringcomm.torch.slot import HANDED_OVER, QUIET, SPLIT, Slot
 
@@ -89,6 +90,8 @@ class GradientReducer(HookedParameters):
             return
         if not slot.count_pass(gradient):
             self._send_early = False
+        if self._steps < WATCHED_STEPS:
+            slot.mark(gradient, WatchedGradient)
         if slot.in_parts:
             return
         if slot.passes > self.settings.passes:
@@ -101,11 +104,14 @@ class GradientReducer(HookedParameters):
         early = self._send_early and self._steps >= WATCHED_STEPS and self.alone
         if early and plan is not None and plan.usable() and plan.holds(slot) and slot.fits():
             plan.begin()
+            if plan.aliased:  # the script may write to gradients in ways that are not seen
+                return
             plan.hand_over(slot)
             self._first = self._first or slot
             gradient = slot.gradient()
             if gradient is not None:
                 slot.watch.look(gradient)
+                slot.mark(gradient, GradientInFlight)
 
     def has_gradients(self) -> bool:
         """Whether any has come since the last reduction."""
@@ -118,7 +124,7 @@ class GradientReducer(HookedParameters):
 
     def _look_for_changes(self) -> None:
         for slot in self._slots:
-            if QUIET < slot.state < SPLIT and not slot.watch.untouched(slot.gradient()):
+            if QUIET < slot.state < SPLIT and slot.written_to():
                 if slot.state == HANDED_OVER:
                     self._changed = True
                 elif not slot.in_parts:
@@ -194,10 +200,11 @@ class GradientReducer(HookedParameters):
             reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse_dims))
             return
         owed = self.held_back()
-        if self._plan is not None:
-            self._plan.close()
-        self._plan, self._generation = None, generation
-        self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
+        with self.settings.process_set.turns.take(agreed.turn):
+            if self._plan is not None:
+                self._plan.close()
+            self._plan, self._generation = None, generation
+            self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
         self._owed = {}
         self._plan.run(reduced, KEPT)
 

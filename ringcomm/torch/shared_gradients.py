@@ -15,7 +15,7 @@ import torch
 
 from ringcomm import _core
 from ringcomm.process_sets import ProcessSet, Session, global_process_set
-from ringcomm.torch.buckets import BIG, COUNTS_USERS
+from ringcomm.torch.slices import BIG, COUNTS_USERS
 
 logger = logging.getLogger("ringcomm")
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from ringcomm.plan_agreement import Watched
-from ringcomm.torch.buckets import Slice, dense_strides
+from ringcomm.torch.in_flight import GradientInFlight, was_written
 from ringcomm.torch.shared_gradients import Room
+from ringcomm.torch.slices import Slice, dense_strides
 
 _BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
 
@@ -125,6 +126,8 @@ class Slot:
         self.in_parts = False  # its gradient has come so: sent by synchronize() only, from then on
         self.sparse_dim = 0  # of the sparse gradients it has had; 0: none so far
         self.watch = GradientWatch()
+        self._marked: torch.Tensor | None = None  # a gradient whose memory is lent with care
+        self.lends = True  # False: a script has kept gradients, so it gets memory of their own
         # By the plan: a slice of a bucket, or None for what travels by name.
         self.slice: Slice | None = None
         self.collect: Callable[[], torch.Tensor] | None = None
@@ -159,6 +162,24 @@ class Slot:
     def begin(self, fired: int) -> None:
         """The first gradient of this step has come, as number `fired`."""
         self.state, self.fired = ACCUMULATING, fired
+
+    def mark(self, gradient: torch.Tensor, kind: type[GradientInFlight]) -> None:
+        """What a script does to the gradient's memory is to be found, until `written_to` or `restart`."""
+        if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
+            gradient.__class__ = kind
+            self._marked = gradient
+
+    def _unmark(self) -> bool:
+        """Whether the script has written to the memory of the gradient that is marked no more."""
+        marked = self._marked
+        if marked is None:
+            return False
+        marked.__class__, self._marked = torch.Tensor, None
+        return was_written(marked)
+
+    def written_to(self) -> bool:
+        """Whether the script has changed the gradient since it was looked at, in whatever way."""
+        return self._unmark() or not self.watch.untouched(self.gradient())
 
     def hand_over(self) -> None:
         """Nothing more is to come in this step, or nothing has."""
@@ -197,7 +218,8 @@ class Slot:
             return True
         view = self.slice.store(gradient)
         if gradient is not view:
-            self.parameter.grad = view
+            if self.lends:
+                self.parameter.grad = view
             if self.room is not None:
                 self.room.missed()
         return True
@@ -208,6 +230,8 @@ class Slot:
         view = self.slice.view
         if sparse:
             self.parameter.grad = view.to_sparse(self.sparse_dim or 1)
+        elif not self.lends:
+            self.parameter.grad = view.clone()
         elif self.parameter.grad is not view:
             self.parameter.grad = view
 
@@ -228,5 +252,6 @@ class Slot:
 
     def restart(self) -> None:
         """A new step begins."""
+        self._unmark()
         self.state, self.passes, self.fired, self.collect = QUIET, 0, -1, None
         self.watch.forget()

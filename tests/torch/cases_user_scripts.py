@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 
 import torch
 from torch import nn
@@ -10,7 +11,10 @@ from training import batch, equal_nets, loss_of, model, plain, same_bits_everywh
 import ringcomm.torch as hvd
 from ringcomm.errors import UnsupportedError
 
-MEAN = lambda: (hvd.size() + 1) / 2  # of what `backward` gives the ranks  # noqa: E731
+
+def mean():
+    """Of what `backward` gives the ranks."""
+    return (hvd.size() + 1) / 2
 
 
 def parameter(count=4):
@@ -69,7 +73,7 @@ def case_inner_optimizer_steps():
     refuses(AssertionError, lambda: torch.optim.SGD.step(optimizer), "p0")
     optimizer.synchronize()
     inner.step()
-    assert torch.allclose(p, torch.ones(4) - 0.1 * MEAN())
+    assert torch.allclose(p, torch.ones(4) - 0.1 * mean())
 
 
 def case_skipping_without_synchronize():
@@ -112,7 +116,7 @@ def case_optimizer_around():
     p = parameter()
     outer = OuterOptimizer(optimizer_of(p)[1])
     steps(outer, p)
-    assert torch.allclose(p, torch.ones(4) - 0.3 * MEAN())
+    assert torch.allclose(p, torch.ones(4) - 0.3 * mean())
 
 
 class StepsFirst(torch.optim.Optimizer):
@@ -135,7 +139,7 @@ class StepsFirst(torch.optim.Optimizer):
 def case_closures():
     for late in (0, 3):
         for op in (hvd.Average, hvd.Sum):
-            total = torch.full((4,), MEAN() * (1 if op == hvd.Average or hvd.size() == 1 else hvd.size()))
+            total = torch.full((4,), mean() * (1 if op == hvd.Average or hvd.size() == 1 else hvd.size()))
             p = parameter()
             _, optimizer = optimizer_of(p, make=StepsFirst, op=op)
             steps(optimizer, p, count=late)
@@ -173,7 +177,7 @@ def case_closure_after_backward_on_one_rank():
     optimizer.step(closure)
     first, second = optimizer.used
     assert torch.allclose(first, torch.full((4,), 1 / hvd.size())) and torch.allclose(
-        second, torch.full((4,), 2 * MEAN())
+        second, torch.full((4,), 2 * mean())
     )
 
 
@@ -197,7 +201,7 @@ def case_groups_are_edited():
             equal_everywhere(p, q)
             steps(optimizer, p, q, new, count=4)
             scale = hvd.size() if "op" in options else 1
-            assert torch.allclose(new, 1 - 0.4 * MEAN() * torch.full((5,), float(scale))), new
+            assert torch.allclose(new, 1 - 0.4 * mean() * torch.full((5,), float(scale))), new
             equal_everywhere(p, q, new)
             assert optimizer.param_groups is inner.param_groups
 
@@ -307,6 +311,33 @@ def case_optimizer_made_during_a_step():
     equal_everywhere(p)
 
 
+def case_threads():
+    """Two threads make an optimizer each and train, in another order on each rank."""
+    errors, gate = [], threading.Barrier(2)
+    parameters = [parameter(4), parameter(5)]
+
+    def train(turn, p):
+        try:
+            for now in (0, 1):
+                if now == turn:
+                    _, optimizer = optimizer_of(p)
+                gate.wait()
+            steps(optimizer, p, count=6)
+        except BaseException as error:
+            errors.append(error)
+            gate.abort()
+
+    turns = (0, 1) if hvd.rank() == 0 else (1, 0)
+    threads = [threading.Thread(target=train, args=pair) for pair in zip(turns, parameters, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    for p in parameters:
+        assert torch.allclose(p, 1 - 0.6 * mean() * torch.ones(len(p)))
+
+
 # ---- facts -----------------------------------------------------------------------------------------------------------
 def case_dtypes_change():
     net, reference = model(torch.float32), model(torch.float32)
@@ -346,7 +377,7 @@ def case_shapes_change():
     steps(optimizer, p)
     p.grad, p.data = None, torch.ones(2, 3)
     steps(optimizer, p)
-    assert torch.allclose(p, torch.full((2, 3), 1 - 0.3 * MEAN()))
+    assert torch.allclose(p, torch.full((2, 3), 1 - 0.3 * mean()))
 
 
 def case_gradients_of_another_dtype():

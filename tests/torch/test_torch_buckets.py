@@ -10,8 +10,9 @@ from torch.utils.checkpoint import checkpoint
 from ringcomm import _core, shared
 from ringcomm.plans import Limits, assign
 from ringcomm.torch.bucket_memory import BucketMemory
-from ringcomm.torch.buckets import ALIGNMENT, BIG, MOST_APART, Bucket, dense_strides, padded
+from ringcomm.torch.buckets import MOST_APART, Bucket
 from ringcomm.torch.compression import Compression
+from ringcomm.torch.slices import ALIGNMENT, BIG, dense_strides, padded
 from ringcomm.torch.slot import GradientWatch, NestedBackward
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]

@@ -103,3 +103,27 @@ def test_a_worker_that_calls_in_is_told(method):
     else:
         assert sum("NotInitializedError" in line for line in told) == 6, told
         assert sum("RingcommError" in line and "child of a rank" in line for line in told) == 2, told
+
+
+SCRIPT_WITHOUT_GUARD = """
+import multiprocessing
+import ringcomm
+
+ringcomm.init()
+for method in ("spawn", "forkserver"):
+    child = multiprocessing.get_context(method).Process(target=int)
+    child.start()
+    child.join()
+    print("child", child.exitcode, flush=True)
+ringcomm.barrier()
+"""
+
+
+def test_script_without_main_guard(tmp_path):
+    """A child imports the script, which calls init(): one clear error there, and the ranks go on."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT_WITHOUT_GUARD)
+    result = mpi_case.run(2, mpi_case.run_python, [str(script)], str(tmp_path), limit=60, alone=True)
+    assert len(result.lines("child 1")) == 4
+    errors = result.lines("ringcomm.errors.RingcommError: ")
+    assert len(errors) == 4 and all("__main__" in line for line in errors)

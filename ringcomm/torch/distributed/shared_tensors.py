@@ -15,7 +15,7 @@ from torch.autograd import graph
 
 from ringcomm import _core
 from ringcomm.torch import shared_gradients
-from ringcomm.torch.buckets import BIG
+from ringcomm.torch.slices import BIG
 
 _ENGINE = graph._engine_run_backward.__code__ if hasattr(graph, "_engine_run_backward") else None
 

@@ -14,9 +14,9 @@ from ringcomm.process_sets import global_process_set
 from ringcomm.relaxed.across import Across, host_sets
 from ringcomm.relaxed.method import Method
 from ringcomm.relaxed.workers import Workers
-from ringcomm.torch.buckets import dense_strides
 from ringcomm.torch.relaxed.optimizer import RelaxedOptimizer, relaxed
 from ringcomm.torch.relaxed.replica import TensorReplica, statistics_of
+from ringcomm.torch.slices import dense_strides
 
 _LINE = 64  # bytes: tensors begin at cache lines
 

@@ -1,0 +1,194 @@
+"""Memory of gradients that a script writes to between backward and step, or keeps from step to step."""
+
+import copy
+import io
+
+import numpy as np
+import torch
+from torch import nn
+
+import ringcomm.torch as hvd
+
+STEPS = 7
+LATE = 4  # a step in which gradients travel during backward
+SIZES = {"small": (5, 3), "big": (200, 120)}  # beside others in a bucket; where autograd makes it in shared memory
+
+
+def pair(size):
+    torch.manual_seed(2)
+    weights = [nn.Parameter(torch.randn(SIZES[size])), nn.Parameter(torch.randn(7))]
+    names = [("weight", weights[0]), ("bias", weights[1])]
+    return weights, hvd.DistributedOptimizer(torch.optim.SGD(weights, 0.1), names)
+
+
+def backward(weights, step):
+    generator = torch.Generator().manual_seed(100 * step + hvd.rank())
+    sum((w * torch.randn(w.shape, generator=generator)).sum() for w in weights).backward()
+
+
+def gradients_of(weights, step, rank):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return [torch.randn(w.shape, generator=generator) for w in weights]
+
+
+def mean_of(weights, step, change=lambda gradient: None):
+    of_all = [gradients_of(weights, step, rank) for rank in range(hvd.size())]
+    for gradients in of_all:
+        change(gradients[0])
+    return [sum(parts) / hvd.size() for parts in zip(*of_all, strict=True)]
+
+
+def equal_everywhere(weights):
+    for w in weights:
+        rows = hvd.allgather(w.detach()[None])
+        assert torch.equal(rows, w.detach().expand_as(rows))
+
+
+def times(gradient, factor=0.5):
+    gradient[:] = gradient * factor
+
+
+WRITES = {
+    ".data.clamp_": (lambda g: g.data.clamp_(-0.5, 0.5), lambda g: g.clamp_(-0.5, 0.5)),
+    ".data.mul_": (lambda g: g.data.mul_(0.5), times),
+    ".numpy()": (lambda g: times(g.numpy()), times),
+    "np.asarray": (lambda g: times(np.asarray(g)), times),
+    ".detach().numpy()": (lambda g: times(g.detach().numpy()), times),
+    "from_dlpack": (lambda g: torch.from_dlpack(g).mul_(0.5), times),
+    "mul_": (lambda g: g.mul_(0.5), times),
+}
+
+
+# ---- writes between backward and step --------------------------------------------------------------------------------
+def case_writes_from_the_first_step():
+    """They take effect on all ranks alike, whatever way they go."""
+    for size in SIZES:
+        for name, (write, right) in WRITES.items():
+            weights, optimizer = pair(size)
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                backward(weights, step)
+                write(weights[0].grad)
+                optimizer.step()
+                for w, mean in zip(weights, mean_of(weights, step, right), strict=True):
+                    assert torch.allclose(w.grad, mean, atol=1e-6), (size, name, step)
+                    assert type(w.grad) is torch.Tensor
+            equal_everywhere(weights)
+
+
+def case_writes_that_begin_late():
+    """What has been sent cannot be changed: one error on every rank, and the job goes on."""
+    if hvd.size() == 1:
+        return
+    for size in SIZES:
+        for name, (write, right) in WRITES.items():
+            weights, optimizer = pair(size)
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                backward(weights, step)
+                if step >= LATE and (step > LATE or hvd.rank() == 0):
+                    write(weights[0].grad)
+                try:
+                    optimizer.step()
+                    assert step != LATE, (size, name)
+                except hvd.HorovodInternalError as error:
+                    assert step == LATE and "synchronize()" in str(error), (size, name, step)
+                    continue
+                means = mean_of(weights, step, right if step > LATE else lambda gradient: None)
+                for w, mean in zip(weights, means, strict=True):
+                    assert torch.allclose(w.grad, mean, atol=1e-6), (size, name, step)
+            equal_everywhere(weights)
+
+
+def case_reading_is_free():
+    """Gradients that are looked at between backward and step travel during backward all the same."""
+    for size in SIZES:
+        weights, optimizer = pair(size)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            backward(weights, step)
+            for w in weights:
+                (w.grad.data.norm(), w.grad.numpy().sum(), w.grad.detach().abs().max(), repr(w.grad), w.grad + 1)
+                assert type(copy.deepcopy(w.grad)) is torch.Tensor
+                file = io.BytesIO()
+                torch.save(w.grad, file)
+                file.seek(0)
+                assert type(torch.load(file)) is torch.Tensor
+            optimizer.step()
+            for w, mean in zip(weights, mean_of(weights, step), strict=True):
+                assert torch.allclose(w.grad, mean, atol=1e-6)
+        if optimizer._reducer is not None:
+            assert optimizer._reducer._send_early
+        equal_everywhere(weights)
+
+
+def case_memory_given_away_before():
+    """Gradients that are never None, and a script that writes to them by what it took of them once."""
+    for by_alias in (False, True):
+        weights, optimizer = pair("small")
+        backward(weights, 0)
+        optimizer.step()
+        aliases = [w.grad.data for w in weights]
+        for step in range(1, STEPS):
+            optimizer.zero_grad(set_to_none=False) if not by_alias else [alias.zero_() for alias in aliases]
+            backward(weights, step)
+            aliases[0].mul_(0.5)
+            optimizer.step()
+            for w, mean, alias in zip(weights, mean_of(weights, step, times), aliases, strict=True):
+                assert torch.allclose(w.grad, mean, atol=1e-6), step
+                assert torch.equal(alias, w.grad)
+        equal_everywhere(weights)
+
+
+# ---- gradients that are kept -----------------------------------------------------------------------------------------
+KEEPS = {
+    "the tensor": lambda gradient: gradient,
+    ".data": lambda gradient: gradient.data,
+    "detach()": lambda gradient: gradient.detach(),
+    "a view": lambda gradient: gradient.view(-1).view(gradient.shape),
+    "an array": lambda gradient: gradient.numpy(),
+}
+
+
+def case_kept_gradients():
+    for size in SIZES:
+        for name, keep in KEEPS.items():
+            weights, optimizer = pair(size)
+            kept = []
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                backward(weights, step)
+                optimizer.step()
+                kept.append([keep(w.grad) for w in weights])
+            for step, gradients in enumerate(kept):
+                for gradient, mean in zip(gradients, mean_of(weights, step), strict=True):
+                    assert torch.allclose(torch.as_tensor(gradient), mean, atol=1e-6), (size, name, step)
+
+
+def case_kept_gradient_that_does_not_fit():
+    """A gradient that is not laid out as its parameter travels from a copy, which is kept then."""
+    weights, optimizer = pair("big")
+    kept = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        (weights[0].t() * gradients_of(weights, step, hvd.rank())[0].t()).sum().backward()
+        optimizer.step()
+        kept.append(weights[0].grad)
+    for step, gradient in enumerate(kept):
+        assert torch.allclose(gradient, mean_of(weights, step)[0], atol=1e-6), step
+
+
+def case_memory_is_used_again():
+    """Where nothing is kept the next step's gradients lie where the last one's did, and a little that is kept does not
+    hold on to all of a bucket."""
+    weights, optimizer = pair("small")
+    places, kept = [], []
+    for step in range(2 * STEPS):
+        optimizer.zero_grad()
+        backward(weights, step)
+        optimizer.step()
+        places.append(weights[0].grad.data_ptr())
+        if step >= STEPS:
+            kept.append(weights[1].grad)
+    assert hvd.size() == 1 or (len(set(places[1:STEPS])) == 1 and len(set(places[STEPS:])) <= 2), places
+    assert len({one.data_ptr() for one in kept}) == len(kept)

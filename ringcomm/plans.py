@@ -83,6 +83,7 @@ class Flags(NamedTuple):
     changed: int = 0  # gradients that were on their way
     split: int = 0  # more came to gradients that were on their way
     compares: int = 0  # replicas are to be compared in this step
+    late: int = 0  # the script does what is right only if gradients are sent at the end of a step
 
 
 KEPT, DROPPED = Flags(kept=1), Flags(dropped=1)

@@ -83,10 +83,11 @@ def run(
     limit: float = 120,
     variables: dict[str, str] | None = None,
     alone: bool = False,
+    leaves: bool = False,
 ) -> Result:
-    """As `start`, for what must end well."""
+    """As `start`, for what must end well. `leaves`: ringcomm stays initialised for the next case, which saves 0.1 s."""
     if not alone:
-        return _run_in_pool(size, program, arguments, limit, variables or {})
+        return _run_in_pool(size, program, arguments, limit, variables or {}, leaves)
     result = start(size, program, *arguments, limit=limit, variables=variables)
     assert result.status == 0, (
         f"{program.__name__}{arguments} on {size} ranks ended with {result.status}\n{result.text}"
@@ -96,13 +97,18 @@ def run(
 
 
 def _run_in_pool(
-    size: int, program: Callable[..., Any], arguments: tuple[Any, ...], limit: float, variables: dict[str, str]
+    size: int,
+    program: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    limit: float,
+    variables: dict[str, str],
+    leaves: bool,
 ) -> Result:
     if size not in _pools:
         _pools[size] = Pool(size)
     begun = time.monotonic()
     try:
-        output, errors = _pools[size].run(program, arguments, variables, limit)
+        output, errors = _pools[size].run(program, arguments, variables, limit, leaves)
     except BaseException:
         pool = _pools.pop(size)
         _end(pool.job, pool.process)

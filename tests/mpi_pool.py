@@ -42,6 +42,7 @@ class Case:
     variables: dict[str, str]
     output: str  # the file; standard errors go to one of this name and .err
     limit: float
+    leaves: bool  # ringcomm initialised: for cases by the hundred
 
 
 class Pool:
@@ -73,7 +74,12 @@ class Pool:
                 raise AssertionError(f"{size} ranks do not start\n{self.output.read_text()}") from None
 
     def run(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], variables: dict[str, str], limit: float
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        variables: dict[str, str],
+        limit: float,
+        leaves: bool = False,
     ) -> tuple[str, str]:
         """Standard output and errors of all ranks. Raises, and the job has to go, if a rank failed or was not done."""
         path = Path(self.folder.name, "case")
@@ -81,7 +87,7 @@ class Pool:
         path.write_bytes(b"")
         errors.write_bytes(b"")
         folder = str(Path(sys.modules[function.__module__].__file__ or "").resolve().parent)
-        case = Case(function.__module__, function.__name__, arguments, folder, variables, str(path), limit)
+        case = Case(function.__module__, function.__name__, arguments, folder, variables, str(path), limit, leaves)
         for rank in self.ranks:
             with contextlib.suppress(OSError):  # dead: so says its answer
                 rank.sendall(pickle.dumps(case))
@@ -148,10 +154,11 @@ def _done(case: Case) -> bool:
         sys.path[:0] = [case.folder, *case.variables.get("PYTHONPATH", "").split(os.pathsep)]
         faulthandler.dump_traceback_later(max(case.limit - 1, 1), file=sys.__stderr__)
         getattr(importlib.import_module(case.module), case.function)(*case.arguments)
-        if ringcomm := sys.modules.get("ringcomm"):
-            ringcomm.shutdown()
-            importlib.import_module("ringcomm.config").from_environment.cache_clear()
-        gc.collect()  # communicators that the case has left open
+        if not case.leaves:
+            if ringcomm := sys.modules.get("ringcomm"):
+                ringcomm.shutdown()
+                importlib.import_module("ringcomm.config").from_environment.cache_clear()
+            gc.collect()  # communicators that the case has left open
         return True
     except BaseException:
         traceback.print_exc()

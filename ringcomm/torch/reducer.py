@@ -51,6 +51,7 @@ class GradientReducer(HookedParameters):
         self._send_early = True  # False: gradients have flowed here that were not for us
         self._fired = 0
         self._changed = False  # gradients that were on their way
+        self._first: Slot | None = None  # that was handed over during backward in this step
         super().__init__(parameters)
 
     def __del__(self) -> None:
@@ -61,14 +62,22 @@ class GradientReducer(HookedParameters):
 
     # ---- during backward ---------------------------------------------------------------------------------------------
     def before_gradient(self, slot: Slot) -> None:
+        if self._cleared():
+            self._take_back()
         if slot.state != HANDED_OVER or not slot.will_accumulate():
             return
-        if slot.parameter.grad is None:  # cleared by the script: what is on its way was not for us
+        if slot.parameter.grad is None:
             self._take_back()
         elif self.in_nested_backward():
             slot.split()
         else:
             raise AssertionError(TOO_OFTEN.format(name=slot.name))
+
+    def _cleared(self) -> bool:
+        """Whether the script has cleared gradients that are on their way (``model.zero_grad()``): they are not wanted.
+        A script clears all, so the first one is looked at; a clearing of some is noticed where these get more."""
+        first = self._first
+        return first is not None and first.parameter.grad is None and first.state == HANDED_OVER
 
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
         if slot.state >= HANDED_OVER:  # the rest of it
@@ -100,6 +109,7 @@ class GradientReducer(HookedParameters):
             if plan.aliased:  # the script may write to gradients in ways that are not seen
                 return
             plan.hand_over(slot)
+            self._first = self._first or slot
             gradient = slot.gradient()
             if gradient is not None:
                 slot.watch.look(gradient)
@@ -125,14 +135,18 @@ class GradientReducer(HookedParameters):
             self._send_early = False
 
     def _take_back(self) -> None:
-        """Waits for what has been sent and forgets it; gradients that have come since stay."""
+        """Waits for what has been sent and forgets it; gradients that have come since stay.
+
+        An error on all ranks if the script has cleared a part of it: the rest has been overwritten by the reduction.
+        """
         assert self._plan is not None
+        partly = any(slot.state >= HANDED_OVER and slot.parameter.grad is not None for slot in self._plan.slots)
         kept = {slot for slot in self._plan.slots if slot.state < HANDED_OVER}
         for slot in kept:
             slot.leave_bucket()
         self._send_early = False
         try:
-            self._plan.run(kept, DROPPED)
+            self._plan.run(kept, DROPPED._replace(changed=partly))
         finally:
             self.restart()
 
@@ -145,6 +159,8 @@ class GradientReducer(HookedParameters):
         """
         self.refuse_capture()
         self.claim()
+        if self._cleared():
+            self._take_back()
         self._look_for_changes()
         other = {slot for slot in self._slots if not slot.fits()}
         self.retire(other)
@@ -155,10 +171,16 @@ class GradientReducer(HookedParameters):
         flags = KEPT
         try:
             if self._plan is not None and self._plan.usable():
-                mine = KEPT._replace(wants_new_plan=wants_new_plan, changed=self._changed, compares=self.replicas.due)
+                mine = KEPT._replace(
+                    wants_new_plan=wants_new_plan,
+                    changed=self._changed,
+                    compares=self.replicas.due,
+                    late=not self._send_early,
+                )
                 left_out = {slot for slot in other if slot.state < HANDED_OVER}
                 flags = self._plan.run(left_out, mine)
                 wants_new_plan = flags.wants_new_plan > 0
+                self._send_early = flags.late == 0  # on all ranks: or some begin a step that others do not know of
                 reduced = set(self._plan.slots) - left_out
             else:
                 self._owed = self.held_back()
@@ -233,5 +255,5 @@ class GradientReducer(HookedParameters):
             self.restart()
 
     def restart(self) -> None:
-        self._fired, self._changed = 0, False
+        self._fired, self._changed, self._first = 0, False, None
         super().restart()

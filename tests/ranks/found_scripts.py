@@ -1,0 +1,61 @@
+"""Scripts that the generator has found wrong, shrunken: they stay right."""
+
+SCRIPTS = {
+    "a dropped backward pass, then one of rank 0 alone": """
+net = mlp()
+opt = hvd.DistributedOptimizer(sgd(net), named_parameters=net.named_parameters())
+for _ in range(3):
+    opt.zero_grad()
+    loss(net).backward()
+    opt.step()
+    see(net)
+net.zero_grad()
+loss(net).backward()
+net.zero_grad()
+for _ in range(3):
+    if rank == 0:
+        loss(net).backward()
+    opt.step()
+    see(net)
+    opt.zero_grad()
+""",
+    "a dropped backward pass, then one that reaches another layer first": """
+net = heads()
+opt = hvd.DistributedOptimizer(sgd(net))
+for _ in range(3):
+    net.zero_grad()
+    value = loss(net)
+    value = value + 0.01 * sum((p.abs() ** 2).sum() for p in net.parameters())
+    value.backward()
+    opt.step()
+    see(net)
+net.zero_grad()
+loss(net).backward()
+net.zero_grad()
+for _ in range(3):
+    loss(net).backward()
+    opt.step()
+    see(net)
+    net.zero_grad()
+""",
+    "gradients changed in a hook, on the rank that has any": """
+net = mlp()
+opt = hvd.DistributedOptimizer(sgd(net), named_parameters=net.named_parameters())
+for p in net.parameters():
+    p.register_post_accumulate_grad_hook(grow)
+for _ in range(4):
+    opt.zero_grad(set_to_none=False)
+    if rank == 0:
+        loss(net).backward()
+    opt.step()
+    see(net)
+opt.zero_grad()
+loss(net).backward()
+opt.zero_grad()
+for _ in range(2):
+    opt.zero_grad()
+    loss(net).backward()
+    opt.step()
+    see(net)
+""",
+}

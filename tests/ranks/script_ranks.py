@@ -1,0 +1,132 @@
+"""Runs a drawn script on this rank: with `ringcomm.torch`, and with the reference; compares what both have seen."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import traceback
+import warnings
+from typing import Any, NamedTuple
+
+import mpi_case
+import numpy as np
+import torch
+from mutants import mutated
+from plain_hvd import PlainHvd
+from user_names import User
+
+import ringcomm
+import ringcomm.torch
+
+REFUSALS = (ringcomm.HorovodInternalError, AssertionError, ValueError, TypeError, NotImplementedError)
+LATE = 10.0  # seconds that a rank waits for the others to end the script too
+
+_comm: ringcomm.Communicator | None = None
+
+
+class Run(NamedTuple):
+    seen: list[tuple[str, Any]]
+    error: str  # type's name; empty: none
+    line: int  # of the script
+    text: str  # of the error
+    refusal: bool  # raised by ringcomm, of a type that refusals have
+
+
+def run(text: str, hvd: Any) -> Run:
+    user = User(hvd)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(compile(text, "<script>", "exec"), user.names())
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = max((frame.lineno or 0 for frame in frames if frame.filename == "<script>"), default=0)
+        ours = any("/ringcomm/" in frame.filename for frame in frames)
+        whole = "".join(traceback.format_exception(error)[-6:])
+        return Run(user.seen, type(error).__name__, line, f"{error}\n{whole}", ours and isinstance(error, REFUSALS))
+    return Run(user.seen, "", 0, "", False)
+
+
+def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], single: bool) -> str:
+    """Empty if there is none. `single`: in what was computed in float32."""
+    for number, ((name, value), (other, right)) in enumerate(zip(seen, wanted, strict=False)):
+        if name != other:
+            return f"entry {number}: {name} instead of {other}"
+        if isinstance(value, torch.Tensor) and isinstance(right, torch.Tensor):
+            try:
+                torch.testing.assert_close(
+                    value, right, rtol=1e-3 if single else 1e-7, atol=1e-5 if single else 1e-9, equal_nan=True
+                )
+            except AssertionError as error:
+                return f"entry {number}: {name}: {error}\n{value.flatten()[:6]} instead of {right.flatten()[:6]}"
+        elif type(value) is not type(right) or value != right:
+            return f"entry {number}: {name}: {value} instead of {right}"
+    return ""
+
+
+def exchanged(comm: ringcomm.Communicator, item: Any) -> list[Any]:
+    """The items of all ranks. TimeoutError if one does not come."""
+    data = np.zeros(4096, np.uint8)
+    encoded = json.dumps(item).encode()[:4096]
+    data[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+    handle = comm.iallgather(data)
+    deadline = time.monotonic() + LATE
+    while not handle.test():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the others have not ended the script")
+        time.sleep(0)
+    return [json.loads(bytes(row).rstrip(b"\0")) for row in handle.wait().reshape(comm.size, -1)]
+
+
+def judge(text: str, mutant: str = "") -> None:
+    """Prints a verdict on all ranks: `right`, `refused` or `fault`, and why.
+
+    `mutant`: judges this one in place of `ringcomm.torch`.
+    """
+    global _comm
+    if _comm is None:
+        _comm = ringcomm.Communicator()
+    wanted = run(text, PlainHvd(_comm))
+    ringcomm.torch.init()
+    made = run(text, mutated(mutant, _comm) if mutant else ringcomm.torch)
+    compared = (
+        ""
+        if made.error and not made.refusal
+        else difference(made.seen, wanted.seen, "odd()" in text or "float()" in text)
+    )
+    if not made.error and not wanted.error and len(made.seen) != len(wanted.seen):
+        compared = compared or f"{len(made.seen)} entries instead of {len(wanted.seen)}"
+    mine = (made.error, made.line, made.text[:900], made.refusal, compared[:600], wanted.error, wanted.text[:300])
+    try:
+        all_ranks = exchanged(_comm, mine)
+    except TimeoutError:
+        mpi_case.say(f"fault: rank {_comm.rank} ended with {made.error or 'no error'} in line {made.line}: {made.text}")
+        mpi_case.say("the others have not ended the script")
+        raise
+    if _comm.rank == 0:
+        alone = "process_set=" in text and _comm.size > 2  # rank 0
+        mpi_case.say(json.dumps(verdict(all_ranks[1:] if alone and not all_ranks[0][0] else all_ranks)))
+    if "process_set" in text or any(one[0] for one in all_ranks):  # sets and what an error has left end with it
+        ringcomm.torch.shutdown()
+
+
+def beginning(text: str) -> str:
+    """Without numbers, which may be addresses."""
+    return re.sub(r"[0-9a-f]*[0-9][0-9a-f]*", "", text.split("\n")[0])[:100]
+
+
+def verdict(ranks: list[Any]) -> tuple[str, str]:
+    errors = {error for error, *_ in ranks}
+    plain = {one[5] for one in ranks}
+    for rank, (_, _, _, _, compared, _, _) in enumerate(ranks):
+        if compared:
+            return "fault", f"rank {rank}: {compared}"
+    if errors == {""}:
+        return ("right", "") if plain == {""} else ("fault", f"the reference alone fails: {ranks[0][5:]}")
+    said = "\n".join(f"rank {rank}, line {one[1]}: {one[0]}: {one[2]}" for rank, one in enumerate(ranks))
+    if "" in errors:
+        return "fault", f"on some ranks only: {said}"
+    if plain == errors and beginning(ranks[0][2]) == beginning(ranks[0][6]):
+        return "refused", f"as by torch: {ranks[0][2]}"
+    return ("refused" if all(one[3] for one in ranks) else "fault"), said

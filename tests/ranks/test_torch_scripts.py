@@ -26,7 +26,8 @@ PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 LIMIT = 40.0  # seconds of a script
 
 REFUSED = {
-    "changed gradients between backward() and step()": [indent(one, "    ") for one in EDITS] + ["halve", "grow"]
+    "changed gradients between backward() and step()": [*(indent(one, "    ") for one in EDITS), "halve", "grow"],
+    "cannot be copied or pickled": ["copy.deepcopy((net, opt))", "pickle.dumps((net, opt))"],
 }
 
 QUIET = settings(suppress_health_check=list(HealthCheck), print_blob=False, deadline=None)

@@ -58,4 +58,19 @@ for _ in range(2):
     opt.step()
     see(net)
 """,
+    "an optimizer at rest that expects fewer backward passes": """
+net = mlp()
+rest = hvd.DistributedOptimizer(sgd(net))
+opt = wrap(torch.optim.Adam(net.parameters(), lr=0.01, eps=1e-3), net, 2)
+for _ in range(4):
+    opt.zero_grad()
+    loss(net).backward()
+    loss(net).backward()
+    opt.step()
+    see(net)
+rest.zero_grad()
+loss(net).backward()
+rest.step()
+see(net)
+""",
 }

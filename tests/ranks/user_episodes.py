@@ -65,6 +65,7 @@ opt = wrap(inner, net, passes)
 for _ in range(4):
     opt.zero_grad()
     loss(net).backward()
+    opt.synchronize()
     before = [p.detach().clone() for p in net.parameters()]
     with torch.no_grad():
         for p in net.parameters():
@@ -211,6 +212,7 @@ for _ in range(4):
 for _ in range(4):
     opt.zero_grad()
     loss(net).backward()
+    opt.synchronize()
     sums = [g.clone() for g in grads(net)]
     net.zero_grad()
     loss(net).backward()

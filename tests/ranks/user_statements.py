@@ -323,7 +323,7 @@ for p in net.parameters():
         p.grad.set_(p.grad * 2)
 """)
 
-AFTER_STEPS = ["", "kept.append(grads(net))", "norms = [float(g.norm()) for g in grads(net)]"]
+AFTER_STEPS = ["", "kept.append(grads(net))\nnet.zero_grad()", "norms = [float(g.norm()) for g in grads(net)]"]
 
 # In place of a step.
 CLOSURES = statements("""

@@ -185,5 +185,6 @@ def say(*words: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # each line in one write: ranks share the file
+    # Each line in one write, for ranks share the file; also where PYTHONUNBUFFERED is set.
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     main()

@@ -136,12 +136,23 @@ def work(address: str) -> None:
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(address)
         cases = link.makefile("rb")
+        left = False
         while True:
             try:
                 case = pickle.load(cases)
             except (EOFError, OSError):
                 return
+            if left and not case.leaves:
+                _shut_down()
+            left = case.leaves
             link.sendall(b"." if _done(case) else b"x")
+
+
+def _shut_down() -> None:
+    if ringcomm := sys.modules.get("ringcomm"):
+        ringcomm.shutdown()
+        importlib.import_module("ringcomm.config").from_environment.cache_clear()
+    gc.collect()  # communicators that the case has left open
 
 
 def _done(case: Case) -> bool:
@@ -155,10 +166,7 @@ def _done(case: Case) -> bool:
         faulthandler.dump_traceback_later(max(case.limit - 1, 1), file=sys.__stderr__)
         getattr(importlib.import_module(case.module), case.function)(*case.arguments)
         if not case.leaves:
-            if ringcomm := sys.modules.get("ringcomm"):
-                ringcomm.shutdown()
-                importlib.import_module("ringcomm.config").from_environment.cache_clear()
-            gc.collect()  # communicators that the case has left open
+            _shut_down()
         return True
     except BaseException:
         traceback.print_exc()
@@ -181,7 +189,8 @@ def _print_to(path: str, descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # each line in one write: ranks share the file
+    # Each line in one write, for ranks share the file; also where PYTHONUNBUFFERED is set.
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     import mpi_pool  # by this name, for what was pickled
 
     mpi_pool.work(sys.argv[1])

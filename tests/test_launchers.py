@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from pathlib import Path
 
 import mpi_case
 import pytest
@@ -64,6 +66,8 @@ def test_a_program_that_a_rank_has_started():
     """It inherits what the launcher has told the rank; what a launcher has told it anew counts."""
     with subprocess.Popen(["sleep", "60"], env=os.environ | {"PMI_SIZE": "4"}) as rank:
         try:
+            while b"PMI_SIZE" not in Path(f"/proc/{rank.pid}/environ").read_bytes():
+                time.sleep(0.01)  # the kernel sets it last when it starts a program
             check(1, "MPICH", {"PMI_SIZE": "4", RANK_PROCESS: str(rank.pid)})
             with pytest.raises(ringcomm.RingcommError, match="has started 2 ranks"):
                 check(1, "MPICH", {"PMI_SIZE": "4", "SLURM_STEP_NUM_TASKS": "2", RANK_PROCESS: str(rank.pid)})

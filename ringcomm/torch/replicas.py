@@ -89,9 +89,9 @@ def _digest_on_device(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _odd_numbers(places: torch.Tensor) -> torch.Tensor:
-    mixed = places * -0x61C8864680B583EB  # SplitMix64's constants, as signed numbers
-    mixed = (mixed ^ ((mixed >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
-    return (mixed ^ ((mixed >> 27) & 0x1FFFFFFFFF)) | 1
+    mixed = places * -0x61C8864680B583EB  # after SplitMix64; its constants as signed numbers
+    mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
+    return (mixed ^ (mixed >> 27)) * 2 + 1
 
 
 def values_of(parameter: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -62,7 +62,7 @@ class GradientReducer(HookedParameters):
 
     # ---- during backward ---------------------------------------------------------------------------------------------
     def before_gradient(self, slot: Slot) -> None:
-        if self._cleared():
+        if self._first is not None and self._cleared():
             self._take_back()
         if slot.state != HANDED_OVER or not slot.will_accumulate():
             return
@@ -77,7 +77,7 @@ class GradientReducer(HookedParameters):
         """Whether the script has cleared gradients that are on their way (``model.zero_grad()``): they are not wanted.
         A script clears all, so the first one is looked at; a clearing of some is noticed where these get more."""
         first = self._first
-        return first is not None and first.parameter.grad is None and first.state == HANDED_OVER
+        return first is not None and first.state == HANDED_OVER and first.parameter.grad is None
 
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
         if slot.state >= HANDED_OVER:  # the rest of it
@@ -162,11 +162,10 @@ class GradientReducer(HookedParameters):
         if self._cleared():
             self._take_back()
         self._look_for_changes()
-        other = {slot for slot in self._slots if not slot.fits()}
+        other = {slot for slot in self._slots if slot.state < HANDED_OVER and not slot.fits()}  # others were asked then
         self.retire(other)
         self.hook_new()
         wants_new_plan = self._plan is None or self._slots != self._plan.slots
-        self._changed = self._changed or any(slot.state >= HANDED_OVER for slot in other)
         reduced: set[Slot] = set()
         flags = KEPT
         try:
@@ -177,11 +176,10 @@ class GradientReducer(HookedParameters):
                     compares=self.replicas.due,
                     late=not self._send_early,
                 )
-                left_out = {slot for slot in other if slot.state < HANDED_OVER}
-                flags = self._plan.run(left_out, mine)
+                flags = self._plan.run(other, mine)
                 wants_new_plan = flags.wants_new_plan > 0
                 self._send_early = flags.late == 0  # on all ranks: or some begin a step that others do not know of
-                reduced = set(self._plan.slots) - left_out
+                reduced = set(self._plan.slots) - other
             else:
                 self._owed = self.held_back()
                 self._plan, wants_new_plan = None, True

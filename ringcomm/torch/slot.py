@@ -252,6 +252,7 @@ class Slot:
 
     def restart(self) -> None:
         """A new step begins."""
-        self._unmark()
+        if self._marked is not None:
+            self._unmark()
         self.state, self.passes, self.fired, self.collect = QUIET, 0, -1, None
         self.watch.forget()

@@ -89,7 +89,9 @@ class _DistributedLossScale(_Distributed):
     """Looks for overflow in the reduced gradients, so that all ranks agree on it."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        with self._ringcomm_reduction.once(grads, self._trainable_variables) as reduced:  # type: ignore[attr-defined]
+        mine = self._trainable_variables  # type: ignore[attr-defined]  # replicas of their values are compared
+        values = keras.StatelessScope(state_mapping=zip(mine, trainable_variables, strict=True))
+        with values, self._ringcomm_reduction.once(grads, mine) as reduced:
             return self._ringcomm_base.stateless_apply(self, optimizer_variables, reduced, trainable_variables)
 
 

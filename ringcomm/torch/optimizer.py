@@ -215,7 +215,9 @@ def DistributedOptimizer(
     """An optimizer like ``optimizer`` whose ``step()`` uses gradients reduced over all ranks.
 
     It is of a subclass of the optimizer's class and shares its state, parameter groups and defaults; use it in its
-    place. Gradients are reduced while backward makes them. Call ``step()`` equally often on all ranks.
+    place. Gradients are reduced while backward makes them: to read ``.grad`` (a norm, a copy), call ``synchronize()``
+    first, for between backward and that it holds this rank's gradient or the reduced one. Call ``step()`` equally often
+    on all ranks.
 
     A parameter that has no gradient on some ranks counts as zeros there. One that has none on any rank keeps ``grad``
     as it was, None mostly, so that the optimizer leaves it alone as it would in one process (Horovod gives it a

@@ -60,8 +60,9 @@ test-frameworks: .venv-frameworks/.test
 test-gpu: .venv/.test
 	TEST_GPU=$(if $(wildcard /dev/nvidia0),device,stand-in) GPU_SEEDS=$(GPU_SEEDS) .venv/bin/pytest --timeout 3600 tests/gpu $(PYTEST_ARGS)
 
-test-soak: .venv/.test
+test-soak: .venv/.test .venv-frameworks/.test
 	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)
+	.venv-frameworks/bin/pytest -m slow --timeout 3600 tests/frameworks $(PYTEST_ARGS)
 
 test-all: test test-openmpi test-frameworks test-core test-soak
 

@@ -17,6 +17,7 @@ import mpi_case  # noqa: E402
 from framework_cases import few_threads, run_cases  # noqa: E402
 
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+SLOW = {("tensorflow", "cases_tensorflow", 5), ("jax", "cases_jax,cases_jax_transforms", 5), ("tensorflow", "cases_keras", 3)}
 JOBS = [  # the backend, cases, numbers of ranks
     ("tensorflow", "cases_tensorflow", (1, 2, 3, 5)),
     ("jax", "cases_jax,cases_jax_transforms", (1, 2, 3, 5)),
@@ -38,7 +39,9 @@ def jobs() -> list[object]:
         why = missing(backend, *(["keras"] if module.startswith(("cases_keras", "cases_elastic")) else []))
         skip = pytest.mark.skipif(why is not None, reason=str(why))
         name = module.partition(",")[0].removeprefix("cases_")
-        found += [pytest.param(backend, module, n, id=f"{name}-{backend}-{n}", marks=skip) for n in ranks]
+        for n in ranks:
+            marks = [skip, *([pytest.mark.slow] if (backend, module, n) in SLOW else [])]
+            found.append(pytest.param(backend, module, n, id=f"{name}-{backend}-{n}", marks=marks))
     return found
 
 

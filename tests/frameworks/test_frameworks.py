@@ -17,7 +17,11 @@ import mpi_case  # noqa: E402
 from framework_cases import few_threads, run_cases  # noqa: E402
 
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
-SLOW = {("tensorflow", "cases_tensorflow", 5), ("jax", "cases_jax,cases_jax_transforms", 5), ("tensorflow", "cases_keras", 3)}
+SLOW = {
+    ("tensorflow", "cases_tensorflow", 5),
+    ("jax", "cases_jax,cases_jax_transforms", 5),
+    ("tensorflow", "cases_keras", 3),
+}
 JOBS = [  # the backend, cases, numbers of ranks
     ("tensorflow", "cases_tensorflow", (1, 2, 3, 5)),
     ("jax", "cases_jax,cases_jax_transforms", (1, 2, 3, 5)),

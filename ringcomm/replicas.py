@@ -182,13 +182,13 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def digests_of(parameters: Sequence[Array]) -> Array:
-    """Of arrays in this process's memory; each is read once."""
+    """Digests of arrays in this process's memory; each is read once."""
     whole = [np.ascontiguousarray(one) for one in parameters]
     return digests_at([(one.ctypes.data, one.nbytes) for one in whole])
 
 
 def digests_at(places: Sequence[tuple[int, int]]) -> Array:
-    """Of memory of this process: (address, bytes)."""
+    """Digests of memory of this process, given as (address, bytes)."""
     return np.frombuffer(_core.digests([a for a, _ in places], [n for _, n in places]), np.uint64)
 
 
@@ -202,7 +202,7 @@ def with_arithmetic(array: Array) -> Array:
 
 
 def replicas_of(process_set: ProcessSet, name: str, who: str) -> Replicas:
-    """What is known of the optimizer of this name, as long as the session."""
+    """The state of the optimizer of this name, kept as long as the session."""
     known: dict[tuple[int, str], Replicas] = process_set.session().extras.setdefault("replicas", {})
     return known.setdefault((process_set.set_id(), name), Replicas(who))
 
@@ -239,7 +239,7 @@ class CountedCheck:
 
 @dataclass(frozen=True)
 class _Look:
-    """What a site calls. No function made while a program is traced: TensorFlow would make those anew."""
+    """The callback of a site. It is not made while a program is traced: TensorFlow would make it anew."""
 
     check: CountedCheck
     read: Read
@@ -249,5 +249,5 @@ class _Look:
 
 
 def with_names(names: Sequence[str], arrays: list[Array]) -> tuple[Sequence[str], list[Array]]:
-    """What `Read` is of inputs that are the parameters; bind the names."""
+    """A `Read` for inputs that are the parameters; bind the names."""
     return names, arrays

@@ -130,7 +130,7 @@ def _transpose(gradients: Arrays, *operands: Any, operation: Operation) -> list[
 
 
 def _gathered(back: Operation, mine: Any, rows: int) -> Any:
-    """Of a reducescatter of `rows`, whose parts may differ by one row: the shorter ones are filled up."""
+    """The gradient of a reducescatter of `rows`, whose parts may differ by one row: shorter ones are filled up."""
     size, how = back.process_set.size(), back.how
     factor = how.pre * how.post * (size if how.op == Sum else 1)
     lengths = parts_of_rows.parts(rows, size)

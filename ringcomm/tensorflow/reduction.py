@@ -74,7 +74,7 @@ class GradientReduction(gradient_lists.GradientReduction):
 
 
 def _present(names: list[str], weak: list[Any], _: list[Any]) -> tuple[list[str], list[Any]]:
-    """Of variables that are still there."""
+    """Names and values of the variables that still exist."""
     pairs = [(name, one()) for name, one in zip(names, weak, strict=True)]
     here = [(name, one.numpy()) for name, one in pairs if one is not None]
     return [name for name, _ in here], [value for _, value in here]

@@ -148,7 +148,7 @@ class Reducescatter(Collective):
 
 
 def _keep(ctx: Any, tensors: Sequence[Tensor]) -> None:
-    """What the backward of a reduction needs: which tensors have gradients, and their values if it is not linear."""
+    """Keeps for backward which tensors have gradients, and their values if the reduction is not linear."""
     ctx.floating = [place for place, one in enumerate(tensors) if one.is_floating_point() or one.is_complex()]
     ctx.count = len(tensors)
     if ctx.reduction.op not in (Sum, Average, Adasum):

@@ -57,13 +57,13 @@ def _digest(texts: Sequence[str]) -> int:
 
 
 def require_equal(
-    texts: Sequence[str], name: str, process_set: ProcessSet, who: str = "DistributedOptimizer", asks: bool = False
+    texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer", asks: bool = False
 ) -> bool:
     """Raises MismatchError on every rank (that has not joined) unless all give the same. The first text is of settings,
-    the others of parameters; `who` names in errors what they belong to. Returns whether any rank `asks`."""
+    the others of parameters; errors name their `owner`. Returns whether any rank `asks`."""
     rows = list(exchange([_digest(texts), asks], name, process_set).values())
     if any(other[0] != rows[0][0] for other in rows):
-        raise _mismatch(texts, name, process_set, who)
+        raise _mismatch(texts, name, process_set, owner)
     return any(other[1] for other in rows)
 
 
@@ -97,7 +97,7 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
 
 
 def _mismatch(
-    texts: Sequence[str], name: str, process_set: ProcessSet, who: str = "DistributedOptimizer"
+    texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer"
 ) -> errors.MismatchError:
     """Says where the first two ranks that differ do so."""
     mine = "\0".join(texts).encode()
@@ -111,8 +111,8 @@ def _mismatch(
             (f"{len(first) - 1} trainable parameters", f"{len(theirs) - 1} trainable parameters"),
         )
         return errors.MismatchError(
-            f"{who}: rank {first_rank} has {what[0]} where rank {rank} has {what[1]}; every rank must "
+            f"{owner}: rank {first_rank} has {what[0]} where rank {rank} has {what[1]}; every rank must "
             "wrap the same parameters, of the same names, with the same settings",
             (first_rank, rank),
         )
-    return errors.MismatchError(f"{who}: ranks have different parameters")
+    return errors.MismatchError(f"{owner}: ranks have different parameters")

@@ -50,7 +50,7 @@ def every(process_set: ProcessSet) -> int:
 class Replicas:
     """The parameters of one optimizer on this rank, as far as comparisons of them have gone."""
 
-    who: str  # what they belong to, for messages
+    owner: str  # named in messages
     last_equal: int | None = None  # step after which they were equal; None: they never were
     reported: bool = False
 
@@ -82,7 +82,7 @@ class Replicas:
         if details is None:
             self.last_equal, self.reported = step, False
             return
-        message = f"the replicas of {self.who} differ after step {step}: {details.text}. {self._since()} {CAUSES}"
+        message = f"the replicas of {self.owner} differ after step {step}: {details.text}. {self._since()} {CAUSES}"
         if mode == "error":
             raise MismatchError(message, details.ranks)
         if not self.reported and details.first_rank == process_set.session().rank:
@@ -201,10 +201,10 @@ def with_arithmetic(array: Array) -> Array:
     return flat.astype(np.float32 if narrow else np.float64)
 
 
-def replicas_of(process_set: ProcessSet, name: str, who: str) -> Replicas:
+def replicas_of(process_set: ProcessSet, name: str, owner: str) -> Replicas:
     """The state of the optimizer of this name, kept as long as the session."""
     known: dict[tuple[int, str], Replicas] = process_set.session().extras.setdefault("replicas", {})
-    return known.setdefault((process_set.set_id(), name), Replicas(who))
+    return known.setdefault((process_set.set_id(), name), Replicas(owner))
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class CountedCheck:
 
     process_set: ProcessSet
     name: str  # of the reduction, and of the parameters' number
-    who: str
+    owner: str
     every: int  # steps
 
     def due(self) -> int:
@@ -225,7 +225,7 @@ class CountedCheck:
 
     def compare(self, run: int, names: Sequence[str], digests: Array, values: Callable[[int], Array]) -> None:
         """Collective. As :meth:`Replicas.compare`."""
-        replicas = replicas_of(self.process_set, self.name, self.who)
+        replicas = replicas_of(self.process_set, self.name, self.owner)
         replicas.compare(self.process_set, self.name, run - 1, names, digests, values)
 
     def compare_arrays(self, run: int, names: Sequence[str], parameters: Sequence[Array]) -> None:

@@ -25,7 +25,7 @@ from ringcomm.sites import PLAIN, Description, Reduce
 
 class Communicates(effects.Effect):
     """The effect of a program that communicates. It is ordered: XLA runs the collectives of a program in the program's
-    order, so that ranks cannot wait for each other crosswise, and drops none whose result is not used."""
+    order, so that ranks cannot deadlock, and drops none whose result is not used."""
 
     def __repr__(self) -> str:  # JAX prints it where it refuses a program
         return (

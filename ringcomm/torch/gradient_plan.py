@@ -168,8 +168,8 @@ class GradientPlan:
             self._left = [len(bucket.items) for bucket in self._buckets]
 
     def _leave_kept(self) -> None:
-        """Leaves memory to a script that still has gradients of earlier steps there, and looks who else may write to
-        gradients that are added to in place."""
+        """Leaves memory to a script that still has gradients of earlier steps there, and finds scripts that may write
+        to gradients that are added to in place."""
         kept = {one: slot for slot, one in self._in_flats if one.is_kept() and slot.parameter.grad is not one.view}
         self.aliased = False
         for bucket in self._buckets:

@@ -22,7 +22,7 @@ class GradientInFlight(torch.Tensor):
     __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
 
     def _memory(self) -> torch.Tensor:
-        """What is given away."""
+        """Returns the memory that a script gets: a copy."""
         return torch.Tensor.clone(self)
 
     def _lend(self) -> torch.Tensor:
@@ -65,7 +65,7 @@ class WatchedGradient(GradientInFlight):
 
 
 def was_written(gradient: torch.Tensor) -> bool:
-    """Whether what was lent of it is not what it was then, bit by bit."""
+    """Returns True if the script has changed memory that it got from this gradient, compared bit by bit."""
     if not _lent:
         return False
     pairs = _lent.pop(id(gradient), [])

@@ -1,4 +1,4 @@
-"""The parts of buckets: where a parameter's gradient lies while it travels, and who else has that memory."""
+"""The parts of buckets: where a parameter's gradient lies while it travels, and whether a script holds that memory."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ cdef extern from "border/p2p.hpp" namespace "ringcomm_border" nogil:
         CPointToPoint&, int, int, void*, size_t, int, int, void*, size_t, cbool (*)() noexcept nogil, Remains&) except +translate
     shared_ptr[CMessage] c_start "ringcomm_border::start"(CMessageSource&, cbool, int, int, void*, size_t, string) except +translate
     cbool c_wait_message "ringcomm_border::wait"(CMessageSource&, const CMessage&, double, cbool (*)() noexcept nogil) except +translate
-    void c_check_message "ringcomm_border::check"(const CMessage&) except +translate
+    void c_check_message "ringcomm_border::check"(CMessage&) except +translate
     cbool c_probe "ringcomm_border::probe"(CPointToPoint&, int, int, cbool, cbool (*)() noexcept nogil, CEnvelope&) except +translate
 
 ANY_SOURCE, ANY_TAG, PROC_NULL = kAnySource, kAnyTag, kProcNull

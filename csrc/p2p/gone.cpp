@@ -63,7 +63,7 @@ void PointToPoint::lose(int rank, const Error& why) {
   path_to(rank).forget(rank, why);
   const auto doomed = [&](int source, int) { return hopeless(source).has_value(); };
   while (const auto receive = matcher_.matching().take_posted(doomed)) (*receive)->fail(*hopeless((*receive)->peer));
-  std::erase_if(background_, [](const auto& request) { return request->done(); });
+  sweep();
   if (host_) host_->doorbell().wake();
 }
 

@@ -96,8 +96,9 @@ void PointToPoint::start(const std::shared_ptr<Request>& request) {
   check(request->peer, request->tag, request->kind == Request::Kind::receive);
   const std::lock_guard lock(mutex_);
   begin(*request);
-  if (request->done()) return;
+  if (request->done() && !request->error) return;
   background_.push_back(request);
+  if (request->done()) return sweep();
   if (host_ && host_->busy()) host_->doorbell().wake();  // a thread of this rank that waits, for it moves this as well
 }
 
@@ -118,10 +119,18 @@ bool PointToPoint::advance() {
     moved = true;
   }
   if (moved) {
-    std::erase_if(background_, [](const auto& request) { return request->done(); });
+    sweep();
     if (host_) host_->doorbell().wake();  // another thread of this rank
   }
   return moved;
+}
+
+void PointToPoint::sweep() {
+  std::erase_if(failed_, [](const auto& request) { return request->told.load(); });
+  std::erase_if(background_, [this](const auto& request) {
+    if (request->done() && request->error) failed_.push_back(request);
+    return request->done();
+  });
 }
 
 bool PointToPoint::progress() {
@@ -140,7 +149,7 @@ bool PointToPoint::cancel(Request& receive) {
   if (receive.kind != Request::Kind::receive || receive.done() || !matcher_.cancel(receive)) return false;
   receive.cancelled = true;
   receive.finish();
-  std::erase_if(background_, [](const auto& request) { return request->done(); });
+  sweep();
   return true;
 }
 
@@ -192,6 +201,9 @@ std::vector<std::string> PointToPoint::left_over() {
   }
   for (const auto& request : background_) {
     if (!request->done()) lines.push_back(text_of(*request) + " has not ended");
+  }
+  for (const auto& request : failed_) {
+    if (!request->told) lines.emplace_back(request->error->what());
   }
   return lines;
 }

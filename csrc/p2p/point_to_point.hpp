@@ -100,6 +100,7 @@ class PointToPoint {
   // ---- with the mutex held
   void begin(Request& request);
   bool advance();  // as progress()
+  void sweep();    // what is done out of the background
   bool look();     // at who has gone
   bool look_now_and_then();
   void lose(int rank, const Error& why);
@@ -117,6 +118,7 @@ class PointToPoint {
   std::vector<bool> here_;                  // by rank: shares memory with this one
   std::vector<std::optional<Error>> gone_;  // by rank: why nothing comes from it any more
   std::vector<std::shared_ptr<Request>> background_;
+  std::vector<std::shared_ptr<Request>> failed_;  // in the background; some callers have not been told
   DeathWatch deaths_;
   std::int64_t looked_ns_ = 0;
   std::optional<Error> broken_;

@@ -106,7 +106,8 @@ inline bool wait(MessageSource& source, const Request& request, double seconds, 
       seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kLongest) * 1e9);
   return source.wait(request, deadline, interrupted);
 }
-inline void check(const Request& request) {
+inline void check(Request& request) {
+  request.told = true;
   if (request.error) throw *request.error;
 }
 inline bool probe(PointToPoint& ranks, int source, int tag, bool waits, bool (*interrupted)(), Envelope& found) {

@@ -252,17 +252,22 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
     def close(self) -> None:
         """Ends the communicator. Collective: every rank calls it, with no call under way. Closing twice does nothing.
 
+        A rank that waits in a non-blocking call meanwhile gets :exc:`ringcomm.RankLeftError`.
+
         Raises:
             ringcomm.MismatchError: another rank makes a different call instead. This rank has then left.
         """
         if self._unusable is not None:
             return
+        if self._last is not None:
+            self._last.wait()  # a peer that is in its close() has left it: that ends it too
+        self._queue.close()
+        self._queued.leave()  # so that peers that wait in a non-blocking call hear of it
         try:
             self.barrier(name="close()")
         except HorovodInternalError:
             self._leave("this communicator is closed")
             raise
-        self._queue.close()
         left_over = self._messages.close(self._sent_here())
         self._disable(ShutDownError("this communicator is closed"))
         self._ledger.end()

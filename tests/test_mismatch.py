@@ -73,6 +73,23 @@ def test_closing_while_others_call():
     threads.run(3, program)
 
 
+@pytest.mark.parametrize("memory", ["on", "off"])
+@pytest.mark.parametrize("started", [0, 1])
+def test_closing_while_others_wait_in_a_non_blocking_call(memory, started):
+    """`started`: calls that rank 1 has begun and not waited for; the others have begun one more."""
+
+    def program(comm):
+        calls = [comm.iallreduce(X) for _ in range(started)]
+        if comm.rank != 1:
+            with pytest.raises(ringcomm.RankLeftError, match="rank 1"):
+                comm.iallreduce(X).wait()
+        comm.close()
+        return [call.wait().tolist() for call in calls]
+
+    config = ringcomm.Config(shared_memory=memory)
+    assert threads.run(3, program, config=config) == [[[3.0] * 4] * started] * 3
+
+
 # ---- named, over MPI -------------------------------------------------------------------------------------------------
 NAMED = {
     "dtype": ("allreduce(X.astype(np.int64), name='n')", "allreduce(X, name='n')", ("n", "float32", "int64")),

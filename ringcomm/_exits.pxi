@@ -3,13 +3,14 @@
 # is told: an exception that the main thread destroys while no Python code runs is that one.
 cdef extern from "border/exits.hpp":
     int ringcomm_exit_status, ringcomm_last_status
-    void ringcomm_watch_exit(unsigned long main_thread)
+    void ringcomm_watch_exit(unsigned long main_thread, Py_ssize_t code_at)
     void ringcomm_end()
     int Py_AtExit(void (*function)())
 
 
 def watch_exit(main_thread):
-    ringcomm_watch_exit(main_thread)
+    # The code is the last field of a SystemExit.
+    ringcomm_watch_exit(main_thread, SystemExit.__basicsize__ - <Py_ssize_t>sizeof(void*))
 
 
 def exit_status():

@@ -2,8 +2,8 @@
 from cpython.exc cimport PyErr_Clear
 
 
-cdef extern from "Python.h":
-    object PyObject_CallMethodNoArgs(object, object)
+cdef extern from "border/likeness.hpp":
+    object call_method "ringcomm_border::call_method"(object, object)
 
 
 cdef class Likeness:
@@ -29,12 +29,12 @@ cdef class Likeness:
             if getattr(array, wanted[0]) != wanted[1]:
                 return -1
         for method in self.holds:
-            if not PyObject_CallMethodNoArgs(array, method):
+            if not call_method(array, method):
                 return -1
         for method in self.fails:
-            if PyObject_CallMethodNoArgs(array, method):
+            if call_method(array, method):
                 return -1
-        return PyObject_CallMethodNoArgs(array, self.address)
+        return call_method(array, self.address)
 
 
 cdef enum: DLPACK_CPU = 1
@@ -102,7 +102,7 @@ cdef class DlpackLikeness(Likeness):
         if not self.fits(tensor):
             return -1
         for method in self.fails:
-            if PyObject_CallMethodNoArgs(array, method):
+            if call_method(array, method):
                 return -1
         return <Py_ssize_t>tensor.data + <Py_ssize_t>tensor.offset
 

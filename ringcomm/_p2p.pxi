@@ -1,5 +1,5 @@
 # Messages between two ranks.
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 
 cdef extern from "p2p/request.hpp" namespace "ringcomm" nogil:
     cdef cppclass CEnvelope "ringcomm::Envelope":
@@ -217,7 +217,7 @@ cdef class Messages:
         cdef object keeps_too = self.memory(out, True, &into, &room), keeps = self.memory(x, False, &data, &nbytes)
         if <uintptr_t>data < <uintptr_t>into + room and <uintptr_t>into < <uintptr_t>data + nbytes:
             keeps = PyBytes_FromStringAndSize(<char*>data, nbytes)  # received data must not overwrite what is still to be sent
-            data = PyBytes_AS_STRING(keeps)
+            data = PyBytes_AsString(keeps)
         try:
             with nogil:
                 status = c_send_receive(self.it.get()[0], to, sent_tag, data, nbytes, sender, tag, into, room, interrupted, remains)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import re
 import runpy
 import sys
 import types
 from itertools import pairwise
+from pathlib import Path
 from unittest import mock
 
 import mpi_case
@@ -409,6 +411,18 @@ def test_info_without_mpirun(tmp_path):
     assert facts["mpi"]["available"] and facts["mpi"]["path"].startswith("/")
     assert facts["frameworks"]["numpy"] == np.__version__
     assert all(state["on"] or state["why"] for state in facts["enabled"].values())
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="asks about x86-64")
+def test_the_kernels_are_the_best_that_the_processor_has():
+    flags = set(re.search(r"^flags\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.M)[1].split())
+    sets = {
+        "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+        "avx2": {"avx2", "fma", "f16c"},
+        "generic": set(),
+    }
+    sets["avx512"] |= sets["avx2"]
+    assert _core.instruction_set() == next(name for name, needed in sets.items() if needed <= flags)
 
 
 @pytest.mark.mpi

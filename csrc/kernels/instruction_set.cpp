@@ -1,5 +1,6 @@
 // Which instruction set runs: asked of the machine once, at first use.
 #include <atomic>
+#include <cstdint>
 
 #include "kernels/kernels.hpp"
 #include "kernels/table.hpp"
@@ -17,18 +18,32 @@ struct Candidate {
 };
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports asks the operating system too (XGETBV): registers that it does not save are as good as absent.
-bool has_avx2() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kF16c = 1u << 29;
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return false;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kF16c) != 0;
+// CPUID and XGETBV themselves: __builtin_cpu_supports always answers 0 with some C libraries.
+struct Features {
+  bool avx2 = false, avx512 = false;
+};
+
+std::uint64_t saved_registers() {  // by the operating system; the others are as good as absent
+  std::uint32_t low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (std::uint64_t{high} << 32) | low;
 }
 
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+Features features() {
+  constexpr unsigned kFma = 1u << 12, kXsave = 1u << 27, kAvx = 1u << 28, kF16c = 1u << 29;  // leaf 1, ecx
+  constexpr unsigned kAvx2 = 1u << 5;                                                        // leaf 7, ebx
+  constexpr unsigned kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;                    // and F, DQ, BW, VL
+  constexpr std::uint64_t kYmm = 0x6, kZmm = 0xe6;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const auto all = [](auto have, auto wanted) { return (have & wanted) == wanted; };
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !all(c, kFma | kXsave | kAvx | kF16c)) return {};
+  const std::uint64_t saved = saved_registers();
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || !all(b, kAvx2) || !all(saved, kYmm)) return {};
+  return {true, all(b, kAvx512) && all(saved, kZmm)};
 }
+
+bool has_avx2() { return features().avx2; }
+bool has_avx512() { return features().avx512; }
 #endif
 
 bool always() { return true; }
@@ -45,9 +60,6 @@ constexpr Candidate kCandidates[] = {
 };
 
 const Table* best() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-#endif
   for (const Candidate& candidate : kCandidates)
     if (candidate.supported()) return candidate.table();
   return generic_table();

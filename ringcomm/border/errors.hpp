@@ -27,7 +27,7 @@ inline void translate() {  // called by Cython with the GIL held, inside catch (
     PyObject* ranks = PyTuple_New(static_cast<Py_ssize_t>(error.ranks().size()));
     if (!ranks) return;
     for (std::size_t i = 0; i < error.ranks().size(); ++i) {
-      PyTuple_SET_ITEM(ranks, static_cast<Py_ssize_t>(i), PyLong_FromLong(error.ranks()[i]));
+      PyTuple_SetItem(ranks, static_cast<Py_ssize_t>(i), PyLong_FromLong(error.ranks()[i]));
     }
     PyObject* value = index < error_types().size() && PyObject_HasAttrString(type, "takes_ranks")
                           ? PyObject_CallFunction(type, "sO", error.what(), ranks)

@@ -4,15 +4,20 @@
 #include <Python.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 
 static destructor ringcomm_destroy_exit = nullptr;
+static Py_ssize_t ringcomm_code_of_exit = 0;  // where a SystemExit has its code
 static unsigned long ringcomm_main_thread = 0;
 static int ringcomm_exit_status = 0;
 
 static void ringcomm_see_exit(PyObject* self) {
   if (PyThread_get_thread_ident() == ringcomm_main_thread && PyEval_GetFrame() == nullptr) {
-    PyObject* const code = reinterpret_cast<PySystemExitObject*>(self)->code;
+    PyObject* code = nullptr;
+    std::memcpy(&code, reinterpret_cast<const char*>(self) + ringcomm_code_of_exit, sizeof code);
     if (code == nullptr || code == Py_None) {
       ringcomm_exit_status = 0;
     } else if (PyLong_Check(code)) {
@@ -25,12 +30,20 @@ static void ringcomm_see_exit(PyObject* self) {
   ringcomm_destroy_exit(self);
 }
 
-static void ringcomm_watch_exit(unsigned long main_thread) {
-  auto* const type = reinterpret_cast<PyTypeObject*>(PyExc_SystemExit);
+// `code_at` bytes from an exception's beginning is its code. A type's head is the same in every CPython: the destructor
+// is where Python says that it is, or nothing is watched.
+static void ringcomm_watch_exit(unsigned long main_thread, Py_ssize_t code_at) {
+  constexpr std::size_t kWords = 16;
+  void* const type = PyExc_SystemExit;
+  void* const destroy = PyType_GetSlot(reinterpret_cast<PyTypeObject*>(type), Py_tp_dealloc);
   ringcomm_main_thread = main_thread;
-  if (type->tp_dealloc == ringcomm_see_exit) return;
-  ringcomm_destroy_exit = type->tp_dealloc;
-  type->tp_dealloc = ringcomm_see_exit;
+  ringcomm_code_of_exit = code_at;
+  if (destroy == nullptr || destroy == reinterpret_cast<void*>(ringcomm_see_exit)) return;
+  void** const words = static_cast<void**>(type);
+  void** const found = std::find(words, words + kWords, destroy);
+  if (found == words + kWords) return;
+  ringcomm_destroy_exit = reinterpret_cast<destructor>(destroy);
+  *found = reinterpret_cast<void*>(ringcomm_see_exit);
 }
 
 static int ringcomm_last_status = 0;

@@ -68,11 +68,11 @@ inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_r
   for (int i = 0; arrays && i < run.inputs; ++i) {
     const ringcomm_array& array = run.input[i];
     PyObject* shape = PyTuple_New(array.rank);
-    for (int k = 0; shape && k < array.rank; ++k) PyTuple_SET_ITEM(shape, k, PyLong_FromLongLong(array.dims[k]));
+    for (int k = 0; shape && k < array.rank; ++k) PyTuple_SetItem(shape, k, PyLong_FromLongLong(array.dims[k]));
     const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(array.data));
     PyObject* one = shape ? Py_BuildValue("(KiN)", address, array.dtype, shape) : nullptr;
     if (!one) Py_CLEAR(arrays);
-    if (arrays) PyList_SET_ITEM(arrays, i, one);
+    if (arrays) PyList_SetItem(arrays, i, one);
   }
   PyObject* result =
       arrays ? PyObject_CallFunction(function, "KN", static_cast<unsigned long long>(number), arrays) : nullptr;

@@ -1,0 +1,14 @@
+// Methods called without arguments (_likeness.pxi), in the fastest way that the ABI has.
+#pragma once
+
+#include <Python.h>
+
+namespace ringcomm_border {
+inline PyObject* call_method(PyObject* object, PyObject* name) {
+#if defined(Py_LIMITED_API) && Py_LIMITED_API < 0x030C0000
+  return PyObject_CallMethodObjArgs(object, name, nullptr);
+#else
+  return PyObject_VectorcallMethod(name, &object, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+#endif
+}
+}  // namespace ringcomm_border

@@ -87,7 +87,7 @@ inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_r
   const auto found = std::find(types.begin(), types.end(), type);
   const auto kind = found == types.end() ? ErrorKind::internal : static_cast<ErrorKind>(found - types.begin());
   PyObject* text = value ? PyObject_Str(value) : nullptr;
-  const char* utf8 = text ? PyUnicode_AsUTF8(text) : nullptr;
+  const char* utf8 = text ? PyUnicode_AsUTF8AndSize(text, nullptr) : nullptr;
   const std::string what = utf8 ? utf8 : "the comparison of replicas failed";
   PyErr_Clear();
   for (PyObject* one : {type, value, trace, text}) Py_XDECREF(one);

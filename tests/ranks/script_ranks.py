@@ -30,9 +30,12 @@ class Run(NamedTuple):
     refusal: bool  # raised by ringcomm, of a type that refusals have
 
 
+NAMED = re.compile(r"\b(Mismatch|Value|NotImplemented|RankLeft|PeerLost)Error:.*")
+
+
 def is_refusal(error: Exception, failures: tuple[type[Exception], ...]) -> bool:
     if isinstance(error, failures):
-        return re.search(r"\b(Mismatch|Value|NotImplemented|RankLeft|PeerLost)Error\b", str(error)) is not None
+        return NAMED.search(str(error)) is not None
     frames = traceback.extract_tb(error.__traceback__)
     return any("/ringcomm/" in frame.filename for frame in frames) and isinstance(error, REFUSALS)
 
@@ -48,7 +51,9 @@ def run(text: str, hvd: Any, binding: Any) -> Run:
         line = max((frame.lineno or 0 for frame in frames if frame.filename == "<script>"), default=0)
         whole = "".join(traceback.format_exception(error)[-6:])
         refusal = is_refusal(error, binding.FAILURES)
-        return Run(user.seen, type(error).__name__, line, f"{error}\n{whole}", refusal)
+        named = NAMED.search(str(error))
+        said = named[0] if named and isinstance(error, binding.FAILURES) else str(error)
+        return Run(user.seen, type(error).__name__, line, f"{said}\n{whole}", refusal)
     return Run(user.seen, "", 0, "", False)
 
 

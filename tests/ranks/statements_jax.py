@@ -249,3 +249,5 @@ note('objects', hvd.broadcast_object({'rank': rank}, root_rank=size - 1))
 ]
 
 END = ["see(params, state)"]
+
+REFUSED: dict[str, list[str]] = {}

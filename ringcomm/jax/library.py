@@ -85,8 +85,9 @@ def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
     name = f"{program}.{calls.count - 1}"
     if operation.look is not None:
         return operation.names or ()
-    given = operation.names or ([name] if operands == 1 else [f"{name}.{i}" for i in range(operands)])
-    return [f"{sites.kind_of(operation.collective)}.{one}" for one in given]
+    if operation.names is None:  # without the kind, so that other kinds at this place are a MismatchError
+        return [name] if operands == 1 else [f"{name}.{i}" for i in range(operands)]
+    return [f"{sites.kind_of(operation.collective)}.{one}" for one in operation.names]
 
 
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:

@@ -37,9 +37,10 @@ class Plain(PlainRanks):
 
     def _run(self, work: Any, tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
         results = tf.numpy_function(lambda *given: work(list(given)), list(tensors), [one.dtype for one in tensors])
+        results = list(results) if isinstance(results, list | tuple) else [results]
         for result, shape in zip(results, shapes, strict=True):
             result.set_shape(shape)
-        return list(results)
+        return results
 
     def means(self, tensors: Sequence[Any], op: str | None = None, members: PlainSet | None = None) -> list[Any]:
         """Differentiable: a mean of what flows back, or a sum of it."""
@@ -49,16 +50,27 @@ class Plain(PlainRanks):
             made = self._run(lambda arrays: self.mean(arrays, op or self.Average, members), given, [g.shape for g in given])
             return made, lambda *back: self.means(back, op, members)
 
-        return list(run(*map(tf.convert_to_tensor, tensors))) if tensors else []
+        made = run(*map(tf.convert_to_tensor, tensors)) if tensors else []
+        return list(made) if isinstance(made, list | tuple) else [made]
 
-    def _rows(self, tensors: Sequence[Any], members: PlainSet) -> list[Any]:
+    def _rows(self, tensor: Any, members: PlainSet) -> Any:
+        """The rows of all members. What flows back is averaged; each rank takes its rows."""
+
         def work(arrays: list[Any]) -> list[Any]:
-            parts = [given for rank, given in self.gather((self._rank, arrays)) if rank in members.ranks]
-            if self._rank not in members.ranks:
-                return arrays
-            return [np.concatenate(each) for each in zip(*parts, strict=True)]
+            parts = [given for rank, (given,) in self.gather((self._rank, arrays)) if rank in members.ranks]
+            return [np.concatenate(parts)] if self._rank in members.ranks else arrays
 
-        return self._run(work, tensors, [[None, *one.shape[1:]] for one in tensors])
+        def before(arrays: list[Any]) -> list[Any]:
+            counts = dict(self.gather((self._rank, int(arrays[0]))))
+            return [np.asarray(sum(counts[one] for one in members.ranks if one < self._rank), np.int32)]
+
+        @tf.custom_gradient
+        def run(given: Any) -> Any:
+            (first,) = self._run(before, [tf.shape(given)[0]], [[]])
+            (whole,) = self._run(work, [given], [[None, *given.shape[1:]]])
+            return whole, lambda back: self.means([back], members=members)[0][first : first + tf.shape(given)[0]]
+
+        return run(tf.convert_to_tensor(tensor))
 
     def reduced(self, given: Sequence[Any], op: str | None, members: PlainSet | None, as_dense: bool) -> list[Any]:
         """Those of a step. IndexedSlices keep the rows of all ranks. An error where a rank has none, and others have."""
@@ -68,14 +80,11 @@ class Plain(PlainRanks):
         dense = [i for i, one in enumerate(results) if one is not None and i not in sparse]
         for i, one in zip(dense, self.means([results[i] for i in dense], op, members), strict=True):
             results[i] = one
-        if sparse:
-            parts = [part for i in sparse for part in (results[i].values, results[i].indices)]
-            rows = iter(self._rows(parts, members))
-            inside = self._rank in members.ranks and (op or self.Average) == self.Average
-            for i in sparse:
-                shape = results[i].dense_shape
-                values, indices = next(rows), next(rows)
-                results[i] = tf.IndexedSlices(values / len(members.ranks) if inside else values, indices, shape)
+        inside = self._rank in members.ranks and (op or self.Average) == self.Average
+        for i in sparse:
+            values, indices = (self._rows(one, members) for one in (results[i].values, results[i].indices))
+            values = values / len(members.ranks) if inside else values
+            results[i] = tf.IndexedSlices(values, indices, results[i].dense_shape)
         return results
 
     def allreduce(self, tensor: Any, op: str | None = None, name: str = "") -> Any:
@@ -85,19 +94,7 @@ class Plain(PlainRanks):
         return self.means(tensors)
 
     def allgather(self, tensor: Any) -> Any:
-        """What flows back is averaged; each rank takes its rows."""
-
-        @tf.custom_gradient
-        def run(given: Any) -> Any:
-            before = self._run(
-                lambda arrays: [np.asarray(sum(self.gather(int(arrays[0]))[: self._rank]), np.int32)],
-                [tf.shape(given)[0]],
-                [[]],
-            )[0]
-            whole = self._rows([given], self.global_process_set)[0]
-            return whole, lambda back: self.means([back])[0][before : before + tf.shape(given)[0]]
-
-        return run(tf.convert_to_tensor(tensor))
+        return self._rows(tensor, self.global_process_set)
 
     def broadcast(self, tensor: Any, root_rank: int) -> Any:
         return self._run(lambda arrays: self.gather(arrays)[root_rank], [tensor], [tensor.shape])[0]
@@ -234,6 +231,7 @@ class User(Watched):
             "chosen": lambda: Net("float64", False, False, hvd.rank()),
             "dense": tf.convert_to_tensor,
             "note_total": tf.Variable(0.0),
+            "signature": [tf.TensorSpec([None, 5], tf.float64), tf.TensorSpec([None, 2], tf.float64)],
         }
         self.space |= {"tf": tf, "np": np, "optimizers": optimizers, "copy": copy}
         return self.space

@@ -12,7 +12,7 @@ optimizer = {OPTIMIZERS}
 {BEFORE?}"""
 ]
 
-NETS = ["mlp()", "words()", "mlp(extra=True)", "words(extra=True)", "mlp('float32')", "chosen()"]
+NETS = ["mlp()", "words()", "mlp(extra=True)", "words(extra=True)", "mlp('float32')", "words('float32')", "chosen()"]
 
 OPTIMIZERS = [
     "optimizers.SGD(0.1)",
@@ -55,6 +55,9 @@ DECORATORS = [
     "",
     "@tf.function(reduce_retracing=True)",
     "@tf.function(autograph=False)",
+    "@tf.function",
+    "@tf.function(input_signature=signature)",
+    "@tf.function(reduce_retracing=True)",
     "@tf.function(jit_compile=True)",
 ]
 
@@ -79,8 +82,9 @@ WANTED = [
     "net.variables",
     "net.variables[:2]",
     "net.variables[::-1]",
-    "net.variables[rank:]",
     "net.variables[1:]",
+    "net.variables[:-1]",
+    "net.variables[rank:]",
 ]
 
 GRADIENTS = [
@@ -214,7 +218,7 @@ def step(x, y):
         value = {LOSSES}
     gradients = tape.gradient(value, wanted)
     {EDITS?}
-    ours.apply_gradients([(g, v) for g, v in zip(gradients, wanted) if g is not None])
+    ours.apply_gradients(zip(gradients, wanted))
     return value
 for _ in range(3):
     value = step(*batch())
@@ -227,7 +231,7 @@ def step(x, y):
     with tf.GradientTape() as tape:
         value = {LOSSES}
     gradients = tape.gradient(value, wanted)
-    ours.apply_gradients([(g, v) for g, v in zip(gradients, wanted) if g is not None])
+    ours.apply_gradients(zip(gradients, wanted))
 for _ in range(4):
     step(*batch())
     see()""",
@@ -284,7 +288,7 @@ optimizer.learning_rate = 0.02
 note('mean', hvd.allreduce(tf.IndexedSlices(tf.ones([1 + rank, 2]), tf.fill([1 + rank], rank), tf.constant([3, 2]))))
 
 if rank == 0:
-    tf.function(lambda x: x * 2)(tf.ones(3))
+    tf.function(lambda x: tf.cond(x[0] > 0, lambda: x * 2, lambda: x))(tf.ones(3))
 
 net.dtype = 'float32'
 

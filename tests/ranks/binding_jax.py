@@ -14,20 +14,20 @@ from unittest import mock
 FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"  # programs compile sooner
 os.environ.update(JAX_PLATFORMS="cpu", JAX_ENABLE_X64="1", XLA_FLAGS=FLAGS)
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-from jax._src import effects
-from jax._src.callback import OrderedIOEffect, _OrderedIOEffect
-from jax.core import ShapedArray
-from jax.experimental import io_callback
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
-from script_parts import PlainRanks, PlainSet, Watched
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+from jax._src import effects  # noqa: E402
+from jax._src.callback import OrderedIOEffect, _OrderedIOEffect  # noqa: E402
+from jax.core import ShapedArray  # noqa: E402
+from jax.experimental import io_callback  # noqa: E402
+from jax.extend.core import Primitive  # noqa: E402
+from jax.interpreters import ad, batching, mlir  # noqa: E402
+from script_parts import PlainRanks, PlainSet, Watched  # noqa: E402
 
-import ringcomm.jax as product
-from ringcomm.jax import derivatives, functions, operations
+import ringcomm.jax as product  # noqa: E402
+from ringcomm.jax import derivatives, functions, operations  # noqa: E402
 
 FAILURES: tuple[type[Exception], ...] = (jax.errors.JaxRuntimeError,)
 
@@ -190,7 +190,9 @@ def sums_in_the_backward_pass() -> Any:
     real = derivatives._transpose
 
     def transposed(gradients: Any, *operands: Any, operation: Any) -> Any:
-        changed = operation._replace(how=derivatives.SUM) if operation.collective == derivatives.ALLREDUCE else operation
+        changed = (
+            operation._replace(how=derivatives.SUM) if operation.collective == derivatives.ALLREDUCE else operation
+        )
         return real(gradients, *operands, operation=changed)
 
     return mock.patch.dict(ad.primitive_transposes, {derivatives.collective_p: transposed})

@@ -18,13 +18,13 @@ if BACKEND == "jax":
 else:
     import binding_tensorflow as backend  # type: ignore[no-redef]
 
-import keras
-import numpy as np
-from script_parts import PlainRanks, Watched
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from script_parts import PlainRanks, Watched  # noqa: E402
 
-import ringcomm.keras as product
-from ringcomm.gradient_lists import GradientReduction
-from ringcomm.keras import optimizer as product_optimizer
+import ringcomm.keras as product  # noqa: E402
+from ringcomm.gradient_lists import GradientReduction  # noqa: E402
+from ringcomm.keras import optimizer as product_optimizer  # noqa: E402
 
 FAILURES = backend.FAILURES
 

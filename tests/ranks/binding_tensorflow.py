@@ -47,7 +47,9 @@ class Plain(PlainRanks):
 
         @tf.custom_gradient
         def run(*given: Any) -> Any:
-            made = self._run(lambda arrays: self.mean(arrays, op or self.Average, members), given, [g.shape for g in given])
+            made = self._run(
+                lambda arrays: self.mean(arrays, op or self.Average, members), given, [g.shape for g in given]
+            )
             return made, lambda *back: self.means(back, op, members)
 
         made = run(*map(tf.convert_to_tensor, tensors)) if tensors else []
@@ -73,7 +75,7 @@ class Plain(PlainRanks):
         return run(tf.convert_to_tensor(tensor))
 
     def reduced(self, given: Sequence[Any], op: str | None, members: PlainSet | None, as_dense: bool) -> list[Any]:
-        """Those of a step. IndexedSlices keep the rows of all ranks. An error where a rank has none, and others have."""
+        """Returns the gradients of a step; IndexedSlices keep the rows of all ranks."""
         members = members or self.global_process_set
         results = [tf.convert_to_tensor(one) if as_dense and one is not None else one for one in given]
         sparse = [i for i, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
@@ -263,7 +265,7 @@ def sums_in_the_backward_pass() -> Any:
 
     def reduced(tensors: Any, name: Any, grouped: bool, how: Any, *rest: Any) -> Any:
         back = isinstance(name, str) and name.endswith(".gradient")
-        return real(tensors, name, grouped, gradients.SUM if back or name is None and in_gradient() else how, *rest)
+        return real(tensors, name, grouped, gradients.SUM if back or (name is None and in_gradient()) else how, *rest)
 
     def in_gradient() -> bool:
         return "gradient" in tf.get_current_name_scope()

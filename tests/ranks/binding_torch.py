@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import ringcomm.torch as product
 from mutants import MUTANTS
 from plain_hvd import PlainHvd as Plain
 from user_names import User
+
+import ringcomm.torch as product
 
 __all__ = ["FAILURES", "MUTANTS", "Plain", "User", "is_single", "mutated", "product"]
 

@@ -53,4 +53,3 @@ class DropsTheLast(Watching):
 MUTANTS: dict[str, type[PlainOptimizer]] = {
     one.__name__: one for one in (SkipsOne, ReducesBeforeClipping, DropsTheLast)
 }
-

@@ -1,7 +1,7 @@
 """Draws scripts from templates: a slot `{NAMES}` becomes one of the entries of the table NAMES, which may have slots.
 
-An entry of several lines gets the indentation of its slot's line. Of a slot `{NAMES?}` two draws in three are empty, and
-its line goes.
+An entry of several lines gets the indentation of its slot's line. A slot `{NAMES?}` is empty in two draws of three,
+without a line.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ value = loss(params, x, y, i)
 gradients = jax.grad(lambda p: loss(p, x, y, i) + 0.01 * sum((g ** 2).sum() for g in
                      jax.tree.leaves(jax.grad(loss)(p, x, y, i))))(params)
 
-gradients = jax.tree.map(lambda g: g.mean(0), jax.vmap(jax.grad(loss), (None, 0, 0, None))(params, x[:2, None], y[:2, None], i))
+each = jax.vmap(jax.grad(loss), (None, 0, 0, None))(params, x[:2, None], y[:2, None], i)
+gradients = jax.tree.map(lambda g: g.mean(0), each)
 value = hvd.allreduce(x.mean())
 """)
 
@@ -182,8 +183,10 @@ def step(params, state, x, y, i=0):
 """
 
 PHASES = [
-    STEP + "for i in range(3):\n    params, state, value = step(params, state, *batch(), i)\n    see(params, state, value)",
-    STEP + "for i in range(2):\n    params, state, value = step(params, state, *batch(2 + i), i=i)\n    see(params, state)",
+    STEP
+    + "for i in range(3):\n    params, state, value = step(params, state, *batch(), i)\n    see(params, state, value)",
+    STEP
+    + "for i in range(2):\n    params, state, value = step(params, state, *batch(2 + i), i=i)\n    see(params, state)",
     STEP
     + """\
 x, y = batch()
@@ -212,8 +215,8 @@ mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), 'one')
 spec = jax.sharding.PartitionSpec()
 {DECORATORS}
 def sharded(params, state):
-    return jax.shard_map(lambda p, s: step(p, s, x, y, 0)[:2], mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(
-        params, state)
+    one = lambda p, s: step(p, s, x, y, 0)[:2]
+    return jax.shard_map(one, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(params, state)
 params, state = sharded(params, state)
 see(params, state)""",
     STEP

@@ -220,4 +220,3 @@ class User(Watched):
             "threading": threading,
             "checkpoint": checkpoint,
         }
-

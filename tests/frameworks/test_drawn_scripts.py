@@ -1,4 +1,4 @@
-"""Drawn scripts of users of TensorFlow, Keras and JAX: bindings compute on ranks what the framework computes with averaged
+"""Drawn scripts of users of TensorFlow, Keras and JAX: bindings compute on ranks what frameworks compute with averaged
 gradients. tests/ranks/ has the templates, the references and the judge."""
 
 from __future__ import annotations

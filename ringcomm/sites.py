@@ -78,15 +78,18 @@ def names(
     grouped: bool,
     otherwise: Callable[[], str] | None = None,
 ) -> tuple[str, ...]:
-    """Of the operations of one site. `otherwise`: makes a name where none is given; None: by how many there were."""
-    kind = kind_of(collective)
+    """Of the operations of one site. `otherwise`: makes a name where none is given; None: by how many there were.
+
+    A name of `otherwise` is a place in a program and does not hold the kind: ranks with different collectives at one
+    place get a MismatchError, where different names would wait for ever."""
+    kind, prefix = kind_of(collective), f"{kind_of(collective)}."
     if name is None and otherwise is not None:
-        name = otherwise()
+        name, prefix = otherwise(), ""
     if name is None:
         return tuple(process_set.next_name(kind) for _ in range(count))
     if isinstance(name, str):
         name = [f"{name}.{i}" for i in range(count)] if grouped else [name]
-    return tuple(f"{kind}.{one}" for one in name)
+    return tuple(f"{prefix}{one}" for one in name)
 
 
 def kind_of(collective: int) -> str:

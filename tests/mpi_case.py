@@ -31,7 +31,7 @@ import psutil
 from launching import LAUNCHER, environment
 from mpi_pool import JOB, Pool
 
-_pools: dict[int, Pool] = {}
+_pools: dict[tuple[int, str], Pool] = {}
 
 
 @dataclass
@@ -84,10 +84,12 @@ def run(
     variables: dict[str, str] | None = None,
     alone: bool = False,
     leaves: bool = False,
+    pool: str = "",
 ) -> Result:
-    """As `start`, for what must end well. `leaves`: ringcomm stays initialised for the next case, which saves 0.1 s."""
+    """As `start`, for what must end well. `leaves`: ringcomm stays initialised for the next case, which saves 0.1 s.
+    `pool`: the name of the jobs that run it, for cases that import what others should not."""
     if not alone:
-        return _run_in_pool(size, program, arguments, limit, variables or {}, leaves)
+        return _run_in_pool((size, pool), program, arguments, limit, variables or {}, leaves)
     result = start(size, program, *arguments, limit=limit, variables=variables)
     assert result.status == 0, (
         f"{program.__name__}{arguments} on {size} ranks ended with {result.status}\n{result.text}"
@@ -97,20 +99,20 @@ def run(
 
 
 def _run_in_pool(
-    size: int,
+    key: tuple[int, str],
     program: Callable[..., Any],
     arguments: tuple[Any, ...],
     limit: float,
     variables: dict[str, str],
     leaves: bool,
 ) -> Result:
-    if size not in _pools:
-        _pools[size] = Pool(size)
+    if key not in _pools:
+        _pools[key] = Pool(key[0])
     begun = time.monotonic()
     try:
-        output, errors = _pools[size].run(program, arguments, variables, limit, leaves)
+        output, errors = _pools[key].run(program, arguments, variables, limit, leaves)
     except BaseException:
-        pool = _pools.pop(size)
+        pool = _pools.pop(key)
         _end(pool.job, pool.process)
         pool.close()
         raise
@@ -140,11 +142,11 @@ def run_python(arguments: list[str], folder: str) -> None:
         sys.argv = before[1]
 
 
-def close_pools() -> list[str]:
-    """What went wrong at the ends of the jobs that ran several cases."""
+def close_pools(name: str | None = None) -> list[str]:
+    """What went wrong at the ends of the jobs that ran several cases: all of them, or those of this name."""
     wrong = []
-    while _pools:
-        size, pool = _pools.popitem()
+    for size, called in [key for key in _pools if name in (None, key[1])]:
+        pool = _pools.pop((size, called))
         wrong += [f"{size} ranks: {text}" for text in (pool.close(), *_end(pool.job, pool.process)) if text]
     return wrong
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src import core
 from jax._src.dispatch import RuntimeTokenSet, runtime_tokens
+from jax._src.interpreters.pxla import MeshExecutable
 from jax._src.lax.control_flow import conditionals
 from jax.interpreters import mlir
 
@@ -84,8 +85,9 @@ def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
     name = f"{program}.{calls.count - 1}"
     if operation.look is not None:
         return operation.names or ()
-    given = operation.names or ([name] if operands == 1 else [f"{name}.{i}" for i in range(operands)])
-    return [f"{sites.kind_of(operation.collective)}.{one}" for one in given]
+    if operation.names is None:  # without the kind, so that other kinds at this place are a MismatchError
+        return [name] if operands == 1 else [f"{name}.{i}" for i in range(operands)]
+    return [f"{sites.kind_of(operation.collective)}.{one}" for one in operation.names]
 
 
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
@@ -186,6 +188,16 @@ def _first_token(self: Any, effect: Any, devices: Any, known: Any = RuntimeToken
 
 
 RuntimeTokenSet.get_token_input = _first_token
+
+
+def _call_without_tokens(self: Any, *arguments: Any, known: Any = MeshExecutable.create_cpp_call) -> Any:
+    """JAX's fast path of programs that are compiled ahead of time omits the tokens of ordered effects: the second call
+    would fail. Returns None, which is JAX's slower path, for programs that communicate."""
+    ordered = getattr(self.unsafe_call, "ordered_effects", ())
+    return None if EFFECT in ordered else known(self, *arguments)
+
+
+MeshExecutable.create_cpp_call = _call_without_tokens
 
 
 def wait_for_programs() -> None:

@@ -14,8 +14,11 @@ from ringcomm.process_sets import ProcessSet
 from ringcomm.sites import Description, Reduce
 from ringcomm.tensorflow import library
 
-# TensorFlow numbers the graphs of branches, loops and gradients by how many a process has made: ranks may differ.
-_PART = re.compile(r"_(true|false|body|cond)(_\d+)+$")
+# TensorFlow numbers the graphs of branches, loops and their gradients by how many a process has made: ranks may differ.
+_PART = re.compile(
+    r"(?:^|_)((?:true|false|body|cond|indexed_case_branch\d+|(?:rewritten_)?grad)(?=_\d)|cflow_gradient_wrapper)"
+    r"(?:_\d+)*(?:_rewritten)?$"
+)
 _GRADIENT = re.compile(r"^(__(?:forward|backward)_.*?)(_\d+)*$")
 # Attributes of graphs: counts of nameless operations and of parts that communicate; a part's path.
 _COUNTS, _PLACE = "_ringcomm_counts", "_ringcomm_place"
@@ -38,7 +41,8 @@ def _next_in(graph: Any, kind: str) -> int:
 
 
 def _path(graph: Any) -> str:
-    """Returns the function's name and, for a branch or a loop, its place among those that communicate."""
+    """Returns the function's name and, for a branch, a loop or the gradient of one, its place among those that
+    communicate."""
     name = getattr(graph, "name", "graph")
     if not _PART.search(name) or getattr(graph, "outer_graph", None) is None:
         return _GRADIENT.sub(r"\1", name)

@@ -210,6 +210,25 @@ def case_results_that_only_some_ranks_use():
         assert rank or total[0] == size
 
 
+def case_programs_compiled_ahead_of_time():
+    """JAX's fast path, which the second call would take, has no tokens for what communicates."""
+    compiled = jax.jit(lambda x: (rc.allreduce(x * 2, op=rc.Sum), x + 1)).lower(jnp.ones(3)).compile()
+    for _ in range(3):
+        total, more = compiled(jnp.ones(3))
+        np.testing.assert_array_equal(total, np.full(3, 2.0 * rc.size()))
+        np.testing.assert_array_equal(more, np.full(3, 2.0))
+    plain = jax.jit(lambda x: x + 1).lower(jnp.ones(3)).compile()
+    assert [float(plain(jnp.ones(3))[0]) for _ in range(3)] == [2.0] * 3
+
+
+def case_other_collectives_at_a_place_of_a_program():
+    if rc.size() == 1:
+        return
+    with fails(jax.errors.JaxRuntimeError, "MismatchError", "broadcast", "allreduce", "rank 0"):
+        jax.block_until_ready(jax.jit(lambda x: rc.allreduce(x) if rc.rank() else rc.broadcast(x, 0))(jnp.ones(3)))
+    np.testing.assert_array_equal(jax.jit(lambda x: rc.allreduce(x))(jnp.ones(3)), np.ones(3))
+
+
 def case_programs_after_one_that_has_failed():
     """It had been dispatched, and failed while Python went on."""
     rank, size = rc.rank(), rc.size()

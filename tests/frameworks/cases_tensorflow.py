@@ -352,6 +352,52 @@ def case_nameless_operations_pair_by_their_order():
             equal(result, np.full(3, expected, np.float32))
 
 
+def case_gradients_of_branches_and_loops_pair_by_their_place():
+    """TensorFlow counts the graphs of these gradients too, of which ranks have made different numbers here."""
+    rank, size = hvd.rank(), hvd.size()
+    for _ in range(rank):
+        tf.function(lambda x: tf.cond(x > 0, lambda: x, lambda: -x))(tf.constant(1.0))
+
+    def squares(x):
+        return hvd.allreduce(x * x, op=hvd.Sum)
+
+    kinds = [
+        lambda x: tf.cond(x[0] >= 0, lambda: squares(x), lambda: x),
+        lambda x: tf.cond(x[0] >= 0, lambda: tf.cond(x[1] >= 0, lambda: squares(x), lambda: x), lambda: x),
+        lambda x: tf.switch_case(tf.cast(x[0] * 0, tf.int32), [lambda: squares(x), lambda: x]),
+        lambda x: tf.while_loop(lambda i, _: i < 1, lambda i, v: (i + 1, squares(v)), (0, x))[1],
+    ]
+    for kind in kinds:
+
+        @tf.function
+        def slopes(x, kind=kind):
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    loss = tf.reduce_sum(kind(x))
+                first = tape.gradient(loss, x)
+            return first, outer.gradient(first, x)
+
+        first, second = slopes(tf.fill([3], float(rank)))
+        equal(first, np.full(3, 2 * rank * size, np.float32))
+        equal(second, np.full(3, 2 * size, np.float32))
+
+
+def case_other_collectives_at_a_place_of_a_function():
+    if hvd.size() == 1:
+        return
+
+    @tf.function
+    def function(x):
+        return hvd.allreduce(x) if hvd.rank() else hvd.broadcast(x, 0)
+
+    with raised(tf.errors.InvalidArgumentError, "MismatchError", "broadcast", "allreduce", "rank 0"):
+        function(tf.ones(3))
+    again = tf.function(lambda x: hvd.allreduce(x))
+    equal(again(tf.ones(3)), np.ones(3, np.float32))
+
+
 def raised(error, *words):
     class Context:
         def __enter__(self):

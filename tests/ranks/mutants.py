@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import torch
-from plain_hvd import PlainHvd, PlainOptimizer
-
-import ringcomm
+from plain_hvd import PlainOptimizer
 
 
 class SkipsOne(PlainOptimizer):
@@ -55,9 +53,3 @@ class DropsTheLast(Watching):
 MUTANTS: dict[str, type[PlainOptimizer]] = {
     one.__name__: one for one in (SkipsOne, ReducesBeforeClipping, DropsTheLast)
 }
-
-
-def mutated(name: str, comm: ringcomm.Communicator) -> PlainHvd:
-    hvd = PlainHvd(comm)
-    hvd.optimizer_class = MUTANTS[name]
-    return hvd

@@ -6,12 +6,11 @@ It sends whole tensors, pickled, in one collective a step. A script runs with it
 from __future__ import annotations
 
 import contextlib
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
+from script_parts import PlainRanks, PlainSet
 
 import ringcomm
 
@@ -29,26 +28,11 @@ def copied(base: type, hvd: PlainHvd, state: dict[str, Any]) -> Any:
     return made
 
 
-class Joined:
-    """What a rank that has joined gives."""
-
-
-class PlainSet:
-    def __init__(self, ranks: list[int]) -> None:
-        self.ranks = ranks
-
-
-class PlainHvd:
-    """The names of `ringcomm.torch` that drawn scripts use.
-
-    `comm` is a communicator of all ranks. Each call of `gather` is one collective, in the same order on all ranks.
-    """
-
-    Average, Sum = "Average", "Sum"
+class PlainHvd(PlainRanks):
+    """The names of `ringcomm.torch` that drawn scripts use."""
 
     def __init__(self, comm: ringcomm.Communicator) -> None:
-        self._comm, self._rank, self._size = comm, comm.rank, comm.size
-        self.global_process_set = PlainSet(list(range(comm.size)))
+        super().__init__(comm)
         self.optimizer_class = PlainOptimizer
         _current[:] = [self]
 
@@ -58,40 +42,12 @@ class PlainHvd:
     def class_of(self, base: type) -> Any:
         return type(base.__name__, (self.optimizer_class, base), {"_base": base})
 
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return self._size
-
-    def gather(self, item: Any) -> list[Any]:
-        """The items of all ranks that have not joined, in the order of ranks."""
-        data = np.frombuffer(pickle.dumps(item), np.uint8)
-        counts = self._comm.allgather(np.array([len(data)])).tolist()
-        whole = self._comm.allgather(data, counts).tobytes()
-        ends = np.cumsum(counts).tolist()
-        items = [pickle.loads(whole[end - count : end]) for end, count in zip(ends, counts, strict=True)]
-        return [one for one in items if not isinstance(one, Joined)]
-
-    def add_process_set(self, ranks: list[int]) -> PlainSet:
-        return PlainSet(ranks)
-
     def allreduce(self, tensor: torch.Tensor, name: str | None = None, op: str = "Average") -> torch.Tensor:
         total = sum(self.gather(tensor.detach()))
         return total / self._size if op == self.Average else total
 
     def allgather(self, tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
         return torch.cat(self.gather(tensor))
-
-    def barrier(self) -> None:
-        self.gather(None)
-
-    def join(self) -> None:
-        while self.gather(Joined()):
-            pass
-
-    def broadcast_object(self, item: Any, root_rank: int = 0) -> Any:
-        return self.gather(item)[root_rank]
 
     def broadcast_parameters(self, params: Any, root_rank: int = 0) -> None:
         tensors = dict(params)

@@ -1,7 +1,9 @@
-"""Runs a drawn script on this rank: with `ringcomm.torch`, and with the reference; compares what both have seen."""
+"""Runs a drawn script on this rank: with a binding, and with its reference; compares what both have seen."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import re
 import time
@@ -11,13 +13,8 @@ from typing import Any, NamedTuple
 
 import mpi_case
 import numpy as np
-import torch
-from mutants import mutated
-from plain_hvd import PlainHvd
-from user_names import User
 
 import ringcomm
-import ringcomm.torch
 
 REFUSALS = (ringcomm.HorovodInternalError, AssertionError, ValueError, TypeError, NotImplementedError)
 LATE = 10.0  # seconds that a rank waits for the others to end the script too
@@ -33,8 +30,18 @@ class Run(NamedTuple):
     refusal: bool  # raised by ringcomm, of a type that refusals have
 
 
-def run(text: str, hvd: Any) -> Run:
-    user = User(hvd)
+NAMED = re.compile(r"\b(Mismatch|Value|NotImplemented|RankLeft|PeerLost)Error:.*")
+
+
+def is_refusal(error: Exception, failures: tuple[type[Exception], ...]) -> bool:
+    if isinstance(error, failures):
+        return NAMED.search(str(error)) is not None
+    frames = traceback.extract_tb(error.__traceback__)
+    return any("/ringcomm/" in frame.filename for frame in frames) and isinstance(error, REFUSALS)
+
+
+def run(text: str, hvd: Any, binding: Any) -> Run:
+    user = binding.User(hvd)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -42,9 +49,11 @@ def run(text: str, hvd: Any) -> Run:
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         line = max((frame.lineno or 0 for frame in frames if frame.filename == "<script>"), default=0)
-        ours = any("/ringcomm/" in frame.filename for frame in frames)
         whole = "".join(traceback.format_exception(error)[-6:])
-        return Run(user.seen, type(error).__name__, line, f"{error}\n{whole}", ours and isinstance(error, REFUSALS))
+        refusal = is_refusal(error, binding.FAILURES)
+        named = NAMED.search(str(error))
+        said = named[0] if named and isinstance(error, binding.FAILURES) else str(error)
+        return Run(user.seen, type(error).__name__, line, f"{said}\n{whole}", refusal)
     return Run(user.seen, "", 0, "", False)
 
 
@@ -53,13 +62,15 @@ def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], singl
     for number, ((name, value), (other, right)) in enumerate(zip(seen, wanted, strict=False)):
         if name != other:
             return f"entry {number}: {name} instead of {other}"
-        if isinstance(value, torch.Tensor) and isinstance(right, torch.Tensor):
-            try:
-                torch.testing.assert_close(
-                    value, right, rtol=1e-3 if single else 1e-7, atol=1e-5 if single else 1e-9, equal_nan=True
-                )
-            except AssertionError as error:
-                return f"entry {number}: {name}: {error}\n{value.flatten()[:6]} instead of {right.flatten()[:6]}"
+        if isinstance(value, np.ndarray) and isinstance(right, np.ndarray):
+            if (value.dtype, value.shape) != (right.dtype, right.shape):
+                kinds = f"{value.dtype}{value.shape} instead of {right.dtype}{right.shape}"
+                return f"entry {number}: {name} is not close: {kinds}"
+            close = np.allclose(
+                value, right, rtol=1e-3 if single else 1e-7, atol=1e-5 if single else 1e-9, equal_nan=True
+            )
+            if not close:
+                return f"entry {number}: {name} is not close: {value.ravel()[:6]} instead of {right.ravel()[:6]}"
         elif type(value) is not type(right) or value != right:
             return f"entry {number}: {name}: {value} instead of {right}"
     return ""
@@ -79,22 +90,23 @@ def exchanged(comm: ringcomm.Communicator, item: Any) -> list[Any]:
     return [json.loads(bytes(row).rstrip(b"\0")) for row in handle.wait().reshape(comm.size, -1)]
 
 
-def judge(text: str, mutant: str = "") -> None:
+def judge(text: str, name: str = "torch", mutant: str = "") -> None:
     """Prints a verdict on all ranks: `right`, `refused` or `fault`, and why.
 
-    `mutant`: judges this one in place of `ringcomm.torch`.
+    `name`: of the binding. `mutant`: judges this one in place of the binding.
     """
     global _comm
+    binding = importlib.import_module(f"binding_{name}")
     if _comm is None:
         _comm = ringcomm.Communicator()
-    wanted = run(text, PlainHvd(_comm))
-    ringcomm.torch.init()
-    made = run(text, mutated(mutant, _comm) if mutant else ringcomm.torch)
-    compared = (
-        ""
-        if made.error and not made.refusal
-        else difference(made.seen, wanted.seen, "odd()" in text or "float()" in text)
-    )
+    wanted = run(text, binding.Plain(_comm), binding)
+    binding.product.init()
+    judged = binding.mutated(mutant, binding.Plain(_comm)) if mutant else contextlib.nullcontext(binding.product)
+    with judged as hvd:
+        made = run(text, hvd, binding)
+    compared = ""
+    if not made.error or made.refusal:
+        compared = difference(made.seen, wanted.seen, binding.is_single(text))
     if not made.error and not wanted.error and len(made.seen) != len(wanted.seen):
         compared = compared or f"{len(made.seen)} entries instead of {len(wanted.seen)}"
     mine = (made.error, made.line, made.text[:900], made.refusal, compared[:600], wanted.error, wanted.text[:300])
@@ -108,7 +120,7 @@ def judge(text: str, mutant: str = "") -> None:
         alone = "process_set=" in text and _comm.size > 2  # rank 0
         mpi_case.say(json.dumps(verdict(all_ranks[1:] if alone and not all_ranks[0][0] else all_ranks)))
     if "process_set" in text or any(one[0] for one in all_ranks):  # sets and what an error has left end with it
-        ringcomm.torch.shutdown()
+        binding.product.shutdown()
 
 
 def beginning(text: str) -> str:
@@ -128,5 +140,5 @@ def verdict(ranks: list[Any]) -> tuple[str, str]:
     if "" in errors:
         return "fault", f"on some ranks only: {said}"
     if plain == errors and beginning(ranks[0][2]) == beginning(ranks[0][6]):
-        return "refused", f"as by torch: {ranks[0][2]}"
+        return "refused", f"as by the framework: {ranks[0][2]}"
     return ("refused" if all(one[3] for one in ranks) else "fault"), said

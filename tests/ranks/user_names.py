@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from script_parts import Watched
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -120,14 +121,7 @@ def halve(p: torch.Tensor) -> None:
     scale(p, 0.5)
 
 
-class User:
-    """One run of a script. `seen`: what is compared, in order."""
-
-    def __init__(self, hvd: Any) -> None:
-        self.hvd, self.batches = hvd, 0
-        self.seen: list[tuple[str, Any]] = []
-        self.plain = hvd.__class__.__name__ == "PlainHvd"
-
+class User(Watched):
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Of this rank, and new with each call. Ranks have different numbers of rows."""
         self.batches += 1
@@ -153,8 +147,8 @@ class User:
 
     def note(self, name: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            value = value.detach().to_dense().clone() if value.is_sparse else value.detach().clone()
-        self.seen.append((name, value))
+            value = (value.to_dense() if value.is_sparse else value).detach().resolve_conj().numpy()
+        super().note(name, value)
 
     def side_by_side(self, *jobs: Callable[[], None]) -> None:
         """Threads, which begin in another order on each rank; one after the other in the reference."""
@@ -226,18 +220,3 @@ class User:
             "threading": threading,
             "checkpoint": checkpoint,
         }
-
-
-HEADER = """\
-# PYTHONPATH=tests:tests/ranks mpiexec -n {ranks} python script.py
-import ringcomm.torch as hvd
-from user_names import User
-
-hvd.init()
-user = User(hvd)
-globals().update(user.names())
-
-{text}
-for name, value in user.seen:
-    print(rank, name, value)
-"""

@@ -1,0 +1,31 @@
+"""For Spack: copy this into `packages/py_ringcomm/` of a repository of yours; then `spack install py-ringcomm ^mpich`."""
+
+from spack.package import *
+from spack_repo.builtin.build_systems.python import PythonPackage
+
+
+class PyRingcomm(PythonPackage):
+    """MPI-based collective communication for distributed training: all-reduce for NumPy, PyTorch, TensorFlow and JAX."""
+
+    pypi = "ringcomm/ringcomm-0.1.0.tar.gz"
+
+    license("Apache-2.0")
+
+    version("0.1.0", sha256="0" * 64)  # of the source archive, once it is released
+
+    variant("torch", default=False, description="the packages that ringcomm.torch needs")
+
+    depends_on("c", type="build")
+    depends_on("cxx", type="build")
+    depends_on("python@3.10:", type=("build", "link", "run"))
+    depends_on("cmake@3.20:", type="build")
+    depends_on("ninja", type="build")
+    depends_on("py-scikit-build-core@0.11:", type="build")
+    depends_on("py-cython@3.1:3", type="build")
+    depends_on("py-numpy@1.23:", type="run")
+    depends_on("py-mpi4py@4:", type="run")
+    depends_on("mpi", type="run")
+    depends_on("py-torch@2.2:", type="run", when="+torch")
+    depends_on("py-cloudpickle@2:", type="run", when="+torch")
+
+    conflicts("%gcc@:10", msg="ringcomm is written in C++20")

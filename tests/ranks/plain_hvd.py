@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,6 +34,38 @@ class Joined:
     """What a rank that has joined gives."""
 
 
+class Reduced(torch.autograd.Function):
+    """The sum over the ranks, of gradients too."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, hvd: PlainHvd) -> torch.Tensor:
+        ctx.hvd = hvd
+        return torch.stack(hvd.gather(tensor.detach())).sum(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return Reduced.apply(gradients[0], ctx.hvd), None
+
+
+class PlainBatchNorm(torch.nn.BatchNorm1d):
+    """Statistics of the rows of all ranks."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return super().forward(input)
+        hvd = current()
+        rows = sum(hvd.gather(len(input)))
+        mean = hvd.total(input.sum(0)) / rows
+        variance = hvd.total(((input - mean) ** 2).sum(0)) / rows
+        with torch.no_grad():
+            assert self.running_mean is not None and self.running_var is not None
+            assert self.momentum is not None and self.num_batches_tracked is not None
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * rows / (rows - 1), self.momentum)
+        return (input - mean) / (variance + self.eps).sqrt() * self.weight + self.bias
+
+
 class PlainSet:
     def __init__(self, ranks: list[int]) -> None:
         self.ranks = ranks
@@ -45,6 +78,8 @@ class PlainHvd:
     """
 
     Average, Sum = "Average", "Sum"
+    Compression = types.SimpleNamespace(none=None, fp16=None, bf16=None)
+    SyncBatchNorm = PlainBatchNorm
 
     def __init__(self, comm: ringcomm.Communicator) -> None:
         self._comm, self._rank, self._size = comm, comm.rank, comm.size
@@ -77,11 +112,20 @@ class PlainHvd:
         return PlainSet(ranks)
 
     def allreduce(self, tensor: torch.Tensor, name: str | None = None, op: str = "Average") -> torch.Tensor:
-        total = sum(self.gather(tensor.detach()))
+        total = self.total(tensor)
         return total / self._size if op == self.Average else total
 
+    def total(self, tensor: torch.Tensor) -> torch.Tensor:
+        return Reduced.apply(tensor, self)  # type: ignore[no-any-return]
+
     def allgather(self, tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
-        return torch.cat(self.gather(tensor))
+        rows = self.gather(len(tensor))
+        parts = [tensor.new_zeros((count, *tensor.shape[1:])) for count in rows]
+        parts[self._rank] = tensor
+        return self.total(torch.cat(parts))
+
+    def broadcast(self, tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
+        return self.total(tensor if self._rank == root_rank else tensor * 0)
 
     def barrier(self) -> None:
         self.gather(None)

@@ -42,9 +42,11 @@ WANTS_DENSE = (
     "LBFGS",
     "sub_(",
     "create_graph",
+    "compression=Doubled",
 )
 NOT_REENTRANT = {text for text in STEP if "inputs=" in text or "autograd.grad(" in text}
-NOT_SPARSE = {text for text in STEP if any(name in text for name in WANTS_DENSE)}
+NOT_SYNCED = {text for text in STEP if "rank == 0" in text or "2 + rank" in text}  # a forward pass of some ranks
+NOT_SPARSE = {text for text in STEP + OPTIONS if any(name in text for name in WANTS_DENSE)}
 
 
 def block(head: str, lines: Sequence[str]) -> str:
@@ -116,6 +118,8 @@ def programs(draw: st.DrawFn, without: frozenset[str] = frozenset()) -> Program:
     net = one(NETS)
     if "reentrant=True" in net:
         without |= NOT_REENTRANT
+    if "synced" in net:
+        without |= NOT_SYNCED
     if "sparse=True" in net:
         without |= NOT_SPARSE
     optimizers = OPTIMIZERS

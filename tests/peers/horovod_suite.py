@@ -34,7 +34,7 @@ from ringcomm import runtime
 from ringcomm.common import basics, util
 
 WORLD = MPI.COMM_WORLD
-LIMIT = 90.0  # seconds that one test may take before every rank shows where it is
+LIMIT = 400.0  # seconds that one test may take before every rank shows where it is
 
 
 def in_thread(target: Any, args: Any = (), name: str | None = None, daemon: bool = True, silent: bool = False) -> Any:

@@ -35,16 +35,16 @@ class Joined:
 
 
 class Reduced(torch.autograd.Function):
-    """The sum over the ranks, of gradients too."""
+    """The sum over the ranks; of gradients the sum over `parts`."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, hvd: PlainHvd) -> torch.Tensor:
-        ctx.hvd = hvd
+    def forward(ctx: Any, tensor: torch.Tensor, hvd: PlainHvd, parts: int) -> torch.Tensor:
+        ctx.hvd, ctx.parts = hvd, parts
         return torch.stack(hvd.gather(tensor.detach())).sum(0)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        return Reduced.apply(gradients[0], ctx.hvd), None
+        return Reduced.apply(gradients[0] / ctx.parts, ctx.hvd, 1), None, None
 
 
 class PlainBatchNorm(torch.nn.BatchNorm1d):
@@ -115,17 +115,17 @@ class PlainHvd:
         total = self.total(tensor)
         return total / self._size if op == self.Average else total
 
-    def total(self, tensor: torch.Tensor) -> torch.Tensor:
-        return Reduced.apply(tensor, self)  # type: ignore[no-any-return]
+    def total(self, tensor: torch.Tensor, parts: int = 1) -> torch.Tensor:
+        return Reduced.apply(tensor, self, parts)  # type: ignore[no-any-return]
 
     def allgather(self, tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
         rows = self.gather(len(tensor))
         parts = [tensor.new_zeros((count, *tensor.shape[1:])) for count in rows]
         parts[self._rank] = tensor
-        return self.total(torch.cat(parts))
+        return self.total(torch.cat(parts), self._size)
 
     def broadcast(self, tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
-        return self.total(tensor if self._rank == root_rank else tensor * 0)
+        return self.total(tensor if self._rank == root_rank else tensor * 0, self._size)
 
     def barrier(self) -> None:
         self.gather(None)

@@ -81,7 +81,7 @@ class Words(nn.Module):
 
 def synced(hvd: Any) -> nn.Module:
     """Batch normalisation over the rows of all ranks."""
-    return nn.Sequential(nn.Linear(5, 6), hvd.SyncBatchNorm(6), nn.Tanh(), nn.Linear(6, 2)).double()
+    return nn.Sequential(nn.Linear(5, 6, bias=False), hvd.SyncBatchNorm(6), nn.Tanh(), nn.Linear(6, 2)).double()
 
 
 class Doubled:

@@ -118,6 +118,9 @@ def case_groups():
         for result, one in zip(results, given, strict=True):
             equal(result, np.repeat(np.arange(size, dtype=np.float32), one.shape[0]))
     assert hvd.grouped_allreduce([]) == [] and hvd.grouped_allgather([]) == []
+    slices = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0]))
+    for (result,) in both(lambda: [one.values for one in hvd.grouped_allreduce([slices])]):
+        equal(result, np.full((size, 2), 1 / size, np.float32))
     mixed = [tf.ones(3), tf.ones(2, tf.int32), tf.ones((), tf.float64)]
     for results in both(lambda *x: hvd.grouped_allreduce(x, op=hvd.Sum), *mixed):
         for result, one in zip(results, mixed, strict=True):

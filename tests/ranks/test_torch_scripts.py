@@ -29,6 +29,7 @@ LIMIT = 40.0  # seconds of a script
 REFUSED = {
     "changed gradients between backward() and step()": [
         *(indent(one, "    ") for one in EDITS),
+        "g.add_(other)",
         "halve",
         "grow",
         "scaler.unscale_",

@@ -60,9 +60,7 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         if torch._C._are_functorch_transforms_active():
             count = _shared_count(input, self.process_set)
-            output, mean, variance = _by_collectives(
-                input, self.weight, self.bias, count, self.eps, self.process_set
-            )
+            output, mean, variance = _by_collectives(input, self.weight, self.bias, count, self.eps, self.process_set)
         else:
             output = None
             mean, variance, count = _shared_statistics(input, self.process_set)

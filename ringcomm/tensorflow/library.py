@@ -86,12 +86,17 @@ def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DTyp
 
 def _of_both_types(failure: Exception, error: tf.errors.OpError) -> Exception:
     """Returns `failure` as an instance of its own type and of TensorFlow's: scripts written for Horovod catch that."""
-    made = _joined_type(type(failure), type(error))(*failure.args)
+    kinds = type(failure), type(error)
+    if kinds not in _joined_types:
+        _joined_types[kinds] = _joined_type(*kinds)
+    made = _joined_types[kinds](*failure.args)
     vars(made).update(vars(error) | vars(failure))
     return made.with_traceback(failure.__traceback__)
 
 
-@cache
+_joined_types: dict[tuple[type[Exception], ...], type[Exception]] = {}
+
+
 def _joined_type(ours: type[Exception], theirs: type[Exception]) -> type[Exception]:
     def reduced(error: Exception) -> Any:  # a pickled error needs no TensorFlow where it is read
         return ours, error.args

@@ -122,6 +122,10 @@ class ProcessSet:
         communicator, need ``init()``."""
         return self._ranks  # type: ignore[return-value]
 
+    def consist_of(self, comm: Any) -> None:
+        """Remembers what `init` was given, for the global set."""
+        self._given, self.from_communicator = comm, hasattr(comm, "Get_group")
+
     @property
     def mpi_comm(self) -> Any:
         """The communicator that it was made from, or None."""
@@ -155,7 +159,7 @@ class ProcessSet:
         return None if self._ranks is None else world.rank in self._ranks  # type: ignore[return-value]
 
     def __repr__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self._ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self._ranks}, mpi_comm={self.mpi_comm})"
 
     # A copy of a model that holds a set uses the same one; elsewhere it is the same ranks, to be added there.
     def __deepcopy__(self, memo: Any) -> ProcessSet:
@@ -229,7 +233,7 @@ class ProcessSet:
         self.known = _core.NamedCalls(None, 0)
         self._free_slots = []
         if self is global_process_set:
-            self.process_set_id, self._ranks = GLOBAL, None
+            self.process_set_id, self._ranks, self.from_communicator = GLOBAL, None, False
         elif self.from_communicator:
             self._ranks = None  # the next init() may have other ranks
 

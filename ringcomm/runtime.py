@@ -15,7 +15,7 @@ from ringcomm.errors import NotInitializedError
 from ringcomm.links import Link
 from ringcomm.mpi_library import initialized
 from ringcomm.mpi_link import MpiLink, require_alive
-from ringcomm.process_sets import ProcessSet, as_ranks
+from ringcomm.process_sets import ProcessSet, as_ranks, global_process_set
 from ringcomm.session import Session, ended
 from ringcomm.threads_link import ThreadsLink, ThreadsWorld
 
@@ -63,20 +63,25 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     Raises:
         ringcomm.RingcommError: ranks run different versions, or the launcher has started more ranks than MPI knows.
         ringcomm.PeerLostError: one of them died under an earlier runtime.
-        ValueError: an option, a rank or a process set makes no sense.
+        ValueError: an option, a rank or a process set makes no sense. After a refused process set ringcomm is
+            initialised without any: call ``init`` again with sets that fit.
     """
     global _session
     process.check_process()
     process.check_not_rank_thread("init()")
-    if _session is not None:
+    if _session is not None and _session.has_its_sets:
         return
     sets = _listed(process_sets)
+    if _session is not None:  # an earlier call has refused its sets
+        _session.add_sets(sets)
+        return
     configuration.from_environment.cache_clear()
     config = configuration.from_environment()
     if config.check_launcher:
         launchers.check_world()
     binding.shorten_time_slices(config.time_slice)
     _session = Session(_link(comm, config.mpi_threads), config)
+    global_process_set.consist_of(comm)
     _free_ended()
     timeline.start_if_asked(config.timeline, _session.rank, config.timeline_mark_cycles)
     if _session.rank == 0:

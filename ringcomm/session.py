@@ -4,7 +4,7 @@ the process sets that are in use."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class Session:
         self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []
+        self.has_its_sets = False  # false after an init() that has refused them
         self.at_end: list[Callable[[], None]] = []
         self.extras: dict[str, Any] = {}
         everybody = list(range(self.size))
@@ -67,26 +68,35 @@ class Session:
 
     def add_sets(self, process_sets: Sequence[ProcessSet]) -> None:
         """Several at once. A communicator may be another one on every rank: then each of these sets is added, and the
-        rank's object becomes its own."""
+        rank's object becomes its own. Adds none of them if one is refused."""
         agree_on_sets("init", [len(process_sets)])
+        wanted: list[tuple[ProcessSet, list[int]]] = []
         for process_set in process_sets:
             mine = self._ranks_of(process_set)
             everybody = exchange_sets("init", [process_set.from_communicator, *mine])
             if not all(row[0] for row in everybody.values()):
                 require_equal("init", everybody)
             for ranks in dict.fromkeys(tuple(everybody[rank][1:]) for rank in sorted(everybody)):
-                self._add(process_set if list(ranks) == mine else ProcessSet(ranks), list(ranks))
+                others = (*(one.ranks for one in self.sets), *(known for _, known in wanted))
+                self._require_new(list(ranks), others)
+                wanted.append((process_set if list(ranks) == mine else ProcessSet(ranks), list(ranks)))
+        for process_set, chosen in wanted:
+            self._add(process_set, chosen)
+        self.has_its_sets = True
 
     def _ranks_of(self, process_set: ProcessSet) -> list[int]:
         if process_set.process_set_id is not None:
             raise ValueError(f"{process_set!r} is in use already")
         return process_set.world_ranks(self)
 
-    def _add(self, process_set: ProcessSet, ranks: list[int]) -> ProcessSet:
+    def _require_new(self, ranks: list[int], others: Iterable[list[int]]) -> None:
         if not ranks or ranks[0] < 0 or ranks[-1] >= self.size:
             raise ValueError(f"a process set needs ranks of 0..{self.size - 1}; got {ranks}")
-        if any(ranks == other.ranks for other in self.sets):
+        if ranks in others:
             raise ValueError(f"there is a process set of ranks {ranks} already")
+
+    def _add(self, process_set: ProcessSet, ranks: list[int]) -> ProcessSet:
+        self._require_new(ranks, (one.ranks for one in self.sets))
         if self.config.algorithm:
             mine = ranks.index(self.rank) if self.rank in ranks else None
             self.own.agree_on_default(self.config.algorithm, mine, len(ranks), self._digests)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ringcomm
-from ringcomm import ProcessSet
+from ringcomm import ProcessSet, runtime
 
 pytestmark = pytest.mark.mpi
 
@@ -75,7 +75,7 @@ def test_sets_from_the_start(variables):
 def dynamic(turns):
     from mpi4py import MPI
 
-    ringcomm.init(process_sets="dynamic")
+    ringcomm.init(MPI.COMM_WORLD, process_sets="dynamic")
     rank, size = ringcomm.rank(), ringcomm.size()
     for turn in range(turns):
         one = ringcomm.add_process_set([turn % size, (turn + 1) % size])
@@ -87,6 +87,10 @@ def dynamic(turns):
         assert ringcomm.remove_process_set(one) and not ringcomm.remove_process_set(one)
         assert ringcomm.remove_process_set(half)
         assert one.process_set_id is None
+    assert ringcomm.global_process_set.mpi_comm is MPI.COMM_WORLD
+    ringcomm.shutdown()
+    assert ringcomm.global_process_set.mpi_comm is None
+    ringcomm.init()
     halves = MPI.COMM_WORLD.Split(0, -rank)
     try:
         ringcomm.add_process_set(ProcessSet(halves))
@@ -102,7 +106,14 @@ def test_sets_come_and_go():
 
 
 def wrong():
-    ringcomm.init()
+    good = ProcessSet([0])
+    for sets in ([good, [1, 2], [0]], [good, [0, 1, 2]], [good, [7]]):
+        with pytest.raises(ValueError, match="process set"):
+            ringcomm.init(process_sets=sets)
+        assert good.process_set_id is None and ringcomm.is_initialized()
+    ringcomm.init(process_sets=[good])
+    ringcomm.init(process_sets=[[0, 1]])
+    assert good.process_set_id == 1 and len(runtime.session().sets) == 2
     rank = ringcomm.rank()
     try:
         ringcomm.add_process_set([0] if rank else [0, 1])

@@ -242,8 +242,8 @@ def DistributedOptimizer(
     Raises:
         ValueError: for arguments that do not fit, for an optimizer that is distributed already, and for one that is
             part of a traced function of the program's own.
-        MismatchError: (in ``fit`` on TensorFlow: ``tf.errors.InvalidArgumentError`` with its text) ranks have different
-            gradients.
+        MismatchError: (in ``fit`` on TensorFlow: ``tf.errors.FailedPreconditionError`` with its text) ranks have
+            different gradients.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(f"DistributedOptimizer takes a Keras optimizer, not {type(optimizer).__name__}")

@@ -35,6 +35,13 @@ from ringcomm.tensorflow.mpi_ops import *  # noqa: E402, F403
 from ringcomm.tensorflow.mpi_ops import __all__ as _operations  # noqa: E402
 from ringcomm.tensorflow.optimizer import DistributedOptimizer  # noqa: E402
 from ringcomm.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape  # noqa: E402
+from ringcomm.tensorflow.util import (  # noqa: E402, F401  scripts take these from here too
+    _cache,
+    _executing_eagerly,
+    _make_subgraph,
+    refs_to_vars,
+    vars_to_refs,
+)
 
 __all__ = [
     "BroadcastGlobalVariablesHook",

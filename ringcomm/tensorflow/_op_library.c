@@ -136,7 +136,7 @@ static int adopt(void* context, int index, int dtype, const int64_t* dims, int r
 static const struct {
   TF_Code code;
   const char* name;
-} kKinds[] = {{13, "InternalError"}, {3, "ValueError"},      {3, "MismatchError"},
+} kKinds[] = {{13, "InternalError"}, {3, "ValueError"},      {9, "MismatchError"},
               {10, "RankLeftError"}, {9, "RankJoinedError"}, {9, "ShutDownError"},
               {14, "PeerLostError"}, {14, "TransportError"}, {10, "KeyboardInterrupt"}};
 

@@ -33,7 +33,7 @@ def _with_gradient(
 ) -> list[Any]:
     """`backward` of (inputs, results, gradients), made of functions of this module: gradients flow through it too."""
     given = operations.dense(tensors)
-    if tf.executing_eagerly() and not record.could_possibly_record():
+    if not given or (tf.executing_eagerly() and not record.could_possibly_record()):
         return forward(given)
     _refuse_tangents(given)
 

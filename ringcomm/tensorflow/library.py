@@ -69,8 +69,11 @@ def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DTyp
         eager = _eager.get(what)
         try:
             return _call(eager.site, eager.number, inputs, dtypes)
-        except tf.errors.OpError:
-            eager.site.raise_failure()
+        except tf.errors.OpError as error:
+            try:
+                eager.site.raise_failure()
+            except Exception as failure:
+                raise _of_both_types(failure, error) from None
             raise
     _refuse_xla()
     site = sites.make(what)
@@ -79,6 +82,27 @@ def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DTyp
     for result, shape in zip(results, shapes, strict=True):
         result.set_shape(shape)
     return results
+
+
+def _of_both_types(failure: Exception, error: tf.errors.OpError) -> Exception:
+    """Returns `failure` as an instance of its own type and of TensorFlow's: scripts written for Horovod catch that."""
+    kinds = type(failure), type(error)
+    if kinds not in _joined_types:
+        _joined_types[kinds] = _joined_type(*kinds)
+    made = _joined_types[kinds](*failure.args)
+    vars(made).update(vars(error) | vars(failure))
+    return made.with_traceback(failure.__traceback__)
+
+
+_joined_types: dict[tuple[type[Exception], ...], type[Exception]] = {}
+
+
+def _joined_type(ours: type[Exception], theirs: type[Exception]) -> type[Exception]:
+    def reduced(error: Exception) -> Any:  # a pickled error needs no TensorFlow where it is read
+        return ours, error.args
+
+    methods = {"__init__": ours.__init__, "__str__": ours.__str__, "__reduce__": reduced}
+    return type(ours.__name__, (ours, theirs), {**methods, "__module__": ours.__module__, "__doc__": ours.__doc__})
 
 
 def _refuse_xla() -> None:

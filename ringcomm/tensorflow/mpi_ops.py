@@ -3,9 +3,10 @@
 All of them run eagerly and in ``tf.function``. In a graph they are one op each, which waits without Python; ranks pair
 operations by name, and without one by order: in eager programs, and within each function that is traced.
 
-They raise what those of :mod:`ringcomm` raise (``MismatchError``, ``PeerLostError`` and so on); out of a function's
-graph that comes as ``tf.errors.InvalidArgumentError``, ``UnavailableError``, ``AbortedError`` or
-``FailedPreconditionError``, whose text begins with the exception's name.
+They raise what those of :mod:`ringcomm` raise (``MismatchError``, ``PeerLostError`` and so on). An eager error is also
+an instance of TensorFlow's type: ``tf.errors.FailedPreconditionError`` for a mismatch, as in Horovod,
+``InvalidArgumentError``, ``UnavailableError`` or ``AbortedError``. A function's graph raises TensorFlow's type, and its
+text begins with the exception's name.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def scaled(tensor: Any, factor: float) -> Any:
         return tensor
     if isinstance(tensor, tf.IndexedSlices):
         return tf.IndexedSlices(scaled(tensor.values, factor), tensor.indices, tensor.dense_shape)
+    if tensor.dtype.is_integer:
+        raise NotImplementedError(f"sparse values of {tensor.dtype.name} cannot be scaled by {factor}: cast them first")
     return tensor * tf.constant(factor, tensor.dtype)
 
 
@@ -72,8 +75,9 @@ def sparse_allreduce(
         raise NotImplementedError(
             f"there is no {op.name} of tf.IndexedSlices: use Average or Sum, or make them dense (sparse_as_dense=True)"
         )
-    factor = factors[0] * factors[1] / (process_set.size() if op == Average else 1)
-    parts = [part for one in slices for part in (scaled(one.values, factor), one.indices)]
+    parts = [part for one in slices for part in (scaled(one.values, factors[0] * factors[1]), one.indices)]
+    if op == Average:  # an average of integers is floating, as in Horovod
+        parts[::2] = [values / tf.cast(process_set.size(), values.dtype) for values in parts[::2]]
     gathered = iter(gradients.allgather(parts, name, True, process_set))
     return [tf.IndexedSlices(next(gathered), next(gathered), dense_shape=one.dense_shape) for one in slices]
 

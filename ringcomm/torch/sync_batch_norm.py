@@ -58,9 +58,16 @@ class SyncBatchNorm(_BatchNorm):
         by_batch = self.training or self.running_mean is None
         if not by_batch or not self.process_set.included() or self.process_set.size() == 1:
             return super().forward(input)
-        mean, variance, count = _shared_statistics(input, self.process_set)
+        if torch._C._are_functorch_transforms_active():
+            count = _shared_count(input, self.process_set)
+            output, mean, variance = _by_collectives(input, self.weight, self.bias, count, self.eps, self.process_set)
+        else:
+            output = None
+            mean, variance, count = _shared_statistics(input, self.process_set)
         if self.training and self.track_running_stats:
             self._update_running_statistics(mean, variance * (count / (count - 1)))
+        if output is not None:
+            return output.to(input.dtype)
         return _Normalise.apply(input, self.weight, self.bias, mean, variance, count, self.eps, self.process_set)
 
     @torch.no_grad()
@@ -82,6 +89,17 @@ def _like_channels(values: Tensor, input: Tensor) -> Tensor:
     return values.to(input.dtype).view(1, -1, *[1] * (input.dim() - 2))
 
 
+def _checked(count: int) -> int:
+    if count < 2:
+        raise ValueError(f"SyncBatchNorm needs two values per channel over all ranks; there is {count}")
+    return count
+
+
+def _shared_count(input: Tensor, process_set: Any) -> int:
+    mine = torch.tensor([input.numel() // max(input.size(1), 1)])
+    return _checked(int(Allreduce.run(False, None, Reduction(Sum, 1.0, 1.0, process_set), mine)))
+
+
 @torch.no_grad()
 def _shared_statistics(input: Tensor, process_set: Any) -> tuple[Tensor, Tensor, int]:
     """Mean and variance per channel (float64) and values per channel, of all ranks' batches.
@@ -98,9 +116,7 @@ def _shared_statistics(input: Tensor, process_set: Any) -> tuple[Tensor, Tensor,
         row = torch.zeros(1 + 2 * channels, dtype=torch.float64, device=input.device)
     rows = operations.allgather_async(row[None], "sync_batch_norm.statistics", process_set).wait()
     counts, means, deviations = rows.split([1, channels, channels], 1)
-    count = int(counts.sum())
-    if count < 2:
-        raise ValueError(f"SyncBatchNorm needs two values per channel over all ranks; there is {count}")
+    count = _checked(int(counts.sum()))
     mean = (counts * means).sum(0) / count
     return mean, (deviations + counts * (means - mean) ** 2).sum(0) / count, count
 
@@ -152,20 +168,29 @@ class _Normalise(torch.autograd.Function):
         )
 
 
+def _by_collectives(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, count: int, eps: float, process_set: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The layer, made of operations that autograd and torch.func can differentiate: output, mean and variance."""
+    how, batch = Reduction(Sum, 1.0, 1.0, process_set), _over_batch(input)
+    wide = input.to(torch.promote_types(input.dtype, torch.float32))
+    mean = Allreduce.run(False, None, how, wide.sum(batch).double()) / count
+    centred = wide - _like_channels(mean, wide)
+    variance = Allreduce.run(False, None, how, (centred**2).sum(batch).double()) / count
+    output = centred * _like_channels(torch.rsqrt(variance + eps), wide)
+    if weight is not None:
+        output = output * _like_channels(weight, wide)
+    return (output if bias is None else output + _like_channels(bias, wide)), mean, variance
+
+
 def _differentiable_backward(ctx: Any, input: Tensor, weight: Tensor | None, gradient: Tensor) -> Any:
     """Autograd's backward of the layer, its statistics made of collectives that gradients flow through."""
-    how, batch = Reduction(Sum, 1.0, 1.0, ctx.process_set), _over_batch(input)
-    wide = input.to(torch.promote_types(input.dtype, torch.float32))
-    mean = Allreduce.run(False, None, how, wide.sum(batch).double()) / ctx.count
-    centred = wide - _like_channels(mean, wide)
-    variance = Allreduce.run(False, None, how, (centred**2).sum(batch).double()) / ctx.count
-    normal = centred * _like_channels(torch.rsqrt(variance + ctx.eps), wide)
-    bias = torch.zeros_like(mean).requires_grad_()
-    output = (normal if weight is None else normal * _like_channels(weight, wide)) + _like_channels(bias, wide)
+    bias = input.new_zeros(input.size(1), dtype=torch.float64).requires_grad_()
+    output, *_ = _by_collectives(input, weight, bias, ctx.count, ctx.eps, ctx.process_set)
     wanted = {place: one for place, one in enumerate((input, weight, bias)) if ctx.needs_input_grad[place]}
     given = [one for one in wanted.values() if one is not None]
     found = dict(
-        zip(wanted, torch.autograd.grad(output, given, gradient.to(wide.dtype), create_graph=True), strict=True)
+        zip(wanted, torch.autograd.grad(output, given, gradient.to(output.dtype), create_graph=True), strict=True)
     )
     if weight is not None and 2 in found:
         found[2] = found[2].to(weight.dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ringcomm import _core, runtime, shared
+from ringcomm.errors import UnsupportedError
 from ringcomm.ops import Adasum
 from ringcomm.torch.kind import DEVICES
 
@@ -37,12 +38,12 @@ def require_dense(tensor: torch.Tensor) -> None:
 
 
 def require_arithmetic(tensor: torch.Tensor, op: Any = None) -> None:
-    """As `require_dense`, and ValueError for a dtype that cannot be reduced."""
+    """As `require_dense`, and UnsupportedError for a dtype that cannot be reduced."""
     require_dense(tensor)
     if op == Adasum and tensor.dtype in DTYPES and not tensor.dtype.is_floating_point:
-        raise ValueError(f"Tensor type {tensor.type()} is not supported: there is no Adasum of {tensor.dtype}")
+        raise UnsupportedError(f"Tensor type {tensor.type()} is not supported: there is no Adasum of {tensor.dtype}")
     if tensor.dtype not in DTYPES:
-        raise ValueError(f"Tensor type {tensor.type()} is not supported: {tensor.dtype} cannot be reduced")
+        raise UnsupportedError(f"Tensor type {tensor.type()} is not supported: {tensor.dtype} cannot be reduced")
 
 
 def empty(

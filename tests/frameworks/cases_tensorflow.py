@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 import threading
 import time
 from functools import partial
@@ -117,6 +118,9 @@ def case_groups():
         for result, one in zip(results, given, strict=True):
             equal(result, np.repeat(np.arange(size, dtype=np.float32), one.shape[0]))
     assert hvd.grouped_allreduce([]) == [] and hvd.grouped_allgather([]) == []
+    slices = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0]))
+    for (result,) in both(lambda: [one.values for one in hvd.grouped_allreduce([slices])]):
+        equal(result, np.full((size, 2), 1 / size, np.float32))
     mixed = [tf.ones(3), tf.ones(2, tf.int32), tf.ones((), tf.float64)]
     for results in both(lambda *x: hvd.grouped_allreduce(x, op=hvd.Sum), *mixed):
         for result, one in zip(results, mixed, strict=True):
@@ -404,6 +408,7 @@ def raised(error, *words):
             return self
 
         def __exit__(self, kind, value, _):
+            self.value = value
             assert kind is not None and issubclass(kind, error), (kind, value)
             assert all(word in str(value) for word in words), value
             return True
@@ -439,8 +444,16 @@ def case_mismatches():
     with raised(hvd.HorovodInternalError, *words):
         hvd.allreduce(bad, name="wrong")
     function = tf.function(lambda x: hvd.allreduce(x, name="wrong"))
-    with raised(tf.errors.InvalidArgumentError, "MismatchError", *words):
+    with raised(tf.errors.FailedPreconditionError, "MismatchError", *words):
         function(bad)
+    with raised(tf.errors.FailedPreconditionError, *words) as caught:
+        hvd.allreduce(bad, name="wrong")
+    assert isinstance(caught.value, ringcomm.MismatchError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is ringcomm.MismatchError and str(again) == str(caught.value)
+    for kind in (ValueError, tf.errors.InvalidArgumentError):
+        with raised(kind, "first dimension"):
+            hvd.alltoall(tf.ones(size + 1))
     with raised(ringcomm.MismatchError, "dtype"):
         hvd.allreduce(tf.ones(2, tf.float32 if rank else tf.float64), name="wrong")
     with raised(ringcomm.MismatchError, "op"):
@@ -469,6 +482,11 @@ def case_bad_arguments():
         hvd.allreduce(tf.ones(3, tf.complex64), op=hvd.Max)
     with raised(NotImplementedError, "IndexedSlices"):
         hvd.allreduce(tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0])), op=hvd.Max)
+    whole = tf.IndexedSlices(tf.constant([[3, 4]]), tf.constant([0]))
+    with raised(NotImplementedError, "int32", "cast"):
+        hvd.allreduce(whole, op=hvd.Sum, prescale_factor=0.5)
+    equal(hvd.allreduce(whole, op=hvd.Sum).values, np.full((size, 2), [3, 4], np.int32))
+    equal(hvd.allreduce(whole).values, np.full((size, 2), [3, 4]) / size)
 
 
 def case_jit_compile():
@@ -594,7 +612,7 @@ def case_a_gradient_that_one_rank_lacks():
         words = "partly", f"a gradient that is None, on rank {size - 1}"
         with raised(ringcomm.MismatchError, *words):
             step(False)
-        with raised(tf.errors.InvalidArgumentError, *words):
+        with raised(tf.errors.FailedPreconditionError, *words):
             tf.function(step)(False)
 
 
@@ -861,7 +879,7 @@ def case_replicas_are_compared():
             equal, different, (text,) = found()
         assert (equal, different) == (1, 1)
         assert "after step 3: 'Variable:0' on rank 1 differs from rank 0's by up to 1. They were equal after" in text
-        raised = tf.errors.InvalidArgumentError if in_function else hvd.HorovodInternalError
+        raised = tf.errors.FailedPreconditionError if in_function else hvd.HorovodInternalError
         with checking("error:1"), pytest.raises(raised, match="differ"):
             step()
 

@@ -6,6 +6,7 @@ It sends whole tensors, pickled, in one collective a step. A script runs with it
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,8 +29,43 @@ def copied(base: type, hvd: PlainHvd, state: dict[str, Any]) -> Any:
     return made
 
 
+class Reduced(torch.autograd.Function):
+    """The sum over the ranks; of gradients the sum over `parts`."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, hvd: PlainHvd, parts: int) -> torch.Tensor:
+        ctx.hvd, ctx.parts = hvd, parts
+        return torch.stack(hvd.gather(tensor.detach())).sum(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return Reduced.apply(gradients[0] / ctx.parts, ctx.hvd, 1), None, None
+
+
+class PlainBatchNorm(torch.nn.BatchNorm1d):
+    """Statistics of the rows of all ranks."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return super().forward(input)
+        hvd = current()
+        rows = sum(hvd.gather(len(input)))
+        mean = hvd.total(input.sum(0)) / rows
+        variance = hvd.total(((input - mean) ** 2).sum(0)) / rows
+        with torch.no_grad():
+            assert self.running_mean is not None and self.running_var is not None
+            assert self.momentum is not None and self.num_batches_tracked is not None
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * rows / (rows - 1), self.momentum)
+        return (input - mean) / (variance + self.eps).sqrt() * self.weight + self.bias
+
+
 class PlainHvd(PlainRanks):
     """The names of `ringcomm.torch` that drawn scripts use."""
+
+    Compression = types.SimpleNamespace(none=None, fp16=None, bf16=None)
+    SyncBatchNorm = PlainBatchNorm
 
     def __init__(self, comm: ringcomm.Communicator) -> None:
         super().__init__(comm)
@@ -43,11 +79,20 @@ class PlainHvd(PlainRanks):
         return type(base.__name__, (self.optimizer_class, base), {"_base": base})
 
     def allreduce(self, tensor: torch.Tensor, name: str | None = None, op: str = "Average") -> torch.Tensor:
-        total = sum(self.gather(tensor.detach()))
+        total = self.total(tensor)
         return total / self._size if op == self.Average else total
 
+    def total(self, tensor: torch.Tensor, parts: int = 1) -> torch.Tensor:
+        return Reduced.apply(tensor, self, parts)  # type: ignore[no-any-return]
+
     def allgather(self, tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
-        return torch.cat(self.gather(tensor))
+        rows = self.gather(len(tensor))
+        parts = [tensor.new_zeros((count, *tensor.shape[1:])) for count in rows]
+        parts[self._rank] = tensor
+        return self.total(torch.cat(parts), self._size)
+
+    def broadcast(self, tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
+        return self.total(tensor if self._rank == root_rank else tensor * 0, self._size)
 
     def broadcast_parameters(self, params: Any, root_rank: int = 0) -> None:
         tensors = dict(params)

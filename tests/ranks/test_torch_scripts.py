@@ -19,6 +19,7 @@ from user_statements import EDITS  # noqa: E402
 REFUSED = {
     "changed gradients between backward() and step()": [
         *(indent(one, "    ") for one in EDITS),
+        "g.add_(other)",
         "halve",
         "grow",
         "scaler.unscale_",

@@ -80,6 +80,23 @@ class Words(nn.Module):
         return self.last(self.words((x.abs() * 3).long() % 7).mean(1))
 
 
+def synced(hvd: Any) -> nn.Module:
+    """Batch normalisation over the rows of all ranks."""
+    return nn.Sequential(nn.Linear(5, 6, bias=False), hvd.SyncBatchNorm(6), nn.Tanh(), nn.Linear(6, 2)).double()
+
+
+class Doubled:
+    """A user's compressor, whose values are exact."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return tensor * 2, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: None) -> torch.Tensor:
+        return tensor / 2
+
+
 class Odd(nn.Module):
     """Parameters of unusual shapes, strides and dtypes."""
 
@@ -190,6 +207,8 @@ class User(Watched):
             "checkpointed": lambda reentrant: Checkpointed(reentrant).double(),
             "words": lambda sparse: Words(sparse).double(),
             "odd": Odd,
+            "synced": lambda: synced(self.hvd),
+            "Doubled": Doubled,
         }
         torch.manual_seed(7)
         return {

@@ -33,6 +33,8 @@ checkpointed(reentrant=True)
 words(sparse=False)
 
 words(sparse=True)
+
+synced()
 """)
 
 OPTIMIZERS = statements("""
@@ -84,6 +86,9 @@ OPTIONS = [
     "sparse_as_dense=True",
     "process_set=hvd.add_process_set(list(range(1, size)))",
     "algorithm='ring'",
+    "compression=hvd.Compression.fp16",
+    "compression=hvd.Compression.bf16",
+    "named_parameters=net.named_parameters(), compression=Doubled",
 ]
 
 BEFORE_WRAPPING = [
@@ -111,6 +116,8 @@ loss(net).backward()
 
 net = copy.deepcopy(net)
 inner = sgd(net)
+
+net.compile(backend='aot_eager')
 """),
 ]
 
@@ -213,6 +220,16 @@ loss(net).backward()
 with contextlib.suppress(ZeroDivisionError):
     loss(net).backward()
     1 / 0
+
+hvd.allreduce(loss(net), name='shared').backward()
+
+hvd.allreduce(loss(net), name='total', op=hvd.Sum).backward()
+
+made = net(batch()[0].to(trained(net)[0].dtype))
+(hvd.allgather(made, name='made') - 1).square().mean().backward()
+
+made = net(batch()[0].to(trained(net)[0].dtype)).mean(0)
+(made - hvd.broadcast(made, root_rank=size - 1, name='aim') + 1).square().mean().backward()
 
 scaled = scaler.scale(loss(net))
 scaled.backward()

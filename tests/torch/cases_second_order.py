@@ -114,6 +114,13 @@ def case_gradient_penalty():
     torch.testing.assert_close(first, all_first[4 * rank : 4 * rank + 4])
     torch.testing.assert_close(second, all_second[4 * rank : 4 * rank + 4])
     torch.testing.assert_close(hvd.allreduce(weight, op=hvd.Sum), all_weight)
+    layer, x = hvd.SyncBatchNorm(3, track_running_stats=False).double(), whole[4 * rank : 4 * rank + 4]
+    named = {name: p.detach() * 2 for name, p in layer.named_parameters()}
+    slopes = torch.func.grad(lambda named: (torch.func.functional_call(layer, named, x) ** 3).sum())(named)
+    layer.load_state_dict(named)
+    (layer(x) ** 3).sum().backward()
+    for name, p in layer.named_parameters():
+        torch.testing.assert_close(slopes[name], p.grad)
 
 
 def case_transforms_of_functions():

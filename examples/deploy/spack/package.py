@@ -1,11 +1,12 @@
-"""For Spack: copy this into `packages/py_ringcomm/` of a repository of yours; then `spack install py-ringcomm ^mpich`."""
+"""For Spack: in `packages/py_ringcomm/` of a repository of yours; then `spack install py-ringcomm ^mpich`."""
+# ruff: noqa: F403, F405
 
 from spack.package import *
 from spack_repo.builtin.build_systems.python import PythonPackage
 
 
 class PyRingcomm(PythonPackage):
-    """MPI-based collective communication for distributed training: all-reduce for NumPy, PyTorch, TensorFlow and JAX."""
+    """MPI-based collective communication for distributed training: all-reduce for NumPy, PyTorch and more."""
 
     pypi = "ringcomm/ringcomm-0.1.0.tar.gz"
 

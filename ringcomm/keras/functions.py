@@ -17,7 +17,7 @@ from ringcomm.process_sets import ProcessSet, global_process_set
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    return np.ascontiguousarray(keras.ops.convert_to_numpy(value))
+    return np.asarray(keras.ops.convert_to_numpy(value), order="C")  # of no dimension stays so
 
 
 def allreduce(

@@ -397,6 +397,7 @@ def case_values():
     value = keras.ops.convert_to_tensor(np.full(3, rank, np.float32))
     np.testing.assert_array_equal(hvd.allreduce(value, op=hvd.Sum), np.full(3, size * (size - 1) / 2))
     np.testing.assert_array_equal(hvd.allgather(value), np.repeat(np.arange(size), 3))
+    assert np.shape(hvd.allreduce(1.0)) == np.shape(hvd.broadcast(1.0, 0)) == ()
     np.testing.assert_array_equal(hvd.broadcast(value, size - 1), np.full(3, size - 1))
     assert hvd.allgather_object(rank) == list(range(size))
 

@@ -12,6 +12,15 @@ optimizer = {OPTIMIZERS}
 state = optimizer.init(params)"""
 ]
 
+APART = [
+    # A callback in a conditional takes no vmap.
+    ("cond(step_now", "jacrev"),
+    ("cond(step_now", "jax.vmap(jax.grad"),
+    # One rank alone would communicate, and wait.
+    ("if rank == 0 else", "hvd.allreduce(x[:2])"),
+    ("if rank == 0 else", "hvd.broadcast_parameters(params, size - 1), x"),
+]
+
 PARAMETERS = [
     "mlp()",
     "{'first': mlp(), 'rest': (jnp.ones(()), [jnp.zeros((0, 3))])}",

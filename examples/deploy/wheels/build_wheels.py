@@ -4,7 +4,6 @@
 
 Each Python that is named builds its own, by pip in an environment of pip's. Needs the packages ziglang, whose compiler
 brings its own C++ library and stubs of an old glibc, and auditwheel, which checks what the result asks of a machine.
-Debug symbols go to a folder beside the wheels: gdb finds them under /usr/lib/debug/.build-id.
 """
 
 from __future__ import annotations
@@ -45,30 +44,11 @@ def build(python: str, machine: str, folder: Path) -> Path:
     """The wheel as CMake makes it, in `folder`."""
     tag, own_machine = facts(python)
     command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    for define in (f"CMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", "CMAKE_CXX_FLAGS=-g1"):
+    for define in (f"CMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", "CMAKE_MODULE_LINKER_FLAGS=-s"):
         command += ["-C", f"cmake.define.{define}"]
     command += ["-C", "install.strip=false", "-C", f"build-dir={folder / 'build'}"]
     subprocess.run(command, check=True, env=environment(tag, machine, machine == own_machine))
     return next(folder.glob("*.whl"))
-
-
-def take_symbols_apart(wheel: Path, symbols: Path) -> None:
-    """Out of the wheel's libraries, into `symbols`."""
-    with tempfile.TemporaryDirectory() as there:
-        subprocess.run([sys.executable, "-m", "wheel", "unpack", "--dest", there, str(wheel)], check=True)
-        root = next(Path(there).iterdir())
-        for library in root.rglob("*.so"):
-            apart = symbols / wheel.stem / library.relative_to(root).with_suffix(".so.debug")
-            apart.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run([ZIG, "objcopy", "--only-keep-debug", library, apart], check=True)
-            stripped = library.with_suffix(".stripped")
-            subprocess.run(
-                [ZIG, "objcopy", "--strip-debug", f"--add-gnu-debuglink={apart}", library, stripped], check=True
-            )
-            stripped.chmod(0o755)
-            stripped.replace(library)
-        wheel.unlink()
-        subprocess.run([sys.executable, "-m", "wheel", "pack", "--dest-dir", str(wheel.parent), str(root)], check=True)
 
 
 def main() -> None:
@@ -83,7 +63,6 @@ def main() -> None:
             begun = time.monotonic()
             with tempfile.TemporaryDirectory() as there:
                 wheel = build(python, machine, Path(there))
-                take_symbols_apart(wheel, options.output / "symbols")
                 platform = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
                 command = ["repair", "--plat", platform, "--only-plat", "--wheel-dir", str(options.output), str(wheel)]
                 subprocess.run([sys.executable, "-m", "auditwheel", *command], check=True)

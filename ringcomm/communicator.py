@@ -260,9 +260,9 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         if self._unusable is not None:
             return
         if self._last is not None:
-            self._last.wait()  # a peer that is in its close() has left it: that ends it too
+            self._last.wait()  # ends also if a peer is in close() already
         self._queue.close()
-        self._queued.leave()  # so that peers that wait in a non-blocking call hear of it
+        self._queued.leave()  # ends the non-blocking calls in which peers still wait
         try:
             self.barrier(name="close()")
         except HorovodInternalError:

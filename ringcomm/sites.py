@@ -78,7 +78,7 @@ def names(
     grouped: bool,
     otherwise: Callable[[], str] | None = None,
 ) -> tuple[str, ...]:
-    """Of the operations of one site. `otherwise`: makes a name where none is given; None: by how many there were.
+    """Returns the names of one site's operations. Without `name`, `otherwise` makes it; without both it is a count.
 
     A name of `otherwise` is a place in a program and does not hold the kind: ranks with different collectives at one
     place get a MismatchError, where different names would wait for ever."""

@@ -143,7 +143,7 @@ def run_python(arguments: list[str], folder: str) -> None:
 
 
 def close_pools(name: str | None = None) -> list[str]:
-    """What went wrong at the ends of the jobs that ran several cases: all of them, or those of this name."""
+    """Ends the jobs that ran several cases, or those of this name. Returns a text for each that ended badly."""
     wrong = []
     for size, called in [key for key in _pools if name in (None, key[1])]:
         pool = _pools.pop((size, called))

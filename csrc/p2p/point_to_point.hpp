@@ -100,7 +100,7 @@ class PointToPoint {
   // ---- with the mutex held
   void begin(Request& request);
   bool advance();  // as progress()
-  void sweep();    // what is done out of the background
+  void sweep();    // removes finished requests from background_; keeps failed ones in failed_
   bool look();     // at who has gone
   bool look_now_and_then();
   void lose(int rank, const Error& why);
@@ -118,7 +118,7 @@ class PointToPoint {
   std::vector<bool> here_;                  // by rank: shares memory with this one
   std::vector<std::optional<Error>> gone_;  // by rank: why nothing comes from it any more
   std::vector<std::shared_ptr<Request>> background_;
-  std::vector<std::shared_ptr<Request>> failed_;  // in the background; some callers have not been told
+  std::vector<std::shared_ptr<Request>> failed_;  // their callers may not know yet
   DeathWatch deaths_;
   std::int64_t looked_ns_ = 0;
   std::optional<Error> broken_;

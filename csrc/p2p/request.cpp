@@ -46,6 +46,7 @@ std::shared_ptr<Request> Request::hand_over() {
   successor->among = among;
   successor->moved = moved;
   successor->target = target;
+  successor->told = true;  // the caller hears of the interruption instead
   return successor;
 }
 

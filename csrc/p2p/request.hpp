@@ -45,7 +45,7 @@ struct Request {
   bool cancelled = false;         // after done()
   bool lent = false;              // after done(), of one that failed: something may use its data even so, for ever
   std::optional<Error> error;     // after done()
-  std::atomic<bool> told{false};  // the caller has been given the outcome
+  std::atomic<bool> told{false};  // the caller knows the outcome
 
   bool done() const { return done_.load(std::memory_order_acquire); }
   void finish() {

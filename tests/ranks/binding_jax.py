@@ -1,4 +1,4 @@
-"""`ringcomm.jax`, as `script_ranks` judges it; its reference, whose collectives are ordered callbacks; and mutants."""
+"""`ringcomm.jax`, as `script_ranks` judges it. The collectives of its reference are ordered callbacks."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class User(Watched):
             self.note(jax.tree_util.keystr(path), value.astype(np.float32) if value.dtype.name == "bfloat16" else value)
 
     def custom(self) -> Callable[[Any], Any]:
-        """A function with a rule for its derivative, whose both directions communicate."""
+        """A function with a rule for its derivative. It communicates forward and backward."""
         custom = jax.custom_vjp(lambda v: self.hvd.allreduce(v) ** 2)
         custom.defvjp(lambda v: (self.hvd.allreduce(v) ** 2, v), lambda v, g: (self.hvd.allreduce(g * v),))
         return custom

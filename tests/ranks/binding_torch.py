@@ -14,7 +14,7 @@ import ringcomm.torch as product
 
 __all__ = ["FAILURES", "MUTANTS", "Plain", "User", "is_single", "mutated", "product"]
 
-FAILURES: tuple[type[Exception], ...] = ()  # of the framework, whose texts hold the names of ringcomm's errors
+FAILURES: tuple[type[Exception], ...] = ()  # of the framework, with the names of ringcomm's errors in their texts
 
 
 def is_single(text: str) -> bool:

@@ -38,7 +38,7 @@ verdicts: Counter[str] = Counter()
 
 @dataclass
 class Judge:
-    """Of the scripts for one binding."""
+    """Judges the scripts for one binding."""
 
     binding: str
     scripts: SearchStrategy[Any]
@@ -69,7 +69,7 @@ class Judge:
         return why if verdict == "refused" else ""
 
     def refusable(self, text: str, why: str) -> bool:
-        """Whether the script has what the error is about."""
+        """Tells if the script has something that this error may refuse."""
         return any(
             message in why and any(one in text for one in statements) for message, statements in self.refused.items()
         )

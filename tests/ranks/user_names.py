@@ -86,7 +86,7 @@ def synced(hvd: Any) -> nn.Module:
 
 
 class Doubled:
-    """A user's compressor, whose values are exact."""
+    """A user's compressor. It loses nothing."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:

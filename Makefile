@@ -22,11 +22,12 @@ export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 # pip, in environments of our own: no warning of root, no word on newer versions, no list of what it installs.
 export PIP_ROOT_USER_ACTION = ignore
+SLURM = slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 libpmix2 iproute2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_QUIET = 1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-soak test-all lint format docs wheel clean check-python
+.PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-slurm test-soak test-all lint format docs wheel clean check-python
 
 help:
 	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
@@ -35,6 +36,7 @@ help:
 	@echo "make test-frameworks  TensorFlow, Keras 3, JAX, Lightning, Accelerate and Trainer, in .venv-frameworks (3 GB)"
 	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
 	@echo "make test-gpu      arrays of GPUs: on the device that is here, else on a stand-in for the driver, which make test runs in part"
+	@echo "make test-slurm    jobs under a Slurm of three nodes in namespaces, which it installs; as root, on Debian"
 	@echo "make test-soak     the long tests"
 	@echo "make test-all      all of these"
 	@echo "make lint          ruff, clang-format, mypy, and the checks of layers and comments; make format puts formats right"
@@ -60,11 +62,16 @@ test-frameworks: .venv-frameworks/.test
 test-gpu: .venv/.test
 	TEST_GPU=$(if $(wildcard /dev/nvidia0),device,stand-in) GPU_SEEDS=$(GPU_SEEDS) .venv/bin/pytest --timeout 3600 tests/gpu $(PYTEST_ARGS)
 
+test-slurm: .venv/.test .venv-openmpi/.test
+	@test "$$(id -u)" = 0 || { echo "make test-slurm needs root, for namespaces"; exit 0; }; \
+	 command -v slurmctld > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SLURM); } && \
+	 .venv/bin/pytest tests/slurm $(PYTEST_ARGS) && .venv-openmpi/bin/pytest tests/slurm $(PYTEST_ARGS)
+
 test-soak: .venv/.test .venv-frameworks/.test
 	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)
 	.venv-frameworks/bin/pytest -m slow --timeout 3600 tests/frameworks $(PYTEST_ARGS)
 
-test-all: test test-openmpi test-frameworks test-core test-soak
+test-all: test test-openmpi test-frameworks test-core test-slurm test-soak
 
 lint: .venv/.dev
 	.venv/bin/ruff check .

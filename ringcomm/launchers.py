@@ -84,8 +84,6 @@ def _remedy(launcher: Launcher, size: int, library: str) -> str:
         return "Install an MPI library beside mpi4py, for example with `pip install ringcomm[mpich]`"
     if launcher is not SRUN:
         return f"Use the launcher of {library}, or {start}"
-    if "Intel" in library:
-        return "Use `srun --mpi=pmi2` with I_MPI_PMI_LIBRARY set to Slurm's libpmi2.so"
     return f"Use `srun --mpi={'pmix' if 'Open MPI' in library else 'pmi2'}` for {library}, or {start}"
 
 

@@ -52,7 +52,7 @@ def test_processes_that_are_no_ranks_of_that_launcher(size, environment):
 @pytest.mark.parametrize("name, library, fix", [
     ("SLURM_STEP_NUM_TASKS", "MPICH", "srun --mpi=pmi2"),
     ("SLURM_STEP_NUM_TASKS", "Open MPI", "srun --mpi=pmix"),
-    ("SLURM_STEP_NUM_TASKS", "Intel MPI", "I_MPI_PMI_LIBRARY"),
+    ("SLURM_STEP_NUM_TASKS", "Intel MPI", "srun --mpi=pmi2"),
     ("PMI_SIZE", "Open MPI", "launcher of Open MPI, or `ringrun -np 3"),
     ("OMPI_COMM_WORLD_SIZE", "", "pip install"),
 ])  # fmt: skip

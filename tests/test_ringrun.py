@@ -216,6 +216,8 @@ def test_slurm_is_used_inside_an_allocation(script, tmp_path, monkeypatch):
     done = run([*RINGRUN, sys.executable, script(HELLO)], tmp_path)
     assert done.returncode == 0 and done.stdout.count("sum 2.0") == 2, done.stderr
     assert "--ntasks=2 --mpi=pmi" in (tmp_path / "arguments").read_text()
+    built = run([*RINGRUN, "--check-build"], tmp_path)
+    assert re.search(r"\[X\] Slurm: srun --mpi=pmi\w+ \(srun has none, pmi2, pmix\)", built.stdout), built.stdout
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "SIGINT", "SIGTERM"])

@@ -18,7 +18,7 @@ from functools import partial
 from ringcomm.launch import elastic, lines, settings
 from ringcomm.launch.hosts import Host, discover, parse_hosts, place, read_hostfile
 from ringcomm.launch.job import Job, Line
-from ringcomm.launch.mpi import INTEL, Mpi, find, launcher
+from ringcomm.launch.mpi import Mpi, find, launcher
 from ringcomm.launch.options import make_parser
 from ringcomm.launch.start import Start, replace, tagging
 
@@ -156,11 +156,8 @@ def uses_srun(options: argparse.Namespace, mpi: Mpi) -> bool:
         return bool(options.launcher == "srun")
     if options.mpirun or "SLURM_JOB_ID" not in os.environ or not shutil.which("srun"):
         return False
-    if mpi.family == INTEL and "I_MPI_PMI_LIBRARY" not in os.environ:
-        return False  # its ranks find each other through Slurm only with Slurm's library
     plugin = lines.srun_plugin(mpi)
-    said = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if plugin in (said.stdout + said.stderr).split():
+    if plugin in lines.srun_plugins():
         return True
     _say(f"this Slurm has no plugin {plugin!r} for {mpi.vendor}: using its own launcher inside the allocation")
     return False

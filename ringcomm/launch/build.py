@@ -5,12 +5,17 @@ from __future__ import annotations
 
 def report() -> list[str]:
     from ringcomm.installed import BINDINGS, exists, framework_version
+    from ringcomm.launch.lines import srun_plugin, srun_plugins
     from ringcomm.launch.mpi import find
     from ringcomm.version import __version__
 
+    slurm = []
     try:
-        mpi = f"MPI: {find()}"
-        available = True
+        found = find()
+        mpi, available = f"MPI: {found}", True
+        plugin, offered = srun_plugin(found), srun_plugins()
+        if offered:
+            slurm = [(plugin in offered, f"Slurm: srun --mpi={plugin} (srun has {', '.join(offered)})")]
     except RuntimeError as error:
         mpi, available = f"MPI: {error}", False
 
@@ -26,7 +31,7 @@ def report() -> list[str]:
             [(framework_version(name) is not None and exists(BINDINGS[name]), text) for name, text in frameworks]
             + [(False, "MXNet")],
         ),
-        *lines("Available Controllers", [(available, mpi), (False, "Gloo")]),
+        *lines("Available Controllers", [(available, mpi), *slurm, (False, "Gloo")]),
         *lines(
             "Available Tensor Operations",
             [(False, "NCCL"), (False, "DDL"), (False, "CCL"), (available, "MPI"), (False, "Gloo")],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -141,3 +143,12 @@ def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, s
 def srun_plugin(mpi: Mpi) -> str:
     """Slurm's plugin through which ranks of this MPI find each other."""
     return "pmix" if mpi.family == OPEN_MPI else "pmi2"
+
+
+def srun_plugins() -> list[str]:
+    """The plugins that the srun in PATH offers; none if there is no srun."""
+    try:
+        said = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except OSError:
+        return []
+    return [word for word in (said.stdout + said.stderr).split() if re.fullmatch(r"pmi\w+|none", word)]

@@ -5,28 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import slurm_cluster
 from elastic_program import replay
 from launching import environment
 from namespaces import NETMODS
+from slurm_cluster import Cluster
 from test_hosts import CASES, check_ends, program_on
 
+from ringcomm.launch.lines import srun_plugin
 from ringcomm.launch.mpi import OPEN_MPI, find
-
-if slurm_cluster.missing():
-    pytest.skip(slurm_cluster.missing(), allow_module_level=True)
-if find().family == OPEN_MPI:
-    pytest.skip("Debian's Slurm has a PMIx of another version than Open MPI's wheel", allow_module_level=True)
 
 pytestmark = pytest.mark.mpi
 
-PROGRAM = Path(__file__).with_name("elastic_program.py")
+OPEN = find().family == OPEN_MPI
+PMI = f"--mpi={srun_plugin(find())}"
+
+PROGRAM = Path(__file__).resolve().parent.parent / "elastic_program.py"
 
 SCRIPT = """
 import os, signal, sys, time, numpy, ringcomm
@@ -45,19 +42,9 @@ if sys.argv[1] == "wait":
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[slurm_cluster.Cluster]:
-    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
-        made = slurm_cluster.Cluster(Path(folder), 3, 2)
-        try:
-            (Path(folder) / "script.py").write_text(SCRIPT)
-            yield made
-        finally:
-            made.close()
-
-
-def srun(cluster: slurm_cluster.Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+def srun(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
     *flags, what = words
+    (cluster.folder / "script.py").write_text(SCRIPT)
     return cluster.run(["srun", *flags, sys.executable, "script.py", what], environment())
 
 
@@ -65,22 +52,23 @@ def test_srun_without_a_pmi_that_fits(cluster):
     done = srun(cluster, "-N2", "-n3", "once")
     assert done.returncode == 1, done.stdout
     assert done.stdout.count("Slurm's srun has started 3 ranks (SLURM_STEP_NUM_TASKS), but MPI knows 1") == 3
-    assert "srun --mpi=pmi2" in done.stdout and " sum " not in done.stdout
+    assert f"srun {PMI}" in done.stdout and " sum " not in done.stdout
 
 
-def test_srun_with_pmi2_on_two_nodes(cluster):
-    done = srun(cluster, "--mpi=pmi2", "-N2", "-n3", "once")
+def test_srun_with_its_plugin_on_two_nodes(cluster):
+    done = srun(cluster, PMI, "-N2", "-n3", "once")
     assert done.returncode == 0 and done.stdout.count("sum 3.0") == 3, done.stdout
 
 
 @pytest.mark.parametrize(("nodes", "ranks"), [(2, 2), pytest.param(3, 4, marks=pytest.mark.slow)])
 def test_every_kind_of_traffic(cluster, tmp_path, nodes, ranks):
     """On libfabric: on UCX, MPICH 5.0.2 itself fails under Slurm's pmi2 (docs/running.md)."""
-    words = ["srun", "--mpi=pmi2", f"-N{nodes}", f"-n{ranks}", *program_on(tmp_path)]
+    words = ["srun", PMI, f"-N{nodes}", f"-n{ranks}", *program_on(tmp_path)]
     check_ends(tmp_path, ranks, cluster.run(words, environment() | NETMODS["ofi"], limit=200))
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(OPEN, reason="of MPICH")
 def test_every_kind_of_traffic_on_ucx(cluster, tmp_path):
     """In some jobs MPI_Init does not return, or aborts the job: these say nothing of ringcomm."""
     for case in CASES:
@@ -88,7 +76,7 @@ def test_every_kind_of_traffic_on_ucx(cluster, tmp_path):
             folder = tmp_path / f"{case}{attempt}"
             folder.mkdir()
             try:
-                done = cluster.run(["srun", "--mpi=pmi2", "-N2", "-n2", *program_on(folder, [case])], environment())
+                done = cluster.run(["srun", PMI, "-N2", "-n2", *program_on(folder, [case])], environment())
             except AssertionError:
                 assert not list(folder.glob("*.begun")), f"{case} hangs after MPI_Init"
                 continue
@@ -112,8 +100,17 @@ def test_a_batch_script_is_one_rank(cluster):
     pytest.param(("-N2", "-n2", "--kill-on-bad-exit"), "kill", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_killed_rank_is_named_and_ends_the_step(cluster, flags, what):
-    done = srun(cluster, "--mpi=pmi2", *flags, what)
+    done = srun(cluster, PMI, *flags, what)
     assert done.returncode > 0 and "ringcomm: rank 1 of " in done.stdout and "has died" in done.stdout, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", ["cgroup"], indirect=True)
+@pytest.mark.skipif(not Path("/sys/fs/cgroup/freezer").is_dir(), reason="no control groups of version 1")
+def test_a_rank_killed_where_slurm_tracks_control_groups(cluster):
+    for flags, what in [(("-N1", "-n2"), "kill"), (("-N2", "-n3"), "wait")]:
+        done = srun(cluster, PMI, *flags, what)
+        assert done.returncode > 0 and "ringcomm: rank 1 of " in done.stdout and "has died" in done.stdout, done.stdout
 
 
 @pytest.mark.slow

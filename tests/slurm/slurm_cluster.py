@@ -35,7 +35,7 @@ SlurmctldLogFile={run}/slurmctld.log
 SlurmdLogFile={run}/slurmd.%n.log
 SlurmdParameters=config_overrides
 MpiDefault=none
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
@@ -91,9 +91,13 @@ def missing() -> str:
 
 
 class Cluster:
-    """Started when it is made. `folder`: with a short path, for sockets; it is the cluster's own."""
+    """Started when it is made.
 
-    def __init__(self, folder: Path, nodes: int, cpus: int = 2) -> None:
+    `folder`: with a short path, for sockets; it is the cluster's own. `tracking`: how slurmd finds the processes of a
+    job, `linuxproc` (by parents) or `cgroup`.
+    """
+
+    def __init__(self, folder: Path, nodes: int, cpus: int = 2, tracking: str = "linuxproc") -> None:
         self.folder, numbers = folder, range(1, nodes + 1)
         folder.chmod(0o755)
         (folder / "state").mkdir()
@@ -103,7 +107,8 @@ class Cluster:
         names = "".join(f"{NETWORK}.{i} n{i}\n" for i in numbers)
         (folder / "hosts").write_text(f"127.0.0.1 localhost\n{NETWORK}.254 ctl\n{names}")
         lines = [f"NodeName=n{i} NodeAddr={NETWORK}.{i} CPUs={cpus} RealMemory=4000 State=UNKNOWN" for i in numbers]
-        self._write("slurm.conf", CONFIGURATION, nodes="\n".join(lines))
+        self._write("slurm.conf", CONFIGURATION, nodes="\n".join(lines), tracking=tracking)
+        (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
         for i in numbers:
             (folder / f"spool.n{i}").mkdir()
             self._write(f"node.{i}", HOST + NODE, host=f"n{i}", number=i)

@@ -1,0 +1,26 @@
+"""One cluster for the tests of a file."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+import slurm_cluster  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest) -> Iterator[slurm_cluster.Cluster]:
+    """Of three nodes. `request`: may give how slurmd finds the processes of a job."""
+    if slurm_cluster.missing():
+        pytest.skip(slurm_cluster.missing())
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
+        made = slurm_cluster.Cluster(Path(folder), 3, 4, getattr(request, "param", "linuxproc"))
+        try:
+            yield made
+        finally:
+            made.close()

@@ -35,7 +35,7 @@ WANTS_DENSE = (
     "clip",
     "clamp",
     "numpy",
-    "view",
+    "g.dim()",
     "sign",
     "set_(",
     "_foreach",

@@ -19,7 +19,8 @@ import ringcomm
 REFUSALS = (ringcomm.HorovodInternalError, AssertionError, ValueError, TypeError, NotImplementedError)
 LATE = 10.0  # seconds that a rank waits for the others to end the script too
 
-_comm: ringcomm.Communicator | None = None
+_comm: ringcomm.Communicator | None = None  # for verdicts
+_plain_comm: ringcomm.Communicator | None = None  # the references'
 
 
 class Run(NamedTuple):
@@ -90,6 +91,26 @@ def exchanged(comm: ringcomm.Communicator, item: Any) -> list[Any]:
     return [json.loads(bytes(row).rstrip(b"\0")) for row in handle.wait().reshape(comm.size, -1)]
 
 
+def reference(text: str, binding: Any, comm: ringcomm.Communicator) -> Run:
+    """Runs the script with the binding's reference. AssertionError on all ranks if the script fails on some only.
+
+    A rank that fails leaves the reference's communicator, so that the other ranks do not wait for it.
+    """
+    global _plain_comm
+    if _plain_comm is None:
+        _plain_comm = ringcomm.Communicator()
+    made = run(text, binding.Plain(_plain_comm), binding)
+    if made.error:
+        _plain_comm._abandon("the script has failed")
+    texts = exchanged(comm, made.error and f"{made.error} in line {made.line}: {made.text[:600]}")
+    if any(texts):
+        _plain_comm._abandon("the script has failed on another rank")
+        _plain_comm = None
+    failed = {rank: text for rank, text in enumerate(texts) if text and "RankLeftError" not in text}
+    assert len(failed) in (0, comm.size), f"invalid: the script itself fails on some ranks only: {failed}"
+    return made
+
+
 def judge(text: str, name: str = "torch", mutant: str = "") -> None:
     """Prints a verdict on all ranks: `right`, `refused` or `fault`, and why.
 
@@ -99,7 +120,7 @@ def judge(text: str, name: str = "torch", mutant: str = "") -> None:
     binding = importlib.import_module(f"binding_{name}")
     if _comm is None:
         _comm = ringcomm.Communicator()
-    wanted = run(text, binding.Plain(_comm), binding)
+    wanted = reference(text, binding, _comm)
     binding.product.init()
     judged = binding.mutated(mutant, binding.Plain(_comm)) if mutant else contextlib.nullcontext(binding.product)
     with judged as hvd:

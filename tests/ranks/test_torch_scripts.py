@@ -44,6 +44,13 @@ def test_found_scripts() -> None:
 
 
 @pytest.mark.mpi
+def test_a_script_that_fails_on_one_rank_is_invalid() -> None:
+    text = "if rank == 1:\n    raise KeyError\nhvd.allreduce(torch.ones(1))\n"
+    with pytest.raises(AssertionError, match="invalid: the script itself fails on some ranks only: {1: 'KeyError"):
+        TORCH.check(3, text)
+
+
+@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("ranks", [2, 3])

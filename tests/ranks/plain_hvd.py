@@ -66,6 +66,7 @@ class PlainHvd(PlainRanks):
 
     Compression = types.SimpleNamespace(none=None, fp16=None, bf16=None)
     SyncBatchNorm = PlainBatchNorm
+    gather = torch.compiler.disable(PlainRanks.gather)
 
     def __init__(self, comm: ringcomm.Communicator) -> None:
         super().__init__(comm)
@@ -151,7 +152,7 @@ class PlainOptimizer:
         parameters = self.parameters()
         mine = (self.hvd.rank(), [None if p.grad is None else p.grad.detach() for p in parameters])
         parts = [gradients for rank, gradients in self.hvd.gather(mine) if rank in self.ranks]
-        if self.hvd.rank() in self.ranks:
+        if self.hvd.rank() in self.ranks and len(self.ranks) > 1:  # alone, gradients that share memory go on sharing it
             for p, *gradients in zip(parameters, *parts, strict=True):
                 given = [one for one in gradients if one is not None]
                 if given:

@@ -67,9 +67,9 @@ def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], singl
             if (value.dtype, value.shape) != (right.dtype, right.shape):
                 kinds = f"{value.dtype}{value.shape} instead of {right.dtype}{right.shape}"
                 return f"entry {number}: {name} is not close: {kinds}"
-            close = np.allclose(
-                value, right, rtol=1e-3 if single else 1e-7, atol=1e-5 if single else 1e-9, equal_nan=True
-            )
+            largest = np.max(np.abs(right), initial=1, where=np.isfinite(right))  # small ones are sums of such
+            atol = (1e-5 if single else 1e-9) * largest
+            close = np.allclose(value, right, rtol=1e-3 if single else 1e-7, atol=atol, equal_nan=True)
             if not close:
                 return f"entry {number}: {name} is not close: {value.ravel()[:6]} instead of {right.ravel()[:6]}"
         elif type(value) is not type(right) or value != right:

@@ -281,7 +281,9 @@ loss(net)
 EDITS = statements("""
 torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
 
-torch.nn.utils.clip_grad_value_([p for p in net.parameters() if not p.is_complex()], 0.02)
+real = [p for p in net.parameters() if p.grad is not None and not p.is_complex()]
+if real:
+    torch.nn.utils.clip_grad_value_(real, 0.02)
 
 for g in grads(net):
     g.mul_(0.5)

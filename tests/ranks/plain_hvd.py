@@ -122,6 +122,28 @@ class PlainHvd(PlainRanks):
         made.begin()
         return made
 
+    def LocalSGD(self, optimizer: torch.optim.Optimizer, named_parameters: Any, every: int) -> Any:
+        base: Any = getattr(optimizer, "_base", type(optimizer))
+        parameters = dict(named_parameters)
+        steps = 0
+
+        def average() -> None:
+            with torch.no_grad():
+                for p in parameters.values():
+                    p.copy_(sum(self.gather(p.detach().clone())) / self._size)
+
+        def step(self: Any, closure: Any = None) -> None:
+            nonlocal steps
+            base.step(self)
+            steps += 1
+            if steps % every == 0:
+                average()
+
+        self.broadcast_parameters(parameters)
+        optimizer.__class__ = type(base.__name__, (base,), {"step": step, "finish": lambda self: average()})
+        vars(optimizer).pop("step", None)
+        return optimizer
+
 
 class PlainOptimizer:
     hvd: PlainHvd

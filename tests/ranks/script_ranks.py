@@ -58,8 +58,8 @@ def run(text: str, hvd: Any, binding: Any) -> Run:
     return Run(user.seen, "", 0, "", False)
 
 
-def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], single: bool) -> str:
-    """Empty if there is none. `single`: in what was computed in float32."""
+def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], rtol: float) -> str:
+    """Empty if there is none. `rtol`: relative tolerance."""
     for number, ((name, value), (other, right)) in enumerate(zip(seen, wanted, strict=False)):
         if name != other:
             return f"entry {number}: {name} instead of {other}"
@@ -68,8 +68,7 @@ def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], singl
                 kinds = f"{value.dtype}{value.shape} instead of {right.dtype}{right.shape}"
                 return f"entry {number}: {name} is not close: {kinds}"
             largest = np.max(np.abs(right), initial=1, where=np.isfinite(right))  # small ones are sums of such
-            atol = (1e-5 if single else 1e-9) * largest
-            close = np.allclose(value, right, rtol=1e-3 if single else 1e-7, atol=atol, equal_nan=True)
+            close = np.allclose(value, right, rtol=rtol, atol=rtol / 100 * largest, equal_nan=True)
             if not close:
                 return f"entry {number}: {name} is not close: {value.ravel()[:6]} instead of {right.ravel()[:6]}"
         elif type(value) is not type(right) or value != right:
@@ -127,7 +126,7 @@ def judge(text: str, name: str = "torch", mutant: str = "") -> None:
         made = run(text, hvd, binding)
     compared = ""
     if not made.error or made.refusal:
-        compared = difference(made.seen, wanted.seen, binding.is_single(text))
+        compared = difference(made.seen, wanted.seen, binding.tolerance(text))
     if not made.error and not wanted.error and len(made.seen) != len(wanted.seen):
         compared = compared or f"{len(made.seen)} entries instead of {len(wanted.seen)}"
     mine = (made.error, made.line, made.text[:900], made.refusal, compared[:600], wanted.error, wanted.text[:300])

@@ -59,6 +59,7 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         vector[int] lost()
         int add_set(vector[int], shared_ptr[CNode], int) except +translate
         void remove_set(int) except +translate
+        cbool has_room_for_plan(int) except +translate
         shared_ptr[COperation] submit(int, CNamed) except +translate
         @staticmethod
         shared_ptr[CPending] prepare(CNamed) except +translate
@@ -210,6 +211,9 @@ cdef class Engine:
             made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, items, on_host, slot,
                                   c_algorithm)
         return made
+
+    def has_room_for_plan(self, int set_id):
+        return bool(self.it.get().has_room_for_plan(set_id))
 
     def leave(self):
         with nogil:

@@ -6,7 +6,9 @@ of a bucket lie one behind the other.
 
 from __future__ import annotations
 
+import gc
 import logging
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -166,6 +168,8 @@ class BucketShape(NamedTuple):
 class StepPlan:
     """A plan of the core, with its stream of shared memory, in one session."""
 
+    _next_collection = 0.0  # time.monotonic(), in seconds
+
     def __init__(
         self,
         process_set: ProcessSet,
@@ -192,6 +196,18 @@ class StepPlan:
         self.takes_stretches = self._plan.takes_stretches  # of a bucket: whether they may lie anywhere
         self.feedback = self._plan.feedback  # what its encoders hold back, between steps
         self.place = self._plan.place  # bucket, stretch, address: before it is ready
+
+    @staticmethod
+    def fits(process_set: ProcessSet) -> bool:
+        """Returns whether the process set may have one more plan: message tags limit their number.
+
+        If not, dropped optimizers in reference cycles are collected: the next agreement may close their plans.
+        """
+        fits = process_set.session().engine.has_room_for_plan(process_set.set_id())
+        if not fits and time.monotonic() > StepPlan._next_collection:
+            gc.collect()
+            StepPlan._next_collection = time.monotonic() + 10  # a collection takes 0.1 s and more
+        return fits
 
     def usable(self) -> bool:
         """Not once ``shutdown()`` has been called, also after another ``init()``."""

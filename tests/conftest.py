@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import mpi_case
@@ -13,6 +14,13 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Ends with the numbers of drawn scripts, where there was a soak."""
+    if checks := sys.modules.get("script_checks"):
+        for name in checks.numbers:
+            terminalreporter.write_line(checks.line(name))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -79,6 +79,7 @@ class Engine {
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
                                   kernels::Scale post, std::size_t items, std::shared_ptr<Node> node, int slot,
                                   std::string algorithm = {});
+  bool has_room_for_plan(int set) const;  // the same on every rank between two plans
 
   // Every rank adds the same services in the same order: the k-th ones send to each other. Throws Error(shut_down)
   // after leave(), Error(invalid) when tags run out.

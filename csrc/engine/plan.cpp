@@ -30,6 +30,11 @@ std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<P
   return std::make_shared<Plan>(state_, target, run);
 }
 
+bool Engine::has_room_for_plan(int set) const {
+  const std::lock_guard lock(state_->context.mutex);
+  return state_->sets.find(set)->plans.has_room();
+}
+
 Plan::Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set, std::shared_ptr<PlanRun> run)
     : engine_(std::move(engine)), set_(std::move(set)), run_(std::move(run)) {}
 

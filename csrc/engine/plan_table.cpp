@@ -19,6 +19,10 @@ const PlanRun* PlanTable::any(Is&& is) const {
   return found == by_stream_.end() ? nullptr : found->get();
 }
 
+bool PlanTable::has_room() const {
+  return std::find(by_stream_.begin(), by_stream_.end(), nullptr) != by_stream_.end();
+}
+
 std::size_t PlanTable::free_stream(const std::string& name) const {
   if (any([&](const PlanRun& plan) { return plan.name() == name; })) throw invalid("there is a '", name, "' already");
   for (std::size_t i = 0; i < by_stream_.size(); ++i) {

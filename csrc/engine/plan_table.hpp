@@ -22,6 +22,7 @@ class PlanTable {
   ~PlanTable();
 
   // ---- any thread, with the context's mutex held
+  bool has_room() const;
   // A stream for a plan of that name: the one unused for longest, the same on every rank. Throws Error(invalid).
   std::size_t free_stream(const std::string& name) const;
   std::uint64_t past_steps(const std::string& name) const;  // of plans of that name that have been closed

@@ -46,8 +46,6 @@ class GradientPlan:
         formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
         one = {wire: decided(wire, settings.process_set, together) for wire in set(formats)}
         self._formats = [one[wire] for wire in formats]
-        for dead in agreed.dead_plans:
-            StepPlan.bury(settings.process_set, dead)
         sparse = set(itertools.compress(self.slots, agreed.sparse_dims))
         self._sparse = set() if settings.sparse_as_dense else sparse
         self._buckets = self._make_buckets(agreed.order)

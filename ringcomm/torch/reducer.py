@@ -15,14 +15,15 @@ which are an error.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ringcomm.errors import HorovodInternalError
-from ringcomm.plan_agreement import Watched, agree
-from ringcomm.plans import DROPPED, KEPT
+from ringcomm.plan_agreement import Agreed, Watched, agree
+from ringcomm.plans import DROPPED, KEPT, StepPlan
 from ringcomm.torch.arguments import Settings, format_text
 from ringcomm.torch.gradient_plan import GradientPlan
 from ringcomm.torch.hooked import TOO_OFTEN, HookedParameters
@@ -202,18 +203,36 @@ class GradientReducer(HookedParameters):
         for slot, dim in zip(self._slots, agreed.sparse_dims, strict=True):
             slot.sparse_dim = slot.sparse_dim or dim
         if not agreed.complete:  # a plan must be made by all ranks; the next step asks again
-            left = [slot for slot in self._slots if slot not in reduced]
-            reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse_dims))
-            return
+            return self._reduce_by_name(reduced, agreed)
         owed = self.held_back()
         with self.settings.process_set.turns.take(agreed.turn):
             if self._plan is not None:
                 self._plan.close()
-            self._plan, self._generation = None, generation
-            self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
+            for dead in agreed.dead_plans:
+                StepPlan.bury(self.settings.process_set, dead)
+            self._plan, self._owed = None, owed
+            if StepPlan.fits(self.settings.process_set):
+                self._generation = generation
+                self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
+        if self._plan is None:
+            return self._without_room(reduced, agreed)
         self._owed = {}
         self._plan.run(reduced, KEPT)
         self.replicas.due = True
+
+    def _reduce_by_name(self, reduced: set[Slot], agreed: Agreed) -> None:
+        left = [slot for slot in self._slots if slot not in reduced]
+        reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse_dims))
+
+    def _without_room(self, reduced: set[Slot], agreed: Agreed) -> None:
+        """Reduces without a plan where other optimizers have all that there can be; the next step asks again."""
+        self._reduce_by_name(reduced, agreed)
+        if self._steps == 1:
+            warnings.warn(
+                "so many DistributedOptimizers exist that the gradients of this one are sent one by one, which is "
+                "slower. Delete those that are no longer used",
+                stacklevel=4,
+            )
 
     def _watched(self, slot: Slot) -> Watched:
         one = slot.watched()

@@ -77,8 +77,8 @@ def test_found_scripts(name: str) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("name", JUDGES)
-def test_many_drawn_scripts(name: str, ranks: int) -> None:
-    judge_for(name).draws(ranks, 1000)
+def test_many_drawn_scripts(name: str, ranks: int, capfd: pytest.CaptureFixture[str]) -> None:
+    judge_for(name).soaks(ranks, 1000, capfd)
 
 
 @pytest.mark.mpi

@@ -12,14 +12,14 @@ from user_names import User
 
 import ringcomm.torch as product
 
-__all__ = ["FAILURES", "MUTANTS", "Plain", "User", "is_single", "mutated", "product"]
+__all__ = ["FAILURES", "MUTANTS", "Plain", "User", "mutated", "product", "tolerance"]
 
 FAILURES: tuple[type[Exception], ...] = ()  # of the framework, with the names of ringcomm's errors in their texts
 
 
-def is_single(text: str) -> bool:
-    """Returns True if the script computes in float32."""
-    return "odd()" in text or "float()" in text
+def tolerance(text: str) -> float:
+    """Returns the relative tolerance of what the script computes."""
+    return 1e-3 if "odd()" in text or "float()" in text else 1e-7
 
 
 @contextlib.contextmanager

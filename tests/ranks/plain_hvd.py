@@ -66,6 +66,7 @@ class PlainHvd(PlainRanks):
 
     Compression = types.SimpleNamespace(none=None, fp16=None, bf16=None)
     SyncBatchNorm = PlainBatchNorm
+    gather = torch.compiler.disable(PlainRanks.gather)
 
     def __init__(self, comm: ringcomm.Communicator) -> None:
         super().__init__(comm)
@@ -121,6 +122,28 @@ class PlainHvd(PlainRanks):
         made.begin()
         return made
 
+    def LocalSGD(self, optimizer: torch.optim.Optimizer, named_parameters: Any, every: int) -> Any:
+        base: Any = getattr(optimizer, "_base", type(optimizer))
+        parameters = dict(named_parameters)
+        steps = 0
+
+        def average() -> None:
+            with torch.no_grad():
+                for p in parameters.values():
+                    p.copy_(sum(self.gather(p.detach().clone())) / self._size)
+
+        def step(self: Any, closure: Any = None) -> None:
+            nonlocal steps
+            base.step(self)
+            steps += 1
+            if steps % every == 0:
+                average()
+
+        self.broadcast_parameters(parameters)
+        optimizer.__class__ = type(base.__name__, (base,), {"step": step, "finish": lambda self: average()})
+        vars(optimizer).pop("step", None)
+        return optimizer
+
 
 class PlainOptimizer:
     hvd: PlainHvd
@@ -151,7 +174,7 @@ class PlainOptimizer:
         parameters = self.parameters()
         mine = (self.hvd.rank(), [None if p.grad is None else p.grad.detach() for p in parameters])
         parts = [gradients for rank, gradients in self.hvd.gather(mine) if rank in self.ranks]
-        if self.hvd.rank() in self.ranks:
+        if self.hvd.rank() in self.ranks and len(self.ranks) > 1:  # alone, gradients that share memory go on sharing it
             for p, *gradients in zip(parameters, *parts, strict=True):
                 given = [one for one in gradients if one is not None]
                 if given:

@@ -33,7 +33,13 @@ for name, value in user.seen:
     print(rank, name, value)
 """
 
-verdicts: Counter[str] = Counter()
+VERDICTS = ("right", "refused", "faults")
+numbers: dict[str, Counter[str]] = {}  # scripts of soaks: by binding and ranks, by verdict
+
+
+def line(name: str) -> str:
+    count = numbers[name]
+    return f"{name}: {sum(count.values())} scripts, {', '.join(f'{count[one]} {one}' for one in VERDICTS)}"
 
 
 @dataclass
@@ -61,7 +67,6 @@ class Judge:
         except AssertionError as error:
             raise AssertionError(f"{shown}\n{error}") from None
         verdict, why = json.loads(result.output.splitlines()[-1])
-        verdicts[verdict] += 1
         right = verdict == "right" or (
             verdict == "refused" and (why.startswith("as by the framework") or self.refusable(text, why))
         )
@@ -81,6 +86,31 @@ class Judge:
             self.check(ranks, script)
 
         run()
+
+    def soaks(self, ranks: int, scripts: int, capture: Any) -> None:
+        """Judges new scripts with a line of progress now and then, and fails at the end with all faults.
+
+        `capture`: pytest's fixture capfd. The environment's SOAK_SCRIPTS replaces `scripts`.
+        """
+        name = f"{' '.join([self.binding, *self.variables.values()])} on {ranks} ranks"
+        count, faults = numbers.setdefault(name, Counter()), list[str]()
+
+        @settings(
+            QUIET, max_examples=int(os.environ.get("SOAK_SCRIPTS", scripts)), database=None, phases=[Phase.generate]
+        )
+        @given(self.scripts)
+        def run(script: Any) -> None:
+            try:
+                count["refused" if self.check(ranks, script) else "right"] += 1
+            except AssertionError as error:
+                count["faults"] += 1
+                faults.append(str(error))
+            if sum(count.values()) % 50 == 0:
+                with capture.disabled():
+                    print(line(name), flush=True)
+
+        run()
+        assert not faults, "\n\n".join(faults)
 
     def finds(self, mutant: str, examples: int = 200) -> None:
         """Fails unless drawn scripts find the mutant by comparison: not by an error, nor by a hang."""

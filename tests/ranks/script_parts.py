@@ -63,6 +63,8 @@ class PlainRanks:
         """The mean (or sum) of each array over the members; on other ranks the arrays themselves."""
         ranks = (members or self.global_process_set).ranks
         parts = [given for rank, given in self.gather((self._rank, arrays)) if rank in ranks]
+        if len({tuple(one.shape for one in part) for part in parts}) > 1:
+            raise ValueError("shapes differ between ranks")
         if self._rank not in ranks:
             return arrays
         totals = [sum(each[1:], start=each[0]) for each in zip(*parts, strict=True)]

@@ -19,7 +19,8 @@ import ringcomm
 REFUSALS = (ringcomm.HorovodInternalError, AssertionError, ValueError, TypeError, NotImplementedError)
 LATE = 10.0  # seconds that a rank waits for the others to end the script too
 
-_comm: ringcomm.Communicator | None = None
+_comm: ringcomm.Communicator | None = None  # for verdicts
+_plain_comm: ringcomm.Communicator | None = None  # the references'
 
 
 class Run(NamedTuple):
@@ -57,8 +58,8 @@ def run(text: str, hvd: Any, binding: Any) -> Run:
     return Run(user.seen, "", 0, "", False)
 
 
-def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], single: bool) -> str:
-    """Empty if there is none. `single`: in what was computed in float32."""
+def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], rtol: float) -> str:
+    """Empty if there is none. `rtol`: relative tolerance."""
     for number, ((name, value), (other, right)) in enumerate(zip(seen, wanted, strict=False)):
         if name != other:
             return f"entry {number}: {name} instead of {other}"
@@ -66,9 +67,8 @@ def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], singl
             if (value.dtype, value.shape) != (right.dtype, right.shape):
                 kinds = f"{value.dtype}{value.shape} instead of {right.dtype}{right.shape}"
                 return f"entry {number}: {name} is not close: {kinds}"
-            close = np.allclose(
-                value, right, rtol=1e-3 if single else 1e-7, atol=1e-5 if single else 1e-9, equal_nan=True
-            )
+            largest = np.max(np.abs(right), initial=1, where=np.isfinite(right))  # small ones are sums of such
+            close = np.allclose(value, right, rtol=rtol, atol=rtol / 100 * largest, equal_nan=True)
             if not close:
                 return f"entry {number}: {name} is not close: {value.ravel()[:6]} instead of {right.ravel()[:6]}"
         elif type(value) is not type(right) or value != right:
@@ -90,6 +90,26 @@ def exchanged(comm: ringcomm.Communicator, item: Any) -> list[Any]:
     return [json.loads(bytes(row).rstrip(b"\0")) for row in handle.wait().reshape(comm.size, -1)]
 
 
+def reference(text: str, binding: Any, comm: ringcomm.Communicator) -> Run:
+    """Runs the script with the binding's reference. AssertionError on all ranks if the script fails on some only.
+
+    A rank that fails leaves the reference's communicator, so that the other ranks do not wait for it.
+    """
+    global _plain_comm
+    if _plain_comm is None:
+        _plain_comm = ringcomm.Communicator()
+    made = run(text, binding.Plain(_plain_comm), binding)
+    if made.error:
+        _plain_comm._abandon("the script has failed")
+    texts = exchanged(comm, made.error and f"{made.error} in line {made.line}: {made.text[:600]}")
+    if any(texts):
+        _plain_comm._abandon("the script has failed on another rank")
+        _plain_comm = None
+    failed = {rank: text for rank, text in enumerate(texts) if text and "RankLeftError" not in text}
+    assert len(failed) in (0, comm.size), f"invalid: the script itself fails on some ranks only: {failed}"
+    return made
+
+
 def judge(text: str, name: str = "torch", mutant: str = "") -> None:
     """Prints a verdict on all ranks: `right`, `refused` or `fault`, and why.
 
@@ -99,14 +119,14 @@ def judge(text: str, name: str = "torch", mutant: str = "") -> None:
     binding = importlib.import_module(f"binding_{name}")
     if _comm is None:
         _comm = ringcomm.Communicator()
-    wanted = run(text, binding.Plain(_comm), binding)
+    wanted = reference(text, binding, _comm)
     binding.product.init()
     judged = binding.mutated(mutant, binding.Plain(_comm)) if mutant else contextlib.nullcontext(binding.product)
     with judged as hvd:
         made = run(text, hvd, binding)
     compared = ""
     if not made.error or made.refusal:
-        compared = difference(made.seen, wanted.seen, binding.is_single(text))
+        compared = difference(made.seen, wanted.seen, binding.tolerance(text))
     if not made.error and not wanted.error and len(made.seen) != len(wanted.seen):
         compared = compared or f"{len(made.seen)} entries instead of {len(wanted.seen)}"
     mine = (made.error, made.line, made.text[:900], made.refusal, compared[:600], wanted.error, wanted.text[:300])

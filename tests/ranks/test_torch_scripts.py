@@ -44,11 +44,18 @@ def test_found_scripts() -> None:
 
 
 @pytest.mark.mpi
+def test_a_script_that_fails_on_one_rank_is_invalid() -> None:
+    text = "if rank == 1:\n    raise KeyError\nhvd.allreduce(torch.ones(1))\n"
+    with pytest.raises(AssertionError, match=r"fails on some ranks only: \{1: 'KeyError"):
+        TORCH.check(3, text)
+
+
+@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_many_drawn_scripts(ranks: int) -> None:
-    TORCH.draws(ranks, 2500)
+def test_many_drawn_scripts(ranks: int, capfd: pytest.CaptureFixture[str]) -> None:
+    TORCH.soaks(ranks, 2500, capfd)
 
 
 @pytest.mark.mpi

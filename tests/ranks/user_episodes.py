@@ -101,6 +101,17 @@ for _ in range(3):
 inner = sgd(net)
 opt = wrap(inner, net, passes)
 
+opt = hvd.LocalSGD(sgd(net), every=2, named_parameters=net.named_parameters())
+for _ in range(5):
+    opt.zero_grad()
+    (loss(net) * (rank + 1)).backward()
+    opt.step()
+    see(net)
+opt.finish()
+see(net)
+inner = sgd(net)
+opt = wrap(inner, net, passes)
+
 for _ in range(4):
     opt.zero_grad()
     slopes = torch.autograd.grad(loss(net), trained(net), create_graph=True, allow_unused=True)

@@ -189,7 +189,7 @@ value.backward(inputs=trained(net)[:2])
 
 value = loss(net)
 value.backward(retain_graph=True)
-assert torch.isfinite(value)
+note('finite', bool(torch.isfinite(value)))
 
 wanted = trained(net)
 for p, g in zip(wanted, torch.autograd.grad(loss(net), wanted, allow_unused=True)):
@@ -281,7 +281,9 @@ loss(net)
 EDITS = statements("""
 torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
 
-torch.nn.utils.clip_grad_value_(net.parameters(), 0.02)
+real = [p for p in net.parameters() if p.grad is not None and not p.is_complex()]
+if real:
+    torch.nn.utils.clip_grad_value_(real, 0.02)
 
 for g in grads(net):
     g.mul_(0.5)
@@ -307,7 +309,7 @@ for g in grads(net):
 
 if rank == 0:
     for g in grads(net):
-        g.data.clamp_(-0.01, 0.01)
+        (torch.view_as_real(g.data) if g.is_complex() else g.data).clamp_(-0.01, 0.01)
 
 for g in grads(net):
     g.data = g.data * 0.5
@@ -320,7 +322,7 @@ for g in grads(net):
 
 for g in grads(net):
     if g.numel():
-        g.data.view(-1)[0] = rank
+        g.data[(0,) * g.dim()] = rank
 
 for g in grads(net):
     g.copy_(torch.sign(g.real))

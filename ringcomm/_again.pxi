@@ -63,6 +63,7 @@ cdef class _Remembered:
     cdef shared_ptr[CPending] request
 
 
+@auto_pickle(True)
 cdef class NamedCalls:
     cdef Engine engine  # None: remembers nothing
     cdef int set_id

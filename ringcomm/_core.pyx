@@ -1,4 +1,4 @@
-# cython: language_level=3, binding=True, embedsignature=False
+# cython: language_level=3, binding=True, embedsignature=False, auto_pickle=False
 # The border between Python and csrc: conversions and nothing else. What it offers is documented in _core.pyi.
 import hashlib
 from collections import namedtuple
@@ -10,7 +10,7 @@ from libcpp.string cimport string
 from libcpp.utility cimport move, pair
 from libcpp.vector cimport vector
 from cpython.exc cimport PyErr_CheckSignals
-from cython cimport freelist
+from cython cimport auto_pickle, freelist
 from cython.operator cimport dereference
 
 include "_errors.pxi"

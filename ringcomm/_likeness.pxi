@@ -6,6 +6,7 @@ cdef extern from "border/likeness.hpp":
     object call_method "ringcomm_border::call_method"(object, object)
 
 
+@auto_pickle(True)
 cdef class Likeness:
     """What an array has in common with another, for a request in place for that one to serve it too: it is of the very
     class `cls`, each attribute in `same` is the very object given and each in `equal` equals it, each method in `holds`

@@ -34,10 +34,10 @@ cdef extern from "node/guardian.hpp" namespace "ringcomm" nogil:
     cdef cppclass CGuarded "ringcomm::Guarded":
         int pidfd, connection
         string line
-    struct CVerdict "ringcomm::Verdict":
+    struct CDeathAction "ringcomm::DeathAction":
         int to, after, grace
         vector[string] command
-    int c_start_guardian "ringcomm::start_guardian"(const vector[CGuarded]& guarded, const CVerdict& verdict) except +translate
+    int c_start_guardian "ringcomm::start_guardian"(const vector[CGuarded]& guarded, const CDeathAction& action) except +translate
 
 
 cdef class Processes:
@@ -135,14 +135,14 @@ cdef shared_ptr[CNode] node_of(node) except *:
 def start_guardian(guarded, int to, int after, int grace, command):
     cdef vector[CGuarded] processes
     cdef CGuarded one
-    cdef CVerdict verdict
+    cdef CDeathAction action
     for one.pidfd, one.connection, line in guarded:
         one.line = line.encode()
         processes.push_back(one)
-    verdict.to, verdict.after, verdict.grace = to, after, grace
+    action.to, action.after, action.grace = to, after, grace
     for word in command:
-        verdict.command.push_back(word.encode())
-    return c_start_guardian(processes, verdict)
+        action.command.push_back(word.encode())
+    return c_start_guardian(processes, action)
 
 
 def set_time_slice(int64_t ns):

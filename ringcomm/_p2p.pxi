@@ -48,6 +48,7 @@ ANY_SOURCE, ANY_TAG, PROC_NULL = kAnySource, kAnyTag, kProcNull
 
 
 @freelist(64)
+@auto_pickle(True)
 cdef class Status:
     cdef readonly int source, tag
     cdef readonly uint64_t nbytes

@@ -161,6 +161,42 @@ def test_what_the_core_must_not_use() -> None:
     assert not wrong
 
 
+def namespace_types(text: str, file: str) -> Iterator[str]:
+    """Full names of the types that `text` defines in a namespace; an unnamed namespace has the file's name."""
+    scopes: list[str | None] = []  # per open brace: the namespace's name, or None
+    code = re.sub(r'"(\\.|[^"\\\n])*"|\'(\\.|[^\'\\])\'', "", without_comments(text))
+    for head, brace in re.findall(r"([^;{}]*)([;{}])", code):
+        if brace == "}":
+            scopes.pop()
+        elif brace == "{":
+            head = re.sub(r"^\s*#[^\n]*", "", head, flags=re.MULTILINE).strip()
+            space = re.search(r"(?:^|\s)namespace(?:\s+([\w:]+))?$", head)
+            kind = re.search(
+                r"\b(?:struct|class|union|enum(?: class)?)\s+(?:alignas\(\w+\)\s*)?(\w+)(?:\s+final)?\s*(?::(?!:)|$)",
+                head,
+            )
+            if kind and None not in scopes:
+                yield "::".join([*filter(None, scopes), kind[1]])
+            scopes.append((space[1] or file) if space else None)
+
+
+def test_types_have_one_definition() -> None:
+    """Two types of one name in one namespace share their destructors: the linker keeps either of them (ODR)."""
+    found: dict[str, set[str]] = {}
+    for path in [*CORE.rglob("*.[ch]pp"), *PACKAGE.rglob("*.hpp")]:
+        for name in namespace_types(path.read_text(), str(path)):
+            found.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    assert len(found) > 100
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def test_namespace_types() -> None:
+    text = """namespace a { namespace { struct Own {}; } enum class Kind : int { x };
+      template <class T> struct Of final : B<T> { struct Inner {}; }; template <> struct Of<int> { };
+      void f() { struct Local { }; put("}}"); } namespace b::c { class D; union E { }; } }"""
+    assert list(namespace_types(text, "f")) == ["a::f::Own", "a::Kind", "a::Of", "a::b::c::E"]
+
+
 def written() -> Iterator[Path]:
     for folder in ("csrc", "ringcomm", "tests", "examples", "benchmarks", "docs"):
         for suffix in ("cpp", "hpp", "py"):

@@ -11,11 +11,11 @@
 
 namespace ringcomm {
 
-struct Source {
+struct ReadArea {
   const std::byte* data = nullptr;
   std::size_t nbytes = 0;
 };
-struct Target {
+struct WriteArea {
   std::byte* data = nullptr;
   std::size_t nbytes = 0;
 };
@@ -40,7 +40,7 @@ class AwarePieces {
   // This rank reduces so many elements of everybody's, of which outgoing(me) are its own.
   std::size_t reduced() const { return share(me_).count; }
 
-  Source outgoing(int rank) const {
+  ReadArea outgoing(int rank) const {
     const auto index = static_cast<std::size_t>(rank);
     switch (call_.collective) {
       case Collective::broadcast:
@@ -53,15 +53,15 @@ class AwarePieces {
         return input(share(rank).first, share(rank).count);
     }
   }
-  Target incoming(int rank) const {
+  WriteArea incoming(int rank) const {
     const std::vector<std::size_t>& counts = arriving();
     switch (call_.collective) {
       case Collective::broadcast:
         return output(0, rank == call_.root ? call_.count : 0);
       case Collective::allgather:
       case Collective::alltoall: {
-        const Target there = output(start_of(counts, rank), counts[static_cast<std::size_t>(rank)]);
-        return apart() ? Target{scratch_ + (there.data - output(0, 0).data), there.nbytes} : there;
+        const WriteArea there = output(start_of(counts, rank), counts[static_cast<std::size_t>(rank)]);
+        return apart() ? WriteArea{scratch_ + (there.data - output(0, 0).data), there.nbytes} : there;
       }
       default:
         return {slot(rank), share(me_).count * item_};
@@ -75,15 +75,15 @@ class AwarePieces {
     return call_.collective == Collective::allreduce || call_.collective == Collective::scan;
   }
   // Where this rank has what it reduces for a rank; for all of them it is one, but in scans.
-  Target result_for(int rank) const {
+  WriteArea result_for(int rank) const {
     if (is_scan(call_.collective) && rank != me_) return {slot(ranks_ + rank), share(me_).count * item_};
     if (call_.collective == Collective::reducescatter) return apart() ? incoming(me_) : output(0, share(me_).count);
     return gets(me_) || is_scan(call_.collective) ? output(share(me_).first, share(me_).count) : incoming(me_);
   }
-  Target result_from(int rank) const { return output(share(rank).first, share(rank).count); }
+  WriteArea result_from(int rank) const { return output(share(rank).first, share(rank).count); }
 
   // What comes to the output in the end: it lies there, or in scratch.
-  Target last() const {
+  WriteArea last() const {
     if (!apart()) return output(0, 0);
     return {call_.collective == Collective::reducescatter ? slot(me_) : scratch_, own_bytes()};
   }
@@ -93,8 +93,10 @@ class AwarePieces {
   const std::vector<std::size_t>& arriving() const {
     return call_.collective == Collective::alltoall ? call_.receive_counts : call_.counts;
   }
-  Source input(std::size_t first, std::size_t count) const { return {at(call_.input, first * item_), count * item_}; }
-  Target output(std::size_t first, std::size_t count) const { return {at(call_.output, first * item_), count * item_}; }
+  ReadArea input(std::size_t first, std::size_t count) const { return {at(call_.input, first * item_), count * item_}; }
+  WriteArea output(std::size_t first, std::size_t count) const {
+    return {at(call_.output, first * item_), count * item_};
+  }
   std::byte* slot(int index) const { return scratch_ + static_cast<std::size_t>(index) * slot_bytes_; }
 
   Part share(int rank) const {

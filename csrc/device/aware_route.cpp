@@ -83,12 +83,12 @@ class AwareTask final : public RouteTask {
 
   Progress exchange() {
     each_peer([&](int to, int from) {
-      const Source sent = pieces_.outgoing(to);
-      const Target received = pieces_.incoming(from);
+      const ReadArea sent = pieces_.outgoing(to);
+      const WriteArea received = pieces_.incoming(from);
       messages_.send(to, sent.data, sent.nbytes);
       messages_.receive(from, received.data, received.nbytes);
     });
-    const Source mine = pieces_.outgoing(me_);
+    const ReadArea mine = pieces_.outgoing(me_);
     if (!computes(call_.collective)) copy(pieces_.incoming(me_).data, mine.data, mine.nbytes);
     return then(&AwareTask::exchanged);
   }
@@ -102,7 +102,7 @@ class AwareTask final : public RouteTask {
 
   Progress exchange_results() {
     each_peer([&](int to, int from) {
-      const Target sent = pieces_.result_for(to), received = pieces_.result_from(from);
+      const WriteArea sent = pieces_.result_for(to), received = pieces_.result_from(from);
       if (pieces_.gets(to)) messages_.send(to, sent.data, sent.nbytes);
       if (pieces_.gets(me_)) messages_.receive(from, received.data, received.nbytes);
     });
@@ -115,7 +115,7 @@ class AwareTask final : public RouteTask {
   }
 
   Progress give_back() {
-    const Target last = pieces_.last();
+    const WriteArea last = pieces_.last();
     copy(call_.output, last.data, last.nbytes);
     return end();
   }

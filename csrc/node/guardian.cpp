@@ -77,8 +77,8 @@ std::time_t now() {
 }
 
 // Gives the launcher, and ranks that notice the death, `grace` seconds; then kills what still runs.
-void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const Verdict& verdict, char* const* command) {
-  std::time_t deadline = now() + verdict.grace;
+void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const DeathAction& action, char* const* command) {
+  std::time_t deadline = now() + action.grace;
   for (const Guarded& one : guarded) {
     while (one.pidfd >= 0 && now() < deadline && !ended(one.pidfd, 1000)) {
     }
@@ -97,7 +97,7 @@ void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const Verdic
   ::execve(*command, command, environ);
 }
 
-[[noreturn]] void guard(const std::vector<Guarded>& guarded, const Verdict& verdict, const std::vector<int>& kept,
+[[noreturn]] void guard(const std::vector<Guarded>& guarded, const DeathAction& action, const std::vector<int>& kept,
                         char* const* command) {
   ::setsid();  // not of the process group that launchers end
   // A launcher that ends the job signals this process too: that waits until the death is named.
@@ -108,35 +108,35 @@ void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const Verdic
   ::prctl(PR_SET_NAME, "ringcomm-guard");
   close_others(kept);
   const std::size_t dead = first_death(guarded);
-  ended(verdict.after, kAfterMs);
+  ended(action.after, kAfterMs);
   const std::string& line = guarded[dead].line;
-  const ssize_t written = ::write(verdict.to, line.data(), line.size());
+  const ssize_t written = ::write(action.to, line.data(), line.size());
   static_cast<void>(written);  // without a reader the job ends unnamed
   ::sigemptyset(&signals);
   ::sigprocmask(SIG_SETMASK, &signals, nullptr);
-  if (verdict.grace >= 0) end_job(guarded, dead, verdict, command);
+  if (action.grace >= 0) end_job(guarded, dead, action, command);
   ::_exit(0);  // the deaths that follow are consequences
 }
 
 }  // namespace
 
-int start_guardian(const std::vector<Guarded>& guarded, const Verdict& verdict) {
+int start_guardian(const std::vector<Guarded>& guarded, const DeathAction& action) {
   // All memory is allocated before the fork.
-  std::vector<int> kept{verdict.to};
-  if (verdict.after >= 0) kept.push_back(verdict.after);
+  std::vector<int> kept{action.to};
+  if (action.after >= 0) kept.push_back(action.after);
   for (const Guarded& one : guarded) {
     for (const int fd : {one.pidfd, one.connection}) {
       if (fd >= 0) kept.push_back(fd);
     }
   }
   std::sort(kept.begin(), kept.end());
-  std::vector<std::string> words = verdict.command;
+  std::vector<std::string> words = action.command;
   std::vector<char*> command;
   for (std::string& word : words) command.push_back(word.data());
   command.push_back(nullptr);
   // Not fork(): what libraries have registered for it must not run here.
   const long pid = ::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-  if (pid == 0) guard(guarded, verdict, kept, command.data());
+  if (pid == 0) guard(guarded, action, kept, command.data());
   if (pid < 0) throw invalid("no process to watch the ranks: ", std::strerror(errno));
   return static_cast<int>(pid);
 }

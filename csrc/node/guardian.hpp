@@ -16,7 +16,7 @@ struct Guarded {
 };
 
 // The guardian's action when the first rank has died.
-struct Verdict {
+struct DeathAction {
   int to;     // descriptor to write the line to
   int after;  // pidfd of a process whose end is awaited before that, 5 s at most; -1: none
   int grace;  // seconds after which ranks that still run are killed; -1: never
@@ -27,6 +27,6 @@ struct Verdict {
 // Forks the guardian and returns its process id; throws Error(invalid) if the system refuses. It writes the line of the
 // first process that ends; a byte on any connection ends it silently. It holds no other descriptor, and runs nothing
 // but system calls, because it is a fork of a threaded program.
-int start_guardian(const std::vector<Guarded>& guarded, const Verdict& verdict);
+int start_guardian(const std::vector<Guarded>& guarded, const DeathAction& action);
 
 }  // namespace ringcomm

@@ -23,6 +23,7 @@ class PyRingcomm(PythonPackage):
     depends_on("ninja", type="build")
     depends_on("py-scikit-build-core@0.11:", type="build")
     depends_on("py-cython@3.1:3", type="build")
+    depends_on("py-setuptools-scm@8:", type="build")
     depends_on("py-numpy@1.23:", type="run")
     depends_on("py-mpi4py@4:", type="run")
     depends_on("mpi", type="run")

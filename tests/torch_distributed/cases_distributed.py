@@ -142,6 +142,42 @@ def case_gathers_and_scatters():
         dist.group.WORLD.allgather([[torch.empty(3, dtype=torch.float64)] * size], [torch.ones(3)])
 
 
+def case_the_forms_without_options():
+    """As torch's own process groups take them: tensors, root and op, by place or by name."""
+    (rank, size), group = me(), dist.group.WORLD
+    last, ranks = size - 1, torch.arange(size * 1.0)
+    mine, total = torch.full((1,), float(rank)), ranks.sum(0, keepdim=True)
+
+    def made(call, *given, **named):
+        """What is left in the first tensor."""
+        call(*given, **named).wait()
+        return given[0] if isinstance(given[0], Tensor) else torch.cat(given[0])
+
+    def parts():
+        return [torch.empty(1) for _ in range(size)]
+
+    for named in ({}, {"op": dist.ReduceOp.SUM}, {"op": dist.ReduceOp.SUM, "timeout": timedelta(seconds=60)}):
+        assert made(group.allreduce, mine.clone(), **named) == total
+        expected = total if rank == last else mine
+        assert made(group.reduce, mine.clone(), last, **named) == expected
+        assert made(group.reduce_scatter, torch.empty(1), list(ranks.split(1)), **named) == rank * size
+    assert made(group.allreduce, [mine.clone()], dist.ReduceOp.MAX) == last
+    assert made(group.reduce, mine.clone(), root=last, op=dist.ReduceOp.MAX) == (last if rank == last else rank)
+    assert made(group.broadcast, mine.clone(), last) == made(group.broadcast, mine.clone(), root=last) == last
+    assert torch.equal(made(group.allgather, parts(), mine), ranks)
+    assert torch.equal(made(group.allgather, parts(), input_tensor=mine), ranks)
+    into = parts() if rank == last else []
+    group.gather(into, mine, root=last).wait()
+    assert not into or torch.equal(torch.cat(into), ranks)
+    given = list(ranks.split(1)) if rank == last else []
+    assert made(group.scatter, torch.empty(1), given, last) == rank
+    group.barrier(timeout=timedelta(seconds=60)).wait()
+    with pytest.raises(TypeError, match="roots"):
+        group.broadcast(mine, 0, roots=0)
+    with pytest.raises(TypeError, match="root"):
+        group.broadcast(mine)
+
+
 def case_reduce_scatters():
     rank, size = me()
     for count in (0, 1, 1000):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from ringcomm import _core, arrays, calls, ops
 from ringcomm._core import Request
-from ringcomm.torch.distributed import sparse
+from ringcomm.torch.distributed import forms, sparse
 from ringcomm.torch.distributed.lists import FlatList, require_one, require_parts, rows_of
 from ringcomm.torch.distributed.messages import GroupMessages
 from ringcomm.torch.distributed.reductions import of_torch
@@ -28,15 +28,17 @@ class ProcessGroup(GroupMessages):
     on CPU and CUDA tensors of any dtype (reductions: those of :class:`ringcomm.Op`), contiguous or not; messages of
     CUDA tensors by way of the host, which waits for the copies.
 
+    Reductions, broadcasts, gathers, scatters and barriers take both of torch's forms: lists and an object of options,
+    or tensors, ``root``, ``op`` and ``timeout``.
+
     Calls of one group run in the order submitted, beside those of other groups. Ranks compare each call before data
     moves; MismatchError then names the call by the group and its number in it.
     """
 
     # ---- reductions --------------------------------------------------------------------------------------------------
-    def allreduce(self, tensors: Tensors | Tensor, opts: Any = None) -> Work:
-        """In place. A tensor alone is a list of one."""
-        if isinstance(tensors, Tensor):
-            tensors = [tensors]
+    def allreduce(self, *given: Any, **named: Any) -> Work:
+        """In place."""
+        tensors, opts = forms.ALLREDUCE.read(given, named)
         require_one("all_reduce", "the input", tensors)
         return self._allreduce(tensors, opts)
 
@@ -71,8 +73,9 @@ class ProcessGroup(GroupMessages):
 
         return self._run(make, [tensor], None)
 
-    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+    def reduce(self, *given: Any, **named: Any) -> Work:
         """In place on the root; elsewhere tensors stay as they are."""
+        tensors, opts = forms.REDUCE.read(given, named)
         require_one("reduce", "the input", tensors)
         op, factor = of_torch(opts.reduceOp)
 
@@ -85,8 +88,9 @@ class ProcessGroup(GroupMessages):
 
         return self._run(make, tensors, opts)
 
-    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
+    def reduce_scatter(self, *given: Any, **named: Any) -> Work:
         """Rank r gets the reduction of the r-th tensors of each list, which may differ in size."""
+        outputs, inputs, opts = forms.REDUCE_SCATTER.read(given, named)
         require_parts("reduce_scatter", "the inputs", inputs, len(outputs), self._group.size)
         lists = [FlatList.of(each, True) for each in inputs]
         return self._reduce_scatter(outputs, [one.flat for one in lists], [rows_of(each) for each in inputs], opts)
@@ -116,8 +120,9 @@ class ProcessGroup(GroupMessages):
         return self._run(make, outputs, opts, whole.write_back)
 
     # ---- what is only moved ------------------------------------------------------------------------------------------
-    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+    def broadcast(self, *given: Any, **named: Any) -> Work:
         """The root's tensor, on every rank."""
+        tensors, opts = forms.BROADCAST.read(given, named)
         require_one("broadcast", "the input", tensors)
 
         def make(name: str) -> list[Request]:
@@ -128,8 +133,9 @@ class ProcessGroup(GroupMessages):
             self._written(tensors)
         return self._in_place(("broadcast", opts.rootRank), tensors, make, opts)
 
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+    def allgather(self, *given: Any, **named: Any) -> Work:
         """Every rank's tensor into a list; sizes may differ between ranks."""
+        outputs, inputs, opts = forms.ALLGATHER.read(given, named)
         require_parts("all_gather", "the outputs", outputs, len(inputs), self._group.size)
         if inputs[0].is_cpu:
             return self._allgather_apart(outputs, inputs, opts)
@@ -231,8 +237,9 @@ class ProcessGroup(GroupMessages):
 
         return self._run(make, outputs, opts, finish)
 
-    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+    def gather(self, *given: Any, **named: Any) -> Work:
         """Every rank's tensor into the root's list."""
+        outputs, inputs, opts = forms.GATHER.read(given, named)
         here = opts.rootRank == self._group.rank
         require_one("gather", "the input", inputs)
         if here:
@@ -249,8 +256,9 @@ class ProcessGroup(GroupMessages):
 
         return self._run(make, outputs[0] if here else [], opts, into.write_back if into else None)
 
-    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
+    def scatter(self, *given: Any, **named: Any) -> Work:
         """Tensor r of the root's list to rank r."""
+        outputs, inputs, opts = forms.SCATTER.read(given, named)
         here = opts.rootRank == self._group.rank
         require_one("scatter", "the output", outputs)
         if here:
@@ -265,8 +273,9 @@ class ProcessGroup(GroupMessages):
 
         return self._run(make, outputs, opts, whole.write_back)
 
-    def barrier(self, opts: Any = None) -> Work:
+    def barrier(self, *given: Any, **named: Any) -> Work:
         """Done when every rank has called it."""
+        (opts,) = forms.BARRIER.read(given, named)
         return self._run(lambda name: [calls.barrier(name=name)], [], opts)
 
     # ---- names of other versions of torch ----------------------------------------------------------------------------

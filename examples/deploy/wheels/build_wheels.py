@@ -22,6 +22,15 @@ ROOT = Path(__file__).resolve().parents[3]
 TOOLCHAIN = Path(__file__).with_name("zig.cmake")
 GLIBC = "2.28"
 
+# auditwheel knows only the systems of the processor that it runs on.
+AUDIT = """
+import platform, sys
+machine = sys.argv.pop(1)
+platform.machine = lambda: machine
+from auditwheel.main import main
+sys.exit(main())
+"""
+
 
 def run(*command: object, **settings: str) -> str:
     """The standard output of `command`, which runs with `settings` in its environment."""
@@ -88,7 +97,7 @@ def finish(wheel: Path, machine: str, output: Path) -> None:
         wheel.unlink()
         run(sys.executable, "-m", "wheel", "pack", "--dest-dir", wheel.parent, content)
     platform = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
-    run(sys.executable, "-m", "auditwheel", "repair", "--plat", platform, "--only-plat", "-w", output, wheel)
+    run(sys.executable, "-c", AUDIT, machine, "repair", "--plat", platform, "--only-plat", "-w", output, wheel)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

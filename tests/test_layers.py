@@ -37,6 +37,7 @@ PYTHON_LAYERS = [
     "run_function",
     "ringcomm",
     "shims.ringcomm_torch_backend",
+    "ray",
     "torch",
     "jax",
     "keras",

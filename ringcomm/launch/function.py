@@ -15,12 +15,11 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import IO, Any
 
+from ringcomm.errors import CONSEQUENCES
 from ringcomm.installed import lacks
 from ringcomm.launch.hosts import Host, is_local
 
 ADDRESS, KEY = "RINGCOMM_RUN_ADDRESS", "RINGCOMM_RUN_KEY"  # in the environment of the ranks
-
-_CONSEQUENCES = ("PeerLostError", "RankLeftError", "ShutDownError")
 
 
 class RankTraceback(Exception):
@@ -134,7 +133,7 @@ class Exchange:
         """By rank, once the job has ended with `status`."""
         size = len(self._results) if size is None else size
         silent = sorted({*range(size)} - {*self._results} - {error[0] for error in self._errors})
-        causes = [error for error in self._errors if error[2] not in _CONSEQUENCES]
+        causes = [error for error in self._errors if error[2] not in CONSEQUENCES]
         errors = causes or ([] if silent else self._errors)  # of a rank that ended without a word, the others' speak
         if errors and (status or len(self._results) < size or not size):
             rank, pickled, _, text = errors[0]

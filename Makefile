@@ -33,7 +33,7 @@ help:
 	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
 	@echo "make test          the test suite on the embedded MPICH"
 	@echo "make test-openmpi  the same suite and the same wheel on the embedded Open MPI"
-	@echo "make test-frameworks  TensorFlow, Keras 3, JAX, Lightning, Accelerate and Trainer (and Ray, in test-soak), in .venv-frameworks (3 GB)"
+	@echo "make test-frameworks  TensorFlow, Keras 3, JAX, Lightning, Accelerate and Trainer (and Ray and Spark, in test-soak), in .venv-frameworks (3 GB)"
 	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
 	@echo "make test-gpu      arrays of GPUs: on the device that is here, else on a stand-in for the driver, which make test runs in part"
 	@echo "make test-slurm    jobs under a Slurm of three nodes in namespaces, which it installs; as root, on Debian"
@@ -153,7 +153,7 @@ endef
 	$(call install,.venv)
 
 # tensorflow-cpu is the same framework as tensorflow, without what GPUs need; the extra names the one that is usual.
-FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax lightning==2.6.* accelerate==1.15.* transformers==5.23.* ray==2.60.*
+FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax lightning==2.6.* accelerate==1.15.* transformers==5.23.* ray==2.60.* pyspark==4.3.*
 .venv-frameworks/.test: EXTRAS = test,mpich
 .venv-frameworks/.test: dist/.wheel | .venv-frameworks/.made
 	$(call install,.venv-frameworks)

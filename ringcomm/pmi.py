@@ -8,6 +8,7 @@ Systems", EuroMPI 2010). Here a thread of the same process answers, and the valu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -75,7 +76,8 @@ class Manager:
             "finalize": _LEAVE,
         }
         self._ours, theirs = socket.socketpair()
-        os.environ.update(zip(_VARIABLES, (str(theirs.detach()), str(rank), str(size)), strict=True))
+        self.descriptor = theirs.detach()  # MPI's end of the connection; the caller closes it
+        self.variables = dict(zip(_VARIABLES, map(str, (self.descriptor, rank, size)), strict=True))
         threading.Thread(target=self._run, name="ringcomm-pmi", daemon=True).start()
 
     def end(self) -> None:
@@ -83,7 +85,8 @@ class Manager:
         self._ours.sendall(f"{_LEAVE}\n".encode("ascii"))
 
     def _run(self) -> None:
-        with self._ours, self._ours.makefile("r", encoding="ascii") as lines:
+        # An OSError means that MPI's process has died.
+        with contextlib.suppress(OSError), self._ours, self._ours.makefile("r", encoding="ascii") as lines:
             for line in lines:
                 try:
                     answer = self._answer(dict(word.partition("=")[::2] for word in line.split()))
@@ -103,6 +106,16 @@ class Manager:
         if command == "barrier_in":
             self._space.fence()
         return self._known.get(command, f"cmd={command} rc=-1 msg=unknown_command")
+
+
+def check_library(size: int, starter: str) -> None:
+    """Raises RingcommError if the MPI library is not MPICH's kind. Does not initialise MPI."""
+    version = " ".join(mpi_library.load_only().Get_library_version().split()[:3])
+    if "MPICH" not in version:
+        raise RingcommError(
+            f"{version} needs a launcher of MPI: start the job with 'ringrun -np {size} python script.py' in place of "
+            f"{starter} (under {starter} ringcomm runs on MPICH: pip install ringcomm[mpich])"
+        )
 
 
 def start_mpi(space: Space, rank: int, size: int, starter: str, call: str) -> None:
@@ -126,13 +139,9 @@ def start_mpi(space: Space, rank: int, size: int, starter: str, call: str) -> No
             f"rank {rank} of {size}: MPI was initialised in this process before {call}, and knows no other "
             f"processes. Import mpi4py.MPI and call ringcomm.init() after {call}, or start with ringrun"
         )
-    version = " ".join(mpi.Get_library_version().split()[:3])
-    if "MPICH" not in version:
-        raise RingcommError(
-            f"{version} needs a launcher of MPI: start the job with 'ringrun -np {size} python script.py' in place of "
-            f"{starter} (under {starter} ringcomm runs on MPICH: pip install ringcomm[mpich])"
-        )
+    check_library(size, starter)
     manager = Manager(space, rank, size)
+    os.environ.update(manager.variables)
     try:
         mpi_library.initialize_beside_threads(manager.end)
     finally:

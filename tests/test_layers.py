@@ -38,6 +38,7 @@ PYTHON_LAYERS = [
     "ringcomm",
     "shims.ringcomm_torch_backend",
     "ray",
+    "spark",
     "torch",
     "jax",
     "keras",

@@ -76,6 +76,7 @@ class Exchange:
         self._key = secrets.token_bytes(32)
         self._results: dict[int, bytes] = {}
         self._generation = 0
+        self.started: set[int] = set()  # ranks that have asked for the function
         self._errors: list[tuple[int, bytes | None, str, str]] = []  # rank, exception, its type's name, traceback
 
     def __enter__(self) -> Exchange:
@@ -103,6 +104,11 @@ class Exchange:
             where = f"{socket.getfqdn()}:{self._listener.address[1]}"
         return {ADDRESS: where, KEY: self._key.hex()}
 
+    @property
+    def failed(self) -> bool:
+        """Whether a rank has reported an error."""
+        return bool(self._errors)
+
     def _serve(self) -> None:
         while True:
             try:
@@ -111,6 +117,7 @@ class Exchange:
                     if word == "end":
                         return
                     if word == "function":
+                        self.started.update(rest)
                         connection.send_bytes(self._payload)
                     elif word == "result":
                         rank, generation = rest

@@ -247,6 +247,5 @@ class RayExecutor:
         rank, first = (causes or list(errors.items()))[0]
         if isinstance(first, RayActorError):
             self._lost = True
-            text = f"the worker of rank {rank} of {self._size} has died, and the job with it: {first}"
-            raise RayActorError(first.actor_id, text) from first
+            first.error_msg = f"the worker of rank {rank} of {self._size} has died, and the job with it: {first}"
         raise first

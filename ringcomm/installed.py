@@ -11,6 +11,7 @@ FRAMEWORKS = {name: name for name in ("torch", "tensorflow", "keras", "jax", "cu
 BINDINGS = {name: f"ringcomm.{name}" for name in ("torch", "tensorflow", "keras", "jax")}
 OLDEST = {"tensorflow": (2, 17), "keras": (3, 5), "jax": (0, 5)}  # that bindings work with
 EXTRAS = {"matplotlib": ("matplotlib", "bench"), "yaml": ("PyYAML", "run"), "cloudpickle": ("cloudpickle", "run")}
+EXTRAS |= {"ray": ("ray", "ray"), "pyspark": ("pyspark", "spark")}
 
 
 def cpu_name() -> str:

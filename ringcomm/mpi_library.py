@@ -72,24 +72,30 @@ def initialized() -> ModuleType:
     return mpi
 
 
-_beside_threads = False  # MPI needs other Python threads to run while it is called
+_after_end: Callable[[], None] | None = None  # set: MPI needs other Python threads to run while it is called
 
 
 def initialize_beside_threads(after_end: Callable[[], None]) -> None:
     """Initialises MPI, and finalises it at the end, while other Python threads run: one of them is MPI's process
     manager. mpi4py's own calls keep the interpreter's lock. `after_end` is called when MPI is finalised."""
-    global _beside_threads
+    global _after_end
     mpi = load()
     provided = ctypes.c_int()
     if ctypes.CDLL(mpi.__file__).MPI_Init_thread(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(provided)):
         raise RuntimeError("MPI_Init_thread failed")
     for comm in (mpi.COMM_WORLD, mpi.COMM_SELF):
         comm.Set_errhandler(mpi.ERRORS_RETURN)  # as mpi4py does
-    _beside_threads = True
-    atexit.register(_finalize_beside_threads, mpi, after_end)
+    _after_end = after_end
+    atexit.register(finalize_beside_threads)
 
 
-def _finalize_beside_threads(mpi: ModuleType, after_end: Callable[[], None]) -> None:
+def finalize_beside_threads() -> None:
+    """Finalises MPI, if `initialize_beside_threads` has initialised it. Later calls do nothing."""
+    global _after_end
+    mpi, after_end = load(), _after_end
+    if after_end is None:
+        return
+    _after_end = None
     if mpi.Is_initialized() and not mpi.Is_finalized():
         ctypes.CDLL(mpi.__file__).MPI_Finalize()
     after_end()
@@ -97,7 +103,7 @@ def _finalize_beside_threads(mpi: ModuleType, after_end: Callable[[], None]) -> 
 
 def abort(comm: Any, status: int) -> None:
     """MPI_Abort, which need not return."""
-    if _beside_threads:
+    if _after_end is not None:
         ctypes.CDLL(load().__file__).MPI_Abort(ctypes.c_void_p(int(comm.handle)), status)
     comm.Abort(status)
 
@@ -105,7 +111,7 @@ def abort(comm: Any, status: int) -> None:
 def keep_unfinalized() -> None:
     """Not finalized by us at the end of the process."""
     atexit.unregister(_finalize)
-    atexit.unregister(_finalize_beside_threads)
+    atexit.unregister(finalize_beside_threads)
 
 
 def _finalize(mpi: ModuleType) -> None:

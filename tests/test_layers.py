@@ -37,6 +37,8 @@ PYTHON_LAYERS = [
     "run_function",
     "ringcomm",
     "shims.ringcomm_torch_backend",
+    "ray",
+    "spark",
     "torch",
     "jax",
     "keras",

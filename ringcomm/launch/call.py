@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import traceback
+from collections.abc import Mapping
 from multiprocessing.connection import Client, Connection
 
 from ringcomm.agent.said import GENERATION
@@ -14,9 +15,9 @@ from ringcomm.launch.function import ADDRESS, KEY, dumps
 from ringcomm.launch.rank import RANK_VARIABLES, first_number
 
 
-def connect() -> Connection:
+def connect(variables: Mapping[str, str] = os.environ) -> Connection:
     """To the process that called ringcomm.run."""
-    where, key = os.environ[ADDRESS], bytes.fromhex(os.environ[KEY])
+    where, key = variables[ADDRESS], bytes.fromhex(variables[KEY])
     if where.startswith("/"):
         return Client(where, authkey=key)
     host, _, port = where.rpartition(":")
@@ -35,21 +36,22 @@ def main() -> None:
     except BaseException as error:
         # A good end by sys.exit() has no result either: then the caller says which ranks gave none.
         if not (isinstance(error, SystemExit) and not error.code):
-            _report(rank, error)
+            report(rank, error)
         raise
     with connect() as connection:
         connection.send(("result", rank, int(os.environ.get(GENERATION, "0"))))
         connection.send_bytes(result)
 
 
-def _report(rank: int, error: BaseException) -> None:
+def report(rank: int, error: BaseException, variables: Mapping[str, str] = os.environ) -> None:
+    """Sends an exception to the process that called ringcomm.run."""
     try:
         pickled = dumps(error)
         pickle.loads(pickled)  # some exceptions can only be written
     except Exception:
         pickled = None
     text = "".join(traceback.format_exception(error))
-    with contextlib.suppress(Exception), connect() as connection:
+    with contextlib.suppress(Exception), connect(variables) as connection:
         connection.send(("error", rank, pickled, type(error).__name__, text))
 
 

@@ -15,12 +15,11 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import IO, Any
 
+from ringcomm.errors import CONSEQUENCES
 from ringcomm.installed import lacks
 from ringcomm.launch.hosts import Host, is_local
 
 ADDRESS, KEY = "RINGCOMM_RUN_ADDRESS", "RINGCOMM_RUN_KEY"  # in the environment of the ranks
-
-_CONSEQUENCES = ("PeerLostError", "RankLeftError", "ShutDownError")
 
 
 class RankTraceback(Exception):
@@ -77,6 +76,7 @@ class Exchange:
         self._key = secrets.token_bytes(32)
         self._results: dict[int, bytes] = {}
         self._generation = 0
+        self.started: set[int] = set()  # ranks that have asked for the function
         self._errors: list[tuple[int, bytes | None, str, str]] = []  # rank, exception, its type's name, traceback
 
     def __enter__(self) -> Exchange:
@@ -104,6 +104,11 @@ class Exchange:
             where = f"{socket.getfqdn()}:{self._listener.address[1]}"
         return {ADDRESS: where, KEY: self._key.hex()}
 
+    @property
+    def failed(self) -> bool:
+        """Whether a rank has reported an error."""
+        return bool(self._errors)
+
     def _serve(self) -> None:
         while True:
             try:
@@ -112,6 +117,7 @@ class Exchange:
                     if word == "end":
                         return
                     if word == "function":
+                        self.started.update(rest)
                         connection.send_bytes(self._payload)
                     elif word == "result":
                         rank, generation = rest
@@ -134,7 +140,7 @@ class Exchange:
         """By rank, once the job has ended with `status`."""
         size = len(self._results) if size is None else size
         silent = sorted({*range(size)} - {*self._results} - {error[0] for error in self._errors})
-        causes = [error for error in self._errors if error[2] not in _CONSEQUENCES]
+        causes = [error for error in self._errors if error[2] not in CONSEQUENCES]
         errors = causes or ([] if silent else self._errors)  # of a rank that ended without a word, the others' speak
         if errors and (status or len(self._results) < size or not size):
             rank, pickled, _, text = errors[0]

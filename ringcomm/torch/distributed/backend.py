@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from ringcomm.torch.distributed import pmi
+from ringcomm import pmi
 from ringcomm.torch.distributed import store as stores
 
 
@@ -16,7 +16,8 @@ def create(options: Any) -> Any:
     from ringcomm.torch.distributed.process_group import ProcessGroup
 
     if not options.global_ranks_in_group and options.group_size > 1 and not stores.launched_by_mpi():
-        pmi.start_mpi(options.store, options.group_rank, options.group_size)
+        space = stores.StoreSpace(options.store, options.group_size)
+        pmi.start_mpi(space, options.group_rank, options.group_size, "torchrun", "init_process_group")
     return ProcessGroup.of(options)
 
 

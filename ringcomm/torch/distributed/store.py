@@ -82,3 +82,35 @@ def _connect(candidates: list[str], port: int, size: int, timeout: timedelta) ->
         f"the store of rank 0, port {port}, cannot be reached ({trouble}). Set MASTER_ADDR, MASTER_PORT, RANK and "
         "WORLD_SIZE, or give init_process_group a store"
     )
+
+
+class StoreSpace:
+    """A space of ringcomm.pmi over a store. After torchrun has started the processes again the keys are other ones."""
+
+    def __init__(self, store: Any, size: int) -> None:
+        self._store, self._size = store, size
+        self._prefix = f"pmi/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        self._fences = 0
+
+    def put(self, key: str, value: str) -> None:
+        self._store.set(f"{self._prefix}/{key}", value)
+
+    def get(self, key: str) -> str | None:
+        name = f"{self._prefix}/{key}"
+        return str(self._store.get(name).decode()) if self._has(name) else None
+
+    def _has(self, name: str) -> bool:
+        if hasattr(self._store, "check"):
+            return bool(self._store.check([name]))
+        try:  # torch 2.1; values are put before the fence that precedes this
+            self._store.wait([name], timedelta(milliseconds=1))
+        except RuntimeError:
+            return False
+        return True
+
+    def fence(self) -> None:
+        self._fences += 1
+        name = f"{self._prefix}/fence {self._fences}"
+        if self._store.add(name, 1) == self._size:
+            self._store.set(f"{name} is full", "")
+        self._store.wait([f"{name} is full"])

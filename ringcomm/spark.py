@@ -1,0 +1,193 @@
+"""``run`` as in ``horovod.spark``: calls a function on ranks that are started by the tasks of a Spark job.
+
+::
+
+    import ringcomm.spark
+
+    results = ringcomm.spark.run(train, args=(0.1,), num_proc=4)  # one result per rank, in order
+
+The job is one barrier stage. Each task starts one rank as a child process, because Spark uses a Python worker for
+several tasks, and a process cannot start MPI twice. The task is the rank's process manager (:mod:`ringcomm.pmi`), so
+MPI is MPICH.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from ringcomm import pmi
+from ringcomm.agent.processes import die_with_parent
+from ringcomm.installed import lacks
+from ringcomm.launch.call import report
+from ringcomm.launch.function import ADDRESS, Exchange, dumps
+from ringcomm.launch.settings import INTERFACE_VARIABLES
+
+if _missing := lacks("pyspark", "ringcomm.spark"):
+    raise ImportError(_missing)
+
+import pyspark
+from pyspark import BarrierTaskContext, InheritableThread
+
+__all__ = ["run"]
+
+_ENDING = 15.0  # seconds that the other ranks have to end after a failure
+_START_TIMEOUT = "HOROVOD_SPARK_START_TIMEOUT"
+
+logger = logging.getLogger("ringcomm")
+
+
+@dataclass
+class _Task:
+    """Starts one rank in a Spark task and waits for its end. If it raises, Spark ends the other tasks of the job."""
+
+    size: int
+    variables: Mapping[str, str]
+    executable: str | None
+    captured: bool  # return what the rank prints, in place of leaving it in the executor's log
+
+    def __call__(self, _: Iterable[Any]) -> Iterator[tuple[bytes, bytes]]:
+        context = BarrierTaskContext.get()
+        rank = context.partitionId()
+        try:
+            pmi.check_library(self.size, "Spark")
+            status, *output = self._run(context, rank)
+            if status < 0:
+                raise RuntimeError(f"rank {rank} of {self.size} has died: {signal.Signals(-status).name}")
+        except Exception as error:
+            report(rank, error, self.variables)
+            raise
+        if status:  # the rank has reported its error
+            raise RuntimeError(f"rank {rank} of {self.size} ended with status {status}")
+        yield output[0] or b"", output[1] or b""
+
+    def _run(self, context: BarrierTaskContext, rank: int) -> tuple[int, bytes | None, bytes | None]:
+        space = pmi.GatheredSpace(lambda new: [json.loads(it) for it in context.allGather(json.dumps(new))])
+        manager = pmi.Manager(space, rank, self.size)
+        path = {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}
+        pipe = subprocess.PIPE if self.captured else None
+        try:
+            child = subprocess.Popen(
+                [self.executable or sys.executable, "-m", "ringcomm.launch.call"],
+                env={**os.environ, **path, **self.variables, **manager.variables},
+                pass_fds=[manager.descriptor],
+                preexec_fn=die_with_parent,
+                stdout=pipe,
+                stderr=pipe,
+            )
+        finally:
+            os.close(manager.descriptor)
+        out, err = child.communicate()
+        return child.returncode, out, err
+
+
+def run(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] = {},
+    num_proc: int | None = None,
+    start_timeout: float | None = None,
+    use_mpi: bool | None = None,
+    use_gloo: bool | None = None,
+    extra_mpi_args: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: IO[str] | None = None,
+    stderr: IO[str] | None = None,
+    verbose: int = 1,
+    nics: Iterable[str] | None = None,
+    prefix_output_with_timestamp: bool = False,
+    executable: str | None = None,
+) -> list[Any]:
+    """Calls ``fn(*args, **kwargs)`` on every rank of a new job and returns the results, in the order of ranks.
+
+    The function calls :func:`ringcomm.init` itself. Function, arguments and results are pickled. The arguments are
+    those of ``horovod.spark.run``.
+
+    Args:
+        num_proc: number of ranks; by default ``spark.default.parallelism``. Spark must be able to run as many tasks
+            at the same time.
+        start_timeout: seconds in which all ranks must have started; by default HOROVOD_SPARK_START_TIMEOUT, or 600.
+        env: variables for the environment of the ranks.
+        stdout, stderr: if one is given, the ranks' output is written there when the job has ended well. Otherwise it is
+            in the logs of Spark's executors.
+        verbose: 0 logs nothing.
+        nics: names of the network interfaces that ranks may use.
+        executable: the ranks' Python; by default that of Spark's tasks.
+        use_mpi, use_gloo, extra_mpi_args, prefix_output_with_timestamp: accepted; without effect.
+
+    Raises:
+        The exception that a rank raised, with its traceback there as ``__cause__``; of several, the first that is not
+        the consequence of another's.
+        RuntimeError: there is no SparkContext, or the job failed otherwise.
+        TimeoutError: the ranks have not started in time.
+        ValueError: the function cannot be pickled.
+    """
+    context = pyspark.SparkContext._active_spark_context
+    if context is None:
+        raise RuntimeError("there is no active SparkContext: make a SparkSession before ringcomm.spark.run")
+    size = context.defaultParallelism if num_proc is None else num_proc
+    limit = float(os.environ.get(_START_TIMEOUT, 600)) if start_timeout is None else start_timeout
+    if size < 1:
+        raise ValueError(f"a job needs at least one rank, not {size}")
+    if verbose:
+        logger.info("starting %d ranks in tasks of Spark", size)
+    payload = pickle.dumps((sys.path, dumps((fn, tuple(args), dict(kwargs)))))
+    group = f"ringcomm.spark.run {id(payload)}"
+    outputs: list[tuple[bytes, bytes]] = []
+    troubles: list[Exception] = []
+
+    def in_spark() -> None:
+        try:
+            context.setJobGroup(group, "ringcomm.spark.run", interruptOnCancel=True)
+            outputs.extend(context.parallelize(range(size), size).barrier().mapPartitions(task).collect())
+        except Exception as error:
+            troubles.append(error)
+
+    with Exchange(payload, remote=not context.master.startswith("local")) as exchange:
+        variables = exchange.variables
+        if not variables[ADDRESS].startswith("/"):  # executors reach the driver by this name
+            variables[ADDRESS] = f"{context.getConf().get('spark.driver.host')}:{variables[ADDRESS].rpartition(':')[2]}"
+        interfaces = dict.fromkeys(INTERFACE_VARIABLES, ",".join(nics)) if nics else {}
+        task = _Task(size, {**interfaces, **(env or {}), **variables}, executable, bool(stdout or stderr))
+        job = InheritableThread(target=in_spark, daemon=True)
+        job.start()
+        try:
+            late = _wait(job, exchange, size, limit)
+        finally:  # also after Ctrl-C
+            if job.is_alive():
+                context.cancelJobGroup(group)
+                job.join(_ENDING)
+    if late:
+        raise TimeoutError(
+            f"ranks {late} of {size} have not started within {limit:g} s: check that Spark can run {size} tasks at "
+            "the same time, or raise start_timeout"
+        )
+    for at, stream in enumerate((stdout, stderr)):
+        if stream:
+            stream.write("".join(output[at].decode(errors="replace") for output in outputs))
+    if troubles and not exchange.failed:
+        raise RuntimeError(f"the job in Spark has failed: {troubles[0]}") from troubles[0]
+    return exchange.results(size, int(not outputs))
+
+
+def _wait(job: InheritableThread, exchange: Exchange, size: int, limit: float) -> list[int]:
+    """Waits for the end of the job, or, after a rank's error, for the time in which the other ranks end. Returns the
+    ranks that have not started within `limit` seconds."""
+    began = time.monotonic()
+    failed = 0.0
+    while job.is_alive() and not (failed and time.monotonic() > failed + _ENDING):
+        job.join(0.1)
+        if exchange.failed:
+            failed = failed or time.monotonic()
+        elif len(exchange.started) < size and time.monotonic() > began + limit:
+            return sorted({*range(size)} - exchange.started)
+    return []

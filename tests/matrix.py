@@ -139,10 +139,13 @@ def debian(cell: Cell, folder: Path) -> dict[str, str]:
         raise CannotTry(f"no {source} or no {launcher}")
     beside = folder / "lib/mpi"
     beside.mkdir(exist_ok=True)
-    for link, target in [(beside / "libmpi.so.12", source), (folder / "bin/mpiexec", Path(command))]:
-        link.unlink(missing_ok=True)
-        link.symlink_to(target)
-    loaded = source if "openmpi" in cell.mpi else beside / "libmpi.so.12"
+    (link := beside / "libmpi.so.12").unlink(missing_ok=True)
+    link.symlink_to(source)
+    start = folder / "bin/mpiexec"  # a script: MPICH's launcher looks for its helpers beside the name it is called by
+    start.unlink(missing_ok=True)
+    start.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    start.chmod(0o755)
+    loaded = source if "openmpi" in cell.mpi else link
     return {"MPI4PY_LIBMPI": str(loaded), "LD_LIBRARY_PATH": str(beside)}
 
 

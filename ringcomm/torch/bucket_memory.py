@@ -10,7 +10,7 @@ import torch
 
 from ringcomm import _core, shared
 from ringcomm.plans import StepPlan
-from ringcomm.torch.kind import place_of, used_here
+from ringcomm.torch.kind import device_module, place_of, used_here
 from ringcomm.torch.tensors import DTYPES
 
 
@@ -53,7 +53,7 @@ class BucketMemory:
 @functools.cache
 def _packing_stream(device: torch.device) -> Any:
     """On which gradients are copied into buckets, beside backward."""
-    return torch.get_device_module(device).Stream(device)
+    return device_module(device).Stream(device)
 
 
 class DeviceMemory(BucketMemory):

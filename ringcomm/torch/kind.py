@@ -47,9 +47,14 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
+def device_module(device: torch.device) -> Any:
+    """Returns torch.cuda for a CUDA device. torch.get_device_module does so only from torch 2.4 on."""
+    return getattr(torch, device.type)
+
+
 def place_of(device: torch.device) -> Place:
     """Of what is on the device, in the order of torch's stream there."""
-    module = torch.get_device_module(device)
+    module = device_module(device)
     devices.count()
     index = module.current_device() if device.index is None else device.index
 
@@ -62,7 +67,7 @@ def place_of(device: torch.device) -> Place:
 def used_here(tensor: torch.Tensor) -> None:
     """The current stream of its device works on it, and it may be dropped before that is done."""
     if not tensor.is_cpu:
-        tensor.record_stream(torch.get_device_module(tensor.device).current_stream(tensor.device))
+        tensor.record_stream(device_module(tensor.device).current_stream(tensor.device))
 
 
 class TorchKind:

@@ -11,7 +11,7 @@ import torch
 from ringcomm import _core, runtime, shared
 from ringcomm.errors import UnsupportedError
 from ringcomm.ops import Adasum
-from ringcomm.torch.kind import DEVICES
+from ringcomm.torch.kind import DEVICES, device_module
 
 # Dtypes with arithmetic. Collectives that only move data take any other dtype too, as its bytes (ringcomm/arrays.py).
 DTYPES: dict[torch.dtype, int] = {
@@ -73,7 +73,7 @@ def empty(
     comm = runtime.session().comm
     where = torch.device("cpu" if device is None else device)
     if where.type in DEVICES and where.index is None:
-        where = torch.device(where.type, comm.local_rank % max(1, torch.get_device_module(where).device_count()))
+        where = torch.device(where.type, comm.local_rank % max(1, device_module(where).device_count()))
     if where.type != "cpu":
         return torch.empty(*(size or [()]), dtype=dtype, device=where)
     shape = torch.empty(*(size or [()]), device="meta").shape  # refuses what torch does

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten
 
 from ringcomm import runtime
 from ringcomm.elastic.state import ObjectState
@@ -15,6 +15,7 @@ from ringcomm.objects import broadcast_object
 from ringcomm.torch.elastic import packing  # noqa: F401  tensors are packed
 from ringcomm.torch.elastic.sampler import ElasticSampler
 from ringcomm.torch.functions import broadcast_optimizer_state, broadcast_parameters
+from ringcomm.torch.kind import device_module
 
 
 class StateHandler:
@@ -146,9 +147,9 @@ class TorchState(ObjectState):
         """Devices have done what any stream of theirs was given: what is kept is whole, and nothing comes late over
         what is brought back."""
         states = [handler.contents() for handler in self._handlers.values() if isinstance(handler, _WithStateDict)]
-        tensors = [one for one in tree_leaves((states, super().contents())) if isinstance(one, torch.Tensor)]
+        tensors = [one for one in tree_flatten((states, super().contents()))[0] if isinstance(one, torch.Tensor)]
         for device in {one.device for one in tensors if not one.is_cpu}:
-            torch.get_device_module(device).synchronize(device)
+            device_module(device).synchronize(device)
 
     def put_back(self, contents: Any) -> None:
         self._settle()

@@ -1,0 +1,22 @@
+"""Checks, when ringcomm.torch is imported, that this PyTorch is recent enough."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+OLDEST = (2, 1)  # the first whose distributed backends name their devices
+
+
+def check() -> None:
+    """Raises ImportError that names the version found and the oldest that works."""
+    found = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if found < OLDEST:
+        raise ImportError(
+            f"ringcomm.torch needs PyTorch {'.'.join(map(str, OLDEST))} or later, and this is {torch.__version__}: "
+            "pip install -U torch"
+        )
+
+
+check()

@@ -1,0 +1,239 @@
+"""Installs ringcomm with different versions of Python, PyTorch, NumPy and MPI, and writes which combinations run
+into docs/compatibility.md.
+
+    python tests/matrix.py [--cells 3.12 openmpi] [--pythons FOLDER]     # make test-matrix runs all cells
+
+A cell is one combination. Its environment is kept in build/matrix; `uv`, which makes it, links the packages that
+environments share. A cell that cannot be tried here leaves its row of the table as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from launching import ROOT, environment
+
+PAGE = ROOT / "docs/compatibility.md"
+MARK = "<!-- matrix -->\n"
+FOLDER = ROOT / "build/matrix"
+NEWEST = "2.13.0"  # the version of PyTorch that the other test targets use
+# The first PyTorch of each Python, from the oldest that ringcomm takes, and a NumPy of the same time.
+OLDEST = {
+    "3.10": ("2.1.2", "1.26.*"),
+    "3.11": ("2.1.2", "1.26.*"),
+    "3.12": ("2.2.2", "1.26.*"),
+    "3.13": ("2.5.1", "2.1.*"),
+    "3.14": ("2.9.1", "2.3.*"),
+}
+PACKAGES = {"mpich": ["mpich"], "openmpi": ["openmpi"], "intel": ["impi-rt"]}
+LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
+DEBIAN = {"debian-mpich": ("libmpich.so.12", "mpiexec.mpich"), "debian-openmpi": ("libmpi.so.40", "mpiexec.openmpi")}
+
+# About 100 tests that compile nothing and take less than a minute.
+FILES = ["arguments", "arrays", "named", "ops", "threads"]
+TESTS = [*(ROOT / f"tests/test_{name}.py" for name in FILES), ROOT / "tests/torch/test_torch_buckets.py"]
+CASES = "cases_autograd,cases_elastic,cases_functions,cases_join,cases_ops,cases_optimizer"
+VERSIONS = """
+import platform, numpy, torch, mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+name, version = MPI.get_vendor()
+print(platform.python_version(), torch.__version__.partition("+")[0], numpy.__version__,
+      f"{name} {'.'.join(map(str, version))}", sep="|")
+"""
+
+
+class CannotTry(Exception):
+    """Something that the cell needs is not on this machine."""
+
+
+class Cell(NamedTuple):
+    python: str
+    oldest: bool
+    mpi: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.python}-{'oldest' if self.oldest else 'newest'}-{self.mpi}"
+
+    def requirements(self) -> list[str]:
+        torch, numpy = OLDEST[self.python] if self.oldest else (NEWEST, "")
+        return [f"torch=={torch}", f"numpy=={numpy}" if numpy else "numpy", *PACKAGES.get(self.mpi, [])]
+
+
+CELLS = [
+    *(Cell(python, oldest, "mpich") for python in OLDEST for oldest in (False, True)),
+    *(Cell("3.11", False, mpi) for mpi in ("openmpi", "intel", *DEBIAN)),
+]
+
+
+def run(command: Sequence[str | Path], folder: Path, variables: Mapping[str, str], limit: float = 600) -> str:
+    """Returns what the command prints. Raises RuntimeError with the last line of it if the command fails."""
+    try:
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=folder,
+            env=environment() | dict(variables),
+            timeout=limit,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"not done after {limit:.0f} s") from error
+    if done.returncode:
+        print(done.stdout, flush=True)
+        raise RuntimeError(failure(done.stdout))
+    return done.stdout
+
+
+def failure(text: str) -> str:
+    """The few words of a log that name what failed: failed tests, else the last exception, else the last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no output"]
+    failed = re.findall(r"^(?:FAILED|ERROR) \S*?(test_\w+)\.py", text, re.MULTILINE)
+    if failed:
+        return f"{len(failed)} tests fail: {', '.join(dict.fromkeys(failed))}"
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return (errors or lines)[-1][:150].replace("|", "/")
+
+
+def find_python(version: str, folder: Path | None) -> Path:
+    found = shutil.which(f"python{version}")
+    if folder:  # FOLDER/3.12.1/bin/python3.12, or FOLDER/bin/python3.12
+        candidates = sorted(folder.glob(f"**/bin/python{version}"))
+        found = str(candidates[-1]) if candidates else found
+    if not found or subprocess.run([found, "-c", ""], capture_output=True).returncode:
+        raise CannotTry(f"no python{version}")
+    return Path(found)
+
+
+def wheel(python: Path, version: str) -> Path:
+    """Builds the wheel for this Python; CMake's folder in build/ makes the second time short."""
+    run(["uv", "build", "-q", "--wheel", "-p", python, "-o", FOLDER / "wheels", "."], ROOT, {}, 1800)
+    (built,) = (FOLDER / "wheels").glob(f"ringcomm-*-cp{version.replace('.', '')}-*.whl")
+    return built
+
+
+def install(cell: Cell, folder: Path, built: Path, python: Path) -> None:
+    if not (folder / "bin").exists():
+        run(["uv", "venv", "-q", "-p", python, folder], ROOT, {})
+    pip = ["uv", "pip", "install", "-q", "-p", folder]
+    run([*pip, *cell.requirements(), f"ringcomm[test,torch] @ {built.as_uri()}"], ROOT, {}, 1800)
+    run([*pip, "--no-deps", "--reinstall", built], ROOT, {})
+
+
+def debian(cell: Cell, folder: Path) -> dict[str, str]:
+    """Links Debian's MPI into the environment; returns the variables by which mpi4py loads it."""
+    library, launcher = DEBIAN[cell.mpi]
+    source, command = LIBRARIES / library, shutil.which(launcher)
+    if not (source.exists() and command):
+        raise CannotTry(f"no {source} or no {launcher}")
+    beside = folder / "lib/mpi"
+    beside.mkdir(exist_ok=True)
+    (link := beside / "libmpi.so.12").unlink(missing_ok=True)
+    link.symlink_to(source)
+    start = folder / "bin/mpiexec"  # a script: MPICH's launcher looks for its helpers beside the name it is called by
+    start.unlink(missing_ok=True)
+    start.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    start.chmod(0o755)
+    loaded = source if "openmpi" in cell.mpi else link
+    return {"MPI4PY_LIBMPI": str(loaded), "LD_LIBRARY_PATH": str(beside)}
+
+
+def train(folder: Path, variables: Mapping[str, str]) -> None:
+    command = [folder / "bin/ringrun", "-np", "2", folder / "bin/python", ROOT / "examples/train_digits.py"]
+    said = run([*command, "--steps", "20", "--output", ""], folder, variables, 120)
+    if "identical bits on all 2 ranks" not in said:
+        raise RuntimeError("ranks have different weights")
+
+
+def check(cell: Cell, folder: Path, variables: Mapping[str, str]) -> str:
+    """Runs all parts; returns `passes`, or the parts that fail."""
+    python = folder / "bin/python"
+    cases = [folder / "bin/mpiexec", "-n", "2", python, "run_cases.py", CASES]
+    # Not in ROOT: Python would find the folder of sources there, not the installed package.
+    pytest = [
+        folder / "bin/pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        "-c",
+        ROOT / "pyproject.toml",
+        *TESTS,
+    ]
+    parts = {
+        "import": lambda: run([python, "-c", "import ringcomm.torch"], folder, variables, 120),
+        "tests": lambda: run(pytest, folder, variables),
+        "torch cases": lambda: run(cases, ROOT / "tests/torch", {**variables, "PYTHONPATH": str(ROOT / "tests")}),
+        "training": lambda: train(folder, variables),
+    }
+    wrong = []
+    for name, part in parts.items():
+        try:
+            part()
+        except RuntimeError as error:
+            wrong.append(f"{name}: {error}")
+            if name == "import":
+                break
+    return "; ".join(wrong) or "passes"
+
+
+def row(cell: Cell, pythons: Path | None) -> str:
+    python = find_python(cell.python, pythons)
+    folder = FOLDER / cell.name
+    install(cell, folder, wheel(python, cell.python), python)
+    variables = debian(cell, folder) if cell.mpi in DEBIAN else {}
+    variables["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
+    versions = run([folder / "bin/python", "-W", "ignore", "-c", VERSIONS], folder, variables).splitlines()[-1]
+    source = " (Debian)" if cell.mpi in DEBIAN else " (wheel)"
+    return " | ".join([f"| `{cell.name}`", *versions.split("|")]) + f"{source} | {check(cell, folder, variables)} |"
+
+
+def write(row: str) -> None:
+    """Puts the row into the table, in place of the row of the same cell."""
+    text = PAGE.read_text()
+    start = text.index(MARK) + len(MARK)
+    head, rule, *old = text[start:].split("\n\n")[0].splitlines()
+    rows = {line.split("`")[1]: line for line in [*old, row]}
+    order = [cell.name for cell in CELLS]
+    lines = [head, rule, *sorted(rows.values(), key=lambda line: order.index(line.split("`")[1]))]
+    PAGE.write_text(text.replace("\n".join([head, rule, *old]), "\n".join(lines), 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", nargs="+", default=[""], help="parts of the names of the cells to run")
+    parser.add_argument("--pythons", type=Path, help="a folder with interpreters, beside those in PATH")
+    parser.add_argument("--list", action="store_true", help="only print the names of the cells")
+    options = parser.parse_args()
+    results = []
+    for cell in CELLS:
+        if not any(part in cell.name for part in options.cells):
+            continue
+        if options.list:
+            print(cell.name)
+            continue
+        try:
+            results.append(row(cell, options.pythons))
+            write(results[-1])
+        except CannotTry as error:
+            results.append(f"{cell.name}: not run: {error}")
+        except RuntimeError as error:
+            results.append(f"{cell.name}: cannot be installed: {error}")
+        print(results[-1], flush=True)
+    sys.exit(not all("not run" in one or "| passes |" in one for one in results))
+
+
+if __name__ == "__main__":
+    main()

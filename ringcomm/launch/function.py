@@ -106,7 +106,7 @@ class Exchange:
 
     @property
     def failed(self) -> bool:
-        """Whether a rank has reported an error."""
+        """True if a rank has reported an error."""
         return bool(self._errors)
 
     def _serve(self) -> None:

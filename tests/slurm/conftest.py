@@ -15,7 +15,7 @@ import slurm_cluster  # noqa: E402
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[slurm_cluster.Cluster]:
-    """Of three nodes. `request`: may give how slurmd finds the processes of a job."""
+    """A cluster of three nodes. The parameter, if there is one, is how slurmd finds the processes of a job."""
     if slurm_cluster.missing():
         pytest.skip(slurm_cluster.missing())
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:

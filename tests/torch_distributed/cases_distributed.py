@@ -149,7 +149,7 @@ def case_the_forms_without_options():
     mine, total = torch.full((1,), float(rank)), ranks.sum(0, keepdim=True)
 
     def made(call, *given, **named):
-        """What is left in the first tensor."""
+        """Returns the first argument after the call, as one tensor."""
         call(*given, **named).wait()
         return given[0] if isinstance(given[0], Tensor) else torch.cat(given[0])
 

@@ -39,7 +39,7 @@ def run(*command: object, **settings: str) -> str:
 
 
 def compiler(machine: str) -> dict[str, str]:
-    """What zig.cmake reads."""
+    """The variables that zig.cmake reads."""
     import ziglang
 
     return {"ZIG": str(Path(ziglang.__file__).with_name("zig")), "ZIG_TARGET": f"{machine}-linux-gnu.{GLIBC}"}

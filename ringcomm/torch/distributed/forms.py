@@ -21,7 +21,7 @@ def _signature(names: list[str]) -> inspect.Signature:
 
 
 class Forms:
-    """Of one call. Its methods take ``*given, **named`` and read them here, which adds no frame to the stack.
+    """The forms of one call, which takes ``*given, **named`` and reads them here: that adds no frame to the stack.
 
     Args:
         options: torch's type of options.

@@ -78,13 +78,18 @@ def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) ->
     return started(dict(line.split("=", 1) for line in lines if "=" in line)) == found
 
 
+def plugin_of(library: str) -> str:
+    """Slurm's plugin that speaks the protocol of an MPI library (docs/slurm.md has what was measured)."""
+    return "pmix" if "Open MPI" in library else "pmi2"
+
+
 def _remedy(launcher: Launcher, size: int, library: str) -> str:
     start = f"`ringrun -np {size} python script.py`, which finds the launcher of this MPI"
     if not library:
         return "Install an MPI library beside mpi4py, for example with `pip install ringcomm[mpich]`"
     if launcher is not SRUN:
         return f"Use the launcher of {library}, or {start}"
-    return f"Use `srun --mpi={'pmix' if 'Open MPI' in library else 'pmi2'}` for {library}, or {start}"
+    return f"Use `srun --mpi={plugin_of(library)}` for {library}, or {start}"
 
 
 def check(size: int, library: str, environment: Mapping[str, str] = os.environ) -> None:

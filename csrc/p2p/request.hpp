@@ -37,15 +37,15 @@ struct Request {
   Request& operator=(const Request&) = delete;
 
   const Kind kind;
-  const int peer, tag;            // of a receive they may be kAnySource, kAnyTag
-  void* const data;               // a send's is only read
-  const std::uint64_t nbytes;     // of the message, or the room for one
-  std::string among;              // whom it is between, for people; "": the communicator's ranks
-  Envelope status;                // of a receive, after done()
-  bool cancelled = false;         // after done()
-  bool lent = false;              // after done(), of one that failed: something may use its data even so, for ever
-  std::optional<Error> error;     // after done()
-  std::atomic<bool> told{false};  // the caller knows the outcome
+  const int peer, tag;                // of a receive they may be kAnySource, kAnyTag
+  void* const data;                   // a send's is only read
+  const std::uint64_t nbytes;         // of the message, or the room for one
+  std::string among;                  // whom it is between, for people; "": the communicator's ranks
+  Envelope status;                    // of a receive, after done()
+  bool cancelled = false;             // after done()
+  bool lent = false;                  // after done(), of one that failed: something may use its data even so, for ever
+  std::optional<Error> error;         // after done()
+  std::atomic<bool> reported{false};  // the caller has received the outcome
 
   bool done() const { return done_.load(std::memory_order_acquire); }
   void finish() {

@@ -107,7 +107,7 @@ inline bool wait(MessageSource& source, const Request& request, double seconds, 
   return source.wait(request, deadline, interrupted);
 }
 inline void check(Request& request) {
-  request.told = true;
+  request.reported = true;
   if (request.error) throw *request.error;
 }
 inline bool probe(PointToPoint& ranks, int source, int tag, bool waits, bool (*interrupted)(), Envelope& found) {

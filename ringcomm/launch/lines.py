@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from ringcomm import launchers
 from ringcomm.launch.hosts import Host
 from ringcomm.launch.job import Job, Line, exportable
 from ringcomm.launch.mpi import INTEL, OPEN_MPI, Mpi
@@ -142,7 +143,7 @@ def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, s
 
 def srun_plugin(mpi: Mpi) -> str:
     """Slurm's plugin through which ranks of this MPI find each other."""
-    return "pmix" if mpi.family == OPEN_MPI else "pmi2"
+    return launchers.plugin_of(mpi.family)
 
 
 def srun_plugins() -> list[str]:

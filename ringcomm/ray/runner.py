@@ -25,7 +25,7 @@ _ENDING = 10.0  # seconds that the other ranks have to end after a failure, and 
 class Settings:
     """Limits of a start, from :meth:`RayExecutor.create_settings`."""
 
-    timeout_s: float = 300  # in which MPI must have started in all workers
+    timeout_s: float = 30  # in which MPI must have started in all workers
     placement_group_timeout_s: float = 100
     nics: Iterable[str] | None = None  # network interfaces that ranks may use
 

@@ -13,7 +13,7 @@ import ray
 
 
 class Meeting:
-    """An actor whose allgather returns when all ranks have called it."""
+    """An actor that gathers one item from each rank."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -6,7 +6,7 @@ import re
 
 import torch
 
-OLDEST = (2, 1)  # the first whose distributed backends name their devices
+OLDEST = (2, 1)  # register_backend takes `devices` from here on
 
 
 def check() -> None:

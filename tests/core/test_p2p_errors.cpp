@@ -112,7 +112,7 @@ void interrupted_sends_are_taken_back(World& like) {
           };
           CHECK(error_of([&] { ranks.run(send, interrupted); }).kind() == ErrorKind::interrupted);
           CHECK(!send.error && (send.successor != nullptr) == (others > 0 || !neighbours));
-          CHECK(!send.successor || send.successor->told);  // the end must not name it as a message nobody waited for
+          CHECK(!send.successor || send.successor->reported);  // so left_over() does not name it
           barrier.arrive_and_wait();
           while (send.successor && !send.successor->done()) ranks.progress();
           return run_send(ranks, 1, 8, small);

@@ -1,4 +1,4 @@
-"""Jobs whose ranks are Ray actors."""
+"""Jobs with Ray actors as ranks."""
 
 from __future__ import annotations
 

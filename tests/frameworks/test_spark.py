@@ -1,4 +1,4 @@
-"""Jobs whose ranks are started by tasks of Spark."""
+"""Jobs with ranks that the tasks of a Spark job start."""
 
 from __future__ import annotations
 

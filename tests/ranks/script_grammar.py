@@ -46,7 +46,7 @@ WANTS_DENSE = (
 )
 NOT_REENTRANT = {text for text in STEP if "inputs=" in text or "autograd.grad(" in text}
 # A forward pass of some ranks only, and what lets replicas part: every rank's weights have a part in its gradients.
-# And graphs that last, which torch refuses of compiled nets: it compiles more of the reference than of the product.
+# No retain_graph with compiled nets: torch refuses it, and compiles more of the reference than of the product.
 APART = ("rank == 0", "2 + rank", "torch.func", "LocalSGD", "retain_graph", "create_graph")
 NOT_SYNCED = {text for text in STEP if any(name in text for name in APART)}
 NOT_SYNCED |= {text for text in EDITS + OPTIONS if "rank" in text or "process_set" in text}

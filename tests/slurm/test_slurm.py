@@ -68,7 +68,7 @@ def test_every_kind_of_traffic(cluster, tmp_path, nodes, ranks):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(OPEN, reason="of MPICH")
+@pytest.mark.skipif(OPEN, reason="tests a fault of MPICH on UCX")
 def test_every_kind_of_traffic_on_ucx(cluster, tmp_path):
     """In some jobs MPI_Init does not return, or aborts the job: these say nothing of ringcomm."""
     for case in CASES:

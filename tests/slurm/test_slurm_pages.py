@@ -20,6 +20,7 @@ import pytest
 from elastic_program import replay
 from launching import ROOT, environment
 from slurm_cluster import Cluster
+from tables import DEBIAN, loaded, write_rows
 
 from ringcomm.launch.lines import srun_plugin
 from ringcomm.launch.mpi import OPEN_MPI, find
@@ -30,7 +31,6 @@ PAGE = ROOT / "docs/slurm.md"
 BLOCKS = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", PAGE.read_text(), re.DOTALL)
 OPEN = find().family == OPEN_MPI
 HERE = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 INTEL = os.environ.get("INTEL_MPI_LIBRARY", "")
 
 TRAIN = """
@@ -117,7 +117,7 @@ def test_a_time_limit_and_a_requeue(cluster, how):
         cluster.run(["scancel", "--batch", "--signal=TERM", job])
 
     def read_and_start() -> str:
-        """Slurm starts a job again two minutes after its requeue, or when it is told to."""
+        """Slurm starts a requeued job after two minutes, or on request."""
         if "PENDING" in cluster.run(["squeue", "-h", "-j", job, "-o", "%T"]).stdout:
             cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
         return read()
@@ -144,20 +144,18 @@ def installed(folder: Path) -> list[Mpi]:
     own = find()
     found = [Mpi(f"{own.vendor} {'.'.join(map(str, own.version))} (wheel)", srun_plugin(own), {})]
     for name, plugin, library in [
-        ("MPICH of Debian 12", "pmi2", LIBRARIES / "libmpich.so.12"),
-        ("Open MPI of Debian 12", "pmix", LIBRARIES / "libmpi.so.40"),
+        ("MPICH of Debian 12", "pmi2", DEBIAN["mpich"]),
+        ("Open MPI of Debian 12", "pmix", DEBIAN["openmpi"]),
         ("Intel MPI", "pmi2", Path(INTEL or "/none")),
     ]:
         if library.exists():
-            (beside := folder / plugin / name.replace(" ", "")).mkdir(parents=True)
-            (beside / "libmpi.so.12").symlink_to(library)
-            loaded = library if "Open" in name else beside / "libmpi.so.12"
-            found.append(Mpi(name, plugin, {"MPI4PY_LIBMPI": str(loaded), "LD_LIBRARY_PATH": str(beside)}))
+            (beside := folder / name).mkdir()
+            found.append(Mpi(name, plugin, loaded(library, beside)))
     return found
 
 
 def test_pairs(cluster, tmp_path):
-    rows = ["| MPI | `--mpi=pmi2` | `--mpi=pmix` | `--mpi=none` |", "|---|---|---|---|"]
+    rows = []
     (cluster.folder / "train.py").write_text(TRAIN)
     for mpi in installed(tmp_path):
         cells = []
@@ -174,13 +172,4 @@ def test_pairs(cluster, tmp_path):
         rows.append(f"| {mpi.name} | {' | '.join(cells)} |")
     print("\n".join(rows))
     if os.environ.get("WRITE_TABLES"):
-        write(PAGE, "pairs", rows)
-
-
-def write(page: Path, name: str, rows: list[str]) -> None:
-    """Rows of MPIs that were not here stay."""
-    text = page.read_text()
-    mark = f"<!-- {name} -->\n"
-    old = text[text.index(mark) + len(mark) :].split("\n\n")[0].splitlines()
-    kept = [row for row in old if row.startswith("| ") and row.split("|")[1] not in {r.split("|")[1] for r in rows}]
-    page.write_text(text.replace("\n".join([mark.rstrip(), *old]), "\n".join([mark.rstrip(), *rows, *kept]), 1))
+        write_rows(PAGE, "pairs", rows)

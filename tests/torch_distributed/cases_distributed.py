@@ -162,6 +162,8 @@ def case_the_forms_without_options():
         assert made(group.reduce, mine.clone(), last, **named) == expected
         assert made(group.reduce_scatter, torch.empty(1), list(ranks.split(1)), **named) == rank * size
     assert made(group.allreduce, [mine.clone()], dist.ReduceOp.MAX) == last
+    group.allreduce(tensors=[named_ := mine.clone()], op=dist.ReduceOp.MAX).wait()
+    assert named_ == last
     assert made(group.reduce, mine.clone(), root=last, op=dist.ReduceOp.MAX) == (last if rank == last else rank)
     assert made(group.broadcast, mine.clone(), last) == made(group.broadcast, mine.clone(), root=last) == last
     assert torch.equal(made(group.allgather, parts(), mine), ranks)

@@ -34,6 +34,7 @@ class Forms:
         self._options, self._count = options, len(lists.split())
         self._lists = _signature([*lists.split(), "opts"])
         self._tensors = _signature([*tensors.split(), *fields.split()])
+        self._renamed = dict(zip(lists.split(), tensors.split(), strict=True))
 
     def read(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Returns the lists, then the options. TypeError as by torch for arguments of neither form."""
@@ -44,7 +45,7 @@ class Forms:
             bound = self._lists.bind(*given, **named)
             opts = bound.arguments.pop("opts", None)
             return *bound.args, self._options() if opts is None else opts
-        bound = self._tensors.bind(*given, **named)
+        bound = self._tensors.bind(*given, **{self._renamed.get(name, name): value for name, value in named.items()})
         bound.apply_defaults()
         opts = self._options()
         for name, value in list(bound.arguments.items())[count:]:

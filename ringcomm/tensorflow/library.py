@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ringcomm import _core, sites
 from ringcomm.sites import Description
+from ringcomm.tensorflow import order
 
 logger = logging.getLogger("ringcomm")
 LIBRARY = Path(__file__).with_name("_op_library.so")
@@ -77,8 +78,9 @@ def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DTyp
             raise
     _refuse_xla()
     site = sites.make(what)
-    with _after_the_last():
-        results = _call(site, tf.constant(site.id, tf.int64), inputs, dtypes)
+    results = order.run_after_the_last(lambda: _call(site, tf.constant(site.id, tf.int64), inputs, dtypes))
+    if not dtypes:
+        return []
     for result, shape in zip(results, shapes, strict=True):
         result.set_shape(shape)
     return results
@@ -125,37 +127,10 @@ def _call(site: _core.Site, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtyp
     function = op()
     with tf.device("CPU:0"):
         if function is not None:
-            results = function(site=number, x=list(inputs), Tout=list(dtypes))
-            _remember(results)
-            return results if dtypes else []
+            return function(site=number, x=list(inputs), Tout=list(dtypes))
 
         def act(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
             return sites.run(site, arrays)
 
         results = tf.numpy_function(act, list(inputs), list(dtypes))
         return list(results) if isinstance(results, list | tuple) else [results]
-
-
-# ---- order -----------------------------------------------------------------------------------------------------------
-# Functions run what has effects in the order of the program. Graphs of TensorFlow 1 do not, and each op that waits for
-# other ranks takes a thread: so that ranks cannot wait for each other crosswise, each of them runs after the last.
-_LAST = "_ringcomm_last"
-
-
-def _old_graph() -> Any:
-    if tf.executing_eagerly():
-        return None
-    graph = tf.compat.v1.get_default_graph()
-    is_old = not getattr(graph, "building_function", False) and graph._get_control_flow_context() is None
-    return graph if is_old else None
-
-
-def _after_the_last() -> Any:
-    graph = _old_graph()
-    return tf.control_dependencies([] if graph is None or not hasattr(graph, _LAST) else [getattr(graph, _LAST)])
-
-
-def _remember(results: Any) -> None:
-    graph = _old_graph()
-    if graph is not None:
-        setattr(graph, _LAST, results[0].op if isinstance(results, list) and results else results)

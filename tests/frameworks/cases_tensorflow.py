@@ -388,6 +388,66 @@ def case_gradients_of_branches_and_loops_pair_by_their_place():
         equal(second, np.full(3, 2 * size, np.float32))
 
 
+def case_gradients_of_a_function_that_is_called_twice_do_not_cross():
+    """What one of the calls needs comes late, the first one's on rank 0 and the second one's on rank 1."""
+    rank, size = hvd.rank(), hvd.size()
+
+    def late(value, on):
+        def wait(array):
+            time.sleep(0.02 if rank == on else 0)
+            return array
+
+        @tf.custom_gradient
+        def run(value):
+            return same(value), same
+
+        def same(given):
+            return tf.ensure_shape(tf.numpy_function(wait, [given], tf.float32, stateful=False), given.shape)
+
+        return run(value)
+
+    variable = tf.Variable(1.0)
+
+    @tf.function
+    def total(x, weights):
+        return tf.reduce_sum(weights * hvd.allreduce(x * x, op=hvd.Sum))
+
+    @tf.function
+    def total_with_a_variable(x, weights):
+        return tf.reduce_sum(weights * hvd.allreduce(variable * x * x, op=hvd.Sum))
+
+    def both(x, y, total=total):
+        return late(total(late(x, 0), tf.ones(3)), 0) + late(total(late(y, 1), tf.fill([3], 100.0)), 1)
+
+    def slopes(x, y, function=both, **how):
+        with tf.GradientTape() as tape:
+            tape.watch([x, y])
+            loss = function(x, y, **how)
+        return tape.gradient(loss, [x, y])
+
+    def outer_slopes(x, y, **how):
+        with tf.GradientTape(persistent=True) as outer:
+            outer.watch([x, y])
+            first = slopes(x, y, **how)
+        return first
+
+    compiled = tf.function(both)
+    kinds = [
+        slopes,
+        partial(slopes, function=compiled),
+        partial(outer_slopes, function=compiled),
+        tf.function(slopes),
+        tf.function(outer_slopes),
+        tf.function(partial(slopes, function=compiled)),
+    ]
+    kinds += [partial(kind, total=total_with_a_variable) for kind in kinds]
+    for kind in kinds:
+        for _ in range(3):
+            first, second = kind(tf.ones(3), tf.fill([3], 10.0))
+            equal(first, np.full(3, 2 * size, np.float32))
+            equal(second, np.full(3, 2000 * size, np.float32))
+
+
 def case_other_collectives_at_a_place_of_a_function():
     if hvd.size() == 1:
         return

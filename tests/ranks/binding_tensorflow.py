@@ -232,6 +232,7 @@ class User(Watched):
             "mlp": lambda dtype="float64", extra=False: Net(dtype, extra, False),
             "words": lambda dtype="float64", extra=False: Net(dtype, extra, True),
             "chosen": lambda: Net("float64", False, False, hvd.rank()),
+            "part": tf.function(lambda net, x, y: hvd.allreduce(loss(net, x, y))),
             "dense": tf.convert_to_tensor,
             "note_total": tf.Variable(0.0),
             "signature": [tf.TensorSpec([None, 5], tf.float64), tf.TensorSpec([None, 2], tf.float64)],

@@ -73,6 +73,9 @@ LOSSES = [
     "loss(net, x, y) if rank == 0 else 0.5 * tf.reduce_sum(tf.abs(net(x)))",
     "loss(net, x, hvd.broadcast(y[0], root_rank=size - 1))",
     "tf.reduce_mean(hvd.allgather(net(x)) ** 2)",
+    "part(net, x, y) + 0.5 * part(net, -x, y)",
+    "tf.cond(tf.reduce_sum(x) > -1e9, lambda: hvd.allreduce(loss(net, x, y)), lambda: 2 * loss(net, x, y))",
+    "tf.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, v * 0.5 + part(net, x, y)), (0, loss(net, x, y)))[1]",
     "tf.add_n(hvd.grouped_allreduce([loss(net, x, y), tf.reduce_mean(net(x))], name='parts'))",
 ]
 

@@ -37,7 +37,7 @@ help:
 	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
 	@echo "make test-gpu      arrays of GPUs: on the device that is here, else on a stand-in for the driver, which make test runs in part"
 	@echo "make test-slurm    jobs under a Slurm of three nodes in namespaces, which it installs; as root, on Debian"
-	@echo "make test-matrix   versions of Python, PyTorch, NumPy and MPI, into docs/compatibility.md; MATRIX='--cells 3.12': these alone (20 GB)"
+	@echo "make test-matrix   versions of Python, frameworks, NumPy and MPI, into docs/compatibility.md; MATRIX='--cells 3.12': these alone (20 GB)"
 	@echo "make test-soak     the long tests; SOAK_SCRIPTS: training scripts to draw for each binding and number of ranks,"
 	@echo "                   PYTEST_ARGS='-k many_drawn_scripts': these alone"
 	@echo "make test-all      all of these but the matrix"

@@ -1,4 +1,4 @@
-"""Installs ringcomm with different versions of Python, PyTorch, NumPy and MPI, and writes which combinations run
+"""Installs ringcomm with different versions of Python, frameworks, NumPy and MPI, and writes which combinations run
 into docs/compatibility.md.
 
     python tests/matrix.py [--cells 3.12 openmpi] [--pythons FOLDER]     # make test-matrix runs all cells
@@ -15,7 +15,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,19 +34,31 @@ OLDEST = {
     "3.13": ("2.5.1", "2.1.*"),
     "3.14": ("2.9.1", "2.3.*"),
 }
+# The oldest and the newest of other frameworks; NumPy is what they ask for.
+OTHERS = {
+    "tensorflow": (["tensorflow==2.17.*", "keras==3.5.*"], ["tensorflow", "keras"]),
+    "jax": (["jax==0.5.*", "optax", "keras==3.5.*"], ["jax", "optax", "keras"]),
+}
 PACKAGES = {"mpich": ["mpich"], "openmpi": ["openmpi"], "intel": ["impi-rt"]}
 
 # About 100 tests that compile nothing and take less than a minute.
 FILES = ["arguments", "arrays", "named", "ops", "threads"]
 TESTS = [*(ROOT / f"tests/test_{name}.py" for name in FILES), ROOT / "tests/torch/test_torch_buckets.py"]
-CASES = "cases_autograd,cases_elastic,cases_functions,cases_join,cases_ops,cases_optimizer"
+CASES = {
+    "torch": ["cases_autograd,cases_elastic,cases_functions,cases_join,cases_ops,cases_optimizer"],
+    "tensorflow": ["cases_tensorflow", "cases_keras", "cases_elastic_states,cases_elastic_callbacks"],
+    "jax": ["cases_jax,cases_jax_transforms", "cases_keras", "cases_elastic_states,cases_elastic_callbacks"],
+}
+EXAMPLES = {"torch": "train_digits.py", "tensorflow": "tensorflow_digits.py", "jax": "jax_digits.py"}
 VERSIONS = """
-import platform, numpy, torch, mpi4py
+import platform, sys, numpy, mpi4py
+from importlib.metadata import version
 mpi4py.rc.initialize = False
 from mpi4py import MPI
-name, version = MPI.get_vendor()
-print(platform.python_version(), torch.__version__.partition("+")[0], numpy.__version__,
-      f"{name} {'.'.join(map(str, version))}", sep="|")
+found = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "keras": "Keras"}
+kinds = ", ".join(f"{found[one]} {version(one).partition('+')[0]}" for one in sys.argv[1:])
+name, number = MPI.get_vendor()
+print(platform.python_version(), kinds, numpy.__version__, f"{name} {'.'.join(map(str, number))}", sep="|")
 """
 
 
@@ -57,12 +70,17 @@ class Cell(NamedTuple):
     python: str
     oldest: bool
     mpi: str
+    framework: str = "torch"
 
     @property
     def name(self) -> str:
-        return f"{self.python}-{'oldest' if self.oldest else 'newest'}-{self.mpi}"
+        words = [self.python, "oldest" if self.oldest else "newest", self.mpi]
+        return "-".join([*words, self.framework] if self.framework in OTHERS else words)
 
     def requirements(self) -> list[str]:
+        if self.framework in OTHERS:
+            oldest, newest = OTHERS[self.framework]
+            return [*(oldest if self.oldest else newest), *PACKAGES[self.mpi]]
         torch, numpy = OLDEST[self.python] if self.oldest else (NEWEST, "")
         return [f"torch=={torch}", f"numpy=={numpy}" if numpy else "numpy", *PACKAGES.get(self.mpi, [])]
 
@@ -70,6 +88,7 @@ class Cell(NamedTuple):
 CELLS = [
     *(Cell(python, oldest, "mpich") for python in OLDEST for oldest in (False, True)),
     *(Cell("3.11", False, mpi) for mpi in ("openmpi", "intel", *(f"debian-{name}" for name in DEBIAN))),
+    *(Cell("3.11", oldest, "mpich", framework) for framework in OTHERS for oldest in (False, True)),
 ]
 
 
@@ -125,7 +144,7 @@ def install(cell: Cell, folder: Path, built: Path, python: Path) -> None:
     if not (folder / "bin").exists():
         run(["uv", "venv", "-q", "-p", python, folder], ROOT, {})
     pip = ["uv", "pip", "install", "-q", "-p", folder]
-    run([*pip, *cell.requirements(), f"ringcomm[test,torch] @ {built.as_uri()}"], ROOT, {}, 1800)
+    run([*pip, *cell.requirements(), f"ringcomm[test,{cell.framework}] @ {built.as_uri()}"], ROOT, {}, 1800)
     run([*pip, "--no-deps", "--reinstall", built], ROOT, {})
 
 
@@ -144,9 +163,10 @@ def debian(cell: Cell, folder: Path) -> dict[str, str]:
     return loaded(source, beside)
 
 
-def train(folder: Path, variables: Mapping[str, str]) -> None:
-    command = [folder / "bin/ringrun", "-np", "2", folder / "bin/python", ROOT / "examples/train_digits.py"]
-    said = run([*command, "--steps", "20", "--output", ""], folder, variables, 120)
+def train(cell: Cell, folder: Path, variables: Mapping[str, str]) -> None:
+    script = ROOT / "examples" / EXAMPLES[cell.framework]
+    short = ["--steps", "20", "--output", ""] if cell.framework == "torch" else []
+    said = run([folder / "bin/ringrun", "-np", "2", folder / "bin/python", script, *short], folder, variables, 120)
     if "identical bits on all 2 ranks" not in said:
         raise RuntimeError("ranks have different weights")
 
@@ -154,7 +174,9 @@ def train(folder: Path, variables: Mapping[str, str]) -> None:
 def check(cell: Cell, folder: Path, variables: Mapping[str, str]) -> str:
     """Runs all parts; returns `passes`, or the parts that fail."""
     python = folder / "bin/python"
-    cases = [folder / "bin/mpiexec", "-n", "2", python, "run_cases.py", CASES]
+    where = ROOT / "tests" / ("torch" if cell.framework == "torch" else "frameworks")
+    program = where / ("run_cases.py" if cell.framework == "torch" else "framework_cases.py")
+    there = {**variables, "PYTHONPATH": f"{ROOT / 'tests'}:{where}", "KERAS_BACKEND": cell.framework}
     # Not in ROOT: Python would find the folder of sources there, not the installed package.
     pytest = [
         folder / "bin/pytest",
@@ -165,14 +187,16 @@ def check(cell: Cell, folder: Path, variables: Mapping[str, str]) -> str:
         "not slow",
         "-c",
         ROOT / "pyproject.toml",
-        *TESTS,
+        *(TESTS if cell.framework == "torch" else TESTS[:-1]),
     ]
-    parts = {
-        "import": lambda: run([python, "-c", "import ringcomm.torch"], folder, variables, 120),
+    parts: dict[str, Callable[[], object]] = {
+        "import": lambda: run([python, "-c", f"import ringcomm.{cell.framework}"], folder, variables, 120),
         "tests": lambda: run(pytest, folder, variables),
-        "torch cases": lambda: run(cases, ROOT / "tests/torch", {**variables, "PYTHONPATH": str(ROOT / "tests")}),
-        "training": lambda: train(folder, variables),
     }
+    for modules in CASES[cell.framework]:
+        command = [folder / "bin/mpiexec", "-n", "2", python, program, modules]
+        parts[f"{modules.partition(',')[0]} on 2 ranks"] = partial(run, command, where, there)
+    parts["training"] = lambda: train(cell, folder, variables)
     wrong = []
     for name, part in parts.items():
         try:
@@ -190,7 +214,8 @@ def row(cell: Cell, pythons: Path | None) -> str:
     install(cell, folder, wheel(python, cell.python), python)
     variables = debian(cell, folder) if cell.mpi.startswith("debian-") else {}
     variables["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
-    versions = run([folder / "bin/python", "-W", "ignore", "-c", VERSIONS], folder, variables).splitlines()[-1]
+    shown = [cell.framework, *(["keras"] if cell.framework in OTHERS else [])]
+    versions = run([folder / "bin/python", "-c", VERSIONS, *shown], folder, variables).splitlines()[-1]
     source = " (Debian)" if cell.mpi.startswith("debian-") else " (wheel)"
     return " | ".join([f"| `{cell.name}`", *versions.split("|")]) + f"{source} | {check(cell, folder, variables)} |"
 

@@ -27,7 +27,7 @@ class PyRingcomm(PythonPackage):
     depends_on("py-numpy@1.23:", type="run")
     depends_on("py-mpi4py@4:", type="run")
     depends_on("mpi", type="run")
-    depends_on("py-torch@2.2:", type="run", when="+torch")
+    depends_on("py-torch@2.1:", type="run", when="+torch")
     depends_on("py-cloudpickle@2:", type="run", when="+torch")
 
     conflicts("%gcc@:10", msg="ringcomm is written in C++20")

@@ -18,6 +18,7 @@ def environment() -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",  # the same for Open MPI 4
         "OMPI_MCA_mpi_yield_when_idle": "1",
         "OMPI_MCA_btl": "^ofi",  # or MPI_Init takes a second, see ringcomm.mpi_library.quick_start
         "OMP_NUM_THREADS": "1",

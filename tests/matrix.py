@@ -31,7 +31,7 @@ OLDEST = {
     "3.10": ("2.1.2", "1.26.*"),
     "3.11": ("2.1.2", "1.26.*"),
     "3.12": ("2.2.2", "1.26.*"),
-    "3.13": ("2.5.1", "2.1.*"),
+    "3.13": ("2.6.0", "2.1.*"),  # 2.5 is the first with a wheel, but torch.save fails there
     "3.14": ("2.9.1", "2.3.*"),
 }
 # The oldest and the newest of other frameworks; NumPy is what they ask for.

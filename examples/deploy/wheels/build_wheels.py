@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -100,9 +101,18 @@ def finish(wheel: Path, machine: str, output: Path) -> None:
     run(sys.executable, "-c", AUDIT, machine, "repair", "--plat", platform, "--only-plat", "-w", output, wheel)
 
 
+def interpreter(name: str) -> str:
+    """Returns its path, which pip wants. Raises ValueError if there is none."""
+    if found := shutil.which(name):
+        return found
+    raise ValueError
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("pythons", nargs="+", metavar="PYTHON", help="interpreters; they need no packages")
+    parser.add_argument(
+        "pythons", nargs="+", type=interpreter, metavar="PYTHON", help="interpreters; they need no packages"
+    )
     parser.add_argument("--machines", default="x86_64", help="processors, such as 'x86_64 aarch64'")
     parser.add_argument("--output", type=Path, default=Path("dist/wheels"))
     options = parser.parse_args(arguments)

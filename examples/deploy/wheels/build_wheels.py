@@ -73,7 +73,10 @@ def build_core(machine: str) -> Path:
 def build(python: str, machine: str, core: Path, folder: Path) -> Path:
     """The wheel as CMake makes it, in `folder`."""
     command: list[object] = [sys.executable, "-m", "pip", "--python", python, "wheel", "--quiet", "--no-deps"]
-    for define in (f"CMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", "CMAKE_CXX_FLAGS=-g1", f"RINGCOMM_CORE={core}"):
+    # Debian's Python.h includes a header by its path below /usr/include, where this compiler does not look.
+    headers = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('include'))").strip()).parent
+    flags = f"-g1 -idirafter {headers}"
+    for define in (f"CMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", f"CMAKE_CXX_FLAGS={flags}", f"RINGCOMM_CORE={core}"):
         command += ["-C", f"cmake.define.{define}"]
     command += ["-C", "install.strip=false", "-C", f"build-dir={folder / 'build'}", "--wheel-dir", folder, ROOT]
     run(*command, **compiler(machine), **target(python, machine))

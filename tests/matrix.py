@@ -135,9 +135,10 @@ def find_python(version: str, folder: Path | None) -> Path:
 
 def wheel(python: Path, version: str) -> Path:
     """Builds the wheel for this Python; CMake's folder in build/ makes the second time short."""
-    run(["uv", "build", "-q", "--wheel", "-p", python, "-o", FOLDER / "wheels", "."], ROOT, {}, 1800)
-    (built,) = (FOLDER / "wheels").glob(f"ringcomm-*-cp{version.replace('.', '')}-*.whl")
-    return built
+    made = FOLDER / "wheels" / version
+    shutil.rmtree(made, ignore_errors=True)  # it may be of another commit
+    run(["uv", "build", "-q", "--wheel", "-p", python, "-o", made, "."], ROOT, {}, 1800)
+    return next(made.glob("*.whl"))
 
 
 def install(cell: Cell, folder: Path, built: Path, python: Path) -> None:

@@ -9,7 +9,7 @@ import platform
 
 FRAMEWORKS = {name: name for name in ("torch", "tensorflow", "keras", "jax", "cupy", "numpy")}
 BINDINGS = {name: f"ringcomm.{name}" for name in ("torch", "tensorflow", "keras", "jax")}
-OLDEST = {"tensorflow": (2, 17), "keras": (3, 5), "jax": (0, 5)}  # that bindings work with
+OLDEST = {"tensorflow": (2, 17), "keras": (3, 8), "jax": (0, 7)}  # that bindings work with
 EXTRAS = {"matplotlib": ("matplotlib", "bench"), "yaml": ("PyYAML", "run"), "cloudpickle": ("cloudpickle", "run")}
 EXTRAS |= {"ray": ("ray", "ray"), "pyspark": ("pyspark", "spark")}
 

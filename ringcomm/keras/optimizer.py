@@ -36,8 +36,8 @@ class _Distributed:
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)  # type: ignore[attr-defined]
         grads = list(grads)
         if self._ringcomm_passes > 1 and not self._ringcomm_reduction.applying:
-            overwritten = self._overwrite_variable_with_gradient  # type: ignore[attr-defined]
-            there = [g is not None and not overwritten(one) for g, one in zip(grads, variables, strict=True)]
+            overwritten = [getattr(one, "overwrite_with_gradient", False) for one in variables]
+            there = [g is not None and not own for g, own in zip(grads, overwritten, strict=True)]
             self.__dict__["_ringcomm_sums"] = variables, there
             return self._ringcomm_base.apply(self, grads, trainable_variables)
         with self._ringcomm_reduction.once(grads, variables) as reduced:

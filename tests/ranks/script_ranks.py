@@ -35,7 +35,7 @@ NAMED = re.compile(r"\b(Mismatch|Value|NotImplemented|RankLeft|PeerLost)Error:.*
 
 
 def is_refusal(error: Exception, failures: tuple[type[Exception], ...]) -> bool:
-    if isinstance(error, failures):
+    if isinstance(error, failures) and not isinstance(error, REFUSALS):
         return NAMED.search(str(error)) is not None
     frames = traceback.extract_tb(error.__traceback__)
     return any("/ringcomm/" in frame.filename for frame in frames) and isinstance(error, REFUSALS)

@@ -34,7 +34,7 @@ OLDEST = {
     "3.13": ("2.6.0", "2.1.*"),  # 2.5 is the first with a wheel, but torch.save fails there
     "3.14": ("2.9.1", "2.3.*"),
 }
-# The oldest and the newest of other frameworks; NumPy is what they ask for.
+# Oldest and newest versions of the other frameworks, with the NumPy that they require.
 OTHERS = {
     "tensorflow": (["tensorflow==2.17.*", "keras==3.8.*"], ["tensorflow", "keras"]),
     "jax": (["jax==0.7.0", "optax", "keras==3.12.*"], ["jax", "optax", "keras"]),

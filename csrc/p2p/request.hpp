@@ -40,7 +40,7 @@ struct Request {
   const int peer, tag;                // of a receive they may be kAnySource, kAnyTag
   void* const data;                   // a send's is only read
   const std::uint64_t nbytes;         // of the message, or the room for one
-  std::string among;                  // whom it is between, for people; "": the communicator's ranks
+  std::string among;                  // names the group of ranks in messages; "": the communicator
   Envelope status;                    // of a receive, after done()
   bool cancelled = false;             // after done()
   bool lent = false;                  // after done(), of one that failed: something may use its data even so, for ever

@@ -1,8 +1,9 @@
 """The order of collectives in TensorFlow's graphs.
 
-TensorFlow keeps the program's order of operations that share a variable, or that have effects and no variables. So
-ranks could pair two calls of one function crosswise: calls of functions that only read variables may run in any order,
-as may the parts of gradients that are made for tapes outside of functions, and all of a graph of TensorFlow 1.
+Two runs of one collective have one name, so every rank must run them in the same order. TensorFlow guarantees the
+program's order only for operations that write one variable, and for operations with side effects and no variables. It
+does not order calls of functions that only read variables, the gradient functions of tapes outside of functions, or a
+graph of TensorFlow 1. This module adds the missing control dependencies.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ import tensorflow as tf
 from tensorflow.python.eager import function
 from tensorflow.python.eager.polymorphic_function import concrete_function
 
-# Attributes of graphs: whether functions made of it communicate, and the last collective of a graph of TensorFlow 1.
+# Attributes of graphs: a mark on those that contain a collective, and the last collective of a graph of TensorFlow 1.
 _COMMUNICATES, _LAST = "_ringcomm_communicates", "_ringcomm_last"
 
 
 def run_after_the_last(run: Callable[[], Any]) -> Any:
-    """Puts the collective of `run` into the graph that is being made, and in graphs of TensorFlow 1 behind the one
-    before it."""
+    """Adds the collective of `run` to the current graph. In a graph of TensorFlow 1 it runs after the one before it."""
     graph = tf.compat.v1.get_default_graph()
     if getattr(graph, "building_function", False):
         setattr(graph, _COMMUNICATES, True)
@@ -35,8 +35,8 @@ def run_after_the_last(run: Callable[[], Any]) -> Any:
 
 
 def _keep_order(graph: Any) -> None:
-    """Makes the operations that communicate run in the order in which they were made, and before a function of the
-    graph ends."""
+    """Adds control dependencies: the operations that communicate run in the order of their creation, and all of them
+    before a function of the graph ends."""
     last = None
     for operation in graph.get_operations():
         if not _communicates(operation) or operation._control_flow_context is not None:
@@ -61,7 +61,7 @@ def _communicates(operation: Any) -> bool:
 
 def _is_of_such_a_graph(made: Any) -> bool:
     graph = getattr(made, "graph", None)
-    return graph is None or hasattr(graph, _COMMUNICATES)  # functions that were loaded have no graph
+    return graph is None or hasattr(graph, _COMMUNICATES)  # a function that was loaded has no graph: it may
 
 
 def _with_order(create: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +73,8 @@ def _with_order(create: Callable[..., Any]) -> Callable[..., Any]:
 
 
 function.FUNC_GRAPH_TRANSFORMS.append(_keep_order)
-# The gradients of functions are not among those. There is no public place for them; the tests fail if this one moves.
+# These transforms are not applied to gradient functions, for which TensorFlow has no public hook. The case
+# gradients_of_a_function_that_is_called_twice_do_not_cross fails if this private function moves.
 concrete_function._create_forward_backward_with_graph = _with_order(
     concrete_function._create_forward_backward_with_graph
 )

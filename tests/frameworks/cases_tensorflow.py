@@ -389,7 +389,7 @@ def case_gradients_of_branches_and_loops_pair_by_their_place():
 
 
 def case_gradients_of_a_function_that_is_called_twice_do_not_cross():
-    """What one of the calls needs comes late, the first one's on rank 0 and the second one's on rank 1."""
+    """Rank 0 delays the input and the gradient of the first call, rank 1 those of the second call."""
     rank, size = hvd.rank(), hvd.size()
 
     def late(value, on):

@@ -237,6 +237,13 @@ class CountedCheck:
         return Description(self.process_set, calls.ALLREDUCE, (self.name,), tuple(dtypes), look=look, every=self.every)
 
 
+def compare_now(process_set: ProcessSet, name: str, names: Sequence[str], parameters: Sequence[Array]) -> None:
+    """What every binding's ``check_replicas`` does. Collective; each call of a name counts as a step."""
+    if parameters and process_set.size() > 1:
+        check = CountedCheck(process_set, f"check_replicas.{name}", repr(name), 1)
+        check.compare_arrays((check.due() or 1) + 1, names, parameters)
+
+
 @dataclass(frozen=True)
 class _Look:
     """The callback of a site. It is not made while a program is traced: TensorFlow would make it anew."""

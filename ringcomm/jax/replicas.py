@@ -13,7 +13,7 @@ import numpy as np
 from ringcomm import _core
 from ringcomm.jax.collective import Operation, bind
 from ringcomm.process_sets import ProcessSet, global_process_set
-from ringcomm.replicas import CountedCheck, every, with_names
+from ringcomm.replicas import CountedCheck, compare_now, every, with_names
 
 
 def look(check: CountedCheck, gradients: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
@@ -55,9 +55,7 @@ def check_replicas(parameters: Any, name: str = "parameters", process_set: Proce
     names, values = _leaves(parameters)
     if any(isinstance(one, jax.core.Tracer) for one in values):
         raise ValueError("check_replicas compares values, which a traced program has not: call it outside of jax.jit")
-    if values and process_set.size() > 1:
-        check = CountedCheck(process_set, f"check_replicas.{name}", repr(name), 1)
-        check.compare_arrays((check.due() or 1) + 1, names, [np.asarray(one) for one in values])
+    compare_now(process_set, name, names, [np.asarray(one) for one in values])
 
 
 def _leaves(tree: Any) -> tuple[list[str], list[Any]]:

@@ -27,6 +27,7 @@ from ringcomm.keras.functions import (  # noqa: E402
     broadcast_global_variables,
     broadcast_object,
     broadcast_variables,
+    check_replicas,
     load_model,
     reducescatter,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
+    "check_replicas",
     "compression_state_dict",
     "elastic",
     "join",

@@ -8,12 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from ringcomm import collectives, objects
+from ringcomm import _core, collectives, objects
 from ringcomm.gradient_lists import unnumbered
 from ringcomm.keras.backends import Compression
 from ringcomm.keras.optimizer import DistributedOptimizer
 from ringcomm.ops import Average
 from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.replicas import compare_now
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
@@ -71,6 +72,27 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: P
         named.submit_group(process_set, requests, names).wait()
     for variable, value in zip(given, arrays, strict=True):
         variable.assign(value.reshape(variable.shape))
+
+
+def check_replicas(
+    variables: Sequence[Any], name: str = "variables", process_set: ProcessSet = global_process_set
+) -> None:
+    """Compares variables between the ranks, now, which all of them must do together: before one of them saves a
+    checkpoint, say. Optimizers compare theirs after the first step, and every 1,000 steps.
+
+    A difference is a warning of the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a MismatchError on every
+    rank: it names the variables, the ranks and the largest difference. Each call counts as a step.
+
+    Args:
+        variables: of Keras (``model.variables``), of the same shapes on all ranks.
+        name: of the operations and for the message.
+        process_set: the ranks that compare.
+
+    Raises:
+        MismatchError: variables differ, and the option says ``error``.
+    """
+    given = [one for one in variables if str(one.dtype) in _core.DTYPES]
+    compare_now(process_set, name, [unnumbered(one.path) for one in given], [_array(one) for one in given])
 
 
 def broadcast_global_variables(root_rank: int) -> None:

@@ -30,6 +30,7 @@ from ringcomm.tensorflow.functions import (  # noqa: E402
     broadcast_object,
     broadcast_object_fn,
     broadcast_variables,
+    check_replicas,
 )
 from ringcomm.tensorflow.mpi_ops import *  # noqa: E402, F403
 from ringcomm.tensorflow.mpi_ops import __all__ as _operations  # noqa: E402
@@ -55,6 +56,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
+    "check_replicas",
     "compression_state_dict",
     "elastic",
     "load_compression_state_dict",

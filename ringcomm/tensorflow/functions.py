@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringcomm import objects
-from ringcomm.gradient_lists import named_as
+from ringcomm import _core, objects
+from ringcomm.gradient_lists import named_as, names_of
 from ringcomm.process_sets import ProcessSet, global_process_set
+from ringcomm.replicas import compare_now
 from ringcomm.tensorflow import operations
 
 
@@ -39,6 +40,34 @@ def broadcast_variables(
 def _dtype(variable: Any) -> Any:
     dtype = variable.dtype
     return dtype.base_dtype if hasattr(dtype, "base_dtype") else dtype
+
+
+def check_replicas(
+    variables: Sequence[Any], name: str = "variables", process_set: ProcessSet = global_process_set
+) -> None:
+    """Compares variables between the ranks, now, which all of them must do together: before one of them saves a
+    checkpoint, say. Optimizers compare theirs after the first step, and every 1,000 steps.
+
+    A difference is a warning of the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a MismatchError on every
+    rank: it names the variables, the ranks and the largest difference. Each call counts as a step.
+
+    Args:
+        variables: of TensorFlow's or Keras', of the same shapes on all ranks.
+        name: of the operations and for the message.
+        process_set: the ranks that compare.
+
+    Raises:
+        MismatchError: variables differ, and the option says ``error``.
+        ValueError: in a graph or a ``tf.function``, which have no values yet.
+    """
+    if not tf.executing_eagerly():
+        raise ValueError("check_replicas compares values, which a graph has not: call it outside of tf.function")
+    given = [one for one in variables if _dtype_name(one) in _core.DTYPES]
+    compare_now(process_set, name, names_of(given), [tf.convert_to_tensor(one).numpy() for one in given])
+
+
+def _dtype_name(variable: Any) -> str:
+    return str(tf.as_dtype(_dtype(variable)).name)
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

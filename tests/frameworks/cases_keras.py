@@ -496,6 +496,22 @@ def case_compression_by_name():
             hvd.DistributedOptimizer(keras.optimizers.SGD(), compression=compression)
 
 
+def case_check_replicas():
+    model = make()
+    hvd.broadcast_variables(model.variables, 0)
+    with checking("warn") as found:
+        hvd.check_replicas(model.variables)
+        kernel = model.trainable_variables[0]
+        kernel.assign(kernel.value + hvd.rank())
+        hvd.check_replicas(model.variables, name="saved")
+        equal, different, texts = found()
+    if hvd.size() == 1:
+        assert (equal, different, texts) == (0, 0, [])
+    else:
+        assert (equal, different) == (1, 1) and "replicas of 'saved' differ after step 1: '" in texts[0], texts
+        assert "kernel" in texts[0]
+
+
 def case_replicas_are_compared():
     """After the first step, and a broadcast that comes with it; without one they differ."""
     last = hvd.size() - 1

@@ -944,6 +944,23 @@ def case_replicas_are_compared():
             step()
 
 
+def case_check_replicas():
+    weights = [tf.Variable([1.0, 2.0], name="w"), tf.Variable("text"), tf.Variable(tf.zeros([0, 2]), name="none")]
+    with checking("warn") as found:
+        hvd.check_replicas(weights)
+        weights[0].assign_add([0.0, hvd.rank()])
+        hvd.check_replicas(weights, name="second")
+        equal, different, texts = found()
+    if hvd.size() == 1:
+        assert (equal, different, texts) == (0, 0, [])
+    else:
+        assert (equal, different) == (1, 1) and "replicas of 'second' differ after step 1: 'w:0'" in texts[0], texts
+        with checking("error"), pytest.raises(ringcomm.MismatchError, match="'second' differ after step 2"):
+            hvd.check_replicas(weights, name="second")
+    with pytest.raises(ValueError, match=r"outside of tf\.function"):
+        tf.function(hvd.check_replicas)(weights)
+
+
 def case_replicas_of_optimizers_of_tensorflow_1():
     if hvd.size() == 1:
         return

@@ -23,7 +23,20 @@ struct MaybeScaler<false, Scaler> : NoScaler {
   using NoScaler::NoScaler;
 };
 
-// Sources and Targets: their numbers where known when compiling, so that pointers stay in registers; else 0.
+// Calls `act` with first, first + 1, ... below `count`, which is `Known` unless that is 0. A loop over a known number is
+// written out, whatever a compiler would make of it: pointers that are picked by constants stay in registers.
+template <std::size_t Known, class Act>
+INLINE void each(std::size_t count, const Act& act, std::size_t first = 0) {
+  if constexpr (Known > 0) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      ((I >= first ? act(I) : void()), ...);
+    }(std::make_index_sequence<Known>());
+  } else {
+    NO_UNROLL for (std::size_t i = first; i < count; ++i) act(i);
+  }
+}
+
+// Sources and Targets: their numbers where known when compiling; else 0.
 template <class Lane, Kind kind, bool scaled, std::size_t Sources, std::size_t Targets>
 class Runner {
   using Wide = typename Lane::Wide;
@@ -37,10 +50,11 @@ class Runner {
       : source_count_(kFixed ? Sources : pass.source_count), target_count_(kFixed ? Targets : pass.target_count),
         pre_(pass.pre), post_(pass.post), stream_(pass.stream), in_place_(true),
         carry_in_(static_cast<const std::byte*>(pass.carry_in)), carry_out_(static_cast<std::byte*>(pass.carry_out)) {
-    NO_UNROLL for (std::size_t s = 0; s < source_count_; ++s)
+    each_source([&](std::size_t s) {
       sources_[s] = static_cast<const std::byte*>(pass.sources[s]) + pass.first * Lane::kSize;
-    NO_UNROLL for (std::size_t t = 0; t < target_count_; ++t)
-      targets_[t] = static_cast<std::byte*>(pass.targets[t]) + pass.first * Lane::kSize;
+    });
+    each_target(
+        [&](std::size_t t) { targets_[t] = static_cast<std::byte*>(pass.targets[t]) + pass.first * Lane::kSize; });
     if (source_count_ != target_count_) in_place_ = false;
     for (std::size_t s = 0; in_place_ && s < source_count_; ++s) in_place_ = sources_[s] == targets_[s];
   }
@@ -55,19 +69,26 @@ class Runner {
   }
 
  private:
+  template <class Act>
+  INLINE void each_source(const Act& act, std::size_t first = 0) const {
+    each<Sources>(source_count_, act, first);
+  }
+  template <class Act>
+  INLINE void each_target(const Act& act) const {
+    each<Targets>(target_count_, act);
+  }
+
   template <std::size_t N>
   INLINE void step(std::size_t pack, bool streaming) const {
     const std::size_t at = pack * sizeof(Raw);
     Wide sum[N];
-    std::size_t s = 0;
-    if (!kFixed && carry_in_ != nullptr) {
-      for (std::size_t n = 0; n < N; ++n) sum[n] = Memory<Wide>::read(carry_in_ + (pack + n) * sizeof(Wide));
-    } else {
-      for (std::size_t n = 0; n < N; ++n) sum[n] = read(0, at + n * sizeof(Raw));
-      s = 1;
-    }
-    NO_UNROLL for (; s < source_count_; ++s)
+    const bool carried = !kFixed && carry_in_ != nullptr;
+    for (std::size_t n = 0; n < N; ++n)
+      sum[n] = carried ? Memory<Wide>::read(carry_in_ + (pack + n) * sizeof(Wide)) : read(0, at + n * sizeof(Raw));
+    const auto add = [&](std::size_t s) {
       for (std::size_t n = 0; n < N; ++n) sum[n] = combine<Lane, kind>(sum[n], read(s, at + n * sizeof(Raw)));
+    };
+    each_source(add, carried ? 0 : 1);
     if (!kFixed && carry_out_ != nullptr) {
       for (std::size_t n = 0; n < N; ++n) Memory<Wide>::write(carry_out_ + (pack + n) * sizeof(Wide), sum[n]);
       return;
@@ -75,13 +96,12 @@ class Runner {
     Raw raw[N];
     for (std::size_t n = 0; n < N; ++n) raw[n] = finish(sum[n]);
     if constexpr (N == kUnroll) {
-      NO_UNROLL for (std::size_t t = 0; t < target_count_; ++t) __builtin_prefetch(targets_[t] + at + kAheadBytes, 1);
-      if (!in_place_)
-        NO_UNROLL for (std::size_t f = 0; f < source_count_; ++f) __builtin_prefetch(sources_[f] + at + kAheadBytes, 0);
+      each_target([&](std::size_t t) { __builtin_prefetch(targets_[t] + at + kAheadBytes, 1); });
+      if (!in_place_) each_source([&](std::size_t s) { __builtin_prefetch(sources_[s] + at + kAheadBytes, 0); });
     }
-    NO_UNROLL for (std::size_t t = 0; t < target_count_; ++t)
-      for (std::size_t n = 0; n < N; ++n)
-        write(targets_[t] + at + n * sizeof(Raw), raw[n], streaming);
+    each_target([&](std::size_t t) {
+      for (std::size_t n = 0; n < N; ++n) write(targets_[t] + at + n * sizeof(Raw), raw[n], streaming);
+    });
   }
 
   NOINLINE void single(std::size_t pack) const { step<1>(pack, false); }
@@ -92,19 +112,22 @@ class Runner {
     alignas(64) std::byte copies[kCopies][sizeof(Raw)] = {}, result[sizeof(Raw)];
     const std::size_t at = pack * sizeof(Raw);
     Runner padded = *this;
-    NO_UNROLL for (std::size_t s = 0; s < source_count_; ++s) {
+    each_source([&](std::size_t s) {
       __builtin_memcpy(copies[s], sources_[s] + at, nbytes);
       padded.sources_[s] = copies[s];
-    }
-    NO_UNROLL for (std::size_t t = 0; t < target_count_; ++t) padded.targets_[t] = result;
+    });
+    each_target([&](std::size_t t) { padded.targets_[t] = result; });
     if (!kFixed && carry_in_ != nullptr) padded.carry_in_ += pack * sizeof(Wide);
     if (!kFixed && carry_out_ != nullptr) padded.carry_out_ += pack * sizeof(Wide);
     padded.single(0);
-    NO_UNROLL for (std::size_t t = 0; t < target_count_; ++t) __builtin_memcpy(targets_[t] + at, result, nbytes);
+    each_target([&](std::size_t t) { __builtin_memcpy(targets_[t] + at, result, nbytes); });
   }
 
   static INLINE void write(std::byte* to, const Raw& raw, bool streaming) {
-    if (!kFixed && streaming) Memory<Raw>::write_streaming(to, raw); else Memory<Raw>::write(to, raw);
+    if (!kFixed && streaming)
+      Memory<Raw>::write_streaming(to, raw);
+    else
+      Memory<Raw>::write(to, raw);
   }
   INLINE Wide read(std::size_t s, std::size_t at) const {
     return pre_(Lane::widen(Memory<Raw>::read(sources_[s] + at)));

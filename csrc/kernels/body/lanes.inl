@@ -154,27 +154,27 @@ struct IntegerLane : PlainLane<T> {  // U: T without sign, in which sums and pro
       const Quotient whole = static_cast<Quotient>(word) + (kBiased ? Quotient{0x1p31} : Quotient{0});
       return static_cast<T>(static_cast<std::int32_t>(whole / by));
     }
-    void divide_all(T* values) const {
-      const auto exact = static_cast<T>(divisor);
-      const auto quick = static_cast<Quotient>(divisor);
+    static void divide_all(T* values, std::int64_t by) {
+      const auto exact = static_cast<T>(by);
+      const auto quick = static_cast<Quotient>(by);
       NO_UNROLL for (std::size_t i = 0; i < kWidth; ++i) {
         if constexpr (sizeof(T) == 8) values[i] = static_cast<T>(values[i] / exact);
         else values[i] = divide(values[i], quick);
       }
     }
-    void multiply_all(T* values) const {
-      const double by = factor;
+    static void multiply_all(T* values, double by) {
       NO_UNROLL for (std::size_t i = 0; i < kWidth; ++i) values[i] = truncate(static_cast<double>(values[i]) * by);
     }
-    NOINLINE Wide apply(Wide value) const {
+    // Not a member: a loop that gave the scaler's address away would read all of it anew after each store.
+    static NOINLINE Wide apply(Wide value, double factor, std::int64_t divisor) {
       alignas(64) T values[kWidth];
       __builtin_memcpy(values, &value, sizeof values);
-      if (factor != 1.0) multiply_all(values);
-      if (divisor != 1) divide_all(values);
+      if (factor != 1.0) multiply_all(values, factor);
+      if (divisor != 1) divide_all(values, divisor);
       __builtin_memcpy(&value, values, sizeof values);
       return value;
     }
-    INLINE Wide operator()(Wide value) const { return changes ? apply(value) : value; }
+    INLINE Wide operator()(Wide value) const { return changes ? apply(value, factor, divisor) : value; }
   };
 };
 

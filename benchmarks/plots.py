@@ -167,9 +167,7 @@ def plot_stragglers(document: Result, file: Path) -> None:
         panel.set_ylim(0, limit * 1.2)
         panel.grid(alpha=0.3)
     run = next(one for one in document["runs"] if one["slowness"] == 4)
-    for index, method in enumerate(
-        ["sync", "local", "timed", "diloco", "ssp", "async", "easgd_async", "ad_psgd", "eager_solo"]
-    ):
+    for index, method in enumerate(["sync", "local", "timed", "diloco", "ssp", "async", "easgd_async", "ad_psgd"]):
         curve = run["methods"][method]["curve"]
         best = [max(a for _, _, a in curve[: i + 1]) for i in range(len(curve))]
         samples = [document.get("batch", 16) * n for _, n, _ in curve]

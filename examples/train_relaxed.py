@@ -46,9 +46,6 @@ METHODS = {
     "push_sum": (lambda o, model: hvd.Gossip(o, topology="exponential", mode="push_sum", model=model), 1.0, 0.9),
     "choco": (lambda o, model: hvd.Gossip(o, topology="ring", compression=hvd.Compression.topk(0.1)), 1.0, 0.9),
     "ad_psgd": (lambda o, model: hvd.Gossip(o, mode="async", model=model), 1.0, 0.9),
-    "eager_solo": (lambda o, model: hvd.Eager(o, quorum="solo", model=model), 1.0, 0.9),
-    "eager_majority": (lambda o, model: hvd.Eager(o, model=model), 1.0, 0.9),
-    "wagma": (lambda o, model: hvd.GroupAverage(o, model=model), 1.0, 0.9),
     "ternary": (lambda o, model: hvd.GradientSharing(o, threshold=0.01, adaptive=False), 1.0, 0.9),
 }
 

@@ -30,10 +30,8 @@ from ringcomm.joining import join
 from ringcomm.ops import *  # noqa: F403
 from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ringcomm.relaxed.averager import (
-    EagerAverager,
     ElasticAverager,
     GossipAverager,
-    GroupAverager,
     OuterStep,
     PeriodicAverager,
 )
@@ -56,11 +54,9 @@ __all__ = [
     "Config",
     "Consistency",
     "DeviceArray",
-    "EagerAverager",
     "ElasticAverager",
     "Feedback",
     "GossipAverager",
-    "GroupAverager",
     "Handle",
     "MessageRequest",
     "OperationStats",

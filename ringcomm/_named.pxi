@@ -66,9 +66,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         shared_ptr[COperation] submit_again "submit"(int, shared_ptr[CPending]&, void*) except +translate
         vector[shared_ptr[COperation]] submit_group(int, vector[CNamed]) except +translate
         vector[shared_ptr[COperation]] join(vector[int]) except +translate
-        shared_ptr[COperation] come(int, const CPending&, const void*) except +translate
-        void step_aside(int, const CPending&) except +translate
-        void close(int, const shared_ptr[CPending]&) except +translate
         void leave() except +translate
         vector[string] pending()
 

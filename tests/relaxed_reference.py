@@ -234,48 +234,6 @@ def replayed(
     return versions[-1]
 
 
-def eager(x0: np.ndarray, gradient: Gradient, p: int, turns: Sequence[int], lr: float, momentum: float) -> np.ndarray:
-    """All replicas of eager-SGD, solo, whose ranks step one after another, as `turns` says. Who finds results of rounds
-    begun by others takes these, and its gradient goes into the next round."""
-    x = np.repeat(x0[None], p, axis=0)
-    sgd, given, kept = SGD(x, lr, momentum), np.zeros_like(x), np.zeros_like(x)
-    late, made = [False] * p, [0] * p
-    for rank in turns:
-        given[rank] += gradient(rank, made[rank], x[rank])
-        made[rank] += 1
-        if not late[rank]:
-            kept += _mean(given)
-            given[:], late = 0, [True] * p
-        sgd.step(x, rank, kept[rank].copy())
-        kept[rank], late[rank] = 0, False
-    return x
-
-
-def group_average(
-    x0: np.ndarray, gradient: Gradient, groups: Sequence[np.ndarray], turns: Sequence[int], lr: float
-) -> np.ndarray:
-    """All replicas of WAGMA, likewise. `groups`: of each round, who is in a rank's group (not 0), by rows."""
-    p = len(groups[0])
-    x = np.repeat(x0[None], p, axis=0)
-    offered, kept, made = x.copy(), [[None] * p for _ in groups], [0] * p
-    for rank in turns:
-        round_number = made[rank] % len(groups)
-        x[rank] -= lr * gradient(rank, made[rank], x[rank])
-        made[rank] += 1
-        members = np.flatnonzero(groups[round_number][rank])
-        if len(members) > 1:
-            mine, n = kept[round_number], len(members)
-            offered[rank] = x[rank]
-            late = mine[rank] is not None
-            if not late:
-                for one in members:
-                    mine[one] = offered[members].sum(axis=0)
-            x[rank] = (mine[rank] + x[rank]) / (n + 1) if late else mine[rank] / n
-            mine[rank] = None
-        offered[rank] = x[rank]
-    return x
-
-
 def easgd_replayed(
     x0: np.ndarray, gradient: Gradient, p: int, steps: int, every: int, lr: float, log: Sequence[tuple[int, int]]
 ) -> np.ndarray:

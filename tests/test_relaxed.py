@@ -155,19 +155,6 @@ def numpy_forms() -> None:
     weights = [ringcomm.topology.topology("ring").matrix(size)]
     expected = reference.gossip(start, gradient, weights, 6, every=1, lr=0.1, resync=4).mean(axis=0)
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12)
-    x, exchange = run(ringcomm.EagerAverager, 9, quorum=size, resync=4)
-    shared = start.copy()
-    for step in range(9):
-        shared -= 0.1 * sum(gradient(one, step, shared) for one in range(size)) / size
-    np.testing.assert_allclose(x, shared, rtol=0, atol=1e-12)
-    for method, options in (
-        (ringcomm.EagerAverager, {"quorum": "solo", "resync": 3}),
-        (ringcomm.EagerAverager, {}),
-        (ringcomm.GroupAverager, {"resync": 4}),
-    ):
-        x, exchange = run(method, 20 + 5 * rank, **options)
-        everybody = ringcomm.allgather(x[None], name="ends")
-        assert (everybody == everybody[:1]).all() and exchange.updates == sum(20 + 5 * one for one in range(size))
     for wrong in ([1.0], np.arange(3)):
         try:
             ringcomm.PeriodicAverager([wrong])
@@ -184,7 +171,7 @@ def test_numpy_forms(ranks: int) -> None:
     assert len(mpi_case.run(ranks, numpy_forms).lines("done")) == max(ranks, 1)
 
 
-def one_dies(how: str, method: str) -> None:
+def one_dies(how: str) -> None:
     import os
     import signal
 
@@ -192,8 +179,7 @@ def one_dies(how: str, method: str) -> None:
 
     ringcomm.init()
     x = np.zeros(1000)
-    options = {"every": 2} if method == "PeriodicAverager" else {}
-    with getattr(ringcomm, method)([x], **options) as exchange:
+    with ringcomm.PeriodicAverager([x], every=2) as exchange:
         for step in range(1000):
             if step == 5 and ringcomm.rank() == 1:
                 if how == "kill":
@@ -203,10 +189,9 @@ def one_dies(how: str, method: str) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("method", ["PeriodicAverager", "EagerAverager", "GroupAverager"])
 @pytest.mark.parametrize("how", ["kill", "raise"])
-def test_a_rank_that_ends_ends_the_others(how: str, method: str) -> None:
-    result = mpi_case.start(3, one_dies, how, method, limit=60)
+def test_a_rank_that_ends_ends_the_others(how: str) -> None:
+    result = mpi_case.start(3, one_dies, how, limit=60)
     assert result.status != 0
     assert not result.left_behind
 

@@ -53,19 +53,14 @@ void Coordinator::ready(int rank, std::uint64_t read, const Ready& entry) {
   blocked_[static_cast<std::size_t>(rank)] = 0;
   const std::int64_t now = now_ns();
   if (entry.id == 0) {
-    if (!owed(rank, read, entry.name)) submit(rows_.of(entry.name), rank, read, entry, 0, entry.signature, now);
+    if (!owed(rank, read, entry.name)) rows_.submit(rows_.of(entry.name), rank, entry, 0, entry.signature, now);
     return;
   }
   for (std::uint32_t id = entry.id; id - entry.id < entry.count; ++id) {
     const IdCache::Known& known = ids_.at(id);
     if (early_.empty() || !owed(rank, read, *known.row->name))
-      submit(*known.row, rank, read, entry, id, known.signature, now);
+      rows_.submit(*known.row, rank, entry, id, known.signature, now);
   }
-}
-
-void Coordinator::submit(Row& row, int rank, std::uint64_t read, const Ready& entry, std::uint32_t id,
-                         const Descriptor& signature, std::int64_t now_ns) {
-  if (!row.quorum || row.quorum->comes(rank, read)) rows_.submit(row, rank, entry, id, signature, now_ns);
 }
 
 // A submission that had crossed an early failure on its way: that rank fails it when it reads of it.
@@ -83,14 +78,6 @@ bool Coordinator::owed(int rank, std::uint64_t read, const std::string& name) {
 
 void Coordinator::join(int rank) {
   if (!ended_) rows_.join(rank);
-}
-
-void Coordinator::set_quorum(const std::string& name, std::unique_ptr<Quorum> quorum) {
-  if (!ended_) rows_.set_quorum(name, std::move(quorum));
-}
-
-void Coordinator::step_aside(int rank, const std::string& name) {
-  if (!ended_) rows_.step_aside(rank, name);
 }
 
 void Coordinator::withdraw(int rank, const std::string& name, const std::string& why) {
@@ -172,7 +159,6 @@ std::vector<Verdict> Coordinator::decide() {
     // Items get their ids in the order in which they are read, so that no rank forgets an id before its last use.
     for (Row* const row : draft.rows) {
       append(draft.verdict.items, item_of(*row, draft.verdict));
-      if (row->quorum) row->quorum->decided(issued_);
       rows_.remove(*row);
     }
     verdicts.push_back(std::move(draft.verdict));

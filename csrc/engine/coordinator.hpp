@@ -31,9 +31,6 @@ class Coordinator {
   // Every caller of rank `rank`, which has read so many verdicts, is blocked. Once all ranks are, nothing that waits
   // can ever complete: all of it fails.
   void block(int rank, std::uint64_t read);
-  // An operation that runs once a quorum has come (engine/quorum.hpp), before any rank submits it; null: no longer.
-  void set_quorum(const std::string& name, std::unique_ptr<Quorum> quorum);
-  void step_aside(int rank, const std::string& name);
   void end();                     // a rank is leaving: nothing more is agreed
   std::vector<Verdict> decide();  // what has become due, in order
 
@@ -57,8 +54,6 @@ class Coordinator {
   std::vector<int> called(std::vector<int> ranks) const;  // in texts
   Verdict& fail_early(Row& row, const std::string& why);
   bool owed(int rank, std::uint64_t read, const std::string& name);
-  void submit(Row& row, int rank, std::uint64_t read, const Ready& entry, std::uint32_t id, const Descriptor& signature,
-              std::int64_t now_ns);
   void judge(std::span<Row* const> rows, Fusion& fusion);
   VerdictItem item_of(Row& row, Verdict& verdict);
   void clean_up();

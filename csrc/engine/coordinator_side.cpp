@@ -35,11 +35,6 @@ void CoordinatorSide::receive(int index, const WithdrawRecord& record) {
   coordinator_.withdraw(index, record.name, record.why + "; " + who + ": did every rank submit it?");
 }
 
-void CoordinatorSide::look_at(const Pending& standing) {
-  coordinator_.set_quorum(standing.stand_in_round->name,
-                          standing.done() ? nullptr : std::make_unique<Quorum>(standing.quorum, ranks_.size()));
-}
-
 std::optional<VerdictRecord> CoordinatorSide::decide() {
   const std::uint64_t first = coordinator_.issued() + 1;
   VerdictRecord whole{set_, first, coordinator_.decide()};

@@ -22,9 +22,6 @@ class CoordinatorSide {
   void receive(int index, const WithdrawRecord& record);
   void join(int index) { coordinator_.join(index); }
   void block(int index, std::uint64_t read) { coordinator_.block(index, read); }
-  void step_aside(int index, const std::string& name) { coordinator_.step_aside(index, name); }
-  // What this rank has standing has become so, or has ended.
-  void look_at(const Pending& standing);
   void end() { coordinator_.end(); }
   // Sends the others what has become due, and gives what this rank gets of it, if there is anything.
   std::optional<VerdictRecord> decide();

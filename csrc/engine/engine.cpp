@@ -8,7 +8,6 @@
 //   READY      rank -> coordinator    names (or cache ids) submitted since the last turn, and verdicts read
 //   VERDICTS   coordinator -> ranks   run these as one bucket; or fail them, and why
 //   JOIN       rank -> coordinator    has nothing more to give; counts as ready for everything, until all have joined
-//   ASIDE      rank -> coordinator    is not to be waited for in an operation of a quorum, until it comes to it again
 //   WITHDRAW   rank -> coordinator    gives up one operation (stalled), lives on
 //   GOING      rank -> coordinator    is about to leave: agree on nothing more
 //   CONFIRMED  coordinator -> rank    no verdict comes after this
@@ -28,10 +27,6 @@
 // memory nobody reads them; in messages they send the operation's identity, or no rows). Only once all have joined does
 // the join end, by a verdict like any other. A rank comes to it when it has executed all before it, also its part of
 // plans' steps: for it may leave then, and a rank with nothing in flight leaves at once.
-//
-// Quorums. An operation of which ranks stand (stand(), which they all have done before any comes) is complete once a
-// quorum has come; its verdict is like any other. Who has not come finds what it has standing: engine/quorum.hpp. While
-// it stands, something is in flight.
 //
 // Leaving. A rank with nothing in flight leaves at once: every verdict to run waits for its submission, and all it
 // submitted has finished, so it has executed every verdict that is or will be. It tells everybody how many that were,
@@ -200,42 +195,6 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
     state_->submit(id, {&pending, 1});
   }
   return operations;
-}
-
-std::shared_ptr<Pending> Engine::stand(int set, Named request, int least, Standing::Rule rule) {
-  const PendingPtr round = make_pending(std::move(request));
-  const Call& call = round->request.call;
-  round->kind = Pending::Kind::round;
-  round->standing = std::make_shared<Standing>(call.dtype, call.count, call.output, rule);
-  auto standing = std::make_shared<Pending>(standing_name(round->name));
-  standing->kind = Pending::Kind::standing;
-  standing->stand_in_round = round;
-  standing->quorum = least;
-  state_->submit(set, {&standing, 1});
-  return standing;
-}
-
-std::shared_ptr<Operation> Engine::come(int set, const Pending& standing, const void* data) {
-  const Pending& round = *standing.stand_in_round;
-  PendingPtr coming;
-  round.standing->give(data, [&] {
-    coming = make_pending(round);
-    coming->kind = Pending::Kind::round;
-    coming->standing = round.standing;
-    state_->submit(set, {&coming, 1});
-  });
-  return coming;
-}
-
-void Engine::step_aside(int set, const Pending& standing) {
-  auto word = std::make_shared<Pending>(standing.stand_in_round->name);
-  word->kind = Pending::Kind::aside;
-  state_->hand_over(set, std::move(word));
-}
-
-void Engine::close(int set, const PendingPtr& standing) {
-  state_->find(set)->in_flight.finish(standing, nullptr);
-  state_->hand_over(set, standing);
 }
 
 void Engine::add_service(std::shared_ptr<Service> service) {

@@ -11,7 +11,6 @@
 #include "engine/operation.hpp"
 #include "engine/request.hpp"
 #include "engine/service.hpp"
-#include "engine/standing.hpp"
 #include "engine/worker.hpp"
 #include "node/processes.hpp"
 
@@ -64,15 +63,6 @@ class Engine {
   // Error(invalid). So does this, before it does anything, for a set that it has joined, is not in, or has begun a
   // plan's step of and not finished.
   std::vector<std::shared_ptr<Operation>> join(const std::vector<int>& sets);
-
-  // An operation that runs on all ranks of the set as soon as a quorum has come (Quorum's `least`): `request` (in
-  // place) is of its array. Every rank does this before any comes. `standing`: what this gave.
-  std::shared_ptr<Pending> stand(int set, Named request, int least, Standing::Rule rule);
-  // This rank comes to a round, and gives `data` (null: nothing). Null: it is late (Standing::give), and there are
-  // results, or will be without it. One at a time.
-  std::shared_ptr<Operation> come(int set, const Pending& standing, const void* data);
-  void step_aside(int set, const Pending& standing);              // nobody is to wait for it until it comes again
-  void close(int set, const std::shared_ptr<Pending>& standing);  // once no rank comes any more
 
   // A plan: buckets fixed once; `items` flags per step say what a rank had. The ranks of a set make and close the same
   // plans in the same order. `slot`: of the node, for nothing else.

@@ -29,7 +29,6 @@ bool Executor::look() {
     if (!current_) {
       current_ = std::move(queue_.front());
       queue_.pop_front();
-      for (const auto& round : current_->rounds) round->begin();
       if (!current_->parts.empty())
         task_ = make_bucket(context_, *channel_, buffer_, current_->parts, !current_->absent.empty());
     }
@@ -49,7 +48,6 @@ void Executor::end_current(const std::exception_ptr& error) {
   task_.reset();
   ++executed_;
   const std::optional<Decided> ended = std::exchange(current_, std::nullopt);
-  for (const auto& round : ended->rounds) round->end();
   if (!error && !ended->parts.empty()) count_time(ended->parts);
   in_flight_.finish(ended->parts, error);
 }

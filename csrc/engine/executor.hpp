@@ -18,8 +18,7 @@ namespace ringcomm {
 struct Decided {
   std::vector<Agreed> parts{};
   std::vector<int> absent{};
-  std::vector<std::shared_ptr<Standing>> rounds{};  // of quorums' operations
-  int last_joined = -1;                             // all have joined: the last of them
+  int last_joined = -1;  // all have joined: the last of them
 };
 
 class Executor {

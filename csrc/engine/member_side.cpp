@@ -37,7 +37,7 @@ std::optional<ReadyRecord> MemberSide::report(const std::vector<PendingPtr>& fre
 
 // Before it is sent, or for now.
 bool MemberSide::is_over(const PendingPtr& pending) {
-  if (pending->done() || pending->agreed) return true;  // an early failure found it here, or a quorum's round
+  if (pending->done()) return true;  // an early failure found it here
   if (!pending->runs()) return false;
   if (abandoned_.contains(pending->name)) {
     held_.push_back(pending);
@@ -135,7 +135,6 @@ std::optional<Error> MemberSide::read_run(Verdict& verdict) {
         // has its own channel, so nothing of this set's stream waits for it
         pending->plan->agree(pending, !verdict.absent.empty());
       } else {
-        if (pending->kind == Pending::Kind::round) decided.rounds.push_back(pending->standing);
         decided.parts.push_back({std::move(pending), std::move(item.sizes)});
       }
     }
@@ -149,20 +148,7 @@ PendingPtr MemberSide::taking_part(const VerdictItem& item, std::uint32_t id, bo
   if (absent) return stand_in(item, name_of(item, id));
   PendingPtr pending = item.known ? take_sent(id) : nullptr;
   if (!pending) pending = in_flight_.find(name_of(item, id));
-  if (pending && pending->sent_ns != 0 && pending->kind != Pending::Kind::round) return pending;
-  return taking_part_in_round(name_of(item, id));
-}
-
-// Of a quorum's operation, whether this rank has come or not. Who comes once that is agreed finds that it is late.
-PendingPtr MemberSide::taking_part_in_round(const std::string& name) {
-  const PendingPtr standing = in_flight_.find(standing_name(name));
-  if (!standing) return nullptr;
-  standing->stand_in_round->standing->agree();
-  PendingPtr taking_part = in_flight_.find(name);
-  if (!taking_part) taking_part = standing->stand_in_round;
-  if (taking_part->sent_ns == 0 || taking_part == standing->stand_in_round)
-    taking_part->submitted_ns = taking_part->sent_ns = now_ns();
-  return taking_part;
+  return pending && pending->sent_ns != 0 ? pending : nullptr;
 }
 
 PendingPtr MemberSide::stand_in(const VerdictItem& item, const std::string& name) const {

@@ -40,7 +40,6 @@ class MemberSide {
   void read_failure(const Verdict& verdict);
   std::optional<Error> read_run(Verdict& verdict);
   PendingPtr taking_part(const VerdictItem& item, std::uint32_t id, bool absent);
-  PendingPtr taking_part_in_round(const std::string& name);
   PendingPtr stand_in(const VerdictItem& item, const std::string& name) const;
   PendingPtr take_sent(std::uint32_t id);
   const std::string& name_of(const VerdictItem& item, std::uint32_t id) const;

@@ -12,7 +12,6 @@
 
 #include "engine/operation.hpp"
 #include "engine/request.hpp"
-#include "engine/standing.hpp"
 #include "node/descriptor.hpp"
 
 namespace ringcomm {
@@ -27,12 +26,9 @@ struct Pending final : Operation {
       : Operation(std::move(name)), name_hash(std::hash<std::string_view>()(this->name)) {}
 
   enum class Kind : std::uint8_t {
-    request,   // of `request`
-    step,      // of `plan`
-    round,     // of `request`, which a quorum begins: of `standing`
-    join,      // this rank has nothing more to give, until all have joined
-    standing,  // in flight from stand() to close(), under a name of its own: rounds may come
-    aside,     // word for the coordinator, and no operation: nobody is to wait for this rank in rounds of that name
+    request,  // runs `request`
+    step,     // runs a step of `plan`
+    join,     // this rank has nothing more to give, until all have joined
   };
   const std::size_t name_hash;
   Kind kind = Kind::request;
@@ -49,11 +45,8 @@ struct Pending final : Operation {
   std::uint64_t group = 0;
   Named request;
   Descriptor signature;
-  std::shared_ptr<Standing> standing{};       // of a round
-  std::shared_ptr<Pending> stand_in_round{};  // standing: the round, if this rank has not come to it
-  int quorum = 0;                             // standing: Quorum's `least`
 
-  bool runs() const { return kind <= Kind::round; }
+  bool runs() const { return kind != Kind::join; }
   void conclude(std::exception_ptr error) {  // a plan holds its step, which holds it no longer than it takes
     plan.reset();
     finish(std::move(error));
@@ -65,9 +58,6 @@ struct Pending final : Operation {
   }
 };
 using PendingPtr = std::shared_ptr<Pending>;
-
-// What is in flight while a quorum's operation of this name stands.
-inline std::string standing_name(const std::string& name) { return "standing/" + name; }
 
 // By name; who has the operation itself finds it without a look at the name.
 struct SameName {

@@ -61,19 +61,13 @@ struct JoinRecord {  // to the coordinator: the sender has nothing more to give,
   std::uint32_t set = 0;
 };
 
-struct AsideRecord {  // to the coordinator: no rank is to wait for the sender in rounds of `name`, until it comes again
-  std::uint32_t set = 0;
-  std::string name;
-  void fields(auto& visit) { visit(set, name); }
-};
-
 struct BlockedRecord {  // to the coordinator: the sender's callers wait in this set, and submit nothing more until then
   std::uint32_t set = 0;
   std::uint64_t read = 0;  // verdicts of the set that the sender has read
 };
 
 using Record = std::variant<ReadyRecord, VerdictRecord, WithdrawRecord, GoingRecord, ConfirmedRecord, LeaveRecord,
-                            AbortRecord, JoinRecord, AsideRecord, BlockedRecord>;
+                            AbortRecord, JoinRecord, BlockedRecord>;
 using Bytes = std::vector<std::byte>;
 
 void encode(const Record& record, Bytes& out);              // appends

@@ -16,19 +16,6 @@ Row* Rows::waiting(const std::string& name) {
   return found == rows_.end() || found->second.count == 0 ? nullptr : &found->second;
 }
 
-void Rows::set_quorum(const std::string& name, std::unique_ptr<Quorum> quorum) {
-  Row& row = of(name);
-  row.quorum = std::move(quorum);
-  release(row);
-}
-
-void Rows::step_aside(int rank, const std::string& name) {
-  Row& row = of(name);
-  if (!row.quorum) return release(row);
-  row.quorum->step_aside(rank);
-  look_if_complete(row);
-}
-
 void Rows::each_waiting(const std::function<void(const Row&)>& act) const {
   for (const auto& [name, row] : rows_) {
     if (row.count > 0) act(row);
@@ -65,7 +52,6 @@ void Rows::submit(Row& row, int rank, const Ready& entry, std::uint32_t id, cons
 }
 
 bool Rows::enough(const Row& row) const {
-  if (row.quorum) return row.quorum->met(row.here, joined_);
   if (joined_count_ == 0) return false;
   for (std::size_t i = 0; i < joined_.size(); ++i) {
     if (expected(row, i)) return false;
@@ -146,7 +132,7 @@ void Rows::leave_group(Row& row) {
 }
 
 void Rows::release(Row& row) {
-  if (row.count == 0 && row.ids == 0 && !row.quorum) rows_.erase(rows_.find(*row.name));
+  if (row.count == 0 && row.ids == 0) rows_.erase(rows_.find(*row.name));
 }
 
 void Rows::clear() {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -11,7 +10,6 @@
 #include <vector>
 
 #include "engine/agreement.hpp"
-#include "engine/quorum.hpp"
 
 namespace ringcomm {
 
@@ -33,7 +31,6 @@ struct Row {
   Descriptor first{};                                // of the id sent_as, if there is one
   std::vector<std::pair<int, Descriptor>> others{};  // of ranks that gave not the same bytes as the first
   std::vector<std::vector<std::uint64_t>> extras{};  // by rank, if there are any; empty: absent
-  std::unique_ptr<Quorum> quorum{};                  // null: it is complete when all are here
 
   bool is_here(std::size_t rank) const { return here[rank] != 0; }
 };
@@ -44,9 +41,6 @@ class Rows {
 
   Row& of(const std::string& name);
   Row* waiting(const std::string& name);  // null: nobody has submitted it
-  // It runs without some ranks from now on. None: it does so no longer.
-  void set_quorum(const std::string& name, std::unique_ptr<Quorum> quorum);
-  void step_aside(int rank, const std::string& name);  // Quorum::step_aside
   void each_waiting(const std::function<void(const Row&)>& act) const;
 
   // `rank` has submitted it: under `id`, or whole. Throws Error(internal) if it had before.

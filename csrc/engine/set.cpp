@@ -44,7 +44,6 @@ void NamedSet::receive(int rank, Record&& record) {
                  [&](const ReadyRecord& r) { coordinator_.value().receive(member(rank), r); },
                  [&](const WithdrawRecord& r) { coordinator_.value().receive(member(rank), r); },
                  [&](const JoinRecord&) { coordinator_.value().join(member(rank)); },
-                 [&](const AsideRecord& r) { coordinator_.value().step_aside(member(rank), r.name); },
                  [&](const BlockedRecord& r) { coordinator_.value().block(member(rank), r.read); },
                  [&](const GoingRecord&) { receive_going(rank); },
                  [&](const ConfirmedRecord&) { confirmed_ = true; },
@@ -81,16 +80,11 @@ bool NamedSet::send_ready() {
     return !fresh.empty();
   }
   if (auto record = member_.report(fresh)) to_coordinator(std::move(*record));
-  for (const PendingPtr& pending : fresh) report(*pending);
+  for (const PendingPtr& pending : fresh) {
+    if (pending->kind == Pending::Kind::join && !pending->done())
+      to_coordinator(JoinRecord{static_cast<std::uint32_t>(id)});
+  }
   return !fresh.empty();
-}
-
-// Of what is no operation to run.
-void NamedSet::report(const Pending& pending) {
-  const auto set = static_cast<std::uint32_t>(id);
-  if (pending.kind == Pending::Kind::join && !pending.done()) to_coordinator(JoinRecord{set});
-  if (pending.kind == Pending::Kind::aside) to_coordinator(AsideRecord{set, pending.name});
-  if (pending.kind == Pending::Kind::standing && coordinator_) coordinator_->look_at(pending);
 }
 
 bool NamedSet::decide() {

@@ -48,7 +48,6 @@ class NamedSet {
   bool coordinates() const { return me == 0; }
   int member(int rank) const;  // its index
   void to_coordinator(Record&& record);
-  void report(const Pending& pending);
   void receive_going(int rank);
   void read(VerdictRecord&& record);
   void break_off(const Error& error);

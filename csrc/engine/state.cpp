@@ -76,11 +76,6 @@ std::shared_ptr<NamedSet> Engine::State::find(int set) {
   return sets.find(set);
 }
 
-void Engine::State::hand_over(int set, PendingPtr word) {
-  find(set)->in_flight.put_back(std::move(word));
-  worker->wake();
-}
-
 void Engine::State::leave() {
   {
     const std::lock_guard lock(context.mutex);

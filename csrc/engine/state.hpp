@@ -24,7 +24,6 @@ struct Engine::State final : public Source {
   // Throws as Engine::submit; after a fatal error the operations have failed. All or none.
   void submit(int set, std::span<const PendingPtr> requests, Worker::When when = Worker::When::now);
   std::shared_ptr<NamedSet> find(int set);
-  void hand_over(int set, PendingPtr word);  // what is no operation to run
   void leave();
   void close();  // after the worker has let go of this
 

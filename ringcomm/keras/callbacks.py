@@ -14,10 +14,8 @@ from ringcomm.keras import functions
 from ringcomm.keras.backends import bring_up_to_date
 from ringcomm.keras.optimizer import is_distributed
 from ringcomm.keras.relaxed import (  # noqa: F401 (they are hvd.callbacks' too)
-    EagerCallback,
     ElasticAveragingCallback,
     GossipCallback,
-    GroupAverageCallback,
     OuterStepCallback,
     ParameterStoreCallback,
     PeriodicAveragingCallback,

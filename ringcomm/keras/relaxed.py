@@ -11,11 +11,9 @@ import numpy as np
 from ringcomm import updates
 from ringcomm.keras.backends import bring_up_to_date
 from ringcomm.relaxed.averager import (
-    EagerAverager,
     ElasticAverager,
     Exchanger,
     GossipAverager,
-    GroupAverager,
     OuterStep,
     PeriodicAverager,
 )
@@ -101,20 +99,6 @@ class GossipCallback(_Exchanging):
     :class:`ringcomm.GossipAverager`."""
 
     _method = GossipAverager
-
-
-class EagerCallback(_Exchanging):
-    """Eager-SGD: what a batch has changed is averaged as soon as a quorum of ranks has come. Arguments by name, as of
-    :class:`ringcomm.EagerAverager`."""
-
-    _method = EagerAverager
-
-
-class GroupAverageCallback(_Exchanging):
-    """WAGMA-SGD: after each batch, means of groups that nobody waits for long. Arguments by name, as of
-    :class:`ringcomm.GroupAverager`."""
-
-    _method = GroupAverager
 
 
 class ParameterStoreCallback(keras.callbacks.Callback):

@@ -10,15 +10,12 @@ import numpy as np
 from ringcomm.device.values import refuse_elsewhere
 from ringcomm.plan_agreement import require_equal
 from ringcomm.process_sets import ProcessSet, global_process_set
-from ringcomm.relaxed.eager import EagerChanges
 from ringcomm.relaxed.gossip import Gossip, checked
-from ringcomm.relaxed.group_average import GroupAverage
 from ringcomm.relaxed.method import Exchanging
 from ringcomm.relaxed.periodic import Groups, Periodic, agreed_text, wire_of
-from ringcomm.relaxed.quorum import least_of
 from ringcomm.relaxed.replicas import ArrayReplica, Replica, next_number
 from ringcomm.relaxed.rules import Elastic, Mean, Outer
-from ringcomm.topology import Topology, groups
+from ringcomm.topology import Topology
 
 
 class Exchanger(Exchanging):
@@ -167,43 +164,6 @@ class GossipAverager(Exchanger):
         how = checked(topology, mode, every, resync, order, compression, gamma)
         replica = self._replica(arrays, statistics)
         self._method = Gossip(self._agreed(replica, process_set, **how.settings()), replica, how, process_set)
-
-
-class EagerAverager(Exchanger):
-    """Eager-SGD for NumPy arrays: what a step has changed is averaged with what the other ranks' have, as soon as a
-    quorum has come. Arguments as of :func:`ringcomm.torch.Eager`, and as of :class:`PeriodicAverager`."""
-
-    def __init__(
-        self,
-        arrays: Sequence[np.ndarray[Any, Any]],
-        quorum: str | int = "majority",
-        resync: int = 64,
-        *,
-        statistics: Sequence[np.ndarray[Any, Any]] = (),
-        process_set: ProcessSet = global_process_set,
-    ) -> None:
-        least_of(quorum, process_set.size())
-        replica = self._replica(arrays, statistics)
-        name = self._agreed(replica, process_set, quorum=quorum, resync=resync)
-        self._method = EagerChanges(name, replica, quorum, resync, process_set)
-
-
-class GroupAverager(Exchanger):
-    """WAGMA-SGD for NumPy arrays: after a step, means of groups that nobody waits for long. Arguments as of
-    :func:`ringcomm.torch.GroupAverage`, and as of :class:`PeriodicAverager`."""
-
-    def __init__(
-        self,
-        arrays: Sequence[np.ndarray[Any, Any]],
-        group: int | None = None,
-        resync: int = 10,
-        *,
-        statistics: Sequence[np.ndarray[Any, Any]] = (),
-        process_set: ProcessSet = global_process_set,
-    ) -> None:
-        graph, replica = groups(group), self._replica(arrays, statistics)
-        name = self._agreed(replica, process_set, group=group, resync=resync)
-        self._method = GroupAverage(name, replica, graph, resync, process_set)
 
 
 def outer_rule(

@@ -17,12 +17,11 @@ class Ending:
     def __init__(self, name: str, process_set: ProcessSet, leave: Callable[[], None] = lambda: None) -> None:
         self._name, self._set, self._leave = name, process_set, leave
         self.finished = False
-        self.keeps: object = None  # as long as it has not been
         process_set.session().at_end.append(self._warn)
 
     def finish(self) -> None:
         """It has been."""
-        self.finished, self.keeps = True, None
+        self.finished = True
         with suppress(ValueError):  # ringcomm has been shut down
             self._set.session().at_end.remove(self._warn)
 

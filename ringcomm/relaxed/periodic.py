@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ringcomm import _core
-from ringcomm.process_sets import ProcessSet, Session, global_process_set, remove_process_set
+from ringcomm.process_sets import ProcessSet, Session, global_process_set
 from ringcomm.relaxed.every import Every
 from ringcomm.relaxed.method import Method
 from ringcomm.relaxed.replicas import Flat, Replica
@@ -243,32 +243,10 @@ def of_this_host(process_set: ProcessSet) -> ProcessSet:
     return mine
 
 
-def _users_of(session: Session) -> Counter[ProcessSet]:
-    """Of sets that `set_of` has made."""
-    users: Counter[ProcessSet] = session.extras.setdefault("users of sets", Counter())
-    return users
-
-
 def set_of(session: Session, ranks: list[int]) -> ProcessSet:
-    """One that there is, or a new one, which stays until all that have asked for it give it back. Collective over all
-    ranks of the world."""
-    users = _users_of(session)
+    """One that there is, or a new one. Collective over all ranks of the world."""
     known = next((one for one in session.sets if list(one.ranks) == ranks), None)
-    one = known or session.add_set(ProcessSet(ranks))
-    if known is None or one in users:
-        users[one] += 1
-    return one
-
-
-def give_back(session: Session, sets: Iterable[ProcessSet]) -> None:
-    """Removes those that `set_of` has made, and nobody uses any more. Collective over all ranks of the world."""
-    users = _users_of(session)
-    for one in sets:
-        if one in users:
-            users[one] -= 1
-            if users[one] == 0:
-                del users[one]
-                remove_process_set(one)
+    return known or session.add_set(ProcessSet(ranks))
 
 
 def wire_of(wire: Any, narrow_only: bool) -> Any:

@@ -21,11 +21,9 @@ from ringcomm.torch.mpi_ops import __all__ as _operations
 from ringcomm.torch.onebit_adam import OneBitAdam
 from ringcomm.torch.optimizer import DistributedOptimizer
 from ringcomm.torch.relaxed.diloco import DiLoCo
-from ringcomm.torch.relaxed.eager import Eager
 from ringcomm.torch.relaxed.easgd import EASGD
 from ringcomm.torch.relaxed.gossip import Gossip
 from ringcomm.torch.relaxed.gradient_sharing import GradientSharing
-from ringcomm.torch.relaxed.group_average import GroupAverage
 from ringcomm.torch.relaxed.hogwild import Hogwild
 from ringcomm.torch.relaxed.local_sgd import LocalSGD
 from ringcomm.torch.relaxed.parameter_server import ParameterServer
@@ -40,11 +38,9 @@ __all__ = [
     "Compression",
     "DiLoCo",
     "DistributedOptimizer",
-    "Eager",
     "ErrorFeedback",
     "Gossip",
     "GradientSharing",
-    "GroupAverage",
     "Hogwild",
     "LocalSGD",
     "OneBitAdam",

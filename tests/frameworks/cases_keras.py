@@ -367,8 +367,6 @@ def case_relaxed_callbacks():
         hvd.callbacks.OuterStepCallback(every=3, fragments=2),
         hvd.callbacks.ElasticAveragingCallback(every=2),
         hvd.callbacks.GossipCallback(topology="ring"),
-        hvd.callbacks.EagerCallback(quorum="solo", resync=4),
-        hvd.callbacks.GroupAverageCallback(resync=3),
         hvd.callbacks.ParameterStoreCallback(),
     ):
         model = make()

@@ -231,7 +231,6 @@ def case_state():
         lambda o: hvd.DiLoCo(o, every=6, fragments=3),
         lambda o: hvd.EASGD(o, every=3, overlap=False),
         lambda o: hvd.DistributedOptimizer(o, delay=1),
-        lambda o: hvd.Eager(o, quorum=hvd.size(), resync=5),
     ):
         whole, _ = train(make, 12, momentum=0.5)
         first = parameters()

@@ -29,12 +29,6 @@ def methods():
         lambda o: hvd.Gossip(o, topology="torus", order="combine_while_adapt", every=2),
         lambda o: hvd.Gossip(o, topology="ring", compression=hvd.Compression.int8),
         lambda o: hvd.GradientSharing(o),
-        lambda o: hvd.Eager(o, quorum="solo", resync=3),
-        lambda o: hvd.Eager(o),
-        lambda o: hvd.Eager(o, quorum=size),
-        lambda o: hvd.Eager(o, quorum=max(1, size - 1), resync=2),
-        lambda o: hvd.GroupAverage(o, resync=3),
-        lambda o: hvd.GroupAverage(o, group=2, resync=0),
     ]
     if size == 1 or hvd.global_process_set.node is not None:  # all share memory
         made += [

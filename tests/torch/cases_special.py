@@ -42,7 +42,6 @@ def case_means_in_every_step():
     plain = whole(with_hooks, unit)
     assert torch.equal(plain, mean)
     assert torch.equal(whole(lambda o: with_hooks(o, delay=0), unit), mean)
-    assert torch.equal(whole(lambda o: hvd.Eager(o, quorum=hvd.size(), resync=0), unit), mean)
     assert torch.equal(whole(lambda o: hvd.ParameterServer(o, consistency=hvd.Sync()), unit), mean)
 
 
@@ -145,24 +144,3 @@ def case_synchronous_training_is_the_same_in_every_run():
         optimizer.finish()
         runs.append(p.detach().clone())
     assert all(torch.equal(one, runs[0]) for one in runs)
-
-
-def case_a_quorum_of_all_is_distributed_optimizer():
-    """Bit for bit, at every step, whatever each takes."""
-    runs = []
-    for make in (lambda o: hvd.Eager(o, quorum=hvd.size(), resync=0), hvd.DistributedOptimizer):
-        p = nn.Parameter(torch.zeros(300))
-        optimizer = make(torch.optim.SGD([p], lr=0.1, momentum=0.9))
-        draw, seen = random.Random(hvd.rank()), []
-        for step in range(8):
-            time.sleep(draw.random() * 0.002)
-            generator = torch.Generator().manual_seed(10 * hvd.rank() + step)
-            optimizer.zero_grad()
-            (p * torch.randn(300, generator=generator)).sum().backward()
-            optimizer.step()
-            seen.append(p.detach().clone())
-        if hasattr(optimizer, "finish"):
-            optimizer.finish()
-            assert optimizer.stats()["late"] == 0
-        runs.append(torch.stack(seen))
-    assert torch.equal(*runs)

@@ -34,7 +34,6 @@ FORMATS = {
     "onebit": Compression.onebit.code,
     "topk 1 %": Compression.topk(0.01).code,
     "threshold": Compression.threshold(3.0).code,
-    "randomk 1 %": Compression.randomk(0.01).code,
 }
 
 

@@ -41,7 +41,6 @@ def formats(gradients: bool = False) -> dict[str, Any]:
         "onebit": C.onebit,
         "topk 1 %": C.topk(0.01),
         "topk bf16 1 %": C.topk(0.01, values="bf16"),
-        "randomk 1 %": C.randomk(0.01),
     }
     return found | {"powersgd 4": C.powersgd(4)} if gradients else found
 

@@ -42,8 +42,8 @@ def example() -> ModuleType:
     return module
 
 
-def contestants(steps: int) -> dict[str, tuple[Any, bool]]:
-    """By name: what gradients travel as, and whether the optimizer is 1-bit Adam."""
+def contestants(steps: int) -> dict[str, Any]:
+    """The compression of each, by name."""
     C, warm = hvd.Compression, round(WARMED * steps)
     lossy = {
         "int8": C.int8,
@@ -52,33 +52,25 @@ def contestants(steps: int) -> dict[str, tuple[Any, bool]]:
         "onebit": C.onebit(warmup_steps=warm),
         "topk 10 %": C.topk(0.1, warmup_steps=warm),
         "topk 1 %": C.topk(0.01, warmup_steps=warm),
-        "randomk 10 %": C.randomk(0.1, warmup_steps=warm),
         "powersgd 1": C.powersgd(1, warmup_steps=warm),
         "powersgd 4": C.powersgd(4, warmup_steps=warm),
     }
-    found: dict[str, tuple[Any, bool]] = {"float32": (C.none, False), "bf16": (C.bf16, False)}
-    found |= {name: (wire(everywhere=True), False) for name, wire in lossy.items()}
-    found |= {
-        f"{name} -": (lossy[name](everywhere=True, error_feedback=False), False)
+    found: dict[str, Any] = {"float32": C.none, "bf16": C.bf16}
+    found |= {name: wire(everywhere=True) for name, wire in lossy.items()}
+    return found | {
+        f"{name} -": lossy[name](everywhere=True, error_feedback=False)
         for name in ("int8", "int4", "onebit", "topk 1 %", "powersgd 4")
     }
-    found["1-bit Adam"] = (lossy["onebit"](everywhere=True), True)
-    return found
 
 
 def loss_of(model: Any, inputs: torch.Tensor, targets: torch.Tensor, letters: int) -> torch.Tensor:
     return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="sum") / letters
 
 
-def run(char: ModuleType, wire: Any, one_bit: bool, data: torch.Tensor, letters: int, options: Any) -> dict[str, Any]:
+def run(char: ModuleType, wire: Any, data: torch.Tensor, letters: int, options: Any) -> dict[str, Any]:
     torch.manual_seed(options.seed)
     model = char.CharModel(letters, options.context, 64, 2)
-    freeze = round(WARMED * options.steps)
-    optimizer: Any = (
-        hvd.OneBitAdam(model.parameters(), lr=options.lr, weight_decay=0.0, freeze_step=freeze)
-        if one_bit
-        else torch.optim.AdamW(model.parameters(), lr=options.lr)
-    )
+    optimizer: Any = torch.optim.AdamW(model.parameters(), lr=options.lr)
     how = {"algorithm": "round_robin"} if not isinstance(wire, WireFormat) else {}
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=wire, op=hvd.Sum, **how)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -133,13 +125,13 @@ def main() -> None:
     letters = sorted(set(text))
     index = {letter: i for i, letter in enumerate(letters)}
     data = torch.tensor([index[letter] for letter in text])
-    for name, (wire, one_bit) in contestants(options.steps).items():
+    for name, wire in contestants(options.steps).items():
         if options.only and name not in ("float32", *options.only.split(",")):
             continue
         results[name] = []
         for seed in range(1, options.seeds + 1):
             options.seed = seed
-            results[name].append(run(char, wire, one_bit, data, len(letters), options))
+            results[name].append(run(char, wire, data, len(letters), options))
         if hvd.rank() == 0:
             show(name, results[name], results["float32"])
     if hvd.rank() == 0:

@@ -128,7 +128,6 @@ def plot_convergence(document: Result, file: Path, link: float) -> None:
         losses = _smooth([statistics.fmean(some) for some in zip(*(one["losses"] for one in found), strict=True)])
         sent = found[0]["bytes"][-len(losses) :]
         style = {"label": name, "color": "black" if index == 0 else f"C{index % 10}", "linewidth": 1.3}
-        style["linestyle"] = "-" if index < 11 else "--"
         axes[0][0].plot(range(document["steps"] - len(losses), document["steps"]), losses, **style)
         axes[0][1].plot([nbytes / 1e6 for nbytes in sent], losses, **style)
     axes[0][0].set(xlabel="step", ylabel="training loss, mean of 20 steps")

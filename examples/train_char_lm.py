@@ -22,7 +22,7 @@ from torch import nn
 import ringcomm.torch as hvd
 
 ROUNDING = ("none", "fp16", "bf16")
-FORMATS = (*ROUNDING, "int8", "int4", "ternary", "onebit", "topk", "threshold", "randomk", "powersgd")
+FORMATS = (*ROUNDING, "int8", "int4", "ternary", "onebit", "topk", "threshold", "powersgd")
 
 
 def parse_arguments():
@@ -36,7 +36,6 @@ def parse_arguments():
     parser.add_argument("--compression", choices=FORMATS, default="none", help="what gradients travel as between hosts")
     parser.add_argument("--warmup", type=int, default=None, metavar="STEPS", help="that travel as int8 first")
     parser.add_argument("--everywhere", action="store_true", help="and on one host too, for studying convergence")
-    parser.add_argument("--onebit-adam", action="store_true", help="its momentum travels, once --warmup is over")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sample", type=int, default=300, help="letters to write at the end")
     parser.add_argument("--output", default="output", help="folder for the loss plot; '' for none")
@@ -113,9 +112,6 @@ def compression_of(options):
 def train(model, data, options):
     """Returns the mean loss of each step and the letters per second."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
-    if options.onebit_adam:
-        freeze = 1000 if options.warmup is None else options.warmup
-        optimizer = hvd.OneBitAdam(model.parameters(), lr=options.lr, freeze_step=freeze)
     optimizer = hvd.DistributedOptimizer(
         optimizer,
         named_parameters=model.named_parameters(),

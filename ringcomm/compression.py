@@ -19,7 +19,6 @@ from ringcomm.wire_formats import (
     Int8,
     OneBit,
     PowerSGD,
-    RandomK,
     Ternary,
     Threshold,
     TopK,
@@ -78,7 +77,6 @@ class Compression:
     onebit = OneBit(warmup_steps=1000)
     topk = TopK(warmup_steps=1000)
     threshold = Threshold(warmup_steps=1000)
-    randomk = RandomK(warmup_steps=1000)
     powersgd = PowerSGD(warmup_steps=1000)
 
 

@@ -78,7 +78,7 @@ class OrderedCalls(Calls):
                 inside them), "shared", or a registered one; None: chosen.
             prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
             wire: what wider floating elements travel as between hosts: "float16", "bfloat16" or "float32", or such a
-                dtype; of sums and averages also "int8", "int4", "onebit", "ternary", "topk", "threshold", "randomk",
+                dtype; of sums and averages also "int8", "int4", "onebit", "ternary", "topk", "threshold",
                 or one of these with parameters (``ringcomm.Compression.topk(0.001)``). Inside a host that shares memory
                 nothing is encoded, for memory is faster than encoding; nor are calls so small that they go with the
                 comparison of calls.

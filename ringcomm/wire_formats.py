@@ -1,7 +1,7 @@
 """Wire formats with their parameters, as values: what the core encodes elements as between hosts (csrc/codecs).
 
 Some round, such as bfloat16, and have a name only. Those here lose something each time, and keep what they have lost
-for the next time (*error feedback*): quantisers (int8, int4, onebit, ternary), sparsifiers (topk, threshold, randomk),
+for the next time (*error feedback*): quantisers (int8, int4, onebit, ternary), sparsifiers (topk, threshold),
 and two thin factors of a matrix (powersgd).
 """
 
@@ -214,19 +214,6 @@ class Threshold(WireFormat):
 
     def _code(self) -> int:
         return _core.wire_code(self.name, 0, 0, self.tau)
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomK(WireFormat):
-    """A share of ``ratio`` of the elements, drawn alike on all ranks, so that no message says where they are (Stich et
-    al., arXiv:1809.07599)."""
-
-    ratio: float = 0.01
-
-    name = "randomk"
-
-    def _code(self) -> int:
-        return _core.wire_code(self.name, 0, 0, self.ratio)
 
 
 @dataclasses.dataclass(frozen=True)

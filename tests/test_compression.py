@@ -23,7 +23,6 @@ FORMATS = [
     Compression.topk(0.1),
     Compression.topk(0.05, values="bf16"),
     Compression.threshold(0.5),
-    Compression.randomk(0.2),
 ]
 MESSAGES = Config(shared_memory="off")
 DIRECT = ("round_robin", "all_to_all", "master_worker")
@@ -196,7 +195,6 @@ def test_ranks_that_ask_for_different_formats_are_told():
         lambda: Compression.topk(1.5),
         lambda: Compression.topk(0.1, values="fp8"),
         lambda: Compression.onebit(mean="three"),
-        lambda: Compression.randomk(1e-5),
         lambda: Compression.threshold(0.0),
         lambda: Compression.qsgd(bits=3),
         lambda: Compression.int8(min_elements=-1),

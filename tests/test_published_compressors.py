@@ -240,19 +240,6 @@ def test_largest_of_what_is_sampled_in_part(count, seed, ratio):
     assert np.array_equal(mine[:before], largest(values[:before], kept))
 
 
-@given(count=st.integers(1, 20_000), seed=st.integers(0, 1 << 32), every=st.sampled_from([1, 2, 10, 100, 2048]))
-@settings(max_examples=40, deadline=None)
-def test_one_of_each_group_at_random(count, seed, every):
-    values = gradient("normal", count, seed)
-    mine = encoded(Compression.randomk(1 / every), values) if every > 1 else values
-    chosen = np.flatnonzero(mine)
-    assert np.array_equal(mine[chosen], values[chosen])
-    assert np.array_equal(chosen // every, np.arange(-(-count // every)))  # whatever the values are
-    other = gradient("heavy", count, seed + 1)
-    if every > 1:
-        assert np.array_equal(np.flatnonzero(encoded(Compression.randomk(1 / every), other)), chosen)
-
-
 # ---- with error feedback ---------------------------------------------------------------------------------------------
 STEPS = {
     "one bit of two means": (Compression.onebit(512, "two"), lambda v: by_group(v, 512, one_bit)),

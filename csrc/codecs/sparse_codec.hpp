@@ -24,8 +24,5 @@ GapCode gap_code(double share);
 std::unique_ptr<Codec> make_top_codec(Wire wire, DType data, Feedback* feedback);
 // `amount`: t. An element of at least t travels as t with its sign (Strom, Interspeech 2015).
 std::unique_ptr<Codec> make_threshold_codec(Wire wire, DType data, Feedback* feedback);
-// `amount`: the share of elements that is sent: one of each group, which all ranks draw alike, so that no message says
-// where (Stich et al., arXiv:1809.07599).
-std::unique_ptr<Codec> make_random_codec(Wire wire, DType data, Feedback* feedback);
 
 }  // namespace ringcomm

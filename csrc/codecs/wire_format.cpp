@@ -69,12 +69,6 @@ constexpr auto kTopRatio = [](Wire wire, DType data) {
 constexpr auto kThresholdRatio = [](Wire, DType data) {  // what passes is not known: as of one element in fifty
   return info(data).floating ? 0.02 * 1.1 / static_cast<double>(size_of(data)) : 1;
 };
-constexpr auto kRandomRatio = [](Wire wire, DType data) {
-  return info(data).floating ? static_cast<double>(wire.amount) * 4 / static_cast<double>(size_of(data)) : 1;
-};
-constexpr auto kDrawnShare = [](Wire wire) {
-  return kShare(wire) && wire.mode == 0 && wire.amount * kernels::kLongestGroup >= 1;
-};
 constexpr auto kPositive = [](Wire wire) { return wire.amount > 0 && wire.amount < 1e30f && wire.mode == 0; };
 constexpr auto kThresholdText = [](Wire wire) { return "threshold=" + text_of(wire.amount); };
 constexpr double kSparseWork = 1.4;
@@ -97,8 +91,6 @@ constexpr std::array kFormats{
                kThresholdRatio,
                kThresholdText,
                make_threshold_codec},
-    WireFormat{
-        "randomk", {.amount = .01f}, false, kSparseWork, kDrawnShare, kRandomRatio, kShareText, make_random_codec},
 };
 
 const WireFormat& row(Wire wire) { return kFormats.at(wire.format - 1u); }
@@ -133,12 +125,10 @@ bool known(Wire wire) { return !wire || (wire.format <= kFormats.size() && row(w
 
 void check_wire(Wire wire) {
   if (known(wire)) return;
-  throw Error(
-      ErrorKind::invalid,
-      "wire format '" + std::string(name_of(wire)) +
-          "' cannot have these parameters: a group "
-          "is a multiple of 32 up to 2048 elements, a ratio is above 0 (randomk: 1/2048 and more) and at most 1, a "
-          "threshold above 0");
+  throw Error(ErrorKind::invalid,
+              "wire format '" + std::string(name_of(wire)) +
+                  "' cannot have these parameters: a group "
+                  "is a multiple of 32 up to 2048 elements, a ratio is above 0 and at most 1, a threshold above 0");
 }
 
 bool rounds(Wire wire) { return !wire || row(wire).rounds; }

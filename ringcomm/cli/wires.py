@@ -12,7 +12,7 @@ from ringcomm.ops import wire_code
 FLOAT32 = _core.DTYPES.index("float32")
 FIRST = {  # parameters by position
     **{"int8": "group", "int4": "group", "onebit": "group", "ternary": "threshold"},
-    **{"topk": "ratio", "threshold": "tau", "randomk": "ratio"},
+    **{"topk": "ratio", "threshold": "tau"},
 }
 USED = tuple(name for name in _core.wire_formats() if _core.wire_ratio(_core.wire_code(name), FLOAT32) < 1)
 

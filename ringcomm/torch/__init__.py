@@ -18,7 +18,6 @@ from ringcomm.torch.compression import Compression, ErrorFeedback
 from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ringcomm.torch.mpi_ops import *  # noqa: F403
 from ringcomm.torch.mpi_ops import __all__ as _operations
-from ringcomm.torch.onebit_adam import OneBitAdam
 from ringcomm.torch.optimizer import DistributedOptimizer
 from ringcomm.torch.relaxed.diloco import DiLoCo
 from ringcomm.torch.relaxed.easgd import EASGD
@@ -43,7 +42,6 @@ __all__ = [
     "GradientSharing",
     "Hogwild",
     "LocalSGD",
-    "OneBitAdam",
     "ParameterServer",
     "SoftSync",
     "Sync",

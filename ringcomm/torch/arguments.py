@@ -18,7 +18,7 @@ from ringcomm.ops import Average, Sum
 from ringcomm.plans import Limits
 from ringcomm.torch.compression import Parts, format_of, is_lossy, parts_of
 from ringcomm.torch.units import Units
-from ringcomm.wire_formats import OneBit, PowerSGD, RandomK, Threshold, TopK, WireFormat
+from ringcomm.wire_formats import OneBit, PowerSGD, Threshold, TopK, WireFormat
 
 
 @dataclass
@@ -129,11 +129,11 @@ def require_host(wire: Any, parameter: torch.Tensor) -> None:
         )
 
 
-def needs_one_bit_adam(compression: Any, names: list[tuple[str, torch.Tensor]]) -> bool:
-    """Whether gradients travel as signs, or few of their elements do."""
+def leaves_much_out(compression: Any, names: list[tuple[str, torch.Tensor]]) -> bool:
+    """True if gradients are sent as signs, or few of their elements are sent."""
     if not is_lossy(compression):
         return False
-    return any(isinstance(format_of(compression, *one), OneBit | TopK | Threshold | RandomK) for one in names)
+    return any(isinstance(format_of(compression, *one), OneBit | TopK | Threshold) for one in names)
 
 
 def names_of(

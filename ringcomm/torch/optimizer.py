@@ -18,8 +18,8 @@ from ringcomm.torch.arguments import (
     check_compression,
     check_groups,
     key_of,
+    leaves_much_out,
     names_of,
-    needs_one_bit_adam,
     require_host,
     warn_of_unused,
 )
@@ -27,7 +27,7 @@ from ringcomm.torch.compression import Compression, format_of, is_lossy
 from ringcomm.torch.mpi_ops import Adasum, Average, global_process_set
 from ringcomm.torch.reducer import GradientReducer
 from ringcomm.torch.relaxed.delayed import late_optimizer
-from ringcomm.torch.travel import Instead, MomentumCorrection
+from ringcomm.torch.travel import MomentumCorrection
 from ringcomm.torch.wrapped import (
     MARK,
     DistributedOptimizerBase,
@@ -228,11 +228,10 @@ def DistributedOptimizer(
         named_parameters: usually ``model.named_parameters()``; names for messages. None: numbered.
         compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``; a wire format that loses
             more, and adds what it has lost to the next step's gradients: ``Compression.auto`` (int8 where the
-            network's model says that it pays), ``Compression.int8``, ``.int4``, ``.onebit``,
-            ``.ternary``, ``.topk(0.01)``, ``.threshold(0.1)``, ``.randomk(0.1)`` (op Average or Sum; gradients of one
-            dimension, and small ones, travel as they are; on one host nothing is compressed unless the format says
-            ``everywhere=True``); the name of one of these ("int8"); a dict from patterns of names to such, or a
-            function of name and parameter; or a
+            network's model says that it pays), ``Compression.int8``, ``.int4``, ``.onebit``, ``.ternary``,
+            ``.topk(0.01)``, ``.threshold(0.1)`` (op Average or Sum; gradients of one dimension, and small ones, travel
+            as they are; on one host nothing is compressed unless the format says ``everywhere=True``); the name of one
+            of these ("int8"); a dict from patterns of names to such, or a function of name and parameter; or a
             compressor class of your own, whose gradients travel one by one (`ringcomm.torch.compression`).
         backward_passes_per_step: gradients of so many passes add up locally before they are reduced. They are not
             divided by it.
@@ -290,10 +289,10 @@ def DistributedOptimizer(
     for name, parameter in names:
         require_host(format_of(compression, name, parameter), parameter)  # the former refuses what is no format
     together = process_set.included() and process_set.size() > 1
-    if together and process_set.rank() == 0 and isinstance(optimizer, ADAMS) and needs_one_bit_adam(compression, names):
+    if together and process_set.rank() == 0 and isinstance(optimizer, ADAMS) and leaves_much_out(compression, names):
         warnings.warn(
             f"compression={compression} leaves much out of gradients, which Adam divides by their variance: the loss "
-            "suffers. hvd.OneBitAdam is made for it; or take int8 or int4 (docs/compression.md)",
+            "suffers. Take int8 or int4, or SGD (docs/compression.md)",
             stacklevel=2,
         )
     adasum = op == Adasum and together
@@ -320,7 +319,5 @@ def DistributedOptimizer(
         )
         if is_lossy(compression):
             settings.before_travel.append(MomentumCorrection(settings))
-        if hasattr(made, "before_travel"):
-            settings.before_travel.append(Instead(made, settings))
         made._reducer = DeltaReducer(settings, names) if adasum else GradientReducer(settings, names)
     return made

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from ringcomm.ops import Average, Sum
 from ringcomm.torch.slot import Slot
 from ringcomm.wire_formats import TopK
 
@@ -82,29 +81,3 @@ class MomentumCorrection(BeforeTravel):
     def undo_items(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
             self._after.pop(slot, None)
-
-
-class Instead(BeforeTravel):
-    """What an optimizer has travel instead of its gradients: ``before_travel(parameter, view, share)`` changes them.
-    What all ranks have alike they bring together: each the share of it that makes the reduction give it whole.
-
-    Raises:
-        ValueError: the reduction is neither a sum nor an average.
-    """
-
-    def __init__(self, optimizer: Any, settings: Any) -> None:
-        self._optimizer = optimizer
-        if settings.op not in (Average, Sum):
-            raise ValueError(f"{type(optimizer).__name__} has more than gradients travel: as op=Average or op=Sum only")
-        self._share = 1 / settings.process_set.size() if settings.op == Sum else 1.0
-
-    def begin(self, change: float) -> None:
-        if change != 1.0:
-            raise ValueError(
-                f"{type(self._optimizer).__name__} has more than gradients travel: it cannot be used with a GradScaler "
-                "whose scale changes. Train in bfloat16, which needs none"
-            )
-
-    def apply(self, slot: Slot, had: bool) -> None:
-        assert slot.slice is not None
-        self._optimizer.before_travel(slot.parameter, slot.slice.stored(), self._share)

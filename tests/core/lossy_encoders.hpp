@@ -29,7 +29,7 @@ inline std::vector<Wire> lossy() {
     if (!format.rounds) all.push_back(find_wire(format.name));
   }
   all.insert(all.end(), {with("int8", 1), with("int4", 1), with("onebit", 2), with("ternary", 1), with("topk", 4, .2f),
-                         with("topk", 0, .9f), with("threshold", 0, .8f), with("randomk", 0, .3f)});
+                         with("topk", 0, .9f), with("threshold", 0, .8f)});
   return all;
 }
 

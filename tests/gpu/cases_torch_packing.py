@@ -32,10 +32,6 @@ def case_what_changes_gradients_before_they_travel_finds_them():
     compare(
         make=lambda p: torch.optim.SGD(p, lr=0.1), compression=hvd.Compression.topk(0.5, momentum=0.9, clip=1.0, **how)
     )
-    compare(
-        make=lambda p: hvd.OneBitAdam(p, lr=0.01, freeze_step=2),
-        compression=hvd.Compression.onebit(warmup_steps=2, **how),
-    )
 
 
 def case_gradients_in_another_order_than_their_parameters():

@@ -16,7 +16,6 @@ FORMATS = [
     hvd.Compression.terngrad,
     hvd.Compression.topk(0.05),
     hvd.Compression.threshold(0.02),
-    hvd.Compression.randomk(0.1),
     hvd.Compression.powersgd(2),
 ]
 BATCH, EPOCHS = 50, 4

@@ -22,7 +22,6 @@ FORMATS = [
     hvd.Compression.ternary,
     hvd.Compression.topk(0.1),
     hvd.Compression.threshold(0.3),
-    hvd.Compression.randomk(0.2),
     hvd.Compression.powersgd(2, min_compression_rate=1),
 ]
 SHAPES = {"a": (40, 50), "b": (30, 33)}

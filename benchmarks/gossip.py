@@ -19,7 +19,7 @@ import numpy as np
 from measure import machine, ratio, write
 
 import ringcomm
-from ringcomm.relaxed.gossip import neighbours_of
+from ringcomm.relaxed.gossip import neighbours_of, rows_of
 from ringcomm.relaxed.mixing import Mix
 from ringcomm.topology import topology
 
@@ -27,7 +27,7 @@ from ringcomm.topology import topology
 def mixer(name: str, count: int) -> Callable[[np.ndarray[Any, Any]], Any]:
     graph = topology(name)
     neighbours = neighbours_of(f"bench.{name}.{count}", graph, ringcomm.global_process_set, 4 * count)
-    mix = Mix(graph, neighbours, count, np.float32)
+    mix = Mix(rows_of(graph, ringcomm.global_process_set), neighbours, count, np.float32)
 
     def work(x: np.ndarray[Any, Any]) -> None:
         mix.begin(lambda room: np.copyto(room, x))

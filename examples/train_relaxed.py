@@ -43,7 +43,6 @@ METHODS = {
     "backup": (lambda o, model: hvd.ParameterServer(o, consistency=hvd.Backup(hvd.size() - 1 or 1)), 0.5, 0.0),
     "hogwild": (lambda o, model: hvd.Hogwild(o, model=model), 0.3, 0.0),
     "gossip": (lambda o, model: hvd.Gossip(o, topology="one_peer_exponential", model=model), 1.0, 0.9),
-    "push_sum": (lambda o, model: hvd.Gossip(o, topology="exponential", mode="push_sum", model=model), 1.0, 0.9),
     "choco": (lambda o, model: hvd.Gossip(o, topology="ring", compression=hvd.Compression.topk(0.1)), 1.0, 0.9),
     "ad_psgd": (lambda o, model: hvd.Gossip(o, mode="async", model=model), 1.0, 0.9),
     "ternary": (lambda o, model: hvd.GradientSharing(o, threshold=0.01, adaptive=False), 1.0, 0.9),

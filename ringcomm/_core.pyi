@@ -159,8 +159,7 @@ class Asked(Operation):
     arrival: str
 
 class StoreService:
-    """A store between ranks that share no memory (csrc/store/service.hpp). Every rank makes one, in the same order as
-    Letters."""
+    """A store between ranks that share no memory (csrc/store/service.hpp). Every rank makes one."""
     def __init__(self, engine: Engine) -> None: ...
     def serve(
         self, number: int, shard: Shard | None, clocks: Clocks, ranks: Sequence[int], how: RuleOptions
@@ -369,7 +368,6 @@ class BlockPool:
     """Blocks of a few sizes in this rank's arena, used again and again (csrc/node/block_pool.hpp)."""
     def __init__(self, node: Node) -> None: ...
     def serve(self, nbytes: int, more: int) -> None: ...
-    def trim(self) -> None: ...
     in_use: int
 
 def serve_library(library: str) -> bool:
@@ -595,15 +593,6 @@ class Queue:
     def submit(self, request: Request, name: str | None = None, address: int = 0) -> Operation:
         """With a name: of a call in place that has been made before, under this name and on other memory."""
     def close(self) -> None: ...
-
-class Letters:
-    """Messages of any rank, of any length, at any time (csrc/engine/service.hpp). Every rank makes the same ones in the
-    same order: the k-th ones send to each other."""
-
-    why: str  # no more come, and why; empty while they may
-    def __init__(self, engine: Engine) -> None: ...
-    def post(self, peer: int, letter: bytes) -> None: ...  # does not wait
-    def collect(self) -> list[tuple[int, bytes]]: ...  # what has come; those of one rank in the order posted
 
 class Engine:
     def __init__(self, worker: Worker, transport: Transport, config: ChannelConfig) -> None: ...

@@ -28,12 +28,6 @@ cdef extern from "engine/queue.hpp" namespace "ringcomm" nogil:
         shared_ptr[COperation] submit(CCall) except +translate
         void close() except +translate
 
-cdef extern from "border/letters.hpp" namespace "ringcomm_border" nogil:
-    cdef cppclass CLetters "ringcomm_border::Letters":
-        void post(pair[int, string] letter)
-        vector[pair[int, string]] collect()
-        string why()
-
 cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
     cdef cppclass CEngineConfig "ringcomm::EngineConfig":
         size_t fusion_bytes, cache_capacity
@@ -53,7 +47,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         void close() except +translate
     cdef cppclass CEngine "ringcomm::Engine":
         CEngine(shared_ptr[CWorker], shared_ptr[CTransport], CEngineConfig) except +translate
-        void add_service(shared_ptr[CLetters] service) except +translate
         void wake()
         void watch(shared_ptr[CProcesses], map[int, int]) except +translate
         vector[int] lost()

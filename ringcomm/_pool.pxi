@@ -4,7 +4,6 @@ cdef extern from "node/block_pool.hpp" namespace "ringcomm" nogil:
         CBlockPool(shared_ptr[CNode])
         void serve(size_t, int) except +translate
         size_t in_use()
-        void trim()
 
 cdef extern from "node/served_memory.hpp" namespace "ringcomm" nogil:
     cbool c_serve_library "ringcomm::serve_library"(string library) except +translate
@@ -20,9 +19,6 @@ cdef class BlockPool:
 
     def serve(self, size_t nbytes, int more):
         self.it.get().serve(nbytes, more)
-
-    def trim(self):
-        self.it.get().trim()
 
     @property
     def in_use(self): return self.it.get().in_use()

@@ -198,21 +198,6 @@ def gossip(
     return x
 
 
-def push_sum(
-    x0: np.ndarray, gradient: Gradient, shares: Sequence[np.ndarray], steps: int, lr: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(the quotients of all ranks, their weights)"""
-    p = len(shares[0])
-    x, w = np.repeat(x0[None], p, axis=0), np.ones(p)
-    for step in range(steps):
-        z = x / w[:, None]
-        for rank in range(p):
-            x[rank] -= lr * gradient(rank, step, z[rank])
-        share = shares[step % len(shares)]
-        x, w = share @ x, share @ w
-    return x / w[:, None], w
-
-
 def synchronous(x0: np.ndarray, gradient: Gradient, p: int, steps: int, lr: float, momentum: float) -> np.ndarray:
     x = x0[None].copy()
     sgd = SGD(x, lr, momentum)

@@ -229,6 +229,22 @@ def test_show_command(tmp_path, capsys):
     assert main(["show", "ring", "--ranks", "0"]) == 2
 
 
+def test_show_topology(tmp_path, capsys):
+    """A graph is drawn with its weights; one whose weights would not keep the mean is refused."""
+    picture, program = tmp_path / "pairs.svg", tmp_path / "graphs.py"
+    assert main(["show", "--topology", "one_peer_exponential", "--ranks", "4", "--output", str(picture)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("0.500") == 16 and "doubly stochastic; spectral gap of a period 1, a period gives" in said
+    assert picture.stat().st_size > 1000
+    program.write_text(
+        "import ringcomm\nringcomm.register_topology('to_the_first', lambda r, p, t: range(1, p) if r == 0 else [])\n"
+    )
+    assert main(["show", "--topology", "to_the_first", "--file", str(program), "--ranks", "4"]) == 2
+    assert "'to_the_first' of 4 ranks: edges go one way" in capsys.readouterr().err
+    assert main(["show", "--topology", "list"]) == 0
+    assert {"ring", "groups"} < {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+
+
 def test_a_schedule_that_is_wrong_is_called_wrong():
     broken = ranks_of("allreduce", "ring", 4)
     rounds = [list(steps) for steps in broken[2].rounds]

@@ -1,5 +1,5 @@
 // Messages between ranks beside the collectives. A service takes what any rank sends it, of any length, at any time,
-// and answers when it likes: what a parameter server or gossip are made of.
+// and answers when it likes. The parameter server between hosts is one.
 //
 // It lives on the engine's worker, which looks at it every 100 us for a while after something has moved, later every
 // 3 ms while it listens; at once after Engine::wake().

@@ -4,7 +4,10 @@
 
 namespace ringcomm {
 
-BlockPool::~BlockPool() { trim(); }
+BlockPool::~BlockPool() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [nbytes, size] : sizes_) drop(size);
+}
 
 void BlockPool::serve(std::size_t nbytes, int more) {
   const std::lock_guard lock(mutex_);
@@ -52,11 +55,6 @@ bool BlockPool::give_back(void* block) noexcept {
 std::size_t BlockPool::in_use() const {
   const std::lock_guard lock(mutex_);
   return used_.size();
-}
-
-void BlockPool::trim() {
-  const std::lock_guard lock(mutex_);
-  for (auto& [nbytes, size] : sizes_) drop(size);
 }
 
 void BlockPool::drop(Size& size) {

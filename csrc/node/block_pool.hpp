@@ -27,7 +27,7 @@ class BlockPool {
   void* take(std::size_t nbytes) noexcept;  // 4096-byte aligned. Null: not a size, or number, or memory, to be had
   bool give_back(void* block) noexcept;     // false: it is none of these
   std::size_t in_use() const;
-  void trim();  // what is not in use goes back to the arena
+
  private:
   struct Size {
     int most = 0, used = 0;

@@ -53,7 +53,6 @@ class Layout {
   std::size_t segments() const { return segments_; }  // at least one, so that an empty call still runs
   std::size_t blocks() const { return blocks_; }
   std::size_t item_size() const { return item_; }
-  void require_segments(std::size_t at_least) { segments_ = std::max(segments_, at_least); }  // agreed over ranks
   bool even() const { return even_; }
 
   Extent at(std::size_t block, std::size_t segment) const {

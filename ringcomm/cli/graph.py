@@ -30,20 +30,16 @@ def show(name: str, size: int, file: str | None, output: str | None) -> int:
     return 0
 
 
-def _matrices(graph: Topology, size: int) -> tuple[list[Matrix], str]:
-    """Of a period, and for which mode."""
-    rounds = range(graph.period(size))
-    try:
-        return [graph.matrix(size, t) for t in rounds], "weights"
-    except ValueError:
-        return [graph.shares(size, t) for t in rounds], 'shares of push-sum (mode="push_sum")'
+def _matrices(graph: Topology, size: int) -> list[Matrix]:
+    """Returns the weights of each round of a period."""
+    return [graph.matrix(size, t) for t in range(graph.period(size))]
 
 
 def describe(graph: Topology, size: int) -> str:
-    matrices, what = _matrices(graph, size)
+    matrices = _matrices(graph, size)
     lines = [f"{graph.name} of {size} ranks: {graph.summary or 'registered'}; {len(matrices)} round(s) in a period"]
     for t, one in enumerate(matrices):
-        lines.append(f"round {t}, {what}:")
+        lines.append(f"round {t}, weights:")
         if size <= _MOST:
             lines += ["  " + " ".join(f"{value:5.3f}" if value else "    ." for value in row) for row in one]
         else:
@@ -57,7 +53,7 @@ def draw(graph: Topology, size: int, output: str) -> None:
     """Ranks on a circle, a panel for each round of a period, and the first round's matrix."""
     from matplotlib.figure import Figure
 
-    matrices, what = _matrices(graph, size)
+    matrices = _matrices(graph, size)
     figure = Figure(figsize=(3.2 * (len(matrices) + 1), 3.4), layout="constrained")
     axes = figure.subplots(1, len(matrices) + 1, squeeze=False)[0]
     places = [(math.sin(2 * math.pi * r / size), math.cos(2 * math.pi * r / size)) for r in range(size)]
@@ -70,6 +66,6 @@ def draw(graph: Topology, size: int, output: str) -> None:
         panel.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal", title=f"round {t}")
         panel.axis("off")
     axes[-1].imshow(matrices[0], cmap="Blues", vmin=0)
-    axes[-1].set(title=what.split(" (")[0] + ", round 0", xlabel="heard", ylabel="rank")
+    axes[-1].set(title="weights, round 0", xlabel="heard", ylabel="rank")
     figure.suptitle(f"{graph.name}, {size} ranks: {prove(matrices)}", fontsize=9)
     figure.savefig(output)

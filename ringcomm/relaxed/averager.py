@@ -145,13 +145,12 @@ class ElasticAverager(Exchanger):
 
 class GossipAverager(Exchanger):
     """Gossip for NumPy arrays: after a step ranks average with their neighbours in a graph. Arguments as of
-    :func:`ringcomm.torch.Gossip`, whose modes "sync" and "push_sum" it has, and as of :class:`PeriodicAverager`."""
+    :func:`ringcomm.torch.Gossip`, whose mode is "sync" here, and as of :class:`PeriodicAverager`."""
 
     def __init__(
         self,
         arrays: Sequence[np.ndarray[Any, Any]],
         topology: str | Topology = "one_peer_exponential",
-        mode: str = "sync",
         every: int = 1,
         resync: int = 0,
         order: str = "adapt_then_combine",
@@ -161,7 +160,7 @@ class GossipAverager(Exchanger):
         statistics: Sequence[np.ndarray[Any, Any]] = (),
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        how = checked(topology, mode, every, resync, order, compression, gamma)
+        how = checked(topology, "sync", every, resync, order, compression, gamma)
         replica = self._replica(arrays, statistics)
         self._method = Gossip(self._agreed(replica, process_set, **how.settings()), replica, how, process_set)
 

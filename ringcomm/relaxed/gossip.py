@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 from ringcomm.process_sets import ProcessSet
 from ringcomm.relaxed.every import NEVER
 from ringcomm.relaxed.host_neighbourhood import HostNeighbours
-from ringcomm.relaxed.mixing import Compressed, Mix, Mixing, PushSum
+from ringcomm.relaxed.mixing import Compressed, Mix, Mixing
 from ringcomm.relaxed.neighbourhood import Neighbourhood, Neighbours
 from ringcomm.relaxed.periodic import Periodic
-from ringcomm.relaxed.replicas import Replica
+from ringcomm.relaxed.replicas import Flat, Replica
 from ringcomm.relaxed.rules import Mean
 from ringcomm.topology import Topology, topology
 from ringcomm.wire_formats import WireFormat
 
-MODES = ("sync", "push_sum")
+MODES = ("sync", "async")
 ORDERS = ("adapt_then_combine", "combine_while_adapt")
 
 
@@ -47,11 +47,10 @@ def checked(
     order: str,
     compression: Any,
     gamma: float | None,
-    modes: tuple[str, ...] = MODES,
 ) -> How:
     """Raises ValueError for arguments that are none, or do not go together."""
-    if mode not in modes:
-        raise ValueError(f"mode={mode!r}: {' or '.join(map(repr, modes))}")
+    if mode not in MODES:
+        raise ValueError(f"mode={mode!r}: {' or '.join(map(repr, MODES))}")
     if order not in ORDERS:
         raise ValueError(f"order={order!r}: {' or '.join(map(repr, ORDERS))}")
     if every < 1 or resync < 0:
@@ -62,7 +61,7 @@ def checked(
         raise ValueError("compression goes with order='adapt_then_combine' only")
     if gamma is not None and not 0 < gamma <= 1:
         raise ValueError(f"gamma={gamma}: in (0, 1]")
-    if mode not in MODES and (resync or order != ORDERS[0]):
+    if mode == "async" and (resync or order != ORDERS[0]):
         raise ValueError(f"mode={mode!r} has no rounds: resync and order do not go with it")
     return How(topology(graph), mode, every, resync, order, compression, gamma)
 
@@ -72,6 +71,12 @@ def neighbours_of(name: str, graph: Topology, process_set: ProcessSet, nbytes: i
     node = process_set.node
     kind = HostNeighbours if node is not None and node.size == process_set.size() else Neighbours
     return kind(name, graph, process_set, nbytes)
+
+
+def rows_of(graph: Topology, process_set: ProcessSet) -> list[Flat]:
+    """Returns this rank's weights in each round of a period. Raises ValueError for a graph that keeps no mean."""
+    size, rank = process_set.size(), process_set.require_rank()
+    return [graph.matrix(size, number)[rank] for number in range(graph.period(size))]
 
 
 class Gossip(Periodic):
@@ -85,24 +90,25 @@ class Gossip(Periodic):
 
     def __init__(self, name: str, replica: Replica[Any], how: How, process_set: ProcessSet) -> None:
         count, compression = replica.sizes[0], how.compression
+        rows = rows_of(how.graph, process_set)
         if compression is not None and replica.dtype.itemsize != 4:
             raise ValueError("compression is of float32 weights, and there are float64 ones")
+        if compression is not None and len(rows) != 1:
+            raise ValueError(f"compression needs neighbours that stay: topology {how.graph.name!r} changes them")
         super().__init__(name, replica, Mean(), how.resync or NEVER, process_set)
         nbytes = count * replica.dtype.itemsize if compression is None else Compressed.capacity(compression, count)
         self._neighbours = neighbours_of(f"{name}.gossip", how.graph, process_set, nbytes)
         self._period, self._overlap = how.every, how.order == ORDERS[1]
-        self._mix = self._mixing(how)
+        self._mix = self._mixing(how, rows)
         self._flying = False
         self._gossiped, self._waited = 0, 0.0
 
-    def _mixing(self, how: How) -> Mixing:
+    def _mixing(self, how: How, rows: list[Flat]) -> Mixing:
         wire = how.compression
-        if how.mode == "push_sum":
-            return PushSum(self._neighbours, self.replica.sizes[0], self.replica.dtype)
         if wire is None:
-            return Mix(how.graph, self._neighbours, self.replica.sizes[0], self.replica.dtype)
+            return Mix(rows, self._neighbours, self.replica.sizes[0], self.replica.dtype)
         gamma = how.gamma if how.gamma is not None else (1.0 if wire.name == "int8" else 0.4)
-        return Compressed(how.graph, self._neighbours, self.replica.now(0), wire, gamma)
+        return Compressed(rows[0], self._neighbours, self.replica.now(0), wire, gamma)
 
     def stepped(self) -> None:
         steps = self.steps + 1
@@ -114,10 +120,7 @@ class Gossip(Periodic):
                 self._settle()
         if self.every.due(steps):
             self._settle()
-        before = self.rounds
         super().stepped()
-        if self.rounds > before:
-            self._mix.reset()
 
     def _settle(self) -> None:
         if not self._flying:
@@ -135,7 +138,6 @@ class Gossip(Periodic):
     def exchange_now(self) -> None:
         self._settle()
         super().exchange_now()
-        self._mix.reset()
 
     def global_weights(self) -> AbstractContextManager[None]:
         self._settle()

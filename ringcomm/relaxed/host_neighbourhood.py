@@ -13,7 +13,7 @@ from ringcomm.relaxed.neighbourhood import Neighbourhood
 from ringcomm.relaxed.workers import Workers
 from ringcomm.topology import Topology
 
-_TAIL = 24  # bytes: how many there are of data, the sender's push-sum weight, and whether it knows of some who finished
+_TAIL = 8  # bytes behind a round's data: an int64, how many bytes of data there are
 _TURNS = 2  # rounds whose data is kept
 
 
@@ -33,12 +33,6 @@ class HostNeighbours(Neighbourhood):
         ]
         self._begun.meet()
 
-    def told(self) -> list[int]:
-        tells, clocks = self._tells[self.round % len(self._tells)], self._begun.clocks
-        live = [rank for rank in tells if clocks.of(rank) is not None]
-        self.some_gone |= len(live) < len(tells)
-        return live
-
     def room(self) -> np.ndarray[Any, Any]:
         """Once nobody reads what was there."""
         self._read.clocks.set(self.rank, self.round)
@@ -46,28 +40,27 @@ class HostNeighbours(Neighbourhood):
             self._read.wait(lambda rank=rank: self._has(self._read, rank, self.round - _TURNS + 1), self._read.clocks)  # type: ignore[misc]
         return self._data[self.rank][self.round % _TURNS][:-_TAIL]
 
-    def begin(self, nbytes: int, told: list[int], weight: float = 1.0) -> None:
+    def begin(self, nbytes: int) -> None:
         turn = self._data[self.rank][self.round % _TURNS]
-        turn[-_TAIL:].view(np.float64)[:] = nbytes, weight, self.some_gone
+        turn[-_TAIL:].view(np.int64)[:] = nbytes
+        live = sum(self._begun.clocks.of(rank) is not None for rank in self._tells[self.round % len(self._tells)])
         self.round += 1
         self._begun.count(self.round)
         self._begun.clocks.set(self.rank, self.round)
-        self.bytes += nbytes * len(told)
+        self.bytes += nbytes * live
 
     @staticmethod
     def _has(workers: Workers, rank: int, clock: int) -> bool:
         now = workers.clocks.of(rank)
         return now is None or now >= clock
 
-    def land(self) -> dict[int, tuple[np.ndarray[Any, Any], float]]:
+    def land(self) -> dict[int, np.ndarray[Any, Any]]:
         came = {}
         for rank in self._hears[(self.round - 1) % len(self._hears)]:
             self._begun.wait(lambda rank=rank: self._has(self._begun, rank, self.round), self._begun.clocks)  # type: ignore[misc]
             if self._begun.counted(rank) >= self.round:
                 turn = self._data[rank][(self.round - 1) % _TURNS]
-                count, weight, some_gone = turn[-_TAIL:].view(np.float64)
-                self.some_gone |= bool(some_gone)
-                came[rank] = turn[: int(count)], float(weight)
+                came[rank] = turn[: turn[-_TAIL:].view(np.int64)[0]]
         return came
 
     def leave(self) -> Iterator[None]:

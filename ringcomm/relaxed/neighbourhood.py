@@ -16,9 +16,7 @@ from ringcomm.members import FIRST_TAG
 from ringcomm.process_sets import ProcessSet
 from ringcomm.topology import Topology
 
-_STATE, _WEIGHT = 0, 1  # numbers behind the data: who has finished, and the sender's push-sum weight
-_TAIL = 2
-_ALL_HERE, _SOME_GONE, _GONE = 0.0, 1.0, 2.0  # as far as the sender knows; and the sender itself
+_DATA, _GONE = 0, 1  # last byte of a message: whether it has data, or its sender has finished
 
 
 class Neighbourhood(ABC):
@@ -30,24 +28,19 @@ class Neighbourhood(ABC):
         self._hears = [topology.hears(self.rank, self.size, number) for number in rounds]
         self._tells = [topology.tells(self.rank, self.size, number) for number in rounds]
         self.round = self.bytes = 0
-        self.some_gone = False  # anywhere, as far as it has come round
-
-    @abstractmethod
-    def told(self) -> list[int]:
-        """Who will hear the next round's data, as far as it is known who has finished."""
 
     @abstractmethod
     def room(self) -> np.ndarray[Any, Any]:
         """Where this round's data (bytes) is put for `begin`. It stays as it is until the next round asks for room."""
 
     @abstractmethod
-    def begin(self, nbytes: int, told: list[int], weight: float = 1.0) -> None:
-        """Gives so much of the room to these."""
+    def begin(self, nbytes: int) -> None:
+        """Sends the first ``nbytes`` of the room to the ranks that hear this one and have not finished."""
 
     @abstractmethod
-    def land(self) -> dict[int, tuple[np.ndarray[Any, Any], float]]:
-        """By rank: what came in the round begun last, and the sender's weight. Of those who have finished, nothing. It
-        stays as it is until this rank's next round begins."""
+    def land(self) -> dict[int, np.ndarray[Any, Any]]:
+        """Waits for the data of the round begun last, by rank; there is none of ranks that have finished. It stays as
+        it is until this rank's next round begins."""
 
     @abstractmethod
     def leave(self) -> Iterator[None]:
@@ -59,34 +52,34 @@ class Neighbours(Neighbourhood):
     says so to both: to those who hear it in place of data, to those whom it hears by a note."""
 
     def __init__(self, name: str, topology: Topology, process_set: ProcessSet, nbytes: int) -> None:
-        """``nbytes``: of a message without its tail, at most."""
+        """``nbytes``: of a message's data, at most."""
         super().__init__(topology, process_set)
         self._comm: Communicator = process_set.session().comm  # type: ignore[attr-defined]
         self._ranks = process_set.ranks
         self._tag, self._note_tag = (FIRST_TAG | zlib.crc32(f"{name}{i}".encode()) & (FIRST_TAG - 1) for i in range(2))
         self._gone: set[int] = set()  # of those heard
         self._noted: set[int] = set()  # of those told
-        self._buffers = {rank: np.empty(nbytes + _TAIL * 8, np.uint8) for one in self._hears for rank in one}
-        self._message = np.empty(nbytes + _TAIL * 8, np.uint8)  # no send of a round outlives it, see land()
+        self._buffers = {rank: np.empty(nbytes + 1, np.uint8) for one in self._hears for rank in one}
+        self._message = np.empty(nbytes + 1, np.uint8)  # no send of a round outlives it, see land()
         self._sends: list[_core.MessageRequest | DeviceMessageRequest] = []
         self._receives: dict[int, _core.MessageRequest | DeviceMessageRequest] = {}
 
-    def told(self) -> list[int]:
+    def _told(self) -> list[int]:
+        """Returns the ranks that hear this round's data, without those known to have finished."""
         told = self._tells[self.round % len(self._tells)]
         for rank in set(told) - self._noted:
             if self._comm.iprobe(self._ranks[rank], self._note_tag) is not None:
                 self._comm.recv(np.empty(0, np.uint8), self._ranks[rank], self._note_tag)
                 self._noted.add(rank)
-                self.some_gone = True
         return [rank for rank in told if rank not in self._noted]
 
     def room(self) -> np.ndarray[Any, Any]:
-        return self._message[: -_TAIL * 8]
+        return self._message[:-1]
 
-    def begin(self, nbytes: int, told: list[int], weight: float = 1.0) -> None:
-        message = self._message[: nbytes + _TAIL * 8]
-        message[nbytes:].view(np.float64)[:] = _SOME_GONE if self.some_gone else _ALL_HERE, weight
-        for rank in told:
+    def begin(self, nbytes: int) -> None:
+        message = self._message[: nbytes + 1]
+        message[nbytes] = _DATA
+        for rank in self._told():
             self._sends.append(self._comm.isend(message, self._ranks[rank], self._tag))
             self.bytes += message.nbytes
         for rank in self._hears[self.round % len(self._hears)]:
@@ -97,12 +90,12 @@ class Neighbours(Neighbourhood):
     def _ask(self, rank: int) -> None:
         self._receives[rank] = self._comm.irecv(self._buffers[rank], self._ranks[rank], self._tag)
 
-    def land(self) -> dict[int, tuple[np.ndarray[Any, Any], float]]:
+    def land(self) -> dict[int, np.ndarray[Any, Any]]:
         came = {}
         for rank in list(self._receives):
-            message = self._received(rank)
-            if message is not None:
-                came[rank] = message[: -_TAIL * 8], float(message[-_TAIL * 8 :].view(np.float64)[_WEIGHT])
+            data = self._received(rank)
+            if data is not None:
+                came[rank] = data
         for request in self._sends:
             request.wait()
         self._sends.clear()
@@ -111,16 +104,14 @@ class Neighbours(Neighbourhood):
     def _received(self, rank: int) -> np.ndarray[Any, Any] | None:
         """None: the rank has finished."""
         message = self._buffers[rank][: self._receives.pop(rank).wait().nbytes]
-        state = message[-_TAIL * 8 :].view(np.float64)[_STATE]
-        self.some_gone |= bool(state != _ALL_HERE)
-        if state == _GONE:
+        if message[-1] == _GONE:
             self._gone.add(rank)
             return None
-        return message
+        return message[:-1]
 
     def leave(self) -> Iterator[None]:
         """Says so to all, and hears them out."""
-        gone, nothing = np.array([_GONE, 0.0]).view(np.uint8), np.empty(0, np.uint8)
+        gone, nothing = np.array([_GONE], np.uint8), np.empty(0, np.uint8)
         heard, told = set(self._buffers), {rank for one in self._tells for rank in one}
         requests: list[_core.MessageRequest | DeviceMessageRequest] = [
             self._comm.isend(gone, self._ranks[rank], self._tag) for rank in sorted(told)

@@ -50,9 +50,10 @@ std::vector<Extent> consecutive(Values& memory, std::size_t first, const std::ve
 }
 
 Layout listed(std::vector<Extent> blocks, std::size_t segment, const std::vector<std::size_t>& all) {
-  Layout layout = Layout::listed(std::move(blocks), sizeof(Value), segment);
-  for (const std::size_t part : all) layout.require_segments(part / segment + 1);  // what every rank knows
-  return layout;
+  const Layout own = Layout::listed(std::move(blocks), sizeof(Value), segment);
+  const std::size_t largest = *std::max_element(all.begin(), all.end());  // known to every rank
+  return Layout::listed(largest / segment + 1, own.blocks(), own.item_size(),
+                        [own](std::size_t block, std::size_t k) { return own.at(block, k); });
 }
 
 void allreduce(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {

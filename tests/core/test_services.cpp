@@ -95,10 +95,10 @@ class Echo final : public Service {
 struct Served : Rank {
   template <class... A>
   explicit Served(A&&... arguments) : Rank(std::forward<A>(arguments)...) {
-    engine->add_service(echo);
+    for (const auto& echo : echoes) engine->add_service(echo);
   }
   std::shared_ptr<Echo::Answer> ask(int peer, std::size_t nbytes, int salt) {
-    auto answer = echo->ask(peer, bytes(nbytes, salt));
+    auto answer = echoes[salt % 2]->ask(peer, bytes(nbytes, salt));
     engine->wake();
     return answer;
   }
@@ -107,7 +107,7 @@ struct Served : Rank {
     for (std::size_t i = 0; i < nbytes; ++i) made[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(salt));
     return made;
   }
-  const std::shared_ptr<Echo> echo = std::make_shared<Echo>();
+  const std::shared_ptr<Echo> echoes[2] = {std::make_shared<Echo>(), std::make_shared<Echo>()};  // asked in turn
 };
 
 // Every rank asks every other, and itself, small and large things, while collectives run.
@@ -157,9 +157,9 @@ void idle_turns_are_few() {
     end.arrive_and_wait();
     std::this_thread::sleep_for(std::chrono::milliseconds(60));  // small things submitted are looked for more often
     const std::int64_t begin = now_ns();
-    const int before = r.echo->turns;
+    const int before = r.echoes[0]->turns;
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    const int turns = r.echo->turns - before;
+    const int turns = r.echoes[0]->turns - before;
     CHECK(turns > 0 && turns <= (now_ns() - begin) / 3'000'000 + 10);
     end.arrive_and_wait();
     r.engine->leave();

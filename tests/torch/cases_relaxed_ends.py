@@ -25,7 +25,7 @@ def methods():
         lambda o: hvd.DiLoCo(o, every=6, fragments=2, delay=2),
         lambda o: hvd.EASGD(o, every=2),
         lambda o: hvd.Gossip(o),
-        lambda o: hvd.Gossip(o, topology="exponential", mode="push_sum", resync=4),
+        lambda o: hvd.Gossip(o, topology="exponential", resync=4),
         lambda o: hvd.Gossip(o, topology="torus", order="combine_while_adapt", every=2),
         lambda o: hvd.Gossip(o, topology="ring", compression=hvd.Compression.int8),
         lambda o: hvd.GradientSharing(o),

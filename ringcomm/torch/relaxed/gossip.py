@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ringcomm.process_sets import global_process_set
-from ringcomm.relaxed.gossip import MODES, checked
 from ringcomm.relaxed.gossip import Gossip as Rounds
+from ringcomm.relaxed.gossip import checked
 from ringcomm.relaxed.pairs import Pairs
 from ringcomm.topology import Topology
 from ringcomm.torch.relaxed.optimizer import relaxed, replica_of
@@ -37,17 +37,15 @@ def Gossip(
     all-reduce through shared memory costs less than most graphs' messages: gossip is for networks, "async" for slow
     ranks.
 
-    Source: Lian et al. (D-PSGD), arXiv:1705.09056; "async": Lian et al. (AD-PSGD), arXiv:1710.06952; "push_sum": Assran
-    et al. (SGP), arXiv:1811.10792; ``resync``: Chen et al. (Gossip-PGA), arXiv:2105.09080; ``compression``: Koloskova
-    et al. (CHOCO-SGD), arXiv:1907.09356.
+    Source: Lian et al. (D-PSGD), arXiv:1705.09056; "async": Lian et al. (AD-PSGD), arXiv:1710.06952; ``resync``: Chen
+    et al. (Gossip-PGA), arXiv:2105.09080; ``compression``: Koloskova et al. (CHOCO-SGD), arXiv:1907.09356.
 
     Args:
         optimizer: any but LBFGS.
         topology: "ring", "exponential", "one_peer_exponential", "hypercube", "torus", "star", "complete", a name given
             to `ringcomm.register_topology`, or a `ringcomm.Topology`; for any number of ranks.
-        mode: "sync": rounds, in which each waits for its neighbours. "push_sum": rounds on graphs whose edges may go
-            one way. "async": replicas lie in memory that the host's ranks share, a rank averages with one neighbour,
-            drawn at random, and nobody waits.
+        mode: "sync": rounds, in which each rank waits for its neighbours. "async": replicas are in memory that the
+            host's ranks share, a rank averages with one neighbour, drawn at random, and no rank waits.
         every: steps between rounds.
         resync: all ranks average after so many steps; 0: never.
         order: "adapt_then_combine", or "combine_while_adapt": messages travel during the next step.
@@ -63,7 +61,7 @@ def Gossip(
         ValueError: arguments that are none, or do not go together; a graph that keeps no mean. MismatchError: ranks
             differ. UnsupportedError: "async", and ranks share no memory.
     """
-    how = checked(topology, mode, every, resync, order, compression, gamma, (*MODES, "async"))
+    how = checked(topology, mode, every, resync, order, compression, gamma)
     made, name, parameters = relaxed(optimizer, "Gossip", named_parameters, process_set, **how.settings())
     replica = replica_of(parameters, model)
     if mode == "async":

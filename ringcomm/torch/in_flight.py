@@ -64,12 +64,14 @@ class WatchedGradient(GradientInFlight):
         return torch.Tensor.detach(self)
 
 
-def was_written(gradient: torch.Tensor) -> bool:
-    """Returns True if the script has changed memory that it got from this gradient, compared bit by bit."""
-    if not _lent:
-        return False
-    pairs = _lent.pop(id(gradient), [])
-    return any(not torch.equal(_bits(now), _bits(before)) for now, before in pairs)
+def take_lent(gradient: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Returns the memory that the script got from this gradient, each with a copy of what it held then."""
+    return _lent.pop(id(gradient), []) if _lent else []
+
+
+def was_written(lent: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """Returns True if the script has changed any of it, compared bit by bit."""
+    return any(not torch.equal(_bits(now), _bits(before)) for now, before in lent)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

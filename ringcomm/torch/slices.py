@@ -70,8 +70,8 @@ class Slice(ABC):
         """The view, with what has been stored in it."""
         return self.view
 
-    def travelling(self) -> torch.Tensor | None:
-        """What others may read and write."""
+    def travelling(self) -> object:
+        """What keeps the memory that other ranks may read and write."""
         return self.view
 
     def release(self) -> None:  # noqa: B027
@@ -173,6 +173,7 @@ class ApartSlice(Slice):
         self._copy: torch.Tensor | None = None
         self._address = 0  # of the copy
         self._travels: torch.Tensor | None = None
+        self._memory_used: torch.UntypedStorage | None = None
 
     @property
     def view(self) -> torch.Tensor:  # type: ignore[override]
@@ -194,14 +195,14 @@ class ApartSlice(Slice):
             self._copy = None
         return gradient
 
-    def travelling(self) -> torch.Tensor | None:
-        return self._travels
+    def travelling(self) -> object:
+        return self._memory_used
 
     def release(self) -> None:
-        self._travels = None
+        self._travels = self._memory_used = None
 
     def _send(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._travels = tensor
+        self._travels, self._memory_used = tensor, tensor.untyped_storage()  # a script may point the tensor elsewhere
         self._memory.place(self.bucket, self._stretch, tensor.data_ptr())
         return tensor
 
@@ -247,11 +248,11 @@ class _Alone:
 
 
 _alone = _Alone()
-_ONE = users_of(_alone.tensor.untyped_storage())  # tensor, and the object through which it is asked
+ONE_USER = users_of(_alone.tensor.untyped_storage())  # the tensor, and the object through which it is asked
 REFERENCES = sys.getrefcount(_alone.tensor)  # of a tensor that one attribute alone refers to
 
 
 def has_no_other_user(storage: torch.UntypedStorage) -> bool:
     """Whether one tensor only has this storage. Autograd gives the gradient of a sum to both operands: where these are
     views of parameters, two gradients lie in one storage. False where this torch does not tell."""
-    return COUNTS_USERS and users_of(storage) == _ONE
+    return COUNTS_USERS and users_of(storage) == ONE_USER

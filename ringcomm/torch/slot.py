@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from ringcomm.plan_agreement import Watched
-from ringcomm.torch.in_flight import GradientInFlight, was_written
+from ringcomm.torch.in_flight import GradientInFlight, take_lent, was_written
 from ringcomm.torch.shared_gradients import Room
-from ringcomm.torch.slices import Slice, dense_strides
+from ringcomm.torch.slices import COUNTS_USERS, ONE_USER, Slice, dense_strides, users_of
 
 _BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
 
@@ -108,6 +108,20 @@ QUIET, ACCUMULATING, HANDED_OVER, SPLIT = State
 facts_of = operator.attrgetter("grad_dtype" if hasattr(torch.Tensor, "grad_dtype") else "dtype", "shape", "is_cpu")
 
 
+def _references(parameter: torch.Tensor) -> int:
+    gradient = parameter.grad
+    return sys.getrefcount(gradient)
+
+
+def _references_of_one_alone() -> int:
+    parameter = torch.empty(1, requires_grad=True)
+    parameter.grad = torch.empty(1)
+    return _references(parameter)
+
+
+_ALONE = _references_of_one_alone()
+
+
 class Slot:
     """One parameter: where its gradient goes, and how far it is in this step."""
 
@@ -127,6 +141,8 @@ class Slot:
         self.sparse_dim = 0  # of the sparse gradients it has had; 0: none so far
         self.watch = GradientWatch()
         self._marked: torch.Tensor | None = None  # a gradient whose memory is lent with care
+        self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from it in this step
+        self._held = False  # the script has this step's gradient, so `.grad` stays the same object
         self.lends = True  # False: a script has kept gradients, so it gets memory of their own
         # By the plan: a slice of a bucket, or None for what travels by name.
         self.slice: Slice | None = None
@@ -166,20 +182,29 @@ class Slot:
     def mark(self, gradient: torch.Tensor, kind: type[GradientInFlight]) -> None:
         """What a script does to the gradient's memory is to be found, until `written_to` or `restart`."""
         if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
+            self._unmark()  # another one, which a script has replaced
             gradient.__class__ = kind
             self._marked = gradient
 
-    def _unmark(self) -> bool:
-        """Whether the script has written to the memory of the gradient that is marked no more."""
+    def _unmark(self) -> None:
         marked = self._marked
-        if marked is None:
-            return False
-        marked.__class__, self._marked = torch.Tensor, None
-        return was_written(marked)
+        if marked is not None:
+            marked.__class__, self._marked = torch.Tensor, None
+            self._lent = take_lent(marked)
 
     def written_to(self) -> bool:
-        """Whether the script has changed the gradient since it was looked at, in whatever way."""
-        return self._unmark() or not self.watch.untouched(self.gradient())
+        """Returns True if the script has changed the gradient since it was looked at, in whatever way. Notes whether it
+        has the gradient, which from now on stays the same object with the same memory."""
+        self._unmark()
+        self._held = (bool(self._lent) or _references(self.parameter) > _ALONE) and self._has_memory_alone()
+        return was_written(self._lent) or not self.watch.untouched(self.gradient())
+
+    def _has_memory_alone(self) -> bool:
+        """Returns False if the gradient of another parameter may lie in the same memory, as of sums of two views."""
+        gradient = self.parameter.grad
+        if gradient is None or gradient.layout is not torch.strided:
+            return False
+        return COUNTS_USERS and users_of(gradient.untyped_storage()) <= ONE_USER + len(self._lent)
 
     def hand_over(self) -> None:
         """Nothing more is to come in this step, or nothing has."""
@@ -218,7 +243,7 @@ class Slot:
             return True
         view = self.slice.store(gradient)
         if gradient is not view:
-            if self.lends:
+            if self.lends and not self._held:
                 self.parameter.grad = view
             if self.room is not None:
                 self.room.missed()
@@ -227,13 +252,25 @@ class Slot:
     def deliver(self, sparse: bool) -> None:
         """The reduced gradient becomes ``.grad``; ``sparse``: some rank's was."""
         assert self.slice is not None
-        view = self.slice.view
+        view, gradient = self.slice.view, self.parameter.grad
         if sparse:
             self.parameter.grad = view.to_sparse(self.sparse_dim or 1)
+        elif self._held and gradient is not None and self.state < SPLIT:
+            with torch.no_grad():
+                gradient.copy_(view)
         elif not self.lends:
             self.parameter.grad = view.clone()
-        elif self.parameter.grad is not view:
+        elif gradient is not view:
             self.parameter.grad = view
+        if self._lent:
+            self._write_lent(view)
+
+    @torch.no_grad()
+    def _write_lent(self, result: torch.Tensor) -> None:
+        """Memory that the script got from the gradient changes as if it were the gradient's."""
+        for memory, _ in self._lent:
+            if memory.shape == result.shape:
+                memory.copy_(result)
 
     def add(self, rest: torch.Tensor) -> None:
         """To the reduced gradient."""
@@ -252,7 +289,7 @@ class Slot:
 
     def restart(self) -> None:
         """A new step begins."""
-        if self._marked is not None:
-            self._unmark()
+        self._unmark()
+        self._lent, self._held = [], False
         self.state, self.passes, self.fired, self.collect = QUIET, 0, -1, None
         self.watch.forget()

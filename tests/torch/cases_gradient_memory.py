@@ -4,6 +4,7 @@ import copy
 import io
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -140,6 +141,25 @@ def case_memory_given_away_before():
         equal_everywhere(weights)
 
 
+def case_memory_on_its_way_is_kept():
+    """Also where a script points the gradient to other memory meanwhile, which is an error on all ranks."""
+    weights, optimizer = pair("big")
+    for step in range(3):
+        optimizer.zero_grad()
+        backward(weights, step)
+        optimizer.step()
+    optimizer.zero_grad()
+    backward(weights, 3)
+    if hvd.size() == 1:
+        return
+    before = weights[0].grad.data_ptr()
+    weights[0].grad.data = torch.ones_like(weights[0])
+    on_their_way = [slot.slice.travelling().data_ptr() for slot in optimizer._reducer.slots()]
+    assert before in on_their_way, (before, on_their_way)
+    with pytest.raises(hvd.HorovodInternalError, match="changed gradients"):
+        optimizer.step()
+
+
 # ---- gradients that are kept -----------------------------------------------------------------------------------------
 KEEPS = {
     "the tensor": lambda gradient: gradient,
@@ -163,6 +183,45 @@ def case_kept_gradients():
             for step, gradients in enumerate(kept):
                 for gradient, mean in zip(gradients, mean_of(weights, step), strict=True):
                     assert torch.allclose(torch.as_tensor(gradient), mean, atol=1e-6), (size, name, step)
+
+
+def case_gradients_kept_from_before_the_step():
+    """They are the step's: the same object with the same memory, whether gradients travel early or late."""
+    for size in SIZES:
+        for name, keep in KEEPS.items():
+            for late in (False, True):
+                if name == "a view" or (late and name != "the tensor"):
+                    continue
+                weights, optimizer = pair(size)
+                for step in range(STEPS):
+                    optimizer.zero_grad()
+                    backward(weights, step)
+                    if late:
+                        weights[0].grad.mul_(0.5)
+                    kept = [keep(w.grad) for w in weights]
+                    optimizer.step()
+                    for w, one in zip(weights, kept, strict=True):
+                        assert name != "the tensor" or one is w.grad, (size, step, late)
+                        assert torch.equal(torch.as_tensor(one), w.grad), (size, name, step, late)
+                equal_everywhere(weights)
+
+
+def case_kept_gradients_of_one_memory():
+    """Autograd gives two parameters gradients in one memory, on one rank only."""
+    for step in range(3):
+        a, b = (torch.nn.Parameter(torch.ones(3, 40)) for _ in range(2))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([a, b], lr=0.1), [("a", a), ("b", b)])
+        for _ in range(step + 1):
+            optimizer.zero_grad()
+            if hvd.rank() == 0:
+                ((a.view(-1) + b.view(-1)) * torch.arange(120.0)).sum().backward()
+            else:
+                ((a.view(-1) + 3 * b.view(-1)) * torch.arange(120.0)).sum().backward()
+            kept = a.grad, b.grad
+            optimizer.step()
+        mean = torch.arange(120.0).view(3, 40)
+        assert torch.allclose(a.grad, mean)
+        assert torch.allclose(b.grad, mean * (1 + 3 * (hvd.size() - 1)) / hvd.size()), kept
 
 
 def case_kept_gradient_that_does_not_fit():

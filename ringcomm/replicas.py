@@ -238,7 +238,7 @@ class CountedCheck:
 
 
 def compare_now(process_set: ProcessSet, name: str, names: Sequence[str], parameters: Sequence[Array]) -> None:
-    """What every binding's ``check_replicas`` does. Collective; each call of a name counts as a step."""
+    """Compares arrays, for each binding's ``check_replicas``. Collective; the calls of a name count as steps."""
     if parameters and process_set.size() > 1:
         check = CountedCheck(process_set, f"check_replicas.{name}", repr(name), 1)
         check.compare_arrays((check.due() or 1) + 1, names, parameters)

@@ -18,7 +18,7 @@ namespace ringcomm {
 struct Decided {
   std::vector<Agreed> parts{};
   std::vector<int> absent{};
-  int last_joined = -1;  // all have joined: the last of them
+  int last_joined = -1;  // rank that joined last, once all have joined; else -1
 };
 
 class Executor {

@@ -77,19 +77,10 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: P
 def check_replicas(
     variables: Sequence[Any], name: str = "variables", process_set: ProcessSet = global_process_set
 ) -> None:
-    """Compares variables between the ranks, now, which all of them must do together: before one of them saves a
-    checkpoint, say. Optimizers compare theirs after the first step, and every 1,000 steps.
-
-    A difference is a warning of the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a MismatchError on every
-    rank: it names the variables, the ranks and the largest difference. Each call counts as a step.
-
-    Args:
-        variables: of Keras (``model.variables``), of the same shapes on all ranks.
-        name: of the operations and for the message.
-        process_set: the ranks that compare.
+    """Compares Keras variables (``model.variables``) between the ranks: :func:`ringcomm.tensorflow.check_replicas`.
 
     Raises:
-        MismatchError: variables differ, and the option says ``error``.
+        MismatchError: on every rank, if variables differ and ``RINGCOMM_REPLICA_CHECK`` is ``error``.
     """
     given = [one for one in variables if str(one.dtype) in _core.DTYPES]
     compare_now(process_set, name, [unnumbered(one.path) for one in given], [_array(one) for one in given])

@@ -145,7 +145,7 @@ class ElasticAverager(Exchanger):
 
 class GossipAverager(Exchanger):
     """Gossip for NumPy arrays: after a step ranks average with their neighbours in a graph. Arguments as of
-    :func:`ringcomm.torch.Gossip`, whose mode is "sync" here, and as of :class:`PeriodicAverager`."""
+    :func:`ringcomm.torch.Gossip`, with mode "sync", and as of :class:`PeriodicAverager`."""
 
     def __init__(
         self,

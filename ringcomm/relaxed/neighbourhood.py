@@ -35,12 +35,12 @@ class Neighbourhood(ABC):
 
     @abstractmethod
     def begin(self, nbytes: int) -> None:
-        """Sends the first ``nbytes`` of the room to the ranks that hear this one and have not finished."""
+        """Sends the first ``nbytes`` of the room to the ranks that receive from this rank and have not finished."""
 
     @abstractmethod
     def land(self) -> dict[int, np.ndarray[Any, Any]]:
-        """Waits for the data of the round begun last, by rank; there is none of ranks that have finished. It stays as
-        it is until this rank's next round begins."""
+        """Waits for the data of the round begun last. Returns it by rank, without the ranks that have finished. It is
+        valid until this rank's next round begins."""
 
     @abstractmethod
     def leave(self) -> Iterator[None]:
@@ -65,7 +65,7 @@ class Neighbours(Neighbourhood):
         self._receives: dict[int, _core.MessageRequest | DeviceMessageRequest] = {}
 
     def _told(self) -> list[int]:
-        """Returns the ranks that hear this round's data, without those known to have finished."""
+        """Returns the ranks that receive this round's data, without those known to have finished."""
         told = self._tells[self.round % len(self._tells)]
         for rank in set(told) - self._noted:
             if self._comm.iprobe(self._ranks[rank], self._note_tag) is not None:

@@ -244,7 +244,7 @@ def of_this_host(process_set: ProcessSet) -> ProcessSet:
 
 
 def set_of(session: Session, ranks: list[int]) -> ProcessSet:
-    """One that there is, or a new one. Collective over all ranks of the world."""
+    """Returns the process set of these ranks: an existing one, or a new one. Collective over all ranks of the world."""
     known = next((one for one in session.sets if list(one.ranks) == ranks), None)
     return known or session.add_set(ProcessSet(ranks))
 

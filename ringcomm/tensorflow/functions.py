@@ -45,20 +45,20 @@ def _dtype(variable: Any) -> Any:
 def check_replicas(
     variables: Sequence[Any], name: str = "variables", process_set: ProcessSet = global_process_set
 ) -> None:
-    """Compares variables between the ranks, now, which all of them must do together: before one of them saves a
-    checkpoint, say. Optimizers compare theirs after the first step, and every 1,000 steps.
+    """Compares variables between the ranks, for example before rank 0 saves a checkpoint. Collective.
 
-    A difference is a warning of the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a MismatchError on every
-    rank: it names the variables, the ranks and the largest difference. Each call counts as a step.
+    Distributed optimizers and tapes compare their variables after the first step and every 1,000 steps. A difference
+    is a warning on rank 0, or, if ``RINGCOMM_REPLICA_CHECK`` is ``error``, a MismatchError on every rank. The message
+    names the variables, the ranks and the largest difference, and counts the calls of this name as steps.
 
     Args:
-        variables: of TensorFlow's or Keras', of the same shapes on all ranks.
-        name: of the operations and for the message.
+        variables: TensorFlow's or Keras' variables, with the same shapes on all ranks.
+        name: name of the comparison in messages.
         process_set: the ranks that compare.
 
     Raises:
-        MismatchError: variables differ, and the option says ``error``.
-        ValueError: in a graph or a ``tf.function``, which have no values yet.
+        MismatchError: on every rank, if variables differ and the option is ``error``.
+        ValueError: in a graph or a ``tf.function``, which has no values.
     """
     if not tf.executing_eagerly():
         raise ValueError("check_replicas compares values, which a graph has not: call it outside of tf.function")

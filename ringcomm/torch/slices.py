@@ -71,7 +71,7 @@ class Slice(ABC):
         return self.view
 
     def travelling(self) -> object:
-        """What keeps the memory that other ranks may read and write."""
+        """Returns the owner of the memory that other ranks may read and write; it keeps that memory allocated."""
         return self.view
 
     def release(self) -> None:  # noqa: B027
@@ -202,7 +202,7 @@ class ApartSlice(Slice):
         self._travels = self._memory_used = None
 
     def _send(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._travels, self._memory_used = tensor, tensor.untyped_storage()  # a script may point the tensor elsewhere
+        self._travels, self._memory_used = tensor, tensor.untyped_storage()  # `tensor.data = x` frees no memory in use
         self._memory.place(self.bucket, self._stretch, tensor.data_ptr())
         return tensor
 

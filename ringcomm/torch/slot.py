@@ -142,7 +142,7 @@ class Slot:
         self.watch = GradientWatch()
         self._marked: torch.Tensor | None = None  # a gradient whose memory is lent with care
         self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from it in this step
-        self._held = False  # the script has this step's gradient, so `.grad` stays the same object
+        self._held = False  # the script has this step's gradient: `.grad` stays the same object, in the same memory
         self.lends = True  # False: a script has kept gradients, so it gets memory of their own
         # By the plan: a slice of a bucket, or None for what travels by name.
         self.slice: Slice | None = None
@@ -193,18 +193,24 @@ class Slot:
             self._lent = take_lent(marked)
 
     def written_to(self) -> bool:
-        """Returns True if the script has changed the gradient since it was looked at, in whatever way. Notes whether it
-        has the gradient, which from now on stays the same object with the same memory."""
+        """Returns True if the script has changed the gradient since it was looked at, in whatever way. Finds out, too,
+        whether the script has the gradient."""
         self._unmark()
-        self._held = (bool(self._lent) or _references(self.parameter) > _ALONE) and self._has_memory_alone()
+        self._held = self._is_held()
         return was_written(self._lent) or not self.watch.untouched(self.gradient())
 
-    def _has_memory_alone(self) -> bool:
-        """Returns False if the gradient of another parameter may lie in the same memory, as of sums of two views."""
+    def _is_held(self) -> bool:
+        if self.state == HANDED_OVER and self.lends:  # `.grad` is what travels, so it stays the same object anyway
+            return False
         gradient = self.parameter.grad
         if gradient is None or gradient.layout is not torch.strided:
             return False
-        return COUNTS_USERS and users_of(gradient.untyped_storage()) <= ONE_USER + len(self._lent)
+        if not self._lent and _references(self.parameter) <= _ALONE + 1:  # `gradient`
+            return False
+        # The result is not written to memory that is also another parameter's gradient, as in a sum of two views.
+        address = gradient.data_ptr()
+        expected = ONE_USER + sum(memory.data_ptr() == address for memory, _ in self._lent)
+        return COUNTS_USERS and users_of(gradient.untyped_storage()) <= expected
 
     def hand_over(self) -> None:
         """Nothing more is to come in this step, or nothing has."""
@@ -267,7 +273,7 @@ class Slot:
 
     @torch.no_grad()
     def _write_lent(self, result: torch.Tensor) -> None:
-        """Memory that the script got from the gradient changes as if it were the gradient's."""
+        """Writes the result to the memory that the script got in place of the gradient's."""
         for memory, _ in self._lent:
             if memory.shape == result.shape:
                 memory.copy_(result)

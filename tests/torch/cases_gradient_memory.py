@@ -186,7 +186,7 @@ def case_kept_gradients():
 
 
 def case_gradients_kept_from_before_the_step():
-    """They are the step's: the same object with the same memory, whether gradients travel early or late."""
+    """A gradient taken before step() is the reduced one after it: the same object with the same memory."""
     for size in SIZES:
         for name, keep in KEEPS.items():
             for late in (False, True):
@@ -218,6 +218,8 @@ def case_kept_gradients_of_one_memory():
             else:
                 ((a.view(-1) + 3 * b.view(-1)) * torch.arange(120.0)).sum().backward()
             kept = a.grad, b.grad
+            if hvd.rank() == 0 and hvd.size() == 1:
+                assert len({one.untyped_storage().data_ptr() for one in kept}) == 1
             optimizer.step()
         mean = torch.arange(120.0).view(3, 40)
         assert torch.allclose(a.grad, mean)

@@ -165,7 +165,7 @@ struct IntegerLane : PlainLane<T> {  // U: T without sign, in which sums and pro
     static void multiply_all(T* values, double by) {
       NO_UNROLL for (std::size_t i = 0; i < kWidth; ++i) values[i] = truncate(static_cast<double>(values[i]) * by);
     }
-    // Not a member: a loop that gave the scaler's address away would read all of it anew after each store.
+    // Static: if a loop passed the scaler's address, the compiler would reload its fields after each store.
     static NOINLINE Wide apply(Wide value, double factor, std::int64_t divisor) {
       alignas(64) T values[kWidth];
       __builtin_memcpy(values, &value, sizeof values);

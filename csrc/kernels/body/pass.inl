@@ -23,8 +23,8 @@ struct MaybeScaler<false, Scaler> : NoScaler {
   using NoScaler::NoScaler;
 };
 
-// Calls `act` with first, first + 1, ... below `count`, which is `Known` unless that is 0. A loop over a known number is
-// written out, whatever a compiler would make of it: pointers that are picked by constants stay in registers.
+// Calls `act` with first, first + 1, ... below `count`, which is `Known` unless that is 0. A known number is unrolled here
+// and not by the compiler: clang keeps such a loop under NO_UNROLL, and then loads each pointer from the stack.
 template <std::size_t Known, class Act>
 INLINE void each(std::size_t count, const Act& act, std::size_t first = 0) {
   if constexpr (Known > 0) {
@@ -36,7 +36,7 @@ INLINE void each(std::size_t count, const Act& act, std::size_t first = 0) {
   }
 }
 
-// Sources and Targets: their numbers where known when compiling; else 0.
+// Sources and Targets: numbers of arrays that are known at compile time; else 0.
 template <class Lane, Kind kind, bool scaled, std::size_t Sources, std::size_t Targets>
 class Runner {
   using Wide = typename Lane::Wide;

@@ -5,7 +5,13 @@ cdef list orphans = []  # (operations, what keeps their buffers), of handles tha
 
 
 def keep_until_done(list operations, buffers):
-    orphans.append((operations, buffers))
+    """Without operations: of a call that has failed, until MPI moves nothing of failed calls."""
+    if operations or orphaned_messages() > 0:
+        orphans.append((operations, buffers))
+
+
+cdef bint orphan_is_over(list operations) except -1:
+    return all([operation.over() for operation in operations]) if operations else orphaned_messages() == 0
 
 
 def let_go():
@@ -13,7 +19,7 @@ def let_go():
         return
     cdef list looked_at = orphans[:]
     orphans.clear()  # others may come meanwhile
-    orphans.extend([orphan for orphan in looked_at if not all([operation.over() for operation in orphan[0]])])
+    orphans.extend([orphan for orphan in looked_at if not orphan_is_over(orphan[0])])
 
 
 cdef class InPlaceHandle:
@@ -40,6 +46,7 @@ cdef class InPlaceHandle:
                 raise_failure(it)
             except Exception as error:
                 self.error = error
+                self.keep()
             self.it.reset()
         if self.error is not None:
             raise self.error
@@ -51,7 +58,12 @@ cdef class InPlaceHandle:
     def __repr__(self): return f"<ringcomm.Handle {self.name}: {'done' if self.test() else 'under way'}>"
 
     def __del__(self):
-        if self.it and not in_child and not self.it.get().done():
+        if self.it and not in_child:
+            self.keep()
+
+    cdef int keep(self) except -1:
+        """The array, as long as the operation may use it."""
+        if not self.it.get().done() or c_failed(self.it.get()[0]):
             keep_until_done([self.operation()], self.array)
 
 

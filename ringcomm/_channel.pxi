@@ -103,6 +103,9 @@ cdef class Channel:
         try:
             with nogil:
                 channel.run(move(call), interrupted)
+        except:
+            keep_until_done([], request.finish)
+            raise
         finally:
             self.busy = False
 
@@ -161,6 +164,9 @@ cdef class Channel:
                     return site.received  # as a list
             with nogil:
                 run_plain(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
+        except:
+            keep_until_done([], (array, out))
+            raise
         finally:
             self.busy = False
         return out if here else None

@@ -109,7 +109,10 @@ cdef class Operation:
         return self.it.get().done()
 
     def over(self):
-        return self.done() and (self.order is None or c_landed(self.order.it))
+        """Nothing uses the buffers any more."""
+        if not self.done() or (c_failed(self.it.get()[0]) and orphaned_messages() > 0):
+            return False
+        return self.order is None or c_landed(self.order.it)
 
     cpdef bint wait(self, double seconds=-1) except -1:
         return wait_until_done(self.it, self.worker, seconds)

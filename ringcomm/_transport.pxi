@@ -17,6 +17,7 @@ cdef extern from "transport/mpi.hpp" namespace "ringcomm" nogil:
         uint64_t byte_type, null_request
         size_t status_source_offset, status_error_offset
         int any_source, undefined, success
+    size_t orphaned_messages()
 
 cdef extern from "transport/threads.hpp" namespace "ringcomm" nogil:
     cdef cppclass CThreadsHub "ringcomm::ThreadsHub":

@@ -53,7 +53,7 @@ class Handle(Generic[Result], metaclass=ABCMeta):
                     self._result = finish()
                 except Exception as error:
                     self._error = error
-            elif not all(operation.done() for operation in operations):
+            elif not all(operation.over() for operation in operations):
                 _core.keep_until_done(operations, finish)
         if self._error is not None:
             raise self._error

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ namespace {
 
 using mpi::Functions;
 using mpi::handle_from;
+
+std::atomic<std::size_t> orphans{0};
 
 enum class State : std::uint8_t { active, complete, failed };
 
@@ -122,6 +125,7 @@ class MpiTransport final : public Transport {
       return;
     }
     slot.orphan = true;
+    ++orphans;
     if (slot.receiving && !finalized()) withdraw(ticket);
   }
 
@@ -155,7 +159,7 @@ class MpiTransport final : public Transport {
     Slot& slot = slots_[ticket];
     count_received(slot, outcome);
     if (slot.orphan) {
-      slots_.give(ticket);
+      end_orphan(ticket);
       return;
     }
     if (slot.state == State::failed) return;
@@ -193,7 +197,7 @@ class MpiTransport final : public Transport {
     if (found) return true;
     for (const Ticket ticket : requests_.tickets()) {
       if (slots_[ticket].orphan) {
-        slots_.give(ticket);
+        end_orphan(ticket);
       } else {
         slots_[ticket].state = State::failed;
         slots_[ticket].error = code;
@@ -201,6 +205,11 @@ class MpiTransport final : public Transport {
     }
     requests_.clear();
     return false;
+  }
+
+  void end_orphan(Ticket ticket) {
+    slots_.give(ticket);
+    --orphans;
   }
 
   void withdraw(Ticket ticket) noexcept {
@@ -217,6 +226,7 @@ class MpiTransport final : public Transport {
     waited_ = ended ? waited_ + (now_ns() - begun) : kPatience;
     if (!ended) return;  // an orphan, until a poll finds it complete
     count_received(slots_[ticket], one_status_.data());
+    if (slots_[ticket].orphan) --orphans;
     slots_.give(ticket);
     requests_.drop(ticket);
   }
@@ -250,6 +260,8 @@ class MpiTransport final : public Transport {
 };
 
 }  // namespace
+
+std::size_t orphaned_messages() { return orphans; }
 
 std::unique_ptr<Transport> make_mpi_transport(const MpiLibrary& library, std::uint64_t comm, int rank, int size,
                                               int tag_limit) {

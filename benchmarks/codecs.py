@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from measure import machine, pin, ratio, write
 
-from ringcomm import Compression, _core
-from ringcomm.cli.measured import now
+from ringcomm import Compression
+from ringcomm._src.cli.measured import now
+from ringcomm._src.core import _core
 
 FLOAT32 = _core.DTYPES.index("float32")
 FORMATS = {

@@ -19,7 +19,7 @@ from typing import Any
 import jobs
 import measure
 
-from ringcomm.cli import bench
+from ringcomm._src.cli import bench
 
 COLLECTIVES = "broadcast,reduce,allgather,reducescatter,alltoall,barrier"
 SIZES = "4,256,4K,64K,1M,16M,64M"

@@ -32,8 +32,8 @@ from mpi4py import MPI
 from training_step import timed
 
 import ringcomm
-from ringcomm.cli.measured import take_turns
-from ringcomm.cli.sizes import human_size, parse_sizes
+from ringcomm._src.cli.measured import take_turns
+from ringcomm._src.cli.sizes import human_size, parse_sizes
 
 
 def own_address() -> str:

@@ -22,7 +22,7 @@ import measure
 from cluster import Cluster, mpi_kind
 from network import parse_setups
 
-from ringcomm.cli.measured import now
+from ringcomm._src.cli.measured import now
 
 SETUPS = "4x1:200mbit,4x2:200mbit"
 SIZES = "16M"

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm import _core
-from ringcomm.cli.bench_cases import PERIOD, Case
-from ringcomm.cli.measured import slowest, take_turns
+from ringcomm._src.cli.bench_cases import PERIOD, Case
+from ringcomm._src.cli.measured import slowest, take_turns
+from ringcomm._src.core import _core
 
 SMALL = 64 << 10  # bytes; smaller buffers cost rounds more than bytes, and are timed for about
 SMALL_SECONDS, LEAST, MOST = 0.3, 20, 1000  # so many seconds, but for so many calls at least and at most

@@ -26,8 +26,8 @@ from measure import machine, write
 
 import ringcomm
 import ringcomm.torch as hvd
-from ringcomm.cli.measured import now
-from ringcomm.wire_formats import WireFormat
+from ringcomm._src.base.wire_formats import WireFormat
+from ringcomm._src.cli.measured import now
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_char_lm.py"
 WARMED = 0.15  # of the steps

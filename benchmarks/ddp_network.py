@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training_step import timed
 
 import ringcomm.torch.distributed
-from ringcomm.cli.measured import take_turns
+from ringcomm._src.cli.measured import take_turns
 
 LAYERS, WIDTH, BATCH = 4, 2048, 8
 times_of_buckets: list[float] = []

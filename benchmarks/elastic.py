@@ -126,7 +126,7 @@ class Job:
     def __enter__(self) -> Path:
         self._scope = tempfile.TemporaryDirectory(prefix="ringcomm-elastic-")
         self.folder = Path(self._scope.name)
-        words = [sys.executable, "-m", "ringcomm.launch", *self._words]
+        words = [sys.executable, "-m", "ringcomm", "run", *self._words]
         since = time.time()
         line = self._enter([*words, sys.executable, os.path.abspath(__file__), "train", str(self.folder)])
         self._process = subprocess.Popen(line, env=self._environment, stdout=subprocess.DEVNULL)
@@ -180,7 +180,7 @@ def host_lost(how: str, hosts: int) -> dict[str, float]:
 def commit_speed(ranks: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows")
-        words = [sys.executable, "-m", "ringcomm.launch", "-np", str(ranks), "--min-np", str(ranks)]
+        words = [sys.executable, "-m", "ringcomm", "run", "-np", str(ranks), "--min-np", str(ranks)]
         subprocess.run([*words, sys.executable, os.path.abspath(__file__), "commits", str(path)], check=True)
         rows = json.loads(path.read_text())
     ratio = statistics.median(copy / commit for copy, commit in zip(rows["copy"], rows["commit"], strict=True))

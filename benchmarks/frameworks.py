@@ -23,7 +23,7 @@ from measure import machine, pin, ratio, write
 from mpi4py import MPI
 from plain_fit import PlainFit, fit_step, free_port, make_model, one_thread
 
-from ringcomm.cli.measured import interval, now, take_turns
+from ringcomm._src.cli.measured import interval, now, take_turns
 
 COUNT, ELEMENTS = 200, 1024
 
@@ -31,7 +31,7 @@ COUNT, ELEMENTS = 200, 1024
 def of_tensorflow() -> Callable[[], None]:
     import tensorflow as tf
 
-    from ringcomm.tensorflow.reduction import GradientReduction
+    from ringcomm._src.tensorflow.reduction import GradientReduction
 
     given = [tf.Variable(tf.ones(ELEMENTS)) for _ in range(COUNT)]
     reduction = GradientReduction("benchmark")

@@ -19,9 +19,9 @@ import numpy as np
 from measure import machine, ratio, write
 
 import ringcomm
-from ringcomm.relaxed.gossip import neighbours_of, rows_of
-from ringcomm.relaxed.mixing import Mix
-from ringcomm.topology import topology
+from ringcomm._src.decentralized.gossip import neighbours_of, rows_of
+from ringcomm._src.decentralized.mixing import Mix
+from ringcomm._src.decentralized.topology import topology
 
 
 def mixer(name: str, count: int) -> Callable[[np.ndarray[Any, Any]], Any]:

@@ -25,8 +25,8 @@ import numpy as np
 from measure import machine, ratio, write
 
 import ringcomm
-from ringcomm.device.array import DeviceArray
-from ringcomm.device.devices import of_this_rank
+from ringcomm._src.arrays.device.array import DeviceArray
+from ringcomm._src.arrays.device.devices import of_this_rank
 
 SEGMENT, SLOTS = 2 << 20, 3
 

@@ -35,9 +35,9 @@ from typing import Any
 import jobs
 import measure
 
-from ringcomm.cli.bench_cases import PERIOD, Case
-from ringcomm.cli.measured import take_turns
-from ringcomm.cli.sizes import human_size
+from ringcomm._src.cli.bench_cases import PERIOD, Case
+from ringcomm._src.cli.measured import take_turns
+from ringcomm._src.cli.sizes import human_size
 
 SIZES = "4-256M"
 PEERS = {"ordinary": "mpi", "in place": "mpi in place", "shared": "mpi", "NumPy's own": "mpi"}  # of ours
@@ -101,7 +101,7 @@ def made_by_numpy(comm: Any, case: Case) -> Case:
 
 def loop(world: Any, comm: Any, array: Any) -> Callable[[], object]:
     """Sums this rank's slice of everybody's array into everybody's, without asking whether they are ready."""
-    from ringcomm import _core
+    from ringcomm._src.core import _core
 
     offsets = world.allgather(comm._node.offset_of(array.ctypes.data, array.nbytes))
     part = array.size // world.size // 16 * 16  # whole cache lines

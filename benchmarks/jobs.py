@@ -17,8 +17,8 @@ from typing import Any
 import measure
 from cluster import Cluster, mpi_kind
 
-from ringcomm.cli.measured import now
-from ringcomm.cli.sizes import parse_sizes
+from ringcomm._src.cli.measured import now
+from ringcomm._src.cli.sizes import parse_sizes
 
 Task = dict[str, Any]
 

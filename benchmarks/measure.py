@@ -1,4 +1,4 @@
-"""What the benchmarks share beside ringcomm/cli/measured.py: pinning, ratios, results as JSON."""
+"""What the benchmarks share beside ringcomm/_src/cli/measured.py: pinning, ratios, results as JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringcomm.cli import measured
-from ringcomm.cli.measured import interval
+from ringcomm._src.cli import measured
+from ringcomm._src.cli.measured import interval
 
 RESULTS = Path(__file__).resolve().parent / "results"
 DIGITS = 5  # that a time is written with

@@ -32,7 +32,7 @@ from training_step import start
 
 import ringcomm
 import ringcomm.torch as hvd
-from ringcomm.cli.measured import interval, take_turns
+from ringcomm._src.cli.measured import interval, take_turns
 
 # Arrays; what is timed; what comes after it, given its result.
 Way = tuple[list[Any], Callable[[], Any], Callable[[Any], None]]

@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from measure import mpi_name
 
-from ringcomm.cli.bench_cases import bus_factor
-from ringcomm.cli.plotting import make_figure, one_legend, over_sizes
-from ringcomm.cli.sizes import parse_link
+from ringcomm._src.cli.bench_cases import bus_factor
+from ringcomm._src.cli.plotting import make_figure, one_legend, over_sizes
+from ringcomm._src.cli.sizes import parse_link
 
 Result = dict[str, Any]
 Points = dict[str, list[tuple[int, float]]]  # by contestant: bytes and a value

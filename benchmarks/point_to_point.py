@@ -27,8 +27,8 @@ from typing import Any
 import jobs
 import measure
 
-from ringcomm.cli import measured
-from ringcomm.cli.sizes import human_size
+from ringcomm._src.cli import measured
+from ringcomm._src.cli.sizes import human_size
 
 SIZES = "0,4,1K,4K,16K,64K,256K,1M,4M,16M"
 OURS = ("ordinary", "shared")

@@ -25,12 +25,12 @@ import jobs
 import measure
 from cluster import Cluster, mpi_kind
 
-from ringcomm import _core
-from ringcomm.cli.bench import what_ran
-from ringcomm.cli.measured import lost, mean_loss, now
-from ringcomm.cli.simulate import Row, simulate
-from ringcomm.cli.sizes import human_size
-from ringcomm.config import NETWORK
+from ringcomm._src.cli.bench import what_ran
+from ringcomm._src.cli.measured import lost, mean_loss, now
+from ringcomm._src.cli.simulate import Row, simulate
+from ringcomm._src.cli.sizes import human_size
+from ringcomm._src.config.config import NETWORK
+from ringcomm._src.core import _core
 
 ALGORITHMS = "ring,butterfly_halving,butterfly_doubling,round_robin,circulant"
 SIZES = "64K,256K,1M,4M,16M"
@@ -71,7 +71,7 @@ def worker(task: dict[str, Any]) -> None:
     from mpi4py import MPI
 
     import ringcomm
-    from ringcomm import config
+    from ringcomm._src.config import config
 
     world = MPI.COMM_WORLD
     comm = ringcomm.Communicator(world, dataclasses.replace(config.from_environment(), **task["network"]))

@@ -21,10 +21,10 @@ from measure import machine, pin, ratio, write
 from mpi4py import MPI
 
 import ringcomm
-from ringcomm import _core
-from ringcomm.cli.measured import now
-from ringcomm.relaxed.shards import Shards
-from ringcomm.relaxed.workers import Workers
+from ringcomm._src.cli.measured import now
+from ringcomm._src.core import _core
+from ringcomm._src.decentralized.shards import Shards
+from ringcomm._src.decentralized.workers import Workers
 
 SIZES = (16 << 10, 4 << 20, 64 << 20)
 WORLD = MPI.COMM_WORLD

@@ -24,8 +24,8 @@ import measure
 import numpy as np
 from cluster import mpi_kind
 
-from ringcomm.cli.measured import now, take_turns
-from ringcomm.cli.sizes import human_size
+from ringcomm._src.cli.measured import now, take_turns
+from ringcomm._src.cli.sizes import human_size
 
 CALLS = 20  # in a timing
 

@@ -26,7 +26,7 @@ from training_step import start, timed
 
 import ringcomm
 import ringcomm.torch as hvd
-from ringcomm.cli.measured import now, slowest
+from ringcomm._src.cli.measured import now, slowest
 
 Work = Callable[[], None]
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jobs
 import measure
 
-from ringcomm.cli import measured
+from ringcomm._src.cli import measured
 
 LAYERS, WIDTH, BATCH = 8, 2048, 32
 UNCOUNTED = 12  # turns: what learns has learned by then

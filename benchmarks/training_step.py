@@ -32,7 +32,7 @@ from torch import nn
 
 import ringcomm
 import ringcomm.torch as hvd
-from ringcomm.cli.measured import interval, now, take_turns
+from ringcomm._src.cli.measured import interval, now, take_turns
 
 
 def ours(rank: int) -> tuple[Callable[[], None], nn.Module]:

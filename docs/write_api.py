@@ -12,11 +12,11 @@ import jinja2
 import pdoc
 
 PAGES = (  # beside the package's own
-    "ringcomm.communicator",
     "ringcomm.algorithms",
-    "ringcomm.config",
+    "ringcomm.bindings",
     "ringcomm.errors",
     "ringcomm.threads",
+    "ringcomm.updates",
     "ringcomm.torch",
     r"!ringcomm\.torch\..*",
 )

@@ -18,8 +18,8 @@ import plots  # noqa: E402
 from host_allreduce import MOST, PEERS, failing  # noqa: E402
 from torch_distributed import ITSELF, OPTIMIZER, OURS, added  # noqa: E402
 
-from ringcomm.cli.measured import interval, lost, mean_loss  # noqa: E402
-from ringcomm.cli.sizes import human_size  # noqa: E402
+from ringcomm._src.cli.measured import interval, lost, mean_loss  # noqa: E402
+from ringcomm._src.cli.sizes import human_size  # noqa: E402
 
 Result = dict[str, Any]
 ADDING = (OURS, ITSELF, OPTIMIZER)

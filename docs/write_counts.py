@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import ringcomm
-from ringcomm import _core, threads
+from ringcomm import threads
+from ringcomm._src.core import _core
 
 PAGE = Path(__file__).with_name("algorithms.md")
 SIZES = (4, 5, 8)

@@ -1,14 +1,14 @@
-"""Writes docs/options.md from ringcomm.config, which is where options are defined."""
+"""Writes docs/options.md from ringcomm._src.config.config, which is where options are defined."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from ringcomm import config, horovod_options
+from ringcomm._src.config import config, horovod_options
 
 HEAD = """# Options
 
 Every option is an environment variable, read once, when the first communicator is made (of several variables the
-first that is set wins), or a field of `ringcomm.config.Config`. Rank 0's values are used by all ranks, except where
+first that is set wins), or a field of `ringcomm.Config`. Rank 0's values are used by all ranks, except where
 ranks need not agree (timeline, log level). Sizes take a suffix: `512K`, `64M`, `1G`, powers of 1024. This page is
 written by `docs/write_options.py`.
 

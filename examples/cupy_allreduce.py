@@ -9,7 +9,7 @@ is missing and ends well.
 import numpy as np
 
 import ringcomm
-from ringcomm.device import devices
+from ringcomm._src.arrays.device import devices
 
 try:
     import cupy

@@ -52,7 +52,7 @@ def main():
     ring = comm.allreduce(x, op=ringcomm.Sum, algorithm="ring")
     equal = bool(comm.allreduce(np.array((ours == ring).all()), op=ringcomm.Min))
     if comm.rank == 0:
-        from ringcomm.cli import picture, show
+        from ringcomm._src.cli import picture, show
 
         schedules = show.schedules_of("two_rings", "allreduce", comm.size, 0, None)
         print(show.describe(schedules))

@@ -14,33 +14,30 @@ Framework bindings: ``import ringcomm.torch as hvd``.
 
 from __future__ import annotations
 
-import ringcomm.extension  # noqa: F401  checks before the extension is needed
-from ringcomm import algorithms, collectives, errors, ops, runtime, threads, updates
-from ringcomm._core import ANY_SOURCE, ANY_TAG, PROC_NULL, MessageRequest, Status
-from ringcomm.accounts import OperationStats, Stats, stats
-from ringcomm.algorithms import register_algorithm
-from ringcomm.collectives import *  # noqa: F403
-from ringcomm.communicator import Communicator
-from ringcomm.compression import Compression, Feedback
-from ringcomm.config import Config
-from ringcomm.device.array import DeviceArray
+import ringcomm._src.core.extension  # noqa: F401  checks before the extension is needed
+from ringcomm import algorithms, errors, threads, updates
+from ringcomm._src.algorithms.registry import register_algorithm
+from ringcomm._src.arrays.device.array import DeviceArray
+from ringcomm._src.arrays.handles import Handle
+from ringcomm._src.base import ops
+from ringcomm._src.base.ops import *  # noqa: F403
+from ringcomm._src.base.version import __version__
+from ringcomm._src.communicator.communicator import Communicator
+from ringcomm._src.compression.compression import Compression, Feedback
+from ringcomm._src.config.config import Config
+from ringcomm._src.core._core import ANY_SOURCE, ANY_TAG, PROC_NULL, MessageRequest, Status
+from ringcomm._src.decentralized.averager import ElasticAverager, GossipAverager, OuterStep, PeriodicAverager
+from ringcomm._src.decentralized.consistency import SSP, Async, Backup, Consistency, SoftSync, Sync
+from ringcomm._src.decentralized.parameter_store import ParameterStore
+from ringcomm._src.decentralized.topology import Topology, register_topology
+from ringcomm._src.launch.run_function import run
+from ringcomm._src.named import collectives, runtime
+from ringcomm._src.named.collectives import *  # noqa: F403
+from ringcomm._src.named.joining import join
+from ringcomm._src.named.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from ringcomm._src.named.runtime import *  # noqa: F403
+from ringcomm._src.observe.accounts import OperationStats, Stats, stats
 from ringcomm.errors import *  # noqa: F403
-from ringcomm.handles import Handle
-from ringcomm.joining import join
-from ringcomm.ops import *  # noqa: F403
-from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from ringcomm.relaxed.averager import (
-    ElasticAverager,
-    GossipAverager,
-    OuterStep,
-    PeriodicAverager,
-)
-from ringcomm.relaxed.consistency import SSP, Async, Backup, Consistency, SoftSync, Sync
-from ringcomm.relaxed.parameter_store import ParameterStore
-from ringcomm.run_function import run
-from ringcomm.runtime import *  # noqa: F403
-from ringcomm.topology import Topology, register_topology
-from ringcomm.version import __version__
 
 __all__ = [
     "ANY_SOURCE",

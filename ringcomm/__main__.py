@@ -2,7 +2,7 @@
 
 import sys
 
-from ringcomm.cli import main
+from ringcomm._src.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -24,8 +24,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from types import ModuleType
 
-from ringcomm import shims
-from ringcomm.run_function import run
+from ringcomm._src import shims
+from ringcomm._src.launch.run_function import run
+
+__all__ = ["VERSION", "main"]
 
 VERSION = "0.28.1"  # the Horovod whose interface this is
 # horovod.NAME is ringcomm.NAME, and so is what is below it.
@@ -88,7 +90,7 @@ def _install() -> None:
 
 def _first() -> bool:
     """Whether this is rank 0, so far as the launcher's variables tell."""
-    from ringcomm.launch.rank import RANK_VARIABLES, first_number
+    from ringcomm._src.launch.rank import RANK_VARIABLES, first_number
 
     return first_number(RANK_VARIABLES) == 0
 

@@ -7,8 +7,8 @@
     results = ringcomm.spark.run(train, args=(0.1,), num_proc=4)  # one result per rank, in order
 
 The job is one barrier stage. Each task starts one rank as a child process, because Spark uses a Python worker for
-several tasks, and a process cannot start MPI twice. The task is the rank's process manager (:mod:`ringcomm.pmi`), so
-MPI is MPICH.
+several tasks, and a process cannot start MPI twice. The task is the rank's process manager
+(:mod:`ringcomm._src.platform.pmi`), so MPI is MPICH.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from ringcomm import pmi
-from ringcomm.agent.processes import die_with_parent
-from ringcomm.installed import lacks
-from ringcomm.launch.call import report
-from ringcomm.launch.function import ADDRESS, Exchange, dumps
-from ringcomm.launch.settings import INTERFACE_VARIABLES
+from ringcomm._src.base.installed import lacks
+from ringcomm._src.elastic.agent.processes import die_with_parent
+from ringcomm._src.launch.call import report
+from ringcomm._src.launch.function import ADDRESS, Exchange, dumps
+from ringcomm._src.launch.settings import INTERFACE_VARIABLES
+from ringcomm._src.platform import pmi
 
 if _missing := lacks("pyspark", "ringcomm.spark"):
     raise ImportError(_missing)
@@ -77,7 +77,7 @@ class _Task:
         pipe = subprocess.PIPE if self.captured else None
         try:
             child = subprocess.Popen(
-                [self.executable or sys.executable, "-m", "ringcomm.launch.call"],
+                [self.executable or sys.executable, "-m", "ringcomm._src.launch.call"],
                 env={**os.environ, **path, **self.variables, **manager.variables},
                 pass_fds=[manager.descriptor],
                 preexec_fn=die_with_parent,

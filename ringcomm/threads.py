@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ringcomm import arguments, process
-from ringcomm.communicator import Communicator
-from ringcomm.config import Config
-from ringcomm.errors import PeerLostError, RankLeftError
-from ringcomm.threads_link import ThreadsLink, ThreadsWorld
+from ringcomm._src.base import arguments, process
+from ringcomm._src.base.errors import PeerLostError, RankLeftError
+from ringcomm._src.communicator.communicator import Communicator
+from ringcomm._src.config.config import Config
+from ringcomm._src.platform.threads_link import ThreadsLink, ThreadsWorld
+
+__all__ = ["run"]
 
 Result = TypeVar("Result")
 

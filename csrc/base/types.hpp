@@ -78,7 +78,7 @@ inline constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<std
 inline constexpr std::size_t size_of(DType d) { return info(d).size; }
 
 // What a call asks for. `average` is a sum whose result is divided by the number of ranks. `adasum` is no reduction of
-// elements but of whole vectors: an all-reduce composed of pairs (call/adasum.hpp). The numbers up to product are
+// elements but of whole vectors: an all-reduce composed of pairs (adasum.hpp). The numbers up to product are
 // Horovod's, for scripts and option files that write them as numbers. The others are MPI's further ops, and are never
 // scaled. Which op there is of which dtype is what the kernels' table holds (kernels::reduces).
 enum class Op : std::uint8_t {

@@ -135,7 +135,7 @@ class SparseCodec : public Codec {
     each<put_float>(wire, nbytes, block, count);
   }
 
-  // Sums, whatever the op: no other one travels so (call/channel.cpp).
+  // Sums, whatever the op: no other one travels so (collectives/channel.cpp).
   void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op, bool) final {
     each<add_float>(wire, nbytes, block, count);
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "levels/hosts.hpp"
+#include "hierarchical/hosts.hpp"
 
 namespace ringcomm {
 

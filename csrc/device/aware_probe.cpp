@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include "call/channel.hpp"
+#include "collectives/channel.hpp"
 #include "device/calls.hpp"
 #include "device/kernels/parameters.hpp"
 #include "device/routes.hpp"

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "call/direct_messages.hpp"
+#include "collectives/direct_messages.hpp"
 #include "device/aware_pieces.hpp"
 #include "device/route_task.hpp"
 #include "device/routes.hpp"

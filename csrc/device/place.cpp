@@ -1,6 +1,6 @@
 #include "device/place.hpp"
 
-#include "call/channel.hpp"
+#include "collectives/channel.hpp"
 #include "device/side.hpp"
 
 namespace ringcomm {

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "call/channel.hpp"
+#include "collectives/channel.hpp"
 #include "device/calls.hpp"
 #include "device/chain.hpp"
 #include "device/copies.hpp"

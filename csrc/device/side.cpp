@@ -9,7 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/trace.hpp"
-#include "call/channel.hpp"
+#include "collectives/channel.hpp"
 #include "device/aware_probe.hpp"
 #include "device/calls.hpp"
 #include "device/chain.hpp"

@@ -10,7 +10,7 @@
 
 #include "base/call.hpp"
 #include "base/task.hpp"
-#include "call/choose.hpp"
+#include "collectives/choose.hpp"
 #include "device/ability.hpp"
 #include "device/place.hpp"
 #include "device/stage.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device/device.hpp"
-#include "memory/arena_room.hpp"
+#include "host_collectives/arena_room.hpp"
 
 namespace ringcomm {
 

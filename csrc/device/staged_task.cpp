@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "base/short_sleeps.hpp"
-#include "call/channel.hpp"
+#include "collectives/channel.hpp"
 #include "device/copy_trace.hpp"
 #include "device/side.hpp"
 #include "device/stand_in.hpp"
+#include "host_collectives/scattered.hpp"
 #include "kernels/kernels.hpp"
-#include "memory/scattered.hpp"
 
 namespace ringcomm {
 namespace {

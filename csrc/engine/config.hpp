@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "call/channel.hpp"
+#include "collectives/channel.hpp"
 
 namespace ringcomm {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/trace.hpp"
+#include "engine/agreement/control.hpp"
 #include "engine/config.hpp"
-#include "engine/control.hpp"
 #include "engine/tags.hpp"
 #include "transport/counted.hpp"
 

@@ -14,7 +14,7 @@
 //   LEAVE      rank -> everybody      has executed so many verdicts of each set, steps of each plan; does no more
 //   ABORT      rank -> everybody      met a fatal error
 //
-// Services (engine/service.hpp) share the transport and the worker with that, and none of its tags or agreements.
+// Services (worker/service.hpp) share the transport and the worker with that, and none of its tags or agreements.
 //
 // Nothing polls when idle, unless there is a service. A rank takes part (receives, answers) only while something is
 // pending on it: before it has submitted, nothing can be agreed that concerns it, for a verdict to run needs every
@@ -56,8 +56,8 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "engine/plan_run.hpp"
-#include "engine/signature.hpp"
+#include "engine/agreement/signature.hpp"
+#include "engine/plans/plan_run.hpp"
 #include "engine/state.hpp"
 
 namespace ringcomm {

@@ -10,9 +10,9 @@
 #include "engine/config.hpp"
 #include "engine/operation.hpp"
 #include "engine/request.hpp"
-#include "engine/service.hpp"
-#include "engine/worker.hpp"
-#include "node/processes.hpp"
+#include "engine/worker/service.hpp"
+#include "engine/worker/worker.hpp"
+#include "shm/processes.hpp"
 
 namespace ringcomm {
 

@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "engine/bucket.hpp"
 #include "engine/in_flight.hpp"
-#include "engine/plan_table.hpp"
+#include "engine/plans/bucket.hpp"
+#include "engine/plans/plan_table.hpp"
 
 namespace ringcomm {
 

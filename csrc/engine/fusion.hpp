@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/rows.hpp"
+#include "engine/agreement/rows.hpp"
 
 namespace ringcomm {
 

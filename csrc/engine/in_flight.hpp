@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/bucket.hpp"
 #include "engine/context.hpp"
 #include "engine/pending.hpp"
+#include "engine/plans/bucket.hpp"
 
 namespace ringcomm {
 

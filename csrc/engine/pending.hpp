@@ -12,7 +12,7 @@
 
 #include "engine/operation.hpp"
 #include "engine/request.hpp"
-#include "node/descriptor.hpp"
+#include "shm/descriptor.hpp"
 
 namespace ringcomm {
 

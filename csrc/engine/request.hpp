@@ -27,7 +27,7 @@ struct BucketWire {
 };
 
 // Matrices, one after the other as rows, of which two thin factors travel, once the first steps are over
-// (engine/low_rank.hpp).
+// (engine/plans/low_rank.hpp).
 struct LowRank {
   struct Matrix {
     std::size_t first, rows, columns;  // the element of the bucket that it begins with

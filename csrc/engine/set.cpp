@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "base/rank_text.hpp"
-#include "engine/plan_run.hpp"
+#include "engine/plans/plan_run.hpp"
 
 namespace ringcomm {
 

@@ -7,12 +7,12 @@
 #include <optional>
 #include <vector>
 
-#include "engine/coordinator_side.hpp"
+#include "engine/agreement/coordinator_side.hpp"
+#include "engine/agreement/member_side.hpp"
+#include "engine/agreement/stall_watch.hpp"
 #include "engine/executor.hpp"
 #include "engine/in_flight.hpp"
-#include "engine/member_side.hpp"
-#include "engine/plan_table.hpp"
-#include "engine/stall_watch.hpp"
+#include "engine/plans/plan_table.hpp"
 
 namespace ringcomm {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/plan_run.hpp"
+#include "engine/plans/plan_run.hpp"
 
 namespace ringcomm {
 

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/departure.hpp"
+#include "engine/agreement/departure.hpp"
 #include "engine/engine.hpp"
-#include "node/death_watch.hpp"
+#include "shm/death_watch.hpp"
 
 namespace ringcomm {
 

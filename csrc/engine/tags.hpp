@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "messages/run_schedule.hpp"
+#include "executor/run_schedule.hpp"
 
 namespace ringcomm {
 

@@ -15,12 +15,12 @@
 #include <optional>
 #include <vector>
 
-#include "node/doorbell.hpp"
-#include "node/node.hpp"
-#include "node/peer_memory.hpp"
-#include "node/trials.hpp"
 #include "p2p/matcher.hpp"
 #include "p2p/pair_ring.hpp"
+#include "shm/doorbell.hpp"
+#include "shm/node.hpp"
+#include "shm/peer_memory.hpp"
+#include "shm/trials.hpp"
 
 namespace ringcomm {
 

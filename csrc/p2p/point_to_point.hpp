@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "node/death_watch.hpp"
-#include "node/node.hpp"
 #include "p2p/matcher.hpp"
 #include "p2p/request.hpp"
+#include "shm/death_watch.hpp"
+#include "shm/node.hpp"
 #include "transport/transport.hpp"
 
 namespace ringcomm {

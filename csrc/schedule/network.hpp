@@ -1,4 +1,4 @@
-// What links and hosts are like: the numbers that price schedules. Measured by ringcomm/tuning.py, or given.
+// What links and hosts are like: the numbers that price schedules. Measured by tuning.py, or given.
 #pragma once
 
 #include <vector>

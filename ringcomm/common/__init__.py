@@ -1,1 +1,3 @@
 """Horovod's module paths below ``horovod.common``."""
+
+__all__: list[str] = []

@@ -1,7 +1,7 @@
 """Elastic training's base, under the name of the module that scripts written for Horovod import."""
 
-from ringcomm.elastic.running import run_fn
-from ringcomm.elastic.state import ObjectState, State
+from ringcomm._src.elastic.member.running import run_fn
+from ringcomm._src.elastic.member.state import ObjectState, State
 
 __all__ = ["ObjectState", "State", "notification_manager", "run_fn"]
 

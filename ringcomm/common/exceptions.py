@@ -1,8 +1,11 @@
 """The exceptions that scripts written for Horovod import. Ringcomm's own are in `ringcomm.errors`."""
 
-from __future__ import annotations
-
-from ringcomm.errors import HorovodInternalError
+from ringcomm._src.base.horovod_exceptions import (
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
+    get_version_mismatch_message,
+)
 
 __all__ = [
     "HorovodInternalError",
@@ -10,25 +13,3 @@ __all__ = [
     "HostsUpdatedInterrupt",
     "get_version_mismatch_message",
 ]
-
-
-class HostsUpdatedInterrupt(RuntimeError):
-    """The hosts of an elastic job have changed: raised by a state's `commit` and `check_host_updates`, on all ranks,
-    and caught by `elastic.run`. ``skip_sync``: as in Horovod, and always False here."""
-
-    def __init__(self, skip_sync: bool) -> None:
-        super().__init__(skip_sync)
-        self.skip_sync = skip_sync
-
-
-def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    return f"{name} is of version {version}, where {installed_version} is expected"
-
-
-class HorovodVersionMismatchError(ImportError):
-    """A framework is not of the version that a binding was built for. Nothing is built for one version here, so nothing
-    raises it."""
-
-    def __init__(self, name: str, version: str, installed_version: str) -> None:
-        super().__init__(get_version_mismatch_message(name, version, installed_version))
-        self.name, self.version, self.installed_version = name, version, installed_version

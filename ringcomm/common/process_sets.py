@@ -1,5 +1,5 @@
 """Process sets, under the name of the module that scripts written for Horovod import."""
 
-from ringcomm.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from ringcomm._src.named.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+__all__ = ["AsyncDataLoaderMixin", "BaseDataLoader"]
+
 
 class BaseDataLoader:
     """Give ``__len__`` and ``_iterate``; what iterates over the loader gets each batch through ``_process_batch``."""

@@ -15,7 +15,7 @@ started by ``ringrun -np 4 --min-np 2 python train.py``. `ringcomm.torch.elastic
 optimizers. docs/elastic.md says what is kept and what is lost.
 """
 
-from ringcomm.elastic.running import run, run_fn
-from ringcomm.elastic.state import ObjectState, State
+from ringcomm._src.elastic.member.running import run, run_fn
+from ringcomm._src.elastic.member.state import ObjectState, State
 
 __all__ = ["ObjectState", "State", "run", "run_fn"]

@@ -15,16 +15,14 @@
         return optax.apply_updates(parameters, updates), state
 """
 
-from ringcomm.installed import require_framework
+from ringcomm._src.base.installed import require_framework
 
 require_framework("jax")
 
-from ringcomm.collectives import barrier  # noqa: E402
-from ringcomm.compression import Compression  # noqa: E402
-from ringcomm.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
-from ringcomm.errors import HorovodInternalError  # noqa: E402
-from ringcomm.jax import elastic  # noqa: E402
-from ringcomm.jax.functions import (  # noqa: E402
+from ringcomm._src.base.errors import HorovodInternalError  # noqa: E402
+from ringcomm._src.base.ops import Adasum, Average, Max, Min, Product, Sum  # noqa: E402
+from ringcomm._src.compression.compression import Compression  # noqa: E402
+from ringcomm._src.jax.functions import (  # noqa: E402
     allgather,
     allgather_object,
     allreduce,
@@ -37,16 +35,12 @@ from ringcomm.jax.functions import (  # noqa: E402
     grouped_allreduce,
     reducescatter,
 )
-from ringcomm.jax.replicas import check_replicas  # noqa: E402
-from ringcomm.joining import join  # noqa: E402
-from ringcomm.ops import Adasum, Average, Max, Min, Product, Sum  # noqa: E402
-from ringcomm.process_sets import (  # noqa: E402
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from ringcomm.runtime import (  # noqa: E402
+from ringcomm._src.jax.replicas import check_replicas  # noqa: E402
+from ringcomm._src.named.collectives import barrier  # noqa: E402
+from ringcomm._src.named.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
+from ringcomm._src.named.joining import join  # noqa: E402
+from ringcomm._src.named.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set  # noqa: E402
+from ringcomm._src.named.runtime import (  # noqa: E402
     cross_rank,
     cross_size,
     init,
@@ -57,6 +51,7 @@ from ringcomm.runtime import (  # noqa: E402
     shutdown,
     size,
 )
+from ringcomm.jax import elastic  # noqa: E402
 
 __all__ = [
     "Adasum",

@@ -25,21 +25,7 @@
 one number of ranks is traced anew for another, for that is another process. Random keys come back as they were.
 """
 
-from __future__ import annotations
-
-import jax
-
-from ringcomm.elastic import ObjectState, State, translating
-from ringcomm.elastic.running import Function
-from ringcomm.jax import packing  # noqa: F401  arrays are packed
+from ringcomm._src.elastic.member.state import ObjectState, State
+from ringcomm._src.jax.elastic import run
 
 __all__ = ["ObjectState", "State", "run"]
-
-
-def run(func: Function) -> Function:
-    """:func:`ringcomm.elastic.run`, which also knows a lost rank by the error of a compiled program.
-
-    Raises:
-        HorovodInternalError: outside of an elastic job, where a rank was lost: PeerLostError, RankLeftError.
-    """
-    return translating.run(func, jax.errors.JaxRuntimeError)

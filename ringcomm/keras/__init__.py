@@ -9,17 +9,12 @@
     model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()])
 """
 
-from ringcomm.installed import require_framework
+from ringcomm._src.base.installed import require_framework
 
 require_framework("keras")
 
-from ringcomm.common.names import *  # noqa: E402, F403
-from ringcomm.common.names import __all__ as _names  # noqa: E402
-from ringcomm.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
-from ringcomm.joining import join  # noqa: E402
-from ringcomm.keras import callbacks, elastic  # noqa: E402
-from ringcomm.keras.backends import Compression  # noqa: E402
-from ringcomm.keras.functions import (  # noqa: E402
+from ringcomm._src.keras.backends import Compression  # noqa: E402
+from ringcomm._src.keras.functions import (  # noqa: E402
     allgather,
     allgather_object,
     allreduce,
@@ -31,7 +26,12 @@ from ringcomm.keras.functions import (  # noqa: E402
     load_model,
     reducescatter,
 )
-from ringcomm.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer  # noqa: E402
+from ringcomm._src.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer  # noqa: E402
+from ringcomm._src.named.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
+from ringcomm._src.named.joining import join  # noqa: E402
+from ringcomm._src.named.names import *  # noqa: E402, F403
+from ringcomm._src.named.names import __all__ as _names  # noqa: E402
+from ringcomm.keras import callbacks, elastic  # noqa: E402
 
 __all__ = [
     "Compression",

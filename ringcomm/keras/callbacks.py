@@ -1,235 +1,27 @@
-"""Callbacks for ``model.fit``: the same on all ranks, in the same order."""
+"""Callbacks of ``fit``. Named as in Horovod."""
 
-from __future__ import annotations
-
-import warnings
-from collections.abc import Callable
-from typing import Any
-
-import keras
-import numpy as np
-
-from ringcomm import collectives, runtime
-from ringcomm.keras import functions
-from ringcomm.keras.backends import bring_up_to_date
-from ringcomm.keras.optimizer import is_distributed
-from ringcomm.keras.relaxed import (  # noqa: F401 (they are hvd.callbacks' too)
+from ringcomm._src.keras.callbacks import (
+    BestModelCheckpoint,
+    BroadcastGlobalVariablesCallback,
     ElasticAveragingCallback,
     GossipCallback,
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+    MetricAverageCallback,
     OuterStepCallback,
     ParameterStoreCallback,
     PeriodicAveragingCallback,
 )
-from ringcomm.ops import Average
-from ringcomm.process_sets import ProcessSet, global_process_set
 
-
-def prepare(model: Any) -> None:
-    """Turns XLA off in a compiled model, for it cannot hold TensorFlow's op. Raises ValueError if XLA was asked for."""
-    optimizer = getattr(model, "optimizer", None)
-    if keras.backend.backend() != "tensorflow" or not model.jit_compile or not is_distributed(optimizer):
-        return
-    why = "XLA cannot run collectives in TensorFlow's graphs. Give jit_compile=False to model.compile()"
-    if not model._resolve_auto_jit_compile():  # what "auto" gives, so that it was not that
-        raise ValueError(f"jit_compile=True: {why}")
-    warnings.warn(f"jit_compile is turned off: {why}", stacklevel=3)
-    model.jit_compile = False
-
-
-class Preparing(keras.callbacks.Callback):
-    """Of a model that is to run distributed."""
-
-    def set_model(self, model: Any) -> None:
-        super().set_model(model)
-        prepare(model)
-
-
-class BroadcastGlobalVariablesCallback(Preparing):
-    """Before training, gives all ranks the root's weights and optimizer state.
-
-    Args:
-        root_rank: global rank whose values they become.
-        device: accepted because Horovod has it; not needed.
-        local_variables: of these every rank keeps its own values.
-    """
-
-    def __init__(
-        self,
-        root_rank: int,
-        device: str = "",
-        local_variables: Any = None,
-        process_set: ProcessSet = global_process_set,
-    ) -> None:
-        super().__init__()
-        self.root_rank, self.process_set, self.broadcast_done = root_rank, process_set, False
-        self._local = {id(one) for one in local_variables or ()}
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """What is not built yet is broadcast after the first batch."""
-        self.broadcast_done = False
-        if self.model.built and self.model.optimizer is not None:
-            if not self.model.optimizer.built:
-                self.model.optimizer.build(self.model.trainable_variables)
-            self._broadcast()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if not self.broadcast_done:
-            self._broadcast()
-
-    def _broadcast(self) -> None:
-        self.broadcast_done = True
-        optimizer = self.model.optimizer
-        # Not the states of random generators: ranks are to drop and to augment differently.
-        variables = [*self.model.weights, *(optimizer.variables if optimizer is not None else ())]
-        unique = {id(one): one for one in variables if id(one) not in self._local}
-        functions.broadcast_variables(list(unique.values()), self.root_rank, self.process_set)
-
-
-class MetricAverageCallback(Preparing):
-    """At the end of an epoch the metrics are averaged over all ranks, in one operation. Before callbacks that use them:
-    checkpoints, early stopping, schedules."""
-
-    def __init__(self, device: str = "", process_set: ProcessSet = global_process_set) -> None:
-        super().__init__()
-        self.process_set = process_set
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if not logs:
-            return
-        names = sorted(name for name, value in logs.items() if np.ndim(value) == 0 and np.isreal(value))
-        values = np.array([float(logs[name]) for name in names])
-        means = collectives.allreduce(values, name="metrics", op=Average, process_set=self.process_set)
-        logs.update(zip(names, (float(one) for one in means), strict=True))
-
-
-class LearningRateScheduleCallback(keras.callbacks.Callback):
-    """Multiplies the learning rate by a factor.
-
-    Args:
-        initial_lr: the learning rate that the factor multiplies.
-        multiplier: the factor, or a function of the epoch (with parts of it, unless ``staircase``).
-        start_epoch, end_epoch: from which epoch on, and before which; None: to the end.
-        staircase: change at the beginning of an epoch only.
-        momentum_correction: where the learning rate is part of an optimizer's velocity (SGD with momentum), velocities
-            are scaled with it once: as in Goyal et al., arXiv:1706.02677, remark 2.
-        steps_per_epoch: None: as ``fit`` says.
-    """
-
-    def __init__(
-        self,
-        initial_lr: float,
-        multiplier: float | Callable[[float], float],
-        start_epoch: int = 0,
-        end_epoch: int | None = None,
-        staircase: bool = True,
-        momentum_correction: bool = True,
-        steps_per_epoch: int | None = None,
-    ) -> None:
-        super().__init__()
-        if initial_lr is None:
-            raise ValueError("Parameter `initial_lr` is required")
-        self.initial_lr, self.start_epoch, self.end_epoch = initial_lr, start_epoch, end_epoch
-        constant = not callable(multiplier)
-        self.staircase, self.momentum_correction = staircase or constant, momentum_correction
-        self.multiplier: Callable[[float], float] = (lambda epoch: multiplier) if constant else multiplier  # type: ignore[assignment, return-value]
-        self.steps_per_epoch, self.current_epoch = steps_per_epoch, 0
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        if not self.staircase and not self.steps_per_epoch:
-            self.steps_per_epoch = (self.params or {}).get("steps")
-            if not self.steps_per_epoch:
-                raise ValueError(
-                    "the number of steps per epoch is not known: give steps_per_epoch to "
-                    f"{type(self).__name__} or to model.fit()"
-                )
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.current_epoch = epoch
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        epoch = self.current_epoch
-        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
-            return
-        if self.staircase:
-            if batch == 0:
-                self._set(epoch)
-        else:
-            self._set(epoch + batch / float(self.steps_per_epoch or 1))
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if logs is not None:
-            logs["lr"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-
-    def _set(self, epoch: float) -> None:
-        bring_up_to_date(self.model)
-        optimizer = self.model.optimizer
-        old, new = float(keras.ops.convert_to_numpy(optimizer.learning_rate)), self.initial_lr * self.multiplier(epoch)
-        if new == old:
-            return
-        optimizer.learning_rate = new
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        velocities = inner.momentums if isinstance(inner, keras.optimizers.SGD) and inner.built else None
-        if self.momentum_correction and velocities and old:
-            for velocity in velocities:
-                if velocity is not None:
-                    velocity.assign(velocity * (new / old))
-
-
-class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """Raises the learning rate from ``initial_lr / size`` to ``initial_lr`` over the first epochs: batch by batch, as
-    in Goyal et al., arXiv:1706.02677.
-
-    Args:
-        initial_lr: the learning rate at the end of the warmup, usually one rank's times ``hvd.size()``.
-        warmup_epochs: how many.
-        momentum_correction: as of :class:`LearningRateScheduleCallback`.
-        steps_per_epoch: None: as ``fit`` says.
-        verbose: 1: rank 0 says when it is over.
-    """
-
-    def __init__(
-        self,
-        initial_lr: float,
-        warmup_epochs: float = 5,
-        momentum_correction: bool = True,
-        steps_per_epoch: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        def multiplier(epoch: float) -> float:
-            epoch += 1.0 / (self.steps_per_epoch or 1)  # so that the last batch ends it
-            size = runtime.size()
-            return 1.0 / size * (epoch * (size - 1) / warmup_epochs + 1)
-
-        super().__init__(initial_lr, multiplier, 0, int(warmup_epochs), False, momentum_correction, steps_per_epoch)
-        self.verbose = verbose
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        super().on_epoch_end(epoch, logs)
-        if epoch + 1 == self.end_epoch and self.verbose and runtime.rank() == 0:
-            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self.initial_lr}.")
-
-
-class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
-    """Keeps the best model: ``keras.callbacks.ModelCheckpoint`` with ``save_best_only``, on rank 0 alone. After
-    :class:`MetricAverageCallback`, so that the ranks' mean decides.
-
-    Args:
-        filepath: where to; may be set later.
-
-    The others are those of ``keras.callbacks.ModelCheckpoint``.
-    """
-
-    def __init__(
-        self,
-        filepath: str = "best_model.keras",
-        monitor: str = "val_loss",
-        verbose: int = 0,
-        mode: str = "auto",
-        save_freq: Any = "epoch",
-        **options: Any,
-    ) -> None:
-        super().__init__(filepath, monitor, verbose, save_best_only=True, mode=mode, save_freq=save_freq, **options)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if not runtime.is_initialized() or runtime.rank() == 0:
-            super().on_epoch_end(epoch, logs)
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "ElasticAveragingCallback",
+    "GossipCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+    "OuterStepCallback",
+    "ParameterStoreCallback",
+    "PeriodicAveragingCallback",
+]

@@ -16,11 +16,13 @@ For ``model.fit``: :mod:`ringcomm.keras`.
 
 from typing import Any
 
-from ringcomm.installed import require_framework
+from ringcomm._src.base.installed import require_framework
 
 require_framework("tensorflow")
 
-from ringcomm.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
+from ringcomm._src.named.compression_state import compression_state_dict, load_compression_state_dict  # noqa: E402
+from ringcomm._src.tensorflow.optimizer import DistributedOptimizer  # noqa: E402
+from ringcomm._src.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape  # noqa: E402
 from ringcomm.tensorflow import elastic  # noqa: E402
 from ringcomm.tensorflow.compression import Compression  # noqa: E402
 from ringcomm.tensorflow.functions import (  # noqa: E402
@@ -34,8 +36,6 @@ from ringcomm.tensorflow.functions import (  # noqa: E402
 )
 from ringcomm.tensorflow.mpi_ops import *  # noqa: E402, F403
 from ringcomm.tensorflow.mpi_ops import __all__ as _operations  # noqa: E402
-from ringcomm.tensorflow.optimizer import DistributedOptimizer  # noqa: E402
-from ringcomm.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape  # noqa: E402
 from ringcomm.tensorflow.util import (  # noqa: E402, F401  scripts take these from here too
     _cache,
     _executing_eagerly,

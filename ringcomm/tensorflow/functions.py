@@ -1,128 +1,21 @@
-"""Variables and Python objects, from one rank to all."""
+"""Broadcasts of variables and objects. Named as in Horovod."""
 
-from __future__ import annotations
+from ringcomm._src.tensorflow.functions import (
+    BroadcastGlobalVariablesHook,
+    allgather_object,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+    check_replicas,
+)
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import tensorflow as tf
-
-from ringcomm import _core, objects
-from ringcomm.gradient_lists import named_as, names_of
-from ringcomm.process_sets import ProcessSet, global_process_set
-from ringcomm.replicas import compare_now
-from ringcomm.tensorflow import operations
-
-
-def broadcast_variables(
-    variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
-) -> Any:
-    """Gives the variables the root's values, all in one operation.
-
-    Args:
-        variables: TensorFlow's or Keras' variables: of the same shapes and dtypes, in the same order, on all ranks.
-        root_rank: global rank whose values they become.
-        process_set: the ranks that take part.
-        inplace: accepted because Horovod has it.
-
-    Returns:
-        Eagerly and in functions None; in a graph of TensorFlow 1 the op that does it.
-    """
-    given = [one for one in variables if tf.as_dtype(_dtype(one)) != tf.string]
-    values = [tf.convert_to_tensor(one) for one in given]
-    names = [f"variables.{named_as(i, one)}" for i, one in enumerate(given)]
-    received = operations.broadcast(values, root_rank, names, True, process_set)
-    assigned = [one.assign(value) for one, value in zip(given, received, strict=True)]
-    in_old_graph = not tf.executing_eagerly() and not tf.inside_function()
-    return tf.group(*assigned) if in_old_graph else None
-
-
-def _dtype(variable: Any) -> Any:
-    dtype = variable.dtype
-    return dtype.base_dtype if hasattr(dtype, "base_dtype") else dtype
-
-
-def check_replicas(
-    variables: Sequence[Any], name: str = "variables", process_set: ProcessSet = global_process_set
-) -> None:
-    """Compares variables between the ranks, for example before rank 0 saves a checkpoint. Collective.
-
-    Distributed optimizers and tapes compare their variables after the first step and every 1,000 steps. A difference
-    is a warning on rank 0, or, if ``RINGCOMM_REPLICA_CHECK`` is ``error``, a MismatchError on every rank. The message
-    names the variables, the ranks and the largest difference, and counts the calls of this name as steps.
-
-    Args:
-        variables: TensorFlow's or Keras' variables, with the same shapes on all ranks.
-        name: name of the comparison in messages.
-        process_set: the ranks that compare.
-
-    Raises:
-        MismatchError: on every rank, if variables differ and the option is ``error``.
-        ValueError: in a graph or a ``tf.function``, which has no values.
-    """
-    if not tf.executing_eagerly():
-        raise ValueError("check_replicas compares values, which a graph has not: call it outside of tf.function")
-    given = [one for one in variables if _dtype_name(one) in _core.DTYPES]
-    compare_now(process_set, name, names_of(given), [tf.convert_to_tensor(one).numpy() for one in given])
-
-
-def _dtype_name(variable: Any) -> str:
-    return str(tf.as_dtype(_dtype(variable)).name)
-
-
-def broadcast_global_variables(root_rank: int) -> Any:
-    """In a graph of TensorFlow 1: the op that gives all global variables the root's values."""
-    if tf.executing_eagerly():
-        raise RuntimeError(
-            "hvd.broadcast_global_variables() does not support eager execution: use hvd.broadcast_variables(variables, "
-            "root_rank)"
-        )
-    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
-
-
-class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """Gives all global variables the root's values when a session of TensorFlow 1 begins."""
-
-    def __init__(self, root_rank: int, device: str = "") -> None:
-        super().__init__()
-        self.root_rank, self._broadcast = root_rank, None
-
-    def begin(self) -> None:
-        if self._broadcast is None or self._broadcast.graph is not tf.compat.v1.get_default_graph():
-            self._broadcast = broadcast_global_variables(self.root_rank)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        session.run(self._broadcast)
-
-
-def broadcast_object(
-    obj: Any,
-    root_rank: int = 0,
-    session: Any = None,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """The root's object, on every rank: on the root ``obj`` itself, elsewhere a copy of it.
-
-    Args:
-        obj: on the root, anything that pickles (with cloudpickle where it is installed); ignored elsewhere.
-        root_rank: global rank whose object it is.
-        session: accepted because Horovod has it; not needed.
-        name: of the operation; given on all ranks or on none.
-        process_set: the ranks that take part.
-    """
-    return objects.broadcast_object(obj, root_rank, name, process_set, "tensorflow")
-
-
-def broadcast_object_fn(
-    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Callable[[Any], Any]:
-    """The function of an object that :func:`broadcast_object` is with these arguments."""
-    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
-
-
-def allgather_object(
-    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
-    """Every rank's object, in the order of the ranks. ``session``: accepted because Horovod has it; not needed."""
-    return objects.allgather_object(obj, name, process_set, "tensorflow")
+__all__ = [
+    "BroadcastGlobalVariablesHook",
+    "allgather_object",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "check_replicas",
+]

@@ -1,39 +1,8 @@
-"""Helpers that libraries import from ``horovod.tensorflow.util``."""
+"""Helpers of graphs and variables. Named as in Horovod."""
 
-from __future__ import annotations
+from ringcomm._src.tensorflow.util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs  # noqa: F401
 
-from collections.abc import Callable
-from typing import Any
-
-import tensorflow as tf
-
-
-def _executing_eagerly() -> bool:
-    return bool(tf.executing_eagerly())
-
-
-def _make_subgraph(f: Callable[..., Any]) -> Any:
-    return tf.function(f)
-
-
-def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Remembers results by arguments, eagerly and in graphs apart."""
-    known: dict[Any, Any] = {}
-
-    def wrapper(*args: Any) -> Any:
-        key = args, _executing_eagerly()
-        if key not in known:
-            known[key] = f(*args)
-        return known[key]
-
-    return wrapper
-
-
-def vars_to_refs(vars: Any) -> Any:
-    """References to variables, of which lists become tuples: what a cache takes as a key."""
-    return tuple(vars_to_refs(one) for one in vars) if isinstance(vars, list) else vars.ref()
-
-
-def refs_to_vars(refs: Any) -> Any:
-    """Undoes :func:`vars_to_refs`."""
-    return [refs_to_vars(one) for one in refs] if isinstance(refs, tuple) else refs.deref()
+__all__ = [
+    "refs_to_vars",
+    "vars_to_refs",
+]

@@ -10,24 +10,30 @@
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 """
 
-import ringcomm.torch.version  # noqa: F401  checks before names of newer versions are needed
-from ringcomm.accounts import stats
-from ringcomm.relaxed.consistency import SSP, Async, Backup, SoftSync, Sync
-from ringcomm.torch import distributed, elastic, intraop  # noqa: F401 (intraop has no name that is public)
+import ringcomm._src.torch.version  # noqa: F401  checks before names of newer versions are needed
+from ringcomm._src.decentralized.consistency import SSP, Async, Backup, SoftSync, Sync
+from ringcomm._src.observe.accounts import stats
+from ringcomm._src.torch import intraop  # noqa: F401 (intraop has no name that is public)
+from ringcomm._src.torch.relaxed.diloco import DiLoCo
+from ringcomm._src.torch.relaxed.easgd import EASGD
+from ringcomm._src.torch.relaxed.gossip import Gossip
+from ringcomm._src.torch.relaxed.gradient_sharing import GradientSharing
+from ringcomm._src.torch.relaxed.hogwild import Hogwild
+from ringcomm._src.torch.relaxed.local_sgd import LocalSGD
+from ringcomm._src.torch.relaxed.parameter_server import ParameterServer
+from ringcomm._src.torch.tensors import empty
+from ringcomm.torch import distributed, elastic
 from ringcomm.torch.compression import Compression, ErrorFeedback
-from ringcomm.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from ringcomm.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
 from ringcomm.torch.mpi_ops import *  # noqa: F403
 from ringcomm.torch.mpi_ops import __all__ as _operations
 from ringcomm.torch.optimizer import DistributedOptimizer
-from ringcomm.torch.relaxed.diloco import DiLoCo
-from ringcomm.torch.relaxed.easgd import EASGD
-from ringcomm.torch.relaxed.gossip import Gossip
-from ringcomm.torch.relaxed.gradient_sharing import GradientSharing
-from ringcomm.torch.relaxed.hogwild import Hogwild
-from ringcomm.torch.relaxed.local_sgd import LocalSGD
-from ringcomm.torch.relaxed.parameter_server import ParameterServer
 from ringcomm.torch.sync_batch_norm import SyncBatchNorm
-from ringcomm.torch.tensors import empty
 
 __all__ = [
     "EASGD",

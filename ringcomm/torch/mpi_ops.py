@@ -1,23 +1,23 @@
-"""The operations of ``ringcomm.torch``, under the name of the module that scripts written for Horovod import."""
+"""The operations of ``ringcomm.torch``. Named as in Horovod."""
 
 from __future__ import annotations
 
-from ringcomm.common.basics import HorovodBasics
-from ringcomm.common.names import *  # noqa: F403
-from ringcomm.common.names import __all__ as _names
-from ringcomm.common.util import (
+from ringcomm._src.base.ops import chosen_op as handle_average_backwards_compatibility
+from ringcomm._src.named.basics import HorovodBasics
+from ringcomm._src.named.build import (
     check_extension,
     check_installed_version,
     get_average_backwards_compatibility_fun,
     gpu_available,
     num_rank_is_power_2,
 )
-from ringcomm.joining import join
-from ringcomm.ops import chosen_op as handle_average_backwards_compatibility
-from ringcomm.torch.asynchronous import poll, sparse_allreduce_async, synchronize
-from ringcomm.torch.autograd import with_gradients as operations
-from ringcomm.torch.compression import Compression
-from ringcomm.torch.horovod_functions import (  # noqa: F401
+from ringcomm._src.named.joining import join
+from ringcomm._src.named.names import *  # noqa: F403
+from ringcomm._src.named.names import __all__ as _names
+from ringcomm._src.torch.asynchronous import poll, sparse_allreduce_async, synchronize
+from ringcomm._src.torch.autograd import with_gradients as operations
+from ringcomm._src.torch.compression import Compression
+from ringcomm._src.torch.horovod_functions import (
     HorovodAllgather,
     HorovodAllreduce,
     HorovodAlltoall,
@@ -55,6 +55,14 @@ _basics = HorovodBasics()
 
 __all__ = [
     "Compression",
+    "HorovodAllgather",
+    "HorovodAllreduce",
+    "HorovodAlltoall",
+    "HorovodBroadcast",
+    "HorovodGroupedAllgather",
+    "HorovodGroupedAllreduce",
+    "HorovodGroupedReducescatter",
+    "HorovodReducescatter",
     "allgather",
     "allgather_async",
     "allreduce",

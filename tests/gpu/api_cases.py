@@ -19,8 +19,8 @@ import numpy as np
 from api_arrays import CASES, LIBRARY, ByInterface, Described, Here, case, check, late, raises
 
 import ringcomm
-from ringcomm import cli
-from ringcomm.device import paths
+from ringcomm._src import cli
+from ringcomm._src.arrays.device import paths
 
 
 @case
@@ -95,7 +95,7 @@ def arrays_that_must_not_be_written_are_not(here: Here) -> None:
 
 @case
 def copies_are_events_of_the_timeline(here: Here) -> None:
-    from ringcomm.events import Listener
+    from ringcomm._src.observe.events import Listener
 
     x, out = late(np.ones(3 << 20, np.float32)), late(np.zeros(3 << 20, np.float32))
     with Listener() as listener:
@@ -146,7 +146,7 @@ def bench(here: Here, folder: str) -> None:
 
 
 def info(here: Here) -> None:
-    from ringcomm.cli import info as command
+    from ringcomm._src.cli import info as command
 
     facts = command.gather()
     known = facts["gpu_paths"]

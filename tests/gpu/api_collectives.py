@@ -168,7 +168,7 @@ def arrays_without_elements(here: Here) -> None:
 
 @case
 def objects_travel_as_ever(here: Here) -> None:
-    from ringcomm.objects import broadcast_object
+    from ringcomm._src.named.objects import broadcast_object
 
     ringcomm.init()
     assert broadcast_object({"rank": here.rank}, 0) == {"rank": 0}

@@ -4,8 +4,8 @@ import torch
 from on_device import DEVICE, busy, cuda, driver, ignoring, there, waits
 
 import ringcomm.torch as hvd
-from ringcomm.errors import UnsupportedError
-from ringcomm.torch.functions import broadcast_optimizer_state
+from ringcomm._src.base.errors import UnsupportedError
+from ringcomm._src.torch.functions import broadcast_optimizer_state
 
 
 def everywhere(value):

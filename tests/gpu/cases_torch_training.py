@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import ringcomm.torch as hvd
-from ringcomm.errors import UnsupportedError
+from ringcomm._src.base.errors import UnsupportedError
 
 STEPS = 4  # the first two only watch
 

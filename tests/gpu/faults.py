@@ -19,7 +19,7 @@ import numpy as np
 import pretended_hosts
 
 import ringcomm
-from ringcomm import _core
+from ringcomm._src.core import _core
 
 
 class Leaks(ctypes.Structure):

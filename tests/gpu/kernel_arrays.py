@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ringcomm import _core
+from ringcomm._src.core import _core
 
 DTYPES, OPS, SIZES = _core.DTYPES, _core.OPS, _core.ITEM_SIZES
 FLOATS = range(4)

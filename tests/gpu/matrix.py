@@ -21,8 +21,8 @@ import numpy as np
 import pretended_hosts
 
 import ringcomm
-from ringcomm import _core
-from ringcomm.device import devices
+from ringcomm._src.arrays.device import devices
+from ringcomm._src.core import _core
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NUMBERS = [BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in _core.DTYPES if not name.startswith("(")]
@@ -90,7 +90,7 @@ class Calls:
     def named(self, move: Any, given: list[Any]) -> Any:
         if self.dtype.names or self.op not in ("sum", "average", "min", "max", "product"):
             return None
-        handles = ringcomm.grouped_allreduce_async([move(x) for x in given], op=ringcomm.ops.as_op(self.op))
+        handles = ringcomm.grouped_allreduce_async([move(x) for x in given], op=ringcomm._src.base.ops.as_op(self.op))
         return (
             [ringcomm.synchronize(handle) for handle in handles]
             if isinstance(handles, list)
@@ -102,7 +102,7 @@ def names_of_ops(dtype: np.dtype) -> list[str]:
     if dtype.names:
         return ["minloc", "maxloc"]
     index = _core.DTYPES.index(dtype.name)
-    return [op for op in OPS if _core.reduces(index, ringcomm.ops.as_op(op))]
+    return [op for op in OPS if _core.reduces(index, ringcomm._src.base.ops.as_op(op))]
 
 
 def on_host(result: Any) -> Any:

@@ -1,7 +1,7 @@
 """The stand-in's torch device, for cases of ringcomm.torch. Imported, it is there, and ringcomm takes it for CUDA's.
 
-By hand, with tests/torch and tests/gpu on PYTHONPATH and the stand-in's path in RINGCOMM_CUDA_LIBRARY:
-``mpiexec -n 2 python tests/torch/run_cases.py cases_torch_ops,cases_torch_training [part of a name]``
+By hand, with tests/bindings/torch and tests/gpu on PYTHONPATH and the stand-in's path in RINGCOMM_CUDA_LIBRARY:
+``mpiexec -n 2 python tests/bindings/torch/run_cases.py cases_torch_ops,cases_torch_training [part of a name]``
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch_device
 
-from ringcomm.torch import kind
+from ringcomm._src.torch import kind
 
 DEVICE = torch_device.NAME
 WAITS = "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"

@@ -6,7 +6,7 @@ import os
 
 from mpi4py import MPI
 
-from ringcomm import bootstrap
+from ringcomm._src.platform import bootstrap
 
 
 def pretend() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_arrays import DTYPES, FLOATS, OPS, SIZES, Array, assert_same, fill_randomly
 
-from ringcomm import _core
+from ringcomm._src.core import _core
 
 SCALED = [dtype for dtype in range(len(DTYPES)) if _core.reduces(dtype, OPS.index("sum"))]
 REDUCED = [(d, o) for d in range(len(DTYPES)) for o in range(len(OPS)) if _core.reduces(d, o)]

@@ -17,7 +17,7 @@ from launching import LAUNCHER, environment
 from standin import mpi_build
 from standin_path import HERE, libcuda, libkernels
 
-from ringcomm.device import devices
+from ringcomm._src.arrays.device import devices
 
 SEEDS = int(os.environ.get("GPU_SEEDS", "2"))
 ON_DEVICE = os.environ.get("TEST_GPU") == "device"

@@ -8,7 +8,7 @@ from pathlib import Path
 import host_kernels as gpu
 import pytest
 
-from ringcomm import _core
+from ringcomm._src.core import _core
 
 HERE = Path(__file__).resolve().parent
 build_ptx = gpu.load_module(HERE.parents[1] / "csrc" / "device" / "kernels" / "build_ptx.py")

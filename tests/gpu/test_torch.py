@@ -12,8 +12,8 @@ from standin_path import libcuda, libkernels
 pytest.importorskip("torch")
 
 HERE = Path(__file__).resolve().parent
-TORCH = HERE.parent / "torch"
-sys.path[:0] = [str(HERE.parent), str(TORCH)]
+TORCH = HERE.parent / "bindings" / "torch"
+sys.path.insert(0, str(TORCH))
 import mpi_case  # noqa: E402
 import test_torch_elastic  # noqa: E402
 from run_cases import run_cases  # noqa: E402

@@ -4,8 +4,8 @@
 
 It needs NVRTC, of CUDA 12.0 by choice (a driver takes PTX of its own CUDA and of older ones), and neither a GPU nor a
 toolkit: `pip install --target DIR nvidia-cuda-nvrtc-cu12==12.0.140`; ptxas is in nvidia-cuda-nvcc-cu12. It writes
-ringcomm/device/kernels_MODULE.ptx.z, compressed by zlib: what a driver's own compiler makes code of for the GPU it
-finds. The first line holds a hash of the sources, by which a test knows PTX that is older than they are.
+ringcomm/_src/arrays/device/kernels_MODULE.ptx.z, compressed by zlib: what a driver's own compiler makes code of for the
+GPU it finds. The first line holds a hash of the sources, by which a test knows PTX that is older than they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import zlib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-OUTPUT = HERE.parents[2] / "ringcomm" / "device"
+OUTPUT = HERE.parents[2] / "ringcomm" / "_src" / "arrays" / "device"
 MODULES = ("float16", "bfloat16", "float32", "float64", "integers", "composites", "fill", "strided")  # of entries.inl
 # No fused multiply-adds, and none of the fast arithmetic that is off by default: the bits of the CPU's kernels.
 OPTIONS = ("--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true")

@@ -12,7 +12,7 @@
 
 namespace ringcomm::gpu {
 
-// A kernel's name, the module that holds it (of entries.inl, in ringcomm/device/kernels_MODULE.ptx.z), and how many
+// A kernel's name, the module that holds it (of entries.inl, in arrays/device/kernels_MODULE.ptx.z), and how many
 // of the kernel's elements an element is: a complex sum is one of twice as many floats. The numbers of elements given
 // to the kernel, and first, are to be multiplied by it.
 struct Entry {

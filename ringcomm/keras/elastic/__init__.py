@@ -16,19 +16,18 @@
     train(state)
 """
 
-from ringcomm.elastic.running import Function
-from ringcomm.keras.backends import module_of_backend
-from ringcomm.keras.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
-from ringcomm.keras.elastic.state import KerasState
+from ringcomm._src.keras.elastic.callbacks import (
+    CommitStateCallback,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+)
+from ringcomm._src.keras.elastic.running import run
+from ringcomm._src.keras.elastic.state import KerasState
 
-__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
-
-
-def run(func: Function) -> Function:
-    """:func:`ringcomm.elastic.run`, as the backend has it.
-
-    Raises:
-        HorovodInternalError: outside of an elastic job, where a rank was lost: PeerLostError, RankLeftError.
-    """
-    made: Function = module_of_backend("elastic").run(func)
-    return made
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]

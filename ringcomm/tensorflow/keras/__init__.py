@@ -3,7 +3,8 @@
 import sys
 
 from ringcomm import keras
-from ringcomm.keras import callbacks, elastic
+from ringcomm._src.keras import callbacks
+from ringcomm.keras import elastic
 
 sys.modules[__name__ + ".callbacks"] = callbacks
 sys.modules[__name__ + ".elastic"] = elastic

@@ -11,12 +11,12 @@ this package or :mod:`ringcomm.torch` does. It serves CPU and CUDA tensors::
 Ranks and their number are MPI's: neither ``RANK`` nor ``MASTER_ADDR`` need be set.
 """
 
-from ringcomm.shims.ringcomm_torch_backend import NAME, register
-from ringcomm.torch.distributed.hooks import compression_hook
-from ringcomm.torch.distributed.monitored import monitored_barrier
-from ringcomm.torch.distributed.process_group import ProcessGroup
-from ringcomm.torch.distributed.work import OperationTimeoutError
-from ringcomm.torch.distributed.world import start_timeline, stop_timeline
+from ringcomm._src.shims.ringcomm_torch_backend import NAME, register
+from ringcomm._src.torch.distributed.hooks import compression_hook
+from ringcomm._src.torch.distributed.monitored import monitored_barrier
+from ringcomm._src.torch.distributed.process_group import ProcessGroup
+from ringcomm._src.torch.distributed.work import OperationTimeoutError
+from ringcomm._src.torch.distributed.world import start_timeline, stop_timeline
 
 __all__ = [
     "NAME",

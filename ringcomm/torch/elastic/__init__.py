@@ -14,8 +14,6 @@
     train(hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0))
 """
 
-from ringcomm.elastic.running import run
-from ringcomm.torch.elastic.sampler import ElasticSampler
-from ringcomm.torch.elastic.state import TorchState
+from ringcomm._src.torch.elastic import ElasticSampler, TorchState, run
 
 __all__ = ["ElasticSampler", "TorchState", "run"]

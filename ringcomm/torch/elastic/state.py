@@ -1,171 +1,21 @@
-"""States of models, optimizers, samplers and whatever else has a state_dict."""
+"""States of elastic training, and handlers of what they hold. Named as in Horovod."""
 
-from __future__ import annotations
+from ringcomm._src.torch.elastic.state import (
+    ModelStateHandler,
+    OptimizerStateHandler,
+    SamplerStateHandler,
+    StateHandler,
+    TorchState,
+    get_handler_registry,
+    set_handler_registry,
+)
 
-import copy
-from collections.abc import Callable
-from typing import Any
-
-import torch
-from torch.utils._pytree import tree_flatten
-
-from ringcomm import runtime
-from ringcomm.elastic.state import ObjectState
-from ringcomm.objects import broadcast_object
-from ringcomm.torch.elastic import packing  # noqa: F401  tensors are packed
-from ringcomm.torch.elastic.sampler import ElasticSampler
-from ringcomm.torch.functions import broadcast_optimizer_state, broadcast_parameters
-from ringcomm.torch.kind import device_module
-
-
-class StateHandler:
-    """How a value is saved and brought back. One of your own has `save`, `restore` and `sync`, as in Horovod, and keeps
-    what it saves in attributes; or `contents` and `put_back`, which spares a copy."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def save(self) -> None:
-        """Notes the value as it is."""
-        self._saved = copy.deepcopy(self.contents())
-
-    def restore(self) -> None:
-        """Brings it back as it was saved."""
-        self.put_back(self._saved)
-
-    def sync(self) -> None:
-        """Gives all ranks the value of rank 0."""
-        contents = broadcast_object(self.contents() if runtime.rank() == 0 else None, 0, "elastic.sync")
-        if runtime.rank() != 0:
-            self.put_back(contents)
-
-    def set_value(self, value: Any) -> None:
-        """Another object takes its place."""
-        self.value = value
-        if type(self).contents is StateHandler.contents:
-            self.save()
-
-    def contents(self) -> Any:
-        """What is to be kept of the value."""
-        self.save()
-        return {name: it for name, it in vars(self).items() if name != "value"}
-
-    def put_back(self, contents: Any) -> None:
-        """What `contents` gave, perhaps in another process."""
-        vars(self).update(contents)
-        self.restore()
-
-
-class _WithStateDict(StateHandler):
-    def contents(self) -> Any:
-        return self.value.state_dict()
-
-    def put_back(self, contents: Any) -> None:
-        self.value.load_state_dict(contents)
-
-
-class ModelStateHandler(_WithStateDict):
-    """Of a torch.nn.Module."""
-
-    def sync(self) -> None:
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
-
-
-class OptimizerStateHandler(_WithStateDict):
-    """Of a torch.optim.Optimizer. What compression has left out is not part of it: it begins at zero on every rank."""
-
-    def sync(self) -> None:
-        broadcast_optimizer_state(self.value, root_rank=0)
-
-
-class SamplerStateHandler(_WithStateDict):
-    """Of an ElasticSampler: what is left of the epoch is dealt out anew."""
-
-
-Registry = list[tuple[type, Callable[[Any], StateHandler]]]
-_registry: Registry = [
-    (torch.nn.Module, ModelStateHandler),
-    (torch.optim.Optimizer, OptimizerStateHandler),
-    (ElasticSampler, SamplerStateHandler),
+__all__ = [
+    "ModelStateHandler",
+    "OptimizerStateHandler",
+    "SamplerStateHandler",
+    "StateHandler",
+    "TorchState",
+    "get_handler_registry",
+    "set_handler_registry",
 ]
-
-
-def get_handler_registry() -> Registry:
-    """Pairs of a type and the handler for its values; the first that fits is taken."""
-    return _registry
-
-
-def set_handler_registry(registry: Registry) -> None:
-    global _registry
-    _registry = registry
-
-
-def _handler_of(value: Any) -> StateHandler | None:
-    for kind, handler in _registry:
-        if isinstance(value, kind):
-            return handler(value)
-    if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
-        return _WithStateDict(value)  # a learning-rate scheduler, a GradScaler
-    return None
-
-
-class TorchState(ObjectState):
-    """A model, an optimizer, samplers, and attributes.
-
-    Args:
-        model, optimizer: as they are after broadcasts, if any; wrapped optimizers too.
-        kwargs: further values: what has a state_dict (learning-rate schedulers, GradScaler, more models and
-            optimizers, `ElasticSampler`) is saved by that, all else as it is: epoch=0, batch=0.
-    """
-
-    _handlers: dict[str, StateHandler]
-
-    def __init__(
-        self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any
-    ) -> None:
-        values = {**kwargs, "model": model, "optimizer": optimizer}
-        handlers = {name: handler for name, value in values.items() if (handler := _handler_of(value)) is not None}
-        vars(self)["_handlers"] = handlers
-        for name, handler in handlers.items():
-            vars(self)[name] = handler.value
-        rest = {name: value for name, value in values.items() if name not in handlers}
-        super().__init__(broadcast_object, runtime.rank, **rest)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in vars(self).get("_handlers", {}):
-            self._handlers[name].set_value(value)
-        super().__setattr__(name, value)
-
-    def contents(self) -> Any:
-        self._settle()
-        return {
-            "attributes": super().contents(),
-            "values": {name: handler.contents() for name, handler in self._handlers.items()},
-        }
-
-    def _settle(self) -> None:
-        """Devices have done what any stream of theirs was given: what is kept is whole, and nothing comes late over
-        what is brought back."""
-        states = [handler.contents() for handler in self._handlers.values() if isinstance(handler, _WithStateDict)]
-        tensors = [one for one in tree_flatten((states, super().contents()))[0] if isinstance(one, torch.Tensor)]
-        for device in {one.device for one in tensors if not one.is_cpu}:
-            device_module(device).synchronize(device)
-
-    def put_back(self, contents: Any) -> None:
-        self._settle()
-        super().put_back(contents["attributes"])
-        if set(contents["values"]) != set(self._handlers):
-            raise ValueError(
-                f"the state that was kept has {sorted(contents['values'])}, and this one {sorted(self._handlers)}"
-            )
-        for name, handler in self._handlers.items():
-            handler.put_back(contents["values"][name])
-        self._settle()
-
-    def sync(self) -> None:
-        self._settle()
-        for handler in self._handlers.values():
-            handler.sync()
-        attributes = broadcast_object(super().contents(), 0, "elastic.attributes")
-        super().put_back(attributes)
-        self.save()

@@ -12,7 +12,9 @@ from pathlib import Path
 from standin import build, processes
 
 SOURCE = build.HERE / "mpi" / "library.cpp"
-_ASK = "from ringcomm.mpi_library import library_path, load_only; print(library_path(load_only().__file__))"
+_ASK = (
+    "from ringcomm._src.platform.mpi_library import library_path, load_only; print(library_path(load_only().__file__))"
+)
 
 
 @functools.cache

@@ -1,0 +1,61 @@
+#include "collectives/adasum.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr const char* kAlgorithm = "butterfly_doubling";  // pairs whole buffers, any number of ranks
+
+// The tensors of a fused call are vectors of their own, one behind the other.
+Combine combine_vectors(const Call& call) {
+  return
+      [dtype = call.dtype, parts = call.parts](void* target, const void* first, const void* second, std::size_t count) {
+        if (parts.empty()) return kernels::adasum(dtype, target, first, second, count);
+        auto* to = static_cast<std::byte*>(target);
+        auto *a = static_cast<const std::byte*>(first), *b = static_cast<const std::byte*>(second);
+        for (const std::size_t part : parts) {
+          kernels::adasum(dtype, to, a, b, part);
+          const std::size_t nbytes = part * size_of(dtype);
+          to += nbytes, a += nbytes, b += nbytes;
+        }
+      };
+}
+
+}  // namespace
+
+void check_adasum(const Call& call) {
+  const std::string what = concat(name_of(call.collective), ": ");
+  if (call.collective != Collective::allreduce) throw invalid(what, "adasum is an op of allreduce only");
+  if (!info(call.dtype).floating) throw invalid(what, "there is no adasum of ", info(call.dtype).name);
+  if (!call.algorithm.empty() && call.algorithm != kAlgorithm)
+    throw invalid(what, "adasum runs as ", kAlgorithm, ", not as algorithm '", call.algorithm, "'");
+  if (!encoding_of(call.wire, call.dtype).rounds) {
+    throw invalid(what,
+                  "adasum cannot run with a wire format that loses something each "
+                  "time: vectors would be encoded on their way. Leave out the format");
+  }
+}
+
+const Choice& adasum_choice() {
+  static const Choice choice{Path::adasum, find_algorithm(Collective::allreduce, kAlgorithm), 0, {0, 1}, kAlgorithm};
+  return choice;
+}
+
+std::unique_ptr<Task> move_adasum(CallContext& context, const Call& call) {
+  RunOptions options = run_options(context, call, kAlgorithm);
+  options.pre = call.pre;
+  options.post = call.post;
+  options.combine = combine_vectors(call);
+  const auto schedule = context.schedules.get(*adasum_choice().algorithm, context.me, context.size(), 0);
+  Layout layout = Layout::even(call.output, call.count, schedule->blocks, size_of(call.dtype),
+                               std::max<std::size_t>(1, call.count));
+  return make_run_schedule(*context.transport, schedule, context.peers, std::move(layout), call.input, context.tags,
+                           std::move(options));
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,117 @@
+#include "collectives/call_task.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/clock.hpp"
+#include "collectives/adasum.hpp"
+#include "collectives/moves.hpp"
+
+namespace ringcomm {
+
+CallTask::CallTask(CallContext& context, Resolver& resolver, Comparison* comparison, Call&& call)
+    : context_(context), resolver_(resolver), comparison_(comparison), call_(std::move(call)),
+      begun_ns_(trace().enabled() ? now_ns() : 0) {
+  label_ = {call_.name.empty() ? name_of(call_.collective) : std::string_view(call_.name), context.me,
+            call_.agreed ? 1 : 0, begun_ns_};
+}
+
+// What calls that are agreed on do without, a pass over the host's memory still needs: that everybody has arrived.
+void CallTask::begin() {
+  choice_ = &resolver_.choose(call_);
+  if (call_.guess && !(on_host() && resolver_.choose(*call_.guess->call).path == Path::shared)) call_.guess = nullptr;
+  if (choice_->path == Path::local) {
+    move_ = move_alone(call_);
+    phase_ = Phase::move;
+  } else if (on_host() || (!call_.agreed && context_.config.check)) {
+    phase_ = Phase::compare;
+    comparison_->begin(call_, on_host() || choice_->path == Path::piggyback);
+  } else {
+    make_move();
+  }
+}
+
+// The comparison may have found that all blocks are even, or not have carried what was to piggyback on it.
+void CallTask::make_move() {
+  phase_ = Phase::move;
+  choice_ = &resolver_.without_piggyback(call_);
+  if (choice_->path == Path::two_levels)
+    move_ = move_on_two_levels(context_, call_, *choice_);
+  else if (choice_->path == Path::adasum)
+    move_ = move_adasum(context_, call_);
+  else
+    move_ = move_by_schedule(context_, call_, resolver_.schedule(call_, *choice_), *choice_);
+}
+
+Progress CallTask::advance() {
+  try {
+    return go_on();
+  } catch (const Error& error) {
+    context_.end_after(error);
+    throw;
+  }
+}
+
+Progress CallTask::go_on() {
+  std::optional<TraceScope> scope;
+  if (trace().enabled()) scope.emplace(label_);
+  if (phase_ == Phase::begin) {
+    begin();
+    return Progress::moved;
+  }
+  if (phase_ == Phase::compare) {
+    const Progress progress = comparison_->advance();
+    if (progress != Progress::done) return progress;
+    move_ = comparison_->collect();
+    phase_ = Phase::move;
+    if (!move_) {
+      context_.account.book_comparison();
+      make_move();
+    }
+    return Progress::moved;
+  }
+  const Progress progress = move_->advance();
+  if (progress == Progress::blocked && !on_host()) context_.departures.check();
+  if (progress == Progress::done) {
+    if (!on_host() && choice_->path != Path::local)
+      context_.departures.check_goodbyes();  // a rank may have given it up
+    phase_ = Phase::end;
+    finish_logical_op(call_, context_.me, context_.size());
+    book();
+    if (begun_ns_ != 0 && trace().enabled()) record(!looked_);
+  }
+  looked_ = true;
+  return progress;
+}
+
+// An exchange of numbers may have had the call with it that was to follow.
+void CallTask::book() {
+  const Call& call = call_.guess && call_.guess->right ? *call_.guess->call : call_;
+  context_.book(call.collective, *choice_, call.part ? 0 : std::max<std::size_t>(1, call.parts.size()));
+}
+
+// A call so small that it has no work after its one wait ended with that.
+void CallTask::record(bool at_once) const {
+  const bool small = at_once && on_host() && label_.since_ns > begun_ns_;
+  trace().record("run", label_.name, choice_->shown(), begun_ns_, small ? label_.since_ns : now_ns(), call_.nbytes(),
+                 label_.rank, label_.thread);
+}
+
+void CallTask::abandon() noexcept {
+  if (phase_ == Phase::compare) comparison_->abandon();
+  if (phase_ == Phase::move && move_) move_->abandon();
+  if (phase_ == Phase::compare || phase_ == Phase::move) context_.book_failure();
+  if (phase_ == Phase::move && call_.feedback) call_.feedback->undo(call_.tensor);
+  phase_ = Phase::end;
+}
+
+void CallTask::nap(std::chrono::nanoseconds longest) {
+  if (phase_ == Phase::compare)
+    comparison_->nap(longest);
+  else if (phase_ == Phase::move)
+    move_->nap(on_host() ? patient(longest) : longest);
+  else
+    Task::nap(longest);
+}
+
+}  // namespace ringcomm

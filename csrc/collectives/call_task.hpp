@@ -1,0 +1,45 @@
+// One call on a channel: compare what the ranks ask for, then move the data.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "base/trace.hpp"
+#include "collectives/consistency/comparison.hpp"
+#include "collectives/context.hpp"
+#include "collectives/resolver.hpp"
+
+namespace ringcomm {
+
+class CallTask final : public Task {
+ public:
+  // `comparison`: the channel's; null if calls are not compared.
+  CallTask(CallContext& context, Resolver& resolver, Comparison* comparison, Call&& call);
+  ~CallTask() override { abandon(); }
+  Progress advance() override;
+  void abandon() noexcept override;
+  void nap(std::chrono::nanoseconds longest) override;
+  std::string_view label() const override { return label_.name; }
+
+ private:
+  enum class Phase { begin, compare, move, end };
+  Progress go_on();
+  void begin();
+  void make_move();  // for what did not go along with the comparison
+  void record(bool at_once) const;
+  void book();
+  bool on_host() const { return choice_->path == Path::shared; }
+
+  CallContext& context_;
+  Resolver& resolver_;
+  Comparison* const comparison_;
+  Call call_;
+  Phase phase_ = Phase::begin;
+  const Choice* choice_ = nullptr;  // what runs; the resolver's
+  std::unique_ptr<Task> move_;
+  bool looked_ = false;  // whether what moves has had a turn
+  std::int64_t begun_ns_ = 0;
+  TraceLabel label_;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,110 @@
+#include "collectives/channel.hpp"
+
+#include "collectives/adasum.hpp"
+#include "collectives/call_task.hpp"
+#include "collectives/gathered_apart.hpp"
+
+namespace ringcomm {
+namespace {
+
+std::unique_ptr<Comparison> make_comparison(CallContext& context, const std::optional<Piggyback>& most) {
+  if (context.on_one_host()) return make_memory_comparison(context);
+  return most ? make_sent_comparison(context, *most) : nullptr;
+}
+
+// Every rank meets it alike.
+void check_arithmetic(const Call& call) {
+  const bool scaled = !call.pre.identity() || !call.post.identity();
+  if (kernels::reduces(call.dtype, call.op) && (is_scaled(call.op) || !scaled)) return;
+  throw invalid(name_of(call.collective), ": there is no ", name_of(call.op), " of ", info(call.dtype).name,
+                is_scaled(call.op) ? "" : ", nor one that is multiplied by a factor");
+}
+
+// Every rank meets it alike.
+void check_encoding(const Call& call) {
+  check_wire(call.wire);
+  const bool sums = call.collective == Collective::allreduce && (call.op == Op::sum || call.op == Op::average);
+  if (!rounds(call.wire) && !sums) {
+    throw invalid(name_of(call.collective), ": as ", name_of(call.wire),
+                  " only sums and averages of an all-reduce can travel, not ", name_of(call.op));
+  }
+  if (call.feedback && call.feedback->count(call.tensor) != call.count) {
+    throw invalid(name_of(call.collective), ": the feedback is of ", call.feedback->count(call.tensor),
+                  " elements, the array of ", call.count);
+  }
+}
+
+}  // namespace
+
+Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
+                 std::shared_ptr<Node> node, int slot, ChannelConfig config)
+    : context_(std::move(transport), std::move(peers), me, tags, std::move(node), slot, std::move(config)),
+      resolver_(context_), comparison_(make_comparison(context_, resolver_.most_piggyback())) {}
+
+bool Channel::sends(const Call& call) {
+  const Path path = choose(call).path;
+  return path == Path::schedule || path == Path::two_levels;
+}
+
+std::unique_ptr<Task> Channel::start(Call&& call) {
+  if (context_.broken) throw *context_.broken;
+  if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");
+  if (call.root < 0 || call.root >= size())
+    throw invalid(name_of(call.collective), ": root ", call.root, " is not a rank of this communicator of ", size(),
+                  "; its ranks are 0..", size() - 1);
+  if (call.wire) check_encoding(call);
+  if (is_adasum(call))
+    check_adasum(call);
+  else if (computes(call.collective))
+    check_arithmetic(call);
+  if (call.place) return std::exchange(call.place, nullptr)->start(*this, std::move(call));
+  if (call.op == Op::average) call.post.divisor *= size();
+  if (!call.apart.empty() && !resolver_.takes_apart(call)) return make_gathered_apart(*this, std::move(call));
+  context_.departures.begin_call();
+  return std::make_unique<CallTask>(context_, resolver_, comparison_.get(), std::move(call));
+}
+
+// They count as no calls of their own; what they send, this one's transport counts.
+SubChannels& Channel::sub_channels() {
+  if (sub_channels_.host) return sub_channels_;
+  const Hosts& hosts = context_.hosts;
+  ChannelConfig config = context_.config;
+  config.goodbye_tag = -1;
+  config.account = nullptr;
+  config.algorithm.clear();
+  config.device_path = "auto";
+  const int local = context_.node->rank();
+  const auto make = [&](const std::vector<int>& ranks, int me, std::shared_ptr<Node> node) {
+    std::vector<int> peers;
+    for (const int rank : ranks) peers.push_back(context_.peers[static_cast<std::size_t>(rank)]);
+    return std::make_unique<Channel>(context_.transport, std::move(peers), me, context_.tags.halve(), std::move(node),
+                                     context_.epochs->slot() + kSlots, config);
+  };
+  sub_channels_.host = make(hosts.here(), local, context_.node);
+  sub_channels_.lane = make(hosts.lane(local), hosts.mine(), nullptr);
+  return sub_channels_;
+}
+
+void Channel::look_for_loss() {
+  context_.departures.check();
+  if (context_.epochs) context_.epochs->look_for_failures();
+}
+
+void Channel::fail(const Error& error) {
+  context_.end_after(error);
+  if (context_.epochs) context_.publish_state(2);
+  if (sub_channels_.host) sub_channels_.host->fail(error);
+}
+
+void Channel::leave(bool within_call) noexcept {
+  if (left_ || size() == 1) return;
+  left_ = true;
+  if (sub_channels_.host) sub_channels_.host->leave();
+  if (context_.epochs && within_call)
+    context_.epochs->leave_within_call();
+  else if (context_.epochs)
+    context_.publish_state(1);
+  context_.departures.say_goodbye(within_call);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,90 @@
+// A channel's calls, each run to its end on the caller's thread.
+#include "collectives/channel.hpp"
+
+#include <optional>
+
+#include "base/short_sleeps.hpp"
+#include "base/wait.hpp"
+#include "collectives/run_call.hpp"
+
+namespace ringcomm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kLooks = 64;                            // for messages, before sleeping
+constexpr std::int64_t kYieldOnHost = 300'000;        // ns of waiting for ranks of this host before sleeping
+constexpr std::int64_t kSpinInCrowd = 20'000;         // ns: most waits between ranks that both run are over by then
+constexpr int kCrowded = 10'000;                      // calls until it is worth trying again whether the core is ours
+constexpr std::int64_t kInterruptEvery = 50'000'000;  // ns between two looks for Ctrl-C, and at the clock
+
+// To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them:
+// yield after each look, but not a second time.
+Backoff backoff_for(const CallContext& context) {
+  if (!context.on_one_host()) {
+    const bool yields = context.transport->yields();
+    Backoff backoff(100us, kLooks, yields ? 0 : kLooks, 2);
+    yields ? backoff.insist(kYieldBetweenHosts, 0) : backoff.yield_at_once(kYieldBetweenHosts);
+    return backoff;
+  }
+  const bool crowded = context.crowded > 0;
+  Backoff backoff(100us, kLooks, crowded ? 0 : kLooks);
+  backoff.insist(crowded ? kSpinInCrowd : context.config.spin_ns, crowded ? 0 : kYieldOnHost);
+  return backoff;
+}
+
+}  // namespace
+
+void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
+  Backoff backoff = backoff_for(context);
+  std::optional<ShortSleeps> short_sleeps;
+  StallClock stall(context, "an ordered call");
+  std::int64_t asked = 0;
+  const auto look = [&] {
+    const Progress progress = task.advance();
+    if (progress == Progress::moved) stall.moved();
+    return progress;
+  };
+  wait_until(look, backoff, kForEver, [&](std::chrono::nanoseconds longest) {
+    if (!context.on_one_host() && !short_sleeps) short_sleeps.emplace();
+    // Peers may be waiting for what others of this process have begun before they make this call.
+    const bool helped = context.config.help && context.config.help();
+    if (!helped) task.nap(longest);
+    const std::int64_t now = now_ns();
+    if (asked == 0) asked = now;
+    if (now - asked <= kInterruptEvery) return;
+    asked = now;
+    if (interrupted && interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    stall.blocked(now, task.label());
+  });
+  if (backoff.lost_core())
+    context.crowded = kCrowded;
+  else if (context.crowded > 0)
+    --context.crowded;
+}
+
+void Channel::run(Call&& call, bool (*interrupted)()) {
+  if (context_.epochs) context_.epochs->expect();
+  const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
+  const auto task = start(std::move(call));
+  try {
+    run_call(*task, context_, interrupted);
+    if (begun != 0) count_time(begun);
+  } catch (const Error& error) {
+    task->abandon();
+    if (error.kind() == ErrorKind::interrupted) {
+      fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
+    }
+    throw;
+  }
+}
+
+// Its caller has waited all the while.
+void Channel::count_time(std::int64_t begun) {
+  const std::int64_t ns = now_ns() - begun;
+  const auto entry = timed_entry();
+  entry->add_wait(ns);
+  entry->add_time(ns);
+}
+
+}  // namespace ringcomm

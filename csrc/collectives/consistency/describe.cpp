@@ -1,0 +1,119 @@
+#include "collectives/consistency/describe.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/fields.hpp"
+
+namespace ringcomm {
+namespace {
+
+// All-to-all: the size of every block that this rank sends or receives, or that they differ.
+std::uint64_t even_row(const Call& call) {
+  const auto other = [&](std::size_t count) { return count != call.counts[0]; };
+  return std::ranges::any_of(call.counts, other) || std::ranges::any_of(call.receive_counts, other) ? kUneven
+                                                                                                    : call.counts[0];
+}
+
+// A hash of "`from` sends `count` elements to `to`"; 0 of none (the mixer: Steele et al., SplitMix, OOPSLA 2014).
+std::uint64_t hash_of(std::size_t from, std::size_t to, std::uint64_t count) {
+  if (count == 0) return 0;
+  std::uint64_t hash = count * 0x9E3779B97F4A7C15ull + (std::uint64_t{from} << 32 | to);
+  hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9ull;
+  hash = (hash ^ hash >> 27) * 0x94D049BB133111EBull;
+  return hash ^ hash >> 31;
+}
+
+// Descriptor::balance. `sent` and `expected`: the counts to and from each rank.
+template <class Sent, class Expected>
+std::uint64_t balance_of(std::size_t me, std::size_t ranks, Sent sent, Expected expected) {
+  std::uint64_t balance = 0;
+  for (std::size_t other = 0; other < ranks; ++other)
+    balance += hash_of(me, other, sent(other)) - hash_of(other, me, expected(other));
+  return balance;
+}
+
+// Ranks with even rows publish no balance: it follows from their count.
+std::uint64_t balance_of(const Descriptor& said, std::size_t me, std::size_t ranks) {
+  if (is_uneven(said)) return said.balance;
+  const auto even = [&](std::size_t) { return said.count; };
+  return balance_of(me, ranks, even, even);
+}
+
+bool balanced(std::span<const Descriptor> all) {
+  std::uint64_t balance = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) balance += balance_of(all[rank], rank, all.size());
+  return balance == 0;
+}
+
+}  // namespace
+
+Descriptor describe_kind(const Call& call) {
+  Descriptor d;
+  d.collective = static_cast<std::uint8_t>(call.collective);
+  d.dtype = static_cast<std::uint8_t>(call.dtype);
+  if (computes(call.collective)) {
+    d.op = static_cast<std::uint8_t>(call.op);
+    d.pre = ScaleBits(call.pre);
+    d.post = ScaleBits(call.post);
+  }
+  d.wire = call.wire.code();
+  d.on_device = call.on_device;
+  if (has_root(call.collective)) d.root = call.root;
+  write_field(d.algorithm, call.algorithm);
+  write_field(d.name, call.name);
+  write_field(d.shape_text, call.shape_text);
+  return d;
+}
+
+Descriptor describe(const Call& call, int me) {
+  if (call.about) return describe(*call.about, me);
+  Descriptor mine = describe_kind(call);
+  mine.count = call.elements();
+  if (call.collective == Collective::allgather) mine.count = call.counts[static_cast<std::size_t>(me)];
+  if (call.collective == Collective::alltoall) mine.count = even_row(call);
+  if (is_uneven(mine)) {
+    mine.balance = balance_of(
+        static_cast<std::size_t>(me), call.counts.size(), [&](std::size_t to) { return call.counts[to]; },
+        [&](std::size_t from) { return call.receive_counts[from]; });
+  }
+  mine.shape = call.shape;
+  if (call.guess) mine.guess = call.guess->numbers;
+  return mine;
+}
+
+void conclude(Call& call) {
+  if (call.collective == Collective::alltoall) call.even = even_row(call) != kUneven;
+  if (call.guess) call.guess->right = true;
+}
+
+bool conclude(Call& call, std::span<const Descriptor> all) {
+  std::vector<int> ranks(all.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (const std::string why = disagreement(all, ranks); !why.empty()) throw Error(ErrorKind::mismatch, why);
+  const auto same = [&](const Descriptor& one) { return one.count == all[0].count && one.count != kUneven; };
+  const bool even = std::ranges::all_of(all, same);
+  if (static_cast<Collective>(all[0].collective) == Collective::alltoall && !even && !balanced(all)) return false;
+  if (call.collective == Collective::alltoall) call.even = even;
+  const auto guesses_alike = [&](const Descriptor& one) { return one.guess == all[0].guess; };
+  if (call.guess) call.guess->right = std::ranges::all_of(all, guesses_alike);
+  return true;
+}
+
+std::vector<std::uint64_t> counts_of(const Call& call) {
+  if (call.about) return counts_of(*call.about);
+  std::vector<std::uint64_t> counts(call.counts.begin(), call.counts.end());
+  counts.insert(counts.end(), call.receive_counts.begin(), call.receive_counts.end());
+  return counts;
+}
+
+Error counts_mismatch(const Call& call, std::span<const Descriptor> all, std::span<const std::uint64_t> counts) {
+  std::vector<int> involved;
+  const std::string why = counts_disagreement(all, counts, call.about ? call.about->count : call.count, involved);
+  std::ranges::sort(involved);
+  const auto [first, last] = std::ranges::unique(involved);
+  involved.erase(first, last);
+  return {ErrorKind::mismatch, why, std::move(involved)};
+}
+
+}  // namespace ringcomm

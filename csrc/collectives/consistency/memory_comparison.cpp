@@ -1,0 +1,126 @@
+// Every rank publishes its descriptor in its mailbox, and beside it a digest, which is all that the others read of it
+// as long as digests are equal; of an all-to-all with blocks of different sizes also the balance. What a pass over
+// memory publishes of its call is there as well: one arrival tells all.
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/consistency/comparison.hpp"
+#include "collectives/consistency/describe.hpp"
+#include "host_collectives/memory_pass.hpp"
+
+namespace ringcomm {
+namespace {
+
+class MemoryComparison final : public Comparison {
+ public:
+  explicit MemoryComparison(CallContext& context)
+      : epochs_(*context.epochs), me_(context.me), segment_bytes_(context.config.node_segment_bytes) {}
+
+  void begin(Call& call, bool piggyback) override {
+    call_ = &call;
+    counts_.clear();
+    if (call.guess && !(piggyback && can_guess(call, epochs_.node().size()))) call.guess = nullptr;
+    // What is computed comes before the first store to what peers read, which takes long, and loads may wait for it.
+    Descriptor said;
+    if (!call.agreed) said = describe(call, me_);
+    const std::uint64_t digest = call.agreed ? 0 : digest_of(said);
+    const std::size_t parity = epochs_.open_call();
+    if (piggyback) {
+      pass_ = make_memory_pass(epochs_, call, segment_bytes_);
+      pass_->open();
+    }
+    if (!call.agreed) {
+      Mailbox& mine = epochs_.mine();
+      mine.descriptor[parity] = said;
+      mine.opening[parity].digest = digest;
+    }
+    epoch_ = epochs_.publish();
+  }
+
+  Progress advance() override {
+    if (!epochs_.reached(epoch_)) return Progress::blocked;
+    if (!counts_.empty()) {
+      collect_counts();
+    } else if (call_->agreed || compare()) {
+      return Progress::done;
+    } else {
+      counts_ = counts_of(*call_);
+      counts_of_all_.resize(counts_.size() * all_.size());
+      published_ = 0;
+    }
+    publish_counts();
+    return Progress::moved;
+  }
+
+  std::unique_ptr<Task> collect() override {
+    if (pass_) pass_->begin(epoch_);
+    return std::move(pass_);
+  }
+
+  void abandon() noexcept override { pass_.reset(); }
+
+  void nap(std::chrono::nanoseconds longest) override { epochs_.sleep(epoch_, patient(longest).count()); }
+
+ private:
+  bool compare() {  // false: the counts of an all-to-all disagree
+    const std::size_t parity = epochs_.parity();
+    const std::uint64_t digest = epochs_.mine().opening[parity].digest;
+    const int ranks = epochs_.node().size();
+    bool equal = true;
+    for (int rank = 0; rank < ranks; ++rank) equal = equal && epochs_.mailbox(rank).opening[parity].digest == digest;
+    if (equal && balanced(parity)) {
+      conclude(*call_);
+      return true;
+    }
+    all_.clear();
+    for (int rank = 0; rank < ranks; ++rank) all_.push_back(epochs_.mailbox(rank).descriptor[parity]);
+    return conclude(*call_, all_);
+  }
+
+  bool balanced(std::size_t parity) {
+    if (!is_uneven(epochs_.mine().descriptor[parity])) return true;
+    std::uint64_t balance = 0;
+    for (int rank = 0; rank < epochs_.node().size(); ++rank)
+      balance += epochs_.mailbox(rank).descriptor[parity].balance;
+    return balance == 0;
+  }
+
+  // Counts that disagree are sent to all ranks through the payloads, which this call needs for nothing else any more: a
+  // part with each arrival. A part is overwritten two arrivals later, when every rank has read it.
+  void publish_counts() {
+    std::byte* const payload = epochs_.mine().payload[epochs_.open_call()];
+    std::memcpy(payload, counts_.data() + published_, part() * sizeof(std::uint64_t));
+    epoch_ = epochs_.publish();
+  }
+
+  void collect_counts() {
+    for (std::size_t rank = 0; rank < all_.size(); ++rank) {
+      const std::byte* const payload = epochs_.mailbox(static_cast<int>(rank)).payload[epochs_.parity()];
+      std::memcpy(counts_of_all_.data() + rank * counts_.size() + published_, payload, part() * sizeof(std::uint64_t));
+    }
+    published_ += part();
+    if (published_ == counts_.size()) throw counts_mismatch(*call_, all_, counts_of_all_);
+  }
+
+  std::size_t part() const { return std::min(counts_.size() - published_, kPayload / sizeof(std::uint64_t)); }
+
+  Epochs& epochs_;
+  const int me_;
+  const std::size_t segment_bytes_;
+  Call* call_ = nullptr;
+  std::unique_ptr<MemoryPass> pass_;
+  std::uint32_t epoch_ = 0;
+  std::vector<Descriptor> all_;  // by rank; read where the digests or the counts differ
+  // Counts of an all-to-all that disagree: this rank's, and those of all ranks. Empty otherwise.
+  std::vector<std::uint64_t> counts_, counts_of_all_;
+  std::size_t published_ = 0;  // counts that every rank has
+};
+
+}  // namespace
+
+std::unique_ptr<Comparison> make_memory_comparison(CallContext& context) {
+  return std::make_unique<MemoryComparison>(context);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,39 @@
+#include "collectives/context.hpp"
+
+#include "transport/counted.hpp"
+
+namespace ringcomm {
+
+CallContext::CallContext(std::shared_ptr<Transport> transport_, std::vector<int> peers_, int me_, TagStream tags_,
+                         std::shared_ptr<Node> node_, int slot, ChannelConfig config_)
+    : config(std::move(config_)), account(config.account),
+      transport(std::make_shared<CountedTransport>(transport_, account.sent, account.received)),
+      peers(std::move(peers_)), me(me_), tags(tags_), node(std::move(node_)),
+      epochs(node && size() > 1 ? std::make_unique<Epochs>(*node, slot) : nullptr),
+      hosts(epochs && !on_one_host() ? Hosts(host_of(), me) : Hosts()),
+      departures(*transport_, peers, me, config.goodbye_tag) {}  // goodbyes belong to no call
+
+void CallContext::book(Collective collective, const Choice& choice, std::uint64_t calls) {
+  account.book(collective, choice, calls, memory_moved());
+}
+
+std::vector<int> CallContext::host_of() const {
+  std::vector<int> hosts_of;
+  if (config.hosts.empty()) return hosts_of;
+  for (const int peer : peers) hosts_of.push_back(config.hosts.at(static_cast<std::size_t>(peer)));
+  return hosts_of;
+}
+
+void CallContext::publish_state(std::uint32_t state) {
+  epochs->mine().state.store(state, std::memory_order_release);
+  epochs->wake();
+}
+
+void CallContext::end_after(const Error& error) {
+  if (!error.fatal() && error.kind() != ErrorKind::left) return;
+  if (!broken) broken = error;
+  // others of this host may wait for what this rank would have heard
+  if (error.fatal() && hosts.number() > 1) publish_state(2);
+}
+
+}  // namespace ringcomm

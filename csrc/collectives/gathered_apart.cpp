@@ -1,0 +1,48 @@
+#include "collectives/gathered_apart.hpp"
+
+#include <utility>
+
+#include "base/aligned_bytes.hpp"
+#include "collectives/channel.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm {
+namespace {
+
+class GatheredApart final : public Task {
+ public:
+  GatheredApart(Channel& channel, Call&& call)
+      : together_(aligned_bytes(call.nbytes())), apart_(std::exchange(call.apart, {})), counts_(call.counts),
+        item_(size_of(call.dtype)) {
+    call.output = together_.get();
+    task_ = channel.start(std::move(call));
+  }
+  Progress advance() override {
+    const Progress progress = task_->advance();
+    if (progress != Progress::done) return progress;
+    const std::byte* part = together_.get();
+    for (std::size_t rank = 0; rank < counts_.size(); ++rank) {
+      kernels::copy(apart_[rank], part, counts_[rank] * item_);
+      part += counts_[rank] * item_;
+    }
+    return Progress::done;
+  }
+  std::string_view label() const override { return task_->label(); }
+  void abandon() noexcept override { task_->abandon(); }
+  void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
+
+ private:
+  const std::shared_ptr<std::byte[]> together_;
+  const std::vector<void*> apart_;
+  const std::vector<std::size_t> counts_;
+  const std::size_t item_;
+  std::unique_ptr<Task> task_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_gathered_apart(Channel& channel, Call&& call) {
+  return std::make_unique<GatheredApart>(channel, std::move(call));
+}
+
+}  // namespace ringcomm

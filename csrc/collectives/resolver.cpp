@@ -1,0 +1,74 @@
+#include "collectives/resolver.hpp"
+
+#include "base/error.hpp"
+#include "collectives/adasum.hpp"
+#include "host_collectives/payload.hpp"
+
+namespace ringcomm {
+
+namespace {
+
+Terms terms_of(const CallContext& context) {
+  const ChannelConfig& config = context.config;
+  return {config.network, context.host_of(), {config.segment_bytes, config.window}, config.algorithm, config.rules};
+}
+
+Memory memory_of(const CallContext& context) {
+  return !context.node ? Memory::none : context.on_one_host() ? Memory::everybodys : Memory::on_hosts;
+}
+
+std::optional<Piggyback> most_of(const CallContext& context) {
+  if (context.size() == 1 || context.on_one_host() || !context.config.check) return std::nullopt;
+  return context.hosts.number() > 1 ? most_by_hosts(terms_of(context), context.hosts)
+                                    : most_by_ranks(terms_of(context), context.peers.size());
+}
+
+}  // namespace
+
+Resolver::Resolver(CallContext& context)
+    : context_(context), most_(most_of(context)), chooser_(context.size(), memory_of(context), terms_of(context)) {}
+
+const Choice& Resolver::choose(const Call& call) {
+  static const Choice piggyback{Path::piggyback, nullptr, 0, {0, 1}, "gathered"};
+  return piggybacks(call) ? piggyback : without_piggyback(call);
+}
+
+const Choice& Resolver::without_piggyback(const Call& call) {
+  if (is_adasum(call) && context_.size() > 1) return adasum_choice();
+  const bool known = call.collective != Collective::alltoall || call.even;  // otherwise ranks have totals of their own
+  return chooser_.choose(call.collective, call.algorithm, known ? call.nbytes() : 0, call.even,
+                         encoding_of(call.wire, call.dtype));
+}
+
+bool Resolver::piggybacks(const Call& call) const {
+  return most_ && !call.agreed && call.algorithm.empty() && !is_adasum(call) && chooser_.free(call.collective) &&
+         can_piggyback(call, context_.size(), most_->of(call.collective));
+}
+
+// More than goes with mailboxes, and worked on in hosts' memory.
+bool Resolver::takes_fragments(const Call& call) {
+  if (call.collective != Collective::allreduce || call.nbytes() <= kPayload || context_.size() == 1) return false;
+  const Path path = without_piggyback(call).path;
+  return path == Path::shared || path == Path::two_levels;
+}
+
+std::shared_ptr<const Schedule> Resolver::schedule(const Call& call, const Choice& choice) {
+  if (choice.algorithm)
+    return context_.schedules.get(*choice.algorithm, context_.me, context_.size(),
+                                  choice.algorithm->any_root ? choice.root : call.root);
+  const OwnAlgorithms* const own = context_.config.own.get();
+  if (auto schedule = own ? own->find(call.collective, context_.me, context_.size(), choice.name) : nullptr)
+    return schedule;
+  const std::string what = concat(name_of(call.collective), " algorithm '", choice.name, "'");
+  // Ranks that have joined know of a call only what the others say. That this one cannot take part concerns all.
+  if (call.agreed && choice.name != choice.shown()) {
+    throw Error(ErrorKind::transport, what + " is not registered on a rank that has joined; register it on all ranks");
+  }
+  check_algorithm(call.collective, choice.name, context_.size());
+  throw invalid(what, " cannot run here: ",
+                (AlgorithmName(choice.name).two_levels ? "it needs ranks on several hosts that share memory inside each"
+                 : choice.name == kShared              ? "not all ranks share memory"
+                                                       : "it needs blocks of one size on every rank"));
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,33 @@
+// What each call of a channel runs as. Depends only on what every rank knows to be equal.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/call.hpp"
+#include "collectives/consistency/piggyback.hpp"
+#include "collectives/context.hpp"
+
+namespace ringcomm {
+
+class Resolver {
+ public:
+  explicit Resolver(CallContext& context);
+
+  // What may go with the comparison of calls; nothing where they are not compared by messages.
+  const std::optional<Piggyback>& most_piggyback() const { return most_; }
+  const Choice& choose(const Call& call);
+  const Choice& without_piggyback(const Call& call);
+  bool takes_fragments(const Call& call);  // not packed
+  bool takes_apart(const Call& call) { return without_piggyback(call).path == Path::shared; }
+  std::shared_ptr<const Schedule> schedule(const Call& call, const Choice& choice);
+
+ private:
+  bool piggybacks(const Call& call) const;
+
+  CallContext& context_;
+  const std::optional<Piggyback> most_;
+  Chooser chooser_;
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,134 @@
+#include "engine/agreement/complaints.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "base/rank_text.hpp"
+
+namespace ringcomm {
+
+namespace {
+
+std::string quarrel(const Row& row, std::span<const int> ranks) {
+  const auto rank = [&](int index) { return "rank " + std::to_string(ranks[static_cast<std::size_t>(index)]); };
+  return "'" + *row.name + "' was submitted " +
+         (row.group_size > 1 ? "in a group of " + std::to_string(row.group_size) : std::string("alone")) + " by " +
+         rank(row.first_rank) + " and otherwise by " + rank(row.odd_rank) +
+         ": submit the same names as one group, in the same order, on every rank";
+}
+
+std::string difference(const Row& row, std::span<const int> ranks) {
+  std::vector<Descriptor> all(ranks.size(), row.first);
+  for (const auto& [rank, descriptor] : row.others) all[static_cast<std::size_t>(rank)] = descriptor;
+  return disagreement(all, ranks);
+}
+
+std::optional<Error> root_is_absent(const Row& row, std::span<const int> ranks) {
+  if (row.first.root < 0 || row.first.root >= static_cast<int>(ranks.size())) return std::nullopt;  // refused later
+  const auto root = static_cast<std::size_t>(row.first.root);
+  if (row.is_here(root)) return std::nullopt;
+  const std::string which(name_of(static_cast<Collective>(row.first.collective)));
+  return Error(ErrorKind::joined,
+               concat(which, " '", *row.name, "': its root, rank ", ranks[root],
+                      ", has joined and has nothing to give; choose a root that still has data"),
+               {ranks[root]});
+}
+
+std::string bad_rows(const Row& row) {
+  const std::string what = "allgather '" + *row.name + "': ";
+  if (row.extras.empty()) return what + "no rank gave a first dimension";
+  for (std::size_t i = 0; i < row.extras.size(); ++i) {
+    if (row.is_here(i) && row.extras[i].size() != 1) return what + "a rank gave no first dimension";
+  }
+  return {};
+}
+
+// Of one rank among `size`, that gave these: its rows, and perhaps how many of them go to each rank.
+std::string bad_splits(const std::vector<std::uint64_t>& extra, std::size_t size) {
+  if (extra.empty()) return "gave no first dimension";
+  const std::string rows = std::to_string(extra[0]) + " rows";
+  if (extra.size() == 1) {
+    if (extra[0] % size == 0) return {};
+    return concat("has ", rows, ", which is not a multiple of ", size, " ranks: give splits");
+  }
+  if (extra.size() != 1 + size) return concat("gave ", extra.size() - 1, " splits for ", size, " ranks");
+  std::uint64_t sum = 0;
+  for (std::size_t to = 1; to <= size; ++to) {
+    if (extra[to] > extra[0]) return "sends more rows to one rank than its " + rows;
+    sum += extra[to];
+  }
+  return sum == extra[0] ? "" : concat("gave splits whose sum is ", sum, ", but has ", rows);
+}
+
+std::string bad_splits(const Row& row, std::span<const int> ranks) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (!row.is_here(i)) continue;
+    const std::string why = bad_splits(row.extras.empty() ? std::vector<std::uint64_t>{} : row.extras[i], ranks.size());
+    if (!why.empty()) return concat("alltoall '", *row.name, "': rank ", ranks[i], " ", why);
+  }
+  return {};
+}
+
+// A name without its numbers, which frameworks often count by.
+std::string without_numbers(const std::string& name) {
+  std::string result;
+  for (const char c : name) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit || result.empty() || result.back() != '#') result += digit ? '#' : c;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string never_meet(std::span<Row* const> rows, std::span<const int> ranks, const std::vector<int>& joined) {
+  constexpr std::size_t kMostNames = 4;  // for each set of ranks
+  std::map<std::vector<int>, std::vector<std::string>> names_of;
+  for (const Row* const row : rows) {
+    std::vector<int> here;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (row->is_here(i)) here.push_back(ranks[i]);
+    }
+    names_of[here].push_back(*row->name);
+  }
+  std::string text = "every rank waits, and no operation can complete:";
+  std::set<std::vector<std::string>> shapes;
+  for (auto& [here, names] : names_of) {
+    std::sort(names.begin(), names.end());
+    std::vector<std::string> shape;
+    for (const std::string& name : names) shape.push_back(without_numbers(name));
+    std::sort(shape.begin(), shape.end());
+    shapes.insert(std::move(shape));
+    text += ' ' + rank_text(here) + (here.size() == 1 ? " has" : " have") + " submitted ";
+    for (std::size_t i = 0; i < std::min(names.size(), kMostNames); ++i) text += (i ? ", '" : "'") + names[i] + "'";
+    if (names.size() > kMostNames) text += concat(" and ", names.size() - kMostNames, " more");
+    text += ';';
+  }
+  if (!joined.empty()) text += ' ' + rank_text(joined) + (joined.size() == 1 ? " has" : " have") + " joined;";
+  if (names_of.size() > 1 && shapes.size() == 1)
+    return text + " these names differ in their numbers only: give operations names that are the same on every rank";
+  return text +
+         " every rank must submit the same operations. Look for uneven numbers of batches (join() ends a rank "
+         "early) and for operations that only some ranks reach";
+}
+
+std::optional<Error> complaint(const Row& row, std::span<const int> ranks) {
+  const auto collective = static_cast<Collective>(row.first.collective);
+  if (row.odd_rank < 0 && !row.differs && !has_root(collective) && !tells_rows(collective)) return std::nullopt;
+  std::string why;
+  if (row.odd_rank >= 0) {
+    why = quarrel(row, ranks);
+  } else if (row.differs) {
+    why = difference(row, ranks);
+  }
+  if (why.empty()) {
+    if (has_root(collective)) return root_is_absent(row, ranks);
+    if (collective == Collective::allgather) why = bad_rows(row);
+    if (collective == Collective::alltoall) why = bad_splits(row, ranks);
+  }
+  return why.empty() ? std::nullopt : std::optional(Error(ErrorKind::mismatch, why));
+}
+
+}  // namespace ringcomm

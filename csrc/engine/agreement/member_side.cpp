@@ -1,0 +1,199 @@
+#include "engine/agreement/member_side.hpp"
+
+#include <utility>
+
+#include "base/clock.hpp"
+#include "engine/agreement/signature.hpp"
+#include "engine/plans/plan_run.hpp"
+
+namespace ringcomm {
+
+namespace {
+constexpr std::uint64_t kReportEvery = 256;  // verdicts
+}
+
+MemberSide::MemberSide(const Context& context, int set, int me, InFlight& in_flight, const PlanTable& plans,
+                       Executor& executor)
+    : context_(context), set_(set), me_(me), in_flight_(in_flight), plans_(plans), executor_(executor) {}
+
+// ---- what became ready here
+
+std::optional<ReadyRecord> MemberSide::report(const std::vector<PendingPtr>& fresh) {
+  ReadyRecord record{static_cast<std::uint32_t>(set_), read_, {}};
+  const std::int64_t now = now_ns();
+  for (const PendingPtr& pending : fresh) {
+    if (is_over(pending)) continue;
+    pending->sent_ns = now;
+    joined_ |= pending->kind == Pending::Kind::join;
+    if (!pending->runs()) continue;
+    context_.traced("queue", pending->name, pending->submitted_ns, now);
+    append(record.entries, ready_of(pending));
+  }
+  // A rank that has joined sends nothing else that would say how far it has read.
+  if (record.entries.empty() && !(joined_ && read_ - reported_ >= kReportEvery)) return std::nullopt;
+  reported_ = read_;
+  return record;
+}
+
+// Before it is sent, or for now.
+bool MemberSide::is_over(const PendingPtr& pending) {
+  if (pending->done()) return true;  // an early failure found it here
+  if (!pending->runs()) return false;
+  if (abandoned_.contains(pending->name)) {
+    held_.push_back(pending);
+    return true;
+  }
+  const auto doomed = doomed_.find(pending->name);
+  if (doomed == doomed_.end()) return false;
+  in_flight_.finish(pending, doomed->second.front());
+  doomed->second.pop_front();
+  if (doomed->second.empty()) doomed_.erase(doomed);
+  return true;
+}
+
+// 0: it has none. An id says the same as long as none is forgotten.
+std::uint32_t MemberSide::id_of(Pending& pending) const {
+  if (pending.sent_as == 0 || pending.sent_in != set_ || pending.sent_at != known_.forgets()) {
+    pending.sent_in = set_;
+    pending.sent_at = known_.forgets();
+    pending.sent_as = known_.find(pending.name, pending.signature);
+  }
+  return pending.sent_as;
+}
+
+Ready MemberSide::ready_of(const PendingPtr& pending) {
+  const bool request = pending->kind == Pending::Kind::request;
+  Ready ready;
+  ready.id = id_of(*pending);
+  if (ready.id == 0) {
+    ready.signature = pending->signature;
+    ready.name = pending->name;
+  } else if (request) {
+    sent_[ready.id] = pending;
+  }
+  if (request) ready.extra = extra_of(pending->request);
+  ready.group = pending->group;
+  ready.group_size = pending->group_size;
+  return ready;
+}
+
+// ---- verdicts, in the order in which every rank of the set reads them
+
+std::optional<Error> MemberSide::read(VerdictRecord&& record) {
+  if (trace().enabled()) {
+    const std::int64_t now = now_ns();
+    context_.traced("cycle", "cycles", now, now, 0, std::to_string(record.verdicts.size()) + " decided");
+  }
+  if (record.first != read_ + 1) throw Error(ErrorKind::internal, "verdicts came out of order");
+  for (Verdict& verdict : record.verdicts) {
+    ++read_;
+    if (verdict.kind == Verdict::Kind::fail) {
+      read_failure(verdict);
+      executor_.push({});
+    } else if (verdict.kind == Verdict::Kind::all_joined) {
+      joined_ = false;
+      doomed_.clear();  // what others had submitted then and this rank had not, it never will: all begin anew
+      executor_.push({.last_joined = verdict.last_joined});
+    } else if (auto why = read_run(verdict)) {
+      return why;
+    }
+    for (const std::uint32_t id : verdict.forget) {
+      known_.forget(id);
+      sent_.erase(id);
+    }
+  }
+  return std::nullopt;
+}
+
+void MemberSide::read_failure(const Verdict& verdict) {
+  if (contains(verdict.absent, me_)) return;  // it has an earlier one of that name in flight, or none
+  const auto error = std::make_exception_ptr(Error(verdict.error, verdict.why, verdict.ranks));
+  for (const VerdictItem& item : verdict.items) {
+    if (abandoned_.erase(item.name) > 0) {
+      release(item.name);
+    } else if (const PendingPtr pending = in_flight_.find(item.name)) {
+      in_flight_.finish(pending, error);
+    } else if (verdict.early) {
+      doomed_[item.name].push_back(error);
+    }
+  }
+}
+
+std::optional<Error> MemberSide::read_run(Verdict& verdict) {
+  Decided decided{.absent = verdict.absent};
+  decided.parts.reserve(verdict.items.size());
+  const bool absent = contains(verdict.absent, me_);
+  const std::int64_t now = now_ns();
+  for (VerdictItem& item : verdict.items) {
+    for (std::uint32_t id = item.id; id - item.id < item.count; ++id) {
+      PendingPtr pending = taking_part(item, id, absent);
+      if (!pending) return cannot(name_of(item, id), absent);
+      pending->agreed = true;
+      if (!absent) context_.traced("agree", pending->name, pending->sent_ns, now);
+      if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
+      if (pending->kind == Pending::Kind::step) {
+        // has its own channel, so nothing of this set's stream waits for it
+        pending->plan->agree(pending, !verdict.absent.empty());
+      } else {
+        decided.parts.push_back({std::move(pending), std::move(item.sizes)});
+      }
+    }
+  }
+  executor_.push(std::move(decided));
+  return std::nullopt;
+}
+
+// Null: this rank cannot.
+PendingPtr MemberSide::taking_part(const VerdictItem& item, std::uint32_t id, bool absent) {
+  if (absent) return stand_in(item, name_of(item, id));
+  PendingPtr pending = item.known ? take_sent(id) : nullptr;
+  if (!pending) pending = in_flight_.find(name_of(item, id));
+  return pending && pending->sent_ns != 0 ? pending : nullptr;
+}
+
+PendingPtr MemberSide::stand_in(const VerdictItem& item, const std::string& name) const {
+  PendingPtr pending = stand_in_for(name, item.signature.value());
+  if (pending->kind != Pending::Kind::step) return pending;
+  pending->plan = plans_.find(name, pending->signature);
+  return pending->plan ? pending : nullptr;
+}
+
+// What this rank sent under an id, if it still waits. Spares the way by the name.
+PendingPtr MemberSide::take_sent(std::uint32_t id) {
+  const auto found = sent_.find(id);
+  if (found == sent_.end() || !found->second || found->second->done()) return nullptr;
+  return std::exchange(found->second, nullptr);
+}
+
+const std::string& MemberSide::name_of(const VerdictItem& item, std::uint32_t id) const {
+  return item.known ? known_.name_of(id) : item.name;
+}
+
+Error MemberSide::cannot(const std::string& name, bool absent) const {
+  const std::string why = absent ? " has joined, and lacks '" + name + "', which the other ranks have made without it"
+                                 : " had given up '" + name + "' when it became ready everywhere";
+  return Error(ErrorKind::left, concat("rank ", context_.rank(), why, ", so this process set is of no more use"),
+               {context_.rank()});
+}
+
+// ---- given up without the coordinator's word
+
+void MemberSide::abandon(const PendingPtr& pending, const Error& error) {
+  abandoned_.insert_or_assign(pending->name, error);
+  in_flight_.finish(pending, std::make_exception_ptr(error));
+}
+
+const Error* MemberSide::abandoned(const std::string& name) const {
+  const auto found = abandoned_.find(name);
+  return found == abandoned_.end() ? nullptr : &found->second;
+}
+
+// What waited for the end of an operation of this name is a new one: it goes out in this turn.
+void MemberSide::release(const std::string& name) {
+  for (const PendingPtr& pending : held_) {
+    if (pending->name == name && !pending->done()) in_flight_.put_back(pending);
+  }
+  std::erase_if(held_, [&](const PendingPtr& pending) { return pending->name == name; });
+}
+
+}  // namespace ringcomm

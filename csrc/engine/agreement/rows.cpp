@@ -1,0 +1,144 @@
+#include "engine/agreement/rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ringcomm {
+
+Row& Rows::of(const std::string& name) {
+  const auto [entry, fresh] = rows_.try_emplace(name);
+  entry->second.name = &entry->first;
+  return entry->second;
+}
+
+Row* Rows::waiting(const std::string& name) {
+  const auto found = rows_.find(name);
+  return found == rows_.end() || found->second.count == 0 ? nullptr : &found->second;
+}
+
+void Rows::each_waiting(const std::function<void(const Row&)>& act) const {
+  for (const auto& [name, row] : rows_) {
+    if (row.count > 0) act(row);
+  }
+}
+
+void Rows::submit(Row& row, int rank, const Ready& entry, std::uint32_t id, const Descriptor& signature,
+                  std::int64_t now_ns) {
+  const auto r = static_cast<std::size_t>(rank);
+  if (row.count == 0) {
+    row.here.assign(joined_.size(), 0);
+    if (id == 0 || id != row.sent_as) row.first = signature;
+    row.sent_as = id;
+    row.first_rank = rank;
+    row.group = entry.group;
+    row.group_size = entry.group_size;
+    row.since_ns = now_ns;
+  } else if (id == 0 || id != row.sent_as) {
+    row.sent_as = 0;
+    if (std::memcmp(&row.first, &signature, sizeof signature) != 0) {
+      row.others.emplace_back(rank, signature);
+      row.differs |= !same_signature(row.first, signature);
+    }
+  }
+  if (std::exchange(row.here.at(r), char{1}))
+    throw Error(ErrorKind::internal, "a rank submitted '" + *row.name + "' twice");
+  if (row.group != entry.group || row.group_size != entry.group_size) row.odd_rank = rank;
+  if (!entry.extra.empty()) {
+    row.extras.resize(joined_.size());
+    row.extras[r] = entry.extra;
+  }
+  ++row.count;
+  look_if_complete(row);
+}
+
+bool Rows::enough(const Row& row) const {
+  if (joined_count_ == 0) return false;
+  for (std::size_t i = 0; i < joined_.size(); ++i) {
+    if (expected(row, i)) return false;
+  }
+  return true;
+}
+
+void Rows::look_if_complete(Row& row) {
+  if (row.complete || row.count == 0) return;
+  if (row.count < static_cast<int>(joined_.size()) && !enough(row)) return;
+  row.complete = true;
+  complete_.push_back(&row);
+}
+
+void Rows::join(int rank) {
+  if (std::exchange(joined_.at(static_cast<std::size_t>(rank)), char{1}))
+    throw Error(ErrorKind::internal, "a rank joined twice");
+  ++joined_count_;
+  last_joined_ = rank;
+  for (auto& [name, row] : rows_) look_if_complete(row);
+}
+
+void Rows::leave_join() {
+  std::fill(joined_.begin(), joined_.end(), char{0});
+  joined_count_ = 0;
+}
+
+std::vector<int> Rows::absent(const Row& row) const {
+  std::vector<int> result;
+  for (std::size_t i = 0; i < joined_.size() && joined_count_ > 0; ++i) {
+    if (joined_[i] && !row.is_here(i)) result.push_back(static_cast<int>(i));
+  }
+  return result;
+}
+
+std::vector<int> Rows::missing(const Row* row) const {
+  std::vector<int> result;
+  for (std::size_t i = 0; i < joined_.size(); ++i) {
+    if (row ? expected(*row, i) : !joined_[i]) result.push_back(static_cast<int>(i));
+  }
+  return result;
+}
+
+void Rows::take_due(const std::function<void(std::span<Row* const>)>& act) {
+  for (Row* const row : std::exchange(complete_, {})) {
+    if (row->group_size <= 1 || row->odd_rank >= 0) {
+      act({&row, 1});
+      continue;
+    }
+    std::vector<Row*>& members = groups_[row->group];
+    members.push_back(row);
+    if (members.size() < row->group_size) continue;
+    const std::vector<Row*> all = std::move(members);
+    groups_.erase(row->group);
+    act(all);
+  }
+}
+
+void Rows::remove(Row& row) {
+  if (row.complete) {
+    std::erase(complete_, &row);
+    leave_group(row);
+  }
+  row.count = 0;
+  row.differs = row.complete = false;
+  row.others.clear();
+  row.extras.clear();
+  row.odd_rank = -1;
+  release(row);
+}
+
+void Rows::leave_group(Row& row) {
+  if (row.group_size <= 1) return;
+  const auto group = groups_.find(row.group);
+  if (group == groups_.end()) return;
+  std::erase(group->second, &row);
+  if (group->second.empty()) groups_.erase(group);
+}
+
+void Rows::release(Row& row) {
+  if (row.count == 0 && row.ids == 0) rows_.erase(rows_.find(*row.name));
+}
+
+void Rows::clear() {
+  complete_.clear();
+  groups_.clear();
+  for (auto& [name, row] : rows_) row.count = 0;
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,59 @@
+#include "engine/agreement/signature.hpp"
+
+#include "base/fields.hpp"
+#include "collectives/consistency/describe.hpp"
+#include "device/stand_in.hpp"
+
+namespace ringcomm {
+
+namespace {
+
+std::size_t agreed_count(const Named& request) {
+  if (tells_rows(request.call.collective)) return request.row;
+  return request.call.collective == Collective::reducescatter ? request.rows * request.row : request.call.elements();
+}
+
+}  // namespace
+
+Descriptor signature_of(const Named& request) {
+  Descriptor d = describe_kind(request.call);
+  d.count = agreed_count(request);
+  d.row = request.row;
+  d.shape = Hash().add(request.call.shape).add(request.row).value();
+  return d;
+}
+
+std::vector<std::uint64_t> extra_of(const Named& request) {
+  const Collective collective = request.call.collective;
+  if (!tells_rows(collective)) return {};
+  std::vector<std::uint64_t> extra{request.rows};
+  if (collective == Collective::alltoall) extra.insert(extra.end(), request.splits.begin(), request.splits.end());
+  return extra;
+}
+
+// Without buffers, which it gets when it runs (bucket.cpp, plan_run.cpp).
+PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
+  auto pending = std::make_shared<Pending>(name);
+  pending->stand_in = true;
+  pending->signature = signature;
+  if (signature.plan) pending->kind = Pending::Kind::step;
+  Named& request = pending->request;
+  request.row = signature.row;
+  Call& call = request.call;
+  call.collective = static_cast<Collective>(signature.collective);
+  call.dtype = static_cast<DType>(signature.dtype);
+  call.op = static_cast<Op>(signature.op);
+  call.root = signature.root;
+  call.algorithm = text_of(signature.algorithm);
+  call.pre = signature.pre.scale();
+  call.post = signature.post.scale();
+  call.wire = Wire::of(signature.wire);
+  call.name = name;
+  call.count = signature.count;
+  call.on_device = signature.on_device != 0;
+  if (call.on_device) call.place = stand_in_place();
+  if (call.collective == Collective::reducescatter && request.row > 0) request.rows = signature.count / request.row;
+  return pending;
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,35 @@
+// Every rank that waits for others runs its own clock: it warns, and in the end gives up. The worker's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/agreement/coordinator_side.hpp"
+#include "engine/agreement/member_side.hpp"
+
+namespace ringcomm {
+
+class StallWatch {
+ public:
+  // `first`: the rank that coordinates the set.
+  StallWatch(const Context& context, int set, int first, InFlight& in_flight);
+  // Looks at what waits, and warns. Returns what the coordinator, which may be here, is to fail everywhere.
+  std::vector<WithdrawRecord> check(std::int64_t now, MemberSide& member, const CoordinatorSide* coordinator);
+  // Returns true, at most once a period of warnings, if this rank's callers are blocked in this set: for two periods
+  // a caller has waited, nothing was submitted or agreed, and nothing is in flight in other sets.
+  bool blocked(std::int64_t now);
+
+ private:
+  std::vector<std::string> own_lines(std::int64_t now) const;
+  void give_up(const PendingPtr& pending, std::int64_t now, MemberSide& member, std::vector<WithdrawRecord>& records);
+  void warn(const std::vector<std::string>& lines, bool coordinates) const;
+
+  const Context& context_;
+  const int set_, first_;
+  InFlight& in_flight_;
+  const std::int64_t warn_after_, fail_after_;  // ns; 0: never
+  std::int64_t warned_ns_ = 0, blocked_ns_ = 0;
+};
+
+}  // namespace ringcomm

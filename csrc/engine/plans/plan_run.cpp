@@ -1,0 +1,228 @@
+#include "engine/plans/plan_run.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/fields.hpp"
+#include "device/stand_in.hpp"
+#include "engine/agreement/signature.hpp"
+#include "host_collectives/scattered.hpp"
+
+namespace ringcomm {
+
+PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
+                 std::uint64_t steps)
+    : input(shape.buckets.size()), in_flight_(in_flight), shape_(std::move(shape)), stream_(stream),
+      signature_(make_signature()), channel_(std::move(channel)),
+      entry_(channel_->account().entry("training step", "plan")), past_steps_(steps), steps_(steps) {
+  std::vector<std::size_t> held_back;  // elements
+  bool any = false;
+  for (const PlanBucket& bucket : shape_.buckets) {
+    const Call call = plain_call(bucket);
+    const std::size_t stretches = std::max<std::size_t>(1, bucket.stretches.size());
+    input.buckets.push_back({stretches > 1 && channel_->takes_fragments(call), std::vector<void*>(stretches)});
+    input.buckets.back().stretches[0] = bucket.data;
+    const bool thin = bucket.low_rank.rank > 0 && channel_->sends(call);
+    factors_.push_back(thin ? std::make_unique<LowRankFactors>(bucket.low_rank, factors_.size()) : nullptr);
+    held_back.push_back(bucket.wire.feedback ? bucket.count : 0);
+    any |= bucket.wire.feedback;
+  }
+  if (any) feedback_ = std::make_unique<Feedback>(held_back);
+}
+
+// What must be equal on every rank; the stream too, for it names the tags.
+Descriptor PlanRun::make_signature() const {
+  Hash buckets;
+  std::size_t count = 0;
+  for (const PlanBucket& bucket : shape_.buckets) {
+    buckets.add(static_cast<std::uint64_t>(bucket.dtype)).add(bucket.count).add(bucket.wire.usual.code());
+    buckets.add(bucket.on_device).add(bucket.wire.first.code()).add(bucket.wire.first_steps);
+    for (const std::size_t stretch : bucket.stretches) buckets.add(stretch);
+    buckets.add(bucket.low_rank.rank).add(bucket.low_rank.warm_start);
+    for (const auto& [first, rows, columns] : bucket.low_rank.matrices) buckets.add(first).add(rows).add(columns);
+    count += bucket.count;
+  }
+  Descriptor d;
+  d.collective = static_cast<std::uint8_t>(Collective::allreduce);
+  d.dtype = shape_.buckets.empty() ? 0 : static_cast<std::uint8_t>(shape_.buckets[0].dtype);
+  d.op = static_cast<std::uint8_t>(shape_.op);
+  d.wire = shape_.buckets.empty() ? 0 : shape_.buckets[0].wire.usual.code();
+  d.count = count;
+  d.shape = buckets.add(shape_.items).add(stream_).value();
+  d.pre = ScaleBits(shape_.pre);
+  d.post = ScaleBits(shape_.post);
+  d.plan = 1;
+  write_field(d.algorithm, shape_.algorithm);
+  write_field(d.name, shape_.name);
+  write_field(d.shape_text, std::to_string(shape_.buckets.size()) + " buckets");
+  return d;
+}
+
+void PlanRun::agree(PendingPtr pending, bool joined) { agreed_.push_back({std::move(pending), joined}); }
+
+bool PlanRun::answering() const {
+  return std::any_of(agreed_.begin(), agreed_.end(), [](const Step& step) { return step.pending->stand_in; });
+}
+
+bool PlanRun::turn() {
+  if (agreed_.empty()) return false;
+  if (steps_ >= ends_at_) {
+    if (task_) task_->abandon();
+    end_step(std::make_exception_ptr(left_.value().about(shape_.name)));
+    return true;
+  }
+  bool moved = false;
+  try {
+    while (task_ || start_next()) {
+      const Progress progress = task_->advance();
+      if (progress != Progress::done) return moved || progress == Progress::moved;
+      moved = true;
+      task_.reset();
+      if (next_ < shape_.buckets.size()) {
+        ++next_;
+        if (!stands_in()) input.done.store(next_, std::memory_order_release);
+      } else {
+        flagged_ = true;
+      }
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid && error.kind() != ErrorKind::mismatch && error.kind() != ErrorKind::left)
+      throw;
+    if (task_) task_->abandon();
+    end_step(std::current_exception());
+    return true;
+  }
+  const bool flags_owed = shape_.items > 0 && !flagged_;
+  if (next_ < shape_.buckets.size() || flags_owed || !nothing_follows()) return moved;
+  end_step(nullptr);
+  return true;
+}
+
+bool PlanRun::start_next() {
+  if (next_ < shape_.buckets.size()) {
+    if (!stands_in() && !input.has(next_)) return false;
+    Call call = bucket_call();
+    LowRankFactors* const factors = in_first_steps(shape_.buckets[next_]) ? nullptr : factors_[next_].get();
+    task_ = factors ? factors->start(*channel_, std::move(call)) : channel_->start(std::move(call));
+    return true;
+  }
+  if (flagged_ || shape_.items == 0 || !nothing_follows()) return false;
+  task_ = channel_->start(flags_call());
+  return true;
+}
+
+Call PlanRun::flags_call() {
+  flags_.assign(shape_.items, 0);
+  if (!stands_in())
+    std::transform(input.present.begin(), input.present.end(), flags_.begin(), [](auto flag) { return flag != 0; });
+  Call call;
+  call.dtype = DType::int32;
+  call.input = call.output = flags_.data();
+  call.count = flags_.size();
+  call.name = shape_.name + "/present";
+  call.agreed = true;
+  return call;
+}
+
+bool PlanRun::in_first_steps(const PlanBucket& bucket) const { return steps_ - past_steps_ < bucket.wire.first_steps; }
+
+Call PlanRun::plain_call(const PlanBucket& bucket) const {
+  Call call;
+  call.dtype = bucket.dtype;
+  call.op = shape_.op;
+  call.algorithm = shape_.algorithm;
+  call.count = bucket.count;
+  call.pre = shape_.pre;
+  call.post = shape_.post;
+  call.wire = in_first_steps(bucket) ? bucket.wire.first : bucket.wire.usual;
+  call.agreed = true;
+  call.on_device = bucket.on_device;
+  return call;
+}
+
+// Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
+Call PlanRun::bucket_call() {
+  const PlanBucket& bucket = shape_.buckets[next_];
+  Call call = plain_call(bucket);
+  if (bucket.wire.feedback) call.feedback = feedback_.get();
+  call.tensor = next_;
+  call.name = concat(shape_.name, "/", next_);
+  call.stand_ins = agreed_.front().joined;
+  if (stands_in()) {
+    identity_ = aligned_bytes(bucket.count * size_of(bucket.dtype));
+    kernels::fill_identity(bucket.dtype, shape_.op, identity_.get(), bucket.count);
+    call.input = call.output = identity_.get();
+    call.pre = {};
+    if (bucket.on_device) call.place = stand_in_place();
+    return call;
+  }
+  const PlanInput::Bucket& given = input.buckets[next_];
+  lay_out(call, bucket, given);
+  if (bucket.on_device) {
+    call.place = given.place;
+    return call;
+  }
+  const Fragment whole{call.input, call.output, call.count};
+  const Scattered array(whole, call.fragments, size_of(call.dtype));
+  for (const Part gap : bucket.gaps) {
+    array.each(gap, [&](const Scattered::Piece& piece, auto) {
+      std::memset(piece.output, 0, piece.count * size_of(call.dtype));
+    });
+  }
+  if (!agreed_.front().joined) return call;
+  const kernels::Scale pre = std::exchange(call.pre, {});
+  array.each({0, call.count}, [&](const Scattered::Piece& piece, auto) {
+    kernels::scale(call.dtype, piece.output, piece.input, piece.count, pre);
+  });
+  return call;
+}
+
+void PlanRun::lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const {
+  if (!given.apart) {
+    call.input = call.output = given.stretches[0];
+    return;
+  }
+  for (std::size_t i = 0; i < bucket.stretches.size(); ++i)
+    call.fragments.push_back({given.stretches[i], given.stretches[i], bucket.stretches[i]});
+}
+
+void PlanRun::end_step(std::exception_ptr error) {
+  const PendingPtr pending = agreed_.front().pending;
+  agreed_.pop_front();
+  task_.reset();
+  next_ = 0;
+  flagged_ = false;
+  identity_.reset();
+  ++steps_;
+  if (error && feedback_) feedback_->undo_all();
+  if (!error && !pending->stand_in) count(*pending);
+  if (!error) pending->counts.assign(flags_.begin(), flags_.end());
+  in_flight_.finish(pending, std::move(error));
+}
+
+void PlanRun::count(Pending& step) {
+  entry_->calls += 1;
+  if (!channel_->account().timed()) return;
+  entry_->add_time(now_ns() - step.submitted_ns);
+  step.entry = entry_;
+}
+
+void PlanRun::end_at(const std::vector<std::pair<std::string, std::uint64_t>>& steps, const Error& error) {
+  std::uint64_t completed = 0;
+  for (const auto& [name, count] : steps) {
+    if (name == shape_.name) completed = count;
+  }
+  ends_at_ = std::min(ends_at_, completed);
+  left_ = error;
+}
+
+void PlanRun::drop() noexcept {
+  if (task_) task_->abandon();
+  task_.reset();
+  agreed_.clear();
+  next_ = 0;
+  flagged_ = false;
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,96 @@
+// A plan at work: a training step's buckets, reduced in a fixed order on a channel of their own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/channel.hpp"
+#include "engine/in_flight.hpp"
+#include "engine/plans/low_rank.hpp"
+#include "engine/plans/plan_input.hpp"
+
+namespace ringcomm {
+
+struct PlanShape {
+  std::string name;  // "plan/<name>": of the operation that agrees on a step
+  std::vector<PlanBucket> buckets;
+  Op op = Op::average;
+  kernels::Scale pre, post;
+  std::size_t items = 0;
+  std::string algorithm{};  // of its calls; "": chosen
+};
+
+// The worker's, but for what is said to be the caller's.
+class PlanRun {
+ public:
+  // `steps`: completed by earlier plans of this name.
+  PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
+          std::uint64_t steps);
+
+  // ---- any thread
+  const PlanShape& shape() const { return shape_; }
+  const std::string& name() const { return shape_.name; }
+  const Descriptor& signature() const { return signature_; }
+  std::size_t stream() const { return stream_; }
+  std::uint64_t steps() const { return steps_.load(); }  // completed
+
+  // ---- the caller's
+  PlanInput input;
+  Feedback* feedback() { return feedback_.get(); }  // between steps
+
+  // ---- the worker
+  // A stand-in: this rank has joined, and answers with identities. `joined`: some rank has. Steps run in the
+  // order agreed.
+  void agree(PendingPtr pending, bool joined);
+  bool turn();  // true if anything moved. Throws what is fatal
+  bool moving() const { return task_ != nullptr; }
+  bool answering() const;  // a step as a stand-in is under way
+  // A rank that leaves completes so many steps of each plan; the others fail with this.
+  void end_at(const std::vector<std::pair<std::string, std::uint64_t>>& steps, const Error& error);
+  void drop() noexcept;  // what is agreed is given up
+
+ private:
+  bool start_next();  // false: nothing can start
+  struct Step {
+    PendingPtr pending;
+    bool joined;
+  };
+  bool stands_in() const { return agreed_.front().pending->stand_in; }
+  bool nothing_follows() const { return stands_in() || input.whole(); }  // to be filled
+  Call plain_call(const PlanBucket& bucket) const;                       // but for where its data lies
+  Call bucket_call();
+  void lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const;
+  Call flags_call();
+  void end_step(std::exception_ptr error);
+  void count(Pending& step);
+  Descriptor make_signature() const;
+  bool in_first_steps(const PlanBucket& bucket) const;
+
+  InFlight& in_flight_;
+  const PlanShape shape_;
+  const std::size_t stream_;
+  const Descriptor signature_;
+  const std::unique_ptr<Channel> channel_;
+  const std::shared_ptr<Entry> entry_;  // of steps; its buckets have the channel's
+  const std::uint64_t past_steps_;      // of earlier plans of this name
+  std::atomic<std::uint64_t> steps_;
+  std::unique_ptr<Feedback> feedback_;                    // null: nothing is held back
+  std::vector<std::unique_ptr<LowRankFactors>> factors_;  // by bucket; null: it travels whole
+  std::deque<Step> agreed_;                               // the first one runs
+  std::size_t next_ = 0;
+  bool flagged_ = false;  // the flags have been summed
+  std::vector<std::int32_t> flags_;
+  std::shared_ptr<std::byte[]> identity_;  // of the bucket that runs, where this rank stands in
+  std::unique_ptr<Task> task_;
+  std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();
+  std::optional<Error> left_;  // why it ends there
+};
+
+}  // namespace ringcomm

@@ -1,0 +1,52 @@
+// Non-blocking calls of one channel, run by the worker in the order submitted.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+#include "collectives/channel.hpp"
+#include "engine/operation.hpp"
+#include "engine/worker/worker.hpp"
+
+namespace ringcomm {
+
+class CallQueue : public Source, public std::enable_shared_from_this<CallQueue> {
+ public:
+  // Made and given to the worker. close() it before the channel's transport goes.
+  static std::shared_ptr<CallQueue> make(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel);
+
+  std::shared_ptr<Operation> submit(Call call);  // any thread. Throws Error(shut_down) after close()
+  // Leaves the worker (so not from inside a turn). What has not finished fails with Error(shut_down).
+  void close();
+
+  Progress turn() override;
+  bool moving_data() override { return task_ != nullptr; }
+  bool far() override { return !channel_->on_one_host(); }
+
+ private:
+  CallQueue(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel);
+  struct Entry {
+    Call call;
+    std::shared_ptr<Operation> operation;
+    std::int64_t submitted_ns = 0;
+  };
+  bool start_next();  // false: nothing to start
+  void end_current(std::exception_ptr error);
+  void fail_all(std::exception_ptr error);
+
+  std::shared_ptr<Worker> worker_;
+  std::shared_ptr<Channel> channel_;
+  std::mutex mutex_;  // guards waiting_, failed_, closed_
+  std::deque<Entry> waiting_;
+  std::exception_ptr failed_;  // fatal: what every later call gets
+  bool closed_ = false;
+  // The worker's own.
+  std::unique_ptr<Task> task_;
+  Entry current_;
+  StallClock stall_;
+};
+
+}  // namespace ringcomm

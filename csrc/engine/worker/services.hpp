@@ -1,0 +1,50 @@
+// The services of an engine, and what the engine knows of their peers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "engine/worker/service.hpp"
+
+namespace ringcomm {
+
+class Services {
+ public:
+  explicit Services(Transport& transport) : transport_(transport) {}
+
+  void add(std::shared_ptr<Service> service);  // any thread. As Engine::add_service
+
+  // ---- the worker
+  bool refresh();  // takes over what was added; false: there are none
+  bool any() const { return !running_.empty(); }
+  bool turn();  // true if anything moved. Throws what is fatal
+  bool moving() const;
+  bool listens() const;
+  bool hot() const { return hot_; }  // something has moved a moment ago: more is likely to come
+  void left(int rank);               // the rank has left the job
+  void end(const Error& error);      // no service has another turn
+  void close() noexcept;             // what is still on its way is given up
+
+ private:
+  struct Running {
+    std::shared_ptr<Service> service;
+    std::unique_ptr<Mail> mail;
+  };
+  static Error left_error(int rank);
+
+  Transport& transport_;
+  std::mutex mutex_;  // guards the next two
+  std::vector<std::shared_ptr<Service>> added_;
+  bool ended_ = false;
+  // The worker's.
+  std::vector<Running> running_, ending_;
+  int started_ = 0;
+  std::int64_t moved_ns_ = 0;
+  bool hot_ = false;
+  std::set<int> left_;
+};
+
+}  // namespace ringcomm

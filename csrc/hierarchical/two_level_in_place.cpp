@@ -1,0 +1,91 @@
+// All-reduce on two levels of arrays that all lie in their host's shared memory: nothing is copied in.
+
+#include "base/aligned_bytes.hpp"
+#include "hierarchical/two_level_pass.hpp"
+#include "host_collectives/shared_pass.hpp"
+
+namespace ringcomm {
+namespace {
+
+// A lane reduces its slices where they lie, from everybody's array into one, its own. The network works on them there,
+// and what comes back the lane stores to all others.
+class TwoLevelShared final : public SharedPass {
+ public:
+  TwoLevelShared(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays)
+      : SharedPass(epochs, call, std::move(arrays)), lane_(std::move(lane)),
+        cuts_(call.count, cut_for(lane_.segment_bytes, item_)), apart_slots_(lane_.options.window + 2) {
+    const auto where = [this](std::size_t, std::size_t k) { return Extent{home(k), slice(k).count, slice(k).first}; };
+    network_ = lane_.start(cuts_.segments(), item_, where, reduced_, finished_);
+  }
+
+  void abandon() noexcept override {
+    if (network_) network_->abandon();
+  }
+
+ private:
+  bool arrived(std::uint32_t epoch) override { return arrived_here(epochs_, epoch, lane_.hosts); }
+  Part slice(std::size_t k) const {  // of the array
+    const Part segment = cuts_.cut(k), own = slice_of(segment.count, item_, lane_.hosts.lanes(), epochs_.node().rank());
+    return {segment.first + own.first, own.count};
+  }
+
+  Progress work() override {
+    if (!network_ || spread_ == cuts_.segments()) return Progress::done;
+    bool moved = finished_ < cuts_.segments() && network_->advance() != Progress::blocked;
+    moved |= reduce_next();
+    moved |= store_next();
+    return spread_ == cuts_.segments() ? Progress::done : moved ? Progress::moved : Progress::blocked;
+  }
+
+  // Where the lane works on its slice of a segment: in this rank's array, or, if that has it in several stretches,
+  // apart, in memory that the few segments on their way take in turns.
+  std::byte* home(std::size_t k) {
+    const Part own = slice(k);
+    if (std::byte* const here = arrays_.piece(me_, own)) return here;
+    const std::size_t room = round_up(slice(0).count * item_, kLine);
+    if (!apart_) apart_ = aligned_bytes(apart_slots_ * room);
+    return apart_.get() + k % apart_slots_ * room;
+  }
+
+  // No further ahead of the network than it needs: what it takes up is still in the caches then.
+  bool reduce_next() {
+    const bool far = reduced_ - finished_ > lane_.options.window || reduced_ - spread_ >= apart_slots_;
+    if (reduced_ == cuts_.segments() || far) return false;
+    std::byte* const to = home(reduced_);
+    arrays_.each(slice(reduced_++), [&](std::span<std::byte* const> where, std::size_t done, std::size_t count) {
+      void* const target = to + done * item_;
+      reduce(where, {&target, 1}, count, {});
+    });
+    return true;
+  }
+
+  bool store_next() {
+    if (spread_ == finished_) return false;
+    const std::byte* const from = home(spread_);
+    arrays_.each(slice(spread_++), [&](std::span<std::byte* const> where, std::size_t done, std::size_t count) {
+      const std::byte* const result = from + done * item_;
+      for (std::byte* const array : where) {
+        if (array == result) continue;
+        kernels::copy(array, result, count * item_, cuts_.segments() >= kManySegments);
+        epochs_.copied += count * item_;
+      }
+    });
+    return true;
+  }
+
+  const LaneRun lane_;
+  const Cuts cuts_;
+  const std::size_t me_ = static_cast<std::size_t>(epochs_.node().rank());
+  const std::size_t apart_slots_;
+  std::shared_ptr<std::byte[]> apart_;
+  std::unique_ptr<Task> network_;
+  std::size_t reduced_ = 0, finished_ = 0, spread_ = 0;  // segments
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays) {
+  return std::make_unique<TwoLevelShared>(epochs, call, std::move(lane), std::move(arrays));
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,38 @@
+// A pass that ends with an arrival: each rank does its part, says so, and is done once all of its host have.
+#pragma once
+
+#include "base/task.hpp"
+#include "shm/epochs.hpp"
+
+namespace ringcomm {
+
+class ClosingPass : public Task {
+ public:
+  Progress advance() final {
+    if (!worked_) {
+      if (const Progress progress = work(); progress != Progress::done) return progress;
+      epoch_ = epochs_.publish();
+      worked_ = true;
+    }
+    return arrived(epoch_) ? Progress::done : Progress::blocked;
+  }
+  void nap(std::chrono::nanoseconds longest) final {
+    if (worked_)
+      epochs_.sleep(epoch_, longest.count());
+    else
+      Task::nap(longest);
+  }
+
+ protected:
+  explicit ClosingPass(Epochs& epochs) : epochs_(epochs) {}
+  virtual Progress work() = 0;  // a piece of this rank's part; done: all of it
+  virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
+
+  Epochs& epochs_;
+
+ private:
+  bool worked_ = false;
+  std::uint32_t epoch_ = 0;
+};
+
+}  // namespace ringcomm

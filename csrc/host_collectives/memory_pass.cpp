@@ -1,0 +1,125 @@
+#include "host_collectives/memory_pass.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "host_collectives/payload.hpp"
+#include "host_collectives/read_pass.hpp"
+#include "host_collectives/readable.hpp"
+#include "host_collectives/shared_pass.hpp"
+
+namespace ringcomm {
+
+void MemoryPass::open() {
+  Opening& mine = epochs_.mine().opening[epochs_.parity()];
+  mine.offset = mine.staging = kPrivate;
+  if (publish()) return;
+  staged_ = through_staging();
+  staged_->open();
+}
+
+void MemoryPass::begin(std::uint32_t epoch) {
+  bool any = false;
+  if ((pass_ = in_place(epoch, any))) return;
+  if (!staged_) staged_ = through_staging();
+  any ? staged_->begin_late() : staged_->begin(epoch);
+  pass_ = std::move(staged_);
+}
+
+namespace {
+
+std::size_t longest_payload(int ranks) {
+  return std::min(kPayload, kPayloadsTogether / static_cast<std::size_t>(ranks));
+}
+
+bool moves_blocks(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::allgather ||
+         collective == Collective::alltoall;
+}
+
+class HostPass : public MemoryPass {
+ public:
+  // `taken`: bytes of payloads that hold something else.
+  HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
+      : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
+        small_(taken <= longest_payload(ranks()) && can_piggyback(call, ranks(), longest_payload(ranks()) - taken)) {
+    // Beside reductions, which work in place on arrays of their arenas: data that is only moved.
+    if (!small_ && moves_blocks(call.collective) && Readable::fits(call, ranks(), taken))
+      readable_.emplace(epochs, call, taken);
+  }
+
+  void open() override {
+    if (!small_) {
+      MemoryPass::open();
+      if (readable_) readable_->rest();
+      return;
+    }
+    Opening& opening = epochs_.mine().opening[epochs_.parity()];
+    opening.offset = opening.staging = kPrivate;
+    epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
+  }
+  void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
+  Progress advance() override {
+    const Progress progress = MemoryPass::advance();
+    if (readable_ && progress == Progress::done) readable_->done();
+    return progress;
+  }
+
+ private:
+  int ranks() const { return epochs_.node().size(); }
+  std::byte* payload(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
+  std::unique_ptr<StagedPass> through_staging() override { return make_staged_pass(epochs_, call_, segment_bytes_); }
+  bool publish() override { return readable_ ? readable_->publish() : MemoryPass::publish(); }
+  std::unique_ptr<Task> in_place(std::uint32_t epoch, bool& any) override {
+    if (readable_) {
+      auto blocks = readable_->collect(any);
+      return blocks ? std::make_unique<ReadPass>(epochs_, epoch, *std::move(blocks)) : nullptr;
+    }
+    auto arrays = HostArrays::collect(epochs_, call_, any);
+    return arrays ? std::make_unique<SharedPass>(epochs_, call_, *std::move(arrays)) : nullptr;
+  }
+
+  void collect() {
+    std::array<const std::byte*, kMostPayloads> payloads;
+    for (int rank = 0; rank < ranks(); ++rank) payloads[static_cast<std::size_t>(rank)] = payload(rank);
+    const std::span all(payloads.data(), static_cast<std::size_t>(ranks()));
+    epochs_.copied += collect_payloads(call_, epochs_.node().rank(), all);
+  }
+
+  const std::size_t segment_bytes_, taken_;
+  const bool small_;
+  std::optional<Readable> readable_;
+};
+
+// An exchange of numbers, and behind its payload what follows if they are what all ranks guess.
+class GuessedPass final : public HostPass {
+ public:
+  GuessedPass(Epochs& epochs, const Call& call, std::size_t segment_bytes)
+      : HostPass(epochs, call, segment_bytes),
+        follows_(epochs, *call.guess->call, segment_bytes, round_up(payload_bytes(call, epochs.node().rank()), kLine)) {
+  }
+
+  void open() override {
+    HostPass::open();
+    follows_.open();
+  }
+  void begin(std::uint32_t epoch) override { call_.guess->right ? follows_.begin(epoch) : HostPass::begin(epoch); }
+  Progress advance() override { return call_.guess->right ? follows_.advance() : Progress::done; }
+  void abandon() noexcept override { follows_.abandon(); }
+  void nap(std::chrono::nanoseconds longest) override { follows_.nap(longest); }
+
+ private:
+  HostPass follows_;
+};
+
+}  // namespace
+
+bool can_guess(const Call& call, int ranks) { return can_piggyback(call, ranks, longest_payload(ranks)); }
+
+std::unique_ptr<MemoryPass> make_memory_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
+  if (call.guess) return std::make_unique<GuessedPass>(epochs, call, segment_bytes);
+  return std::make_unique<HostPass>(epochs, call, segment_bytes);
+}
+
+}  // namespace ringcomm

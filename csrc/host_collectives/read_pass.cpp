@@ -1,0 +1,60 @@
+#include "host_collectives/read_pass.hpp"
+
+#include <algorithm>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/rank_text.hpp"
+#include "base/tuned.hpp"
+#include "host_collectives/staging_area.hpp"
+#include "kernels/kernels.hpp"
+
+namespace ringcomm {
+
+// Bytes that are read at once: a system call that takes a millisecond at most, for who works for a worker has others to
+// serve, and is not noticed beside what it copies.
+constexpr std::size_t kPiece = 4 << 20;
+constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after the end of a process
+
+ReadPass::ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks)
+    : ClosingPass(epochs), begun_(epoch), blocks_(std::move(blocks)) {
+  std::size_t nbytes = 0;
+  bool mapped = true;
+  for (const ReadableBlock& block : blocks_) nbytes += block.nbytes, mapped &= block.here != nullptr;
+  past_caches_ = mapped && nbytes >= kManySegments * kMemorySegment;  // the kernel's copies go through caches
+}
+
+Progress ReadPass::work() {
+  if (!why_not_.empty()) {
+    wait_for_loss();
+    return Progress::blocked;
+  }
+  if (block_ == blocks_.size()) return Progress::done;
+  read_on();
+  return Progress::moved;
+}
+
+void ReadPass::read_on() {
+  const ReadableBlock& block = blocks_[block_];
+  const std::size_t count = std::min(kPiece, block.nbytes - done_);
+  if (block.here) {
+    kernels::copy(block.target + done_, block.here + done_, count, past_caches_);
+  } else if (!PeerMemory::read(block.card, block.there + done_, block.target + done_, count)) {
+    why_not_ = "the memory of " + rank_text(std::vector<int>{block.giver}) + " of this host cannot be read any more";
+    failed_ns_ = now_ns();
+    return;
+  }
+  if (block.giver != epochs_.node().rank()) epochs_.copied += count;
+  done_ += count;
+  if (done_ < block.nbytes) return;
+  ++block_;
+  done_ = 0;
+}
+
+// What cannot be read is most likely of a process that has ended: which is the better thing to say.
+void ReadPass::wait_for_loss() {
+  epochs_.reached(begun_ + 1);
+  if (now_ns() - failed_ns_ > kLossIsSeen) throw Error(ErrorKind::transport, why_not_);
+}
+
+}  // namespace ringcomm

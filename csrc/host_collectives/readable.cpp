@@ -1,0 +1,156 @@
+#include "host_collectives/readable.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "host_collectives/kept_input.hpp"
+#include "host_collectives/payload.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::size_t kReadFrom = 16 << 10;  // bytes of all blocks, of which a system call is no large part
+constexpr std::size_t kSizes = 64;
+
+enum class Lies : std::uint64_t { staging, arena, own_memory };
+
+bool gives(const Call& call, int rank) { return call.collective != Collective::broadcast || call.root == rank; }
+
+// The same on all ranks: of an all-to-all of uneven blocks only that it is one.
+std::optional<std::size_t> kind_of(const Call& call) {
+  if (call.collective == Collective::alltoall && !call.even) return 0;
+  const std::size_t nbytes = call.nbytes();
+  if (nbytes < kReadFrom) return std::nullopt;
+  const std::size_t which = call.collective == Collective::broadcast   ? 0
+                            : call.collective == Collective::allgather ? 1
+                                                                       : 2;
+  return which * kSizes + static_cast<std::size_t>(std::bit_width(nbytes));
+}
+
+}  // namespace
+
+struct Readable::Note {
+  Lies lies = Lies::staging;
+  std::uint64_t where = 0;     // offset, or address
+  std::uint64_t can_read = 0;  // 1: this rank can read everybody's own memory
+  Trials::Times times{};       // of such calls
+  MemoryCard card;
+  // of an all-to-all, behind it: where in the input the block for each rank starts, in bytes
+};
+
+bool Readable::fits(const Call& call, int ranks, std::size_t taken) {
+  const bool starts = call.collective == Collective::alltoall;
+  return taken + sizeof(Note) + (starts ? static_cast<std::size_t>(ranks) * sizeof(std::uint64_t) : 0) <= kPayload - 8;
+}
+
+Readable::Readable(Epochs& epochs, const Call& call, std::size_t taken)
+    : epochs_(epochs), call_(call), taken_(taken), kind_(kind_of(call)),
+      asks_(kind_ && epochs.all_read && epochs.reading.second(*kind_)), since_ns_(now_ns()) {}
+
+std::byte* Readable::note_of(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
+
+Readable::Note Readable::note_from(int rank) const {
+  Note note;
+  std::memcpy(&note, note_of(rank), sizeof note);
+  return note;
+}
+
+bool Readable::publish() {
+  const int me = epochs_.node().rank();
+  Note note;
+  note.card = epochs_.memory.card();
+  note.can_read = epochs_.reads_peers.value_or(false) ? 1 : 0;
+  if (kind_) note.times = epochs_.reading.tell(*kind_);
+  if (gives(call_, me) && !overwrites_input(call_, me)) {
+    const std::uint64_t offset = epochs_.node().offset_of(call_.input, payload_bytes(call_, me));
+    if (offset != kPrivate)
+      note.lies = Lies::arena, note.where = offset;
+    else if (asks_)
+      note.lies = Lies::own_memory, note.where = reinterpret_cast<std::uint64_t>(call_.input);
+  }
+  std::byte* const to = note_of(me);
+  std::memcpy(to, &note, sizeof note);
+  std::uint64_t start = 0;
+  for (std::size_t rank = 0; call_.collective == Collective::alltoall && rank < call_.counts.size(); ++rank) {
+    std::memcpy(to + sizeof note + rank * sizeof start, &start, sizeof start);
+    start += call_.counts[rank] * size_of(call_.dtype);
+  }
+  return note.lies != Lies::staging;
+}
+
+// What ranks say of reading, which decides over their next calls.
+void Readable::hear() {
+  if (!kind_) return;
+  bool all_read = true;
+  counts_ = epochs_.all_read;
+  Trials::Times slowest{};
+  bool reads_peers = epochs_.reads_peers.value_or(true);
+  for (int rank = 0; rank < epochs_.node().size(); ++rank) {
+    const Note note = note_from(rank);
+    if (!epochs_.reads_peers) reads_peers = reads_peers && PeerMemory::readable(note.card);
+    all_read &= note.can_read == 1;
+    counts_ &= note.lies != Lies::arena;  // which would be none of the two ways
+    for (std::size_t way = 0; way < slowest.size(); ++way) slowest[way] = std::max(slowest[way], note.times[way]);
+  }
+  if (counts_) epochs_.reading.hear(*kind_, slowest);
+  epochs_.all_read = all_read;
+  epochs_.reads_peers = reads_peers;
+}
+
+std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
+  since_ns_ = now_ns();
+  hear();
+  const int ranks = epochs_.node().size(), me = epochs_.node().rank();
+  bool all = true;
+  any = false;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (!gives(call_, rank)) continue;
+    const bool lies = note_from(rank).lies != Lies::staging;
+    any |= lies;
+    all &= lies;
+  }
+  if (!all) return std::nullopt;
+  std::vector<ReadableBlock> blocks;
+  for (int turn = 0; turn < ranks; ++turn) {  // each rank begins with its own, so that no two read the same at once
+    const int rank = (me + turn) % ranks;
+    if (!gives(call_, rank)) continue;
+    const ReadableBlock block = block_of(rank);
+    if (block.nbytes > 0 && block.here != block.target) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+ReadableBlock Readable::block_of(int rank) const {
+  const int me = epochs_.node().rank();
+  const std::size_t item = size_of(call_.dtype), index = static_cast<std::size_t>(rank);
+  const Note note = note_from(rank);
+  std::uint64_t start = 0;
+  std::byte* target = at(call_.output, 0);
+  std::size_t count = call_.count;
+  if (call_.collective == Collective::allgather) target = call_.part_from(rank), count = call_.counts[index];
+  if (call_.collective == Collective::alltoall) {
+    target += start_of(call_.receive_counts, rank) * item, count = call_.receive_counts[index];
+    std::memcpy(&start, note_of(rank) + sizeof note + static_cast<std::size_t>(me) * sizeof start, sizeof start);
+  }
+  ReadableBlock block{rank, nullptr, note.card, 0, target, count * item};
+  if (rank == me)
+    block.here = at(call_.input, start);
+  else if (note.lies == Lies::arena)
+    block.here = epochs_.node().at(rank, note.where + start);
+  else
+    block.there = note.where + start;
+  return block;
+}
+
+void Readable::rest() { spent_ns_ += now_ns() - since_ns_; }
+
+void Readable::done() {
+  if (!counts_) return;
+  rest();
+  const double nbytes = static_cast<double>(std::max<std::size_t>(call_.nbytes(), 1));
+  epochs_.reading.took(*kind_, asks_, static_cast<double>(spent_ns_) / nbytes);
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,121 @@
+#include "host_collectives/staged_pass.hpp"
+
+#include <algorithm>
+
+#include "base/rank_text.hpp"
+
+namespace ringcomm {
+
+StagedPass::StagedPass(Epochs& epochs, const Call& call, bool reduces, std::size_t inputs, std::size_t depth)
+    : call_(call), item_(size_of(call_.dtype)), epochs_(epochs), node_(epochs.node()), reduces_(reduces),
+      inputs_(inputs), first_(epochs.staged), depth_(depth) {}
+
+// A call that ranks disagree on ends before that; all have arrived, so nobody reads the old memory.
+StagedPass::~StagedPass() {
+  if (outgrown_) node_.free(*outgrown_);
+}
+
+void StagedPass::open() {
+  opened_ = true;
+  prepare();
+  if (!refused_) copy_in(0);
+}
+
+void StagedPass::begin(std::uint32_t epoch) { epoch_ = epoch; }
+
+void StagedPass::begin_late() {
+  if (!opened_) open();
+  arrive();
+}
+
+Progress StagedPass::advance() {
+  const Progress still = progress() ? Progress::moved : Progress::blocked;
+  if (to_finish_) {
+    finish(*to_finish_);
+    to_finish_.reset();
+    return Progress::moved;
+  }
+  if (!worked_) {
+    if (!arrived(epoch_)) return still;
+    if (failure_) throw *failure_;
+    if (turn_ == 0 && !prepare_turns()) {
+      arrive();
+      return Progress::moved;
+    }
+    if (turn_ < segments_) work(turn_);
+    if (turn_ + 1 < segments_) copy_in(turn_ + 1);
+    if (turn_ == last_turn_) {
+      if (reduces_) finish(segments_ - 1);
+      epochs_.staged += segments_;
+      return Progress::done;
+    }
+    worked_ = true;
+    progress();
+  }
+  if (turn_ >= depth_ && turn_ - depth_ < segments_ && !settled(turn_ - depth_)) return still;
+  worked_ = false;
+  arrive();
+  if (reduces_ && turn_ > depth_) to_finish_ = turn_ - 1 - depth_;
+  ++turn_;
+  return Progress::moved;
+}
+
+// Arrivals wake the sleeper; what else settles a segment wakes nobody.
+void StagedPass::nap(std::chrono::nanoseconds longest) {
+  if (worked_)
+    Task::nap(longest);
+  else
+    epochs_.sleep(epoch_, longest.count());
+}
+
+bool StagedPass::prepare_turns() {
+  if (!find_areas()) return false;
+  segments_ = segments();
+  depth_ = std::min(depth_, segments_ - 1);
+  last_turn_ = reduces_ ? segments_ + depth_ : segments_ - 1;
+  return true;
+}
+
+// Staging large enough for this call's segments. A refusal is published in the opening: then all ranks give up
+// together.
+void StagedPass::prepare() {
+  Mailbox& box = epochs_.mine();
+  Opening& opening = box.opening[epochs_.parity()];
+  const bool have = box.staging != kPrivate;
+  if (have) mine_ = StagingArea(node_.at(me(), box.staging));
+  const std::size_t wanted = StagingArea::fitting(inputs_);
+  const std::size_t number = depth_ > 0 ? depth_ + 4 : 3;
+  if (!have || mine_.segment() < wanted || mine_.inputs() < number) {
+    if (have) outgrown_ = box.staging;
+    box.staging = kPrivate;
+    try {
+      const std::uint64_t offset = node_.allocate(StagingArea::nbytes(wanted, number));
+      mine_ = StagingArea::make(node_.at(me(), offset), wanted, number);
+      box.staging = offset;
+    } catch (const Error& error) {
+      refused_ = error.what();
+    }
+  }
+  opening.staging = box.staging;
+}
+
+// After the first wait: where everybody's staging is; false if somebody has none. Then one arrival more lets every
+// rank see that before an opening changes again, and all give up with the same error.
+bool StagedPass::find_areas() {
+  if (outgrown_) node_.free(*outgrown_);
+  outgrown_.reset();
+  std::vector<int> without;
+  areas_.reserve(static_cast<std::size_t>(ranks()));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const std::uint64_t offset = epochs_.mailbox(rank).opening[epochs_.parity()].staging;
+    if (offset == kPrivate) without.push_back(rank);
+    areas_.push_back(offset == kPrivate ? StagingArea() : StagingArea(node_.at(rank, offset)));
+  }
+  if (without.empty()) return true;
+  const std::string why = refused_ ? " (" + *refused_ + ")" : "";
+  const std::string who = concat(name_of(call_.collective), ": ", rank_text(without), " of this host");
+  failure_.emplace(refusal(), who + " could not get shared memory to work in" + why, without);
+  return false;
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,57 @@
+// What an arena looks like in memory, and how arenas are mapped.
+//
+//   mailboxes, one per slot | header | heap, 4096-byte aligned, growing by fallocate | address space not backed yet ...
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/cuts.hpp"
+#include "shm/doorbell.hpp"
+#include "shm/file_handle.hpp"
+#include "shm/node.hpp"
+
+namespace ringcomm {
+
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kSmallestReserve = std::size_t{1} << 30;  // of address space; every rank can map so much
+
+struct ArenaHeader {
+  std::uint64_t magic;
+  // How much of every arena the owner of this one has mapped; 0 until it has. A heap grows as far as all ranks see.
+  std::atomic<std::uint64_t> mapped;
+  Doorbell doorbell;
+};
+
+inline constexpr std::size_t kHeaderOffset = round_up(sizeof(Mailbox) * kMailboxes, 64);
+inline constexpr std::size_t kHeapBegin = round_up(kHeaderOffset + sizeof(ArenaHeader), kPage);
+
+inline ArenaHeader& header_of(std::byte* base) { return *reinterpret_cast<ArenaHeader*>(base + kHeaderOffset); }
+
+// Arenas in this process's address space: all of one size, all or none.
+class Mappings {
+ public:
+  Mappings(const std::vector<int>& fds, std::size_t reserve);  // throws Error(invalid)
+  ~Mappings();
+  Mappings(const Mappings&) = delete;
+  Mappings& operator=(const Mappings&) = delete;
+  const std::vector<std::byte*>& bases() const { return bases_; }
+  std::size_t nbytes() const { return nbytes_; }  // of each
+
+ private:
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20, kHashed = std::size_t{1} << 28, kRoom = 2 * kHashed;
+  bool map_all(const std::vector<int>& fds, std::size_t nbytes);
+  void unmap_all();
+  std::vector<void*> rooms_;  // of address space, one for each arena
+  std::vector<std::byte*> bases_;
+  std::size_t nbytes_ = 0;
+};
+
+// Memory for [begin, end) of the file, so that touching it cannot fail. Returns 0 or an errno, and then
+// none of the range has memory.
+int back_with_memory(int fd, std::uint64_t begin, std::uint64_t end);
+bool give_memory_back(int fd, std::uint64_t begin, std::uint64_t end);  // reads as zeros until backed again
+
+}  // namespace ringcomm

@@ -1,0 +1,166 @@
+// Arrivals. Who waits counts itself in before it looks; who arrives shows it before it counts. Both in one total order
+// (seq_cst), so at least one of them sees the other and no wake-up is lost.
+#include "shm/epochs.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/rank_text.hpp"
+#include "base/trace.hpp"
+#include "shm/futex.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two looks at the processes of laggards
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// A clock that costs a few nanoseconds and ticks every few milliseconds: a waiting loop may ask it at every look.
+std::int64_t coarse_now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+constexpr const char* kFailed = "failed in an earlier call, or was interrupted";
+
+constexpr const char* kLeftCall = "gave this call up before all ranks had made it, and closed the communicator";
+constexpr std::uint32_t kLeftWithinCall = 3;  // Mailbox::state
+
+void report(ErrorKind kind, const std::vector<int>& ranks, const char* what) {
+  if (!ranks.empty()) throw Error(kind, rank_text(ranks) + " of this host " + what, ranks);
+}
+
+}  // namespace
+
+// Every rank of the slot starts from the same epoch: the slot is new, or its last user ended it on all ranks alike. All
+// must have come here before any publishes; creating a communicator is collective and sees to that.
+Epochs::Epochs(Node& node, int slot) : node_(node), slot_(slot) {
+  if (slot < 0 || slot >= kMailboxes) throw invalid("slot ", slot, " of an arena that has ", kSlots);
+  Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  epoch_ = mine.epoch.load(std::memory_order_relaxed);
+  mine.state.store(0, std::memory_order_release);
+}
+
+std::uint32_t Epochs::publish() {
+  const std::int64_t now = trace_clock();
+  Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  mine.epoch.store(++epoch_, std::memory_order_seq_cst);
+  if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex_wake(mine.epoch);
+  trace_since("host work", now);  // the peers do not wait for that
+  return epoch_;
+}
+
+// Epochs wrap around; ranks are never more than a few apart.
+bool Epochs::lags(int rank, std::uint32_t epoch) {
+  return static_cast<std::int32_t>(node_.mailbox(rank, slot_).epoch.load(std::memory_order_acquire) - epoch) < 0;
+}
+
+// The state is in the line of cache that holds the epoch.
+bool Epochs::left_within(int rank, std::uint32_t epoch) {
+  const Mailbox& box = node_.mailbox(rank, slot_);
+  return box.state.load(std::memory_order_acquire) == kLeftWithinCall &&
+         static_cast<std::int32_t>(epoch - box.left_at.load(std::memory_order_relaxed)) > 0;
+}
+
+void Epochs::report_left(std::uint32_t epoch) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < node_.size(); ++rank) {
+    if (left_within(rank, epoch)) ranks.push_back(rank);
+  }
+  throw Error(ErrorKind::left, rank_text(ranks) + " of this host " + kLeftCall, ranks);
+}
+
+void Epochs::leave_within_call() {
+  Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  mine.left_at.store(opened_at_, std::memory_order_relaxed);
+  mine.state.store(kLeftWithinCall, std::memory_order_release);
+  wake();
+}
+
+std::vector<int> Epochs::behind() {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < node_.size(); ++rank) {
+    if (lags(rank, epoch_)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool Epochs::reached(std::uint32_t epoch) {
+  const int size = node_.size();
+  for (int looked = 0; looked < size; ++looked) {
+    if (lags(behind_, epoch)) {
+      look_for_loss(epoch);
+      return false;
+    }
+    if (left_within(behind_, epoch)) report_left(epoch);
+    behind_ = behind_ + 1 == size ? 0 : behind_ + 1;
+  }
+  trace_since("host wait", trace_clock());
+  return true;
+}
+
+void Epochs::look_for_loss(std::uint32_t epoch) {
+  const bool here = node_.mailbox(behind_, slot_).state.load(std::memory_order_acquire) == 0;
+  const std::int64_t now = coarse_now_ns();
+  if (epoch != awaited_ || looked_ns_ == 0) {  // nobody is lost in the first moments
+    awaited_ = epoch;
+    looked_ns_ = now;
+  }
+  if (here && now - looked_ns_ < kLookEvery) return;
+  looked_ns_ = now;
+
+  std::vector<int> died, left, failed;
+  const auto state_of = [&](int rank) { return node_.mailbox(rank, slot_).state.load(std::memory_order_acquire); };
+  std::vector<std::uint32_t> states;
+  for (int rank = 0; rank < node_.size(); ++rank) states.push_back(state_of(rank));
+  // asked after the states: who failed because another died is not to blame
+  const std::vector<int> ended = node_.dead();
+  for (int rank = 0; rank < node_.size(); ++rank) {
+    const bool dead = std::find(ended.begin(), ended.end(), rank) != ended.end();
+    // it may have left before it ended
+    const std::uint32_t state = dead ? state_of(rank) : states[static_cast<std::size_t>(rank)];
+    if ((state == 0 && !dead) || !lags(rank, epoch)) continue;  // asked again last: it may have arrived, and then gone
+    (state == 2 ? failed : state != 0 ? left : died).push_back(rank);
+  }
+  report(ErrorKind::peer_lost, died, "died: the process has ended");
+  report(ErrorKind::peer_lost, failed, kFailed);
+  report(ErrorKind::left, left, "closed the communicator or ended its script");
+}
+
+void Epochs::look_for_failures() const {
+  std::vector<int> failed;
+  for (int rank = 0; rank < node_.size(); ++rank) {
+    if (node_.mailbox(rank, slot_).state.load(std::memory_order_acquire) == 2) failed.push_back(rank);
+  }
+  report(ErrorKind::peer_lost, failed, kFailed);
+}
+
+void Epochs::sleep(std::uint32_t epoch, std::int64_t longest_ns) {
+  if (longest_ns <= 0) return;
+  for (int looked = 0; looked < node_.size(); ++looked) {
+    const int rank = (behind_ + looked) % node_.size();
+    if (!lags(rank, epoch)) continue;
+    Mailbox& box = node_.mailbox(rank, slot_);
+    box.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t seen = box.epoch.load(std::memory_order_seq_cst);
+    const bool still = static_cast<std::int32_t>(seen - epoch) < 0 && box.state.load(std::memory_order_acquire) == 0;
+    if (still) futex_wait(box.epoch, seen, longest_ns);
+    box.sleepers.fetch_sub(1, std::memory_order_release);
+    return;
+  }
+}
+
+// The addition of nothing puts this after or before a sleeper's own addition: after, and the sleeper is counted;
+// before, and it sees the new state. One that is just about to sleep may miss the wake-up, and sleeps to the end of
+// its time.
+void Epochs::wake() {
+  Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  if (mine.sleepers.fetch_add(0, std::memory_order_acq_rel) > 0) futex_wake(mine.epoch);
+}
+
+}  // namespace ringcomm

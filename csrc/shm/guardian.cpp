@@ -1,0 +1,144 @@
+#include "shm/guardian.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+
+#include "base/error.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr unsigned kLastDescriptor = ~0u;
+constexpr int kAfterMs = 5000;
+constexpr int kAlone = 2;  // seconds, at most, that the guardian outlives the last rank of its host
+
+// A copy of a rank's pipes keeps their readers waiting. `kept` is sorted.
+void close_others(const std::vector<int>& kept) {
+  unsigned next = 0;
+  for (const int fd : kept) {
+    const auto number = static_cast<unsigned>(fd);
+    if (number > next) ::syscall(SYS_close_range, next, number - 1, 0);
+    next = number + 1;
+  }
+  ::syscall(SYS_close_range, next, kLastDescriptor, 0);
+}
+
+// Ends the guardian if a rank says that processes may end now. True if the connection is closed.
+bool closed(int connection) {
+  char byte = 0;
+  const ssize_t got = ::recv(connection, &byte, 1, MSG_DONTWAIT);
+  if (got > 0) ::_exit(0);
+  return got == 0 || errno != EAGAIN;
+}
+
+// Whether a process has ended within `ms`. False without a descriptor.
+bool ended(int pidfd, int ms) {
+  pollfd asked{pidfd, POLLIN, 0};
+  return pidfd >= 0 && ::poll(&asked, 1, ms) > 0;
+}
+
+// Blocks until a rank ends, and returns its index. epoll reports descriptors in the order in which they became ready,
+// so that a rank is not taken for the ranks that the launcher killed because of it.
+std::size_t first_death(const std::vector<Guarded>& guarded) {
+  const int set = ::epoll_create1(0);
+  for (std::size_t i = 0; i < guarded.size(); ++i) {
+    for (const int fd : {guarded[i].connection, guarded[i].pidfd}) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.u64 = 2 * i + (fd == guarded[i].pidfd);
+      if (fd >= 0) ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+    }
+  }
+  while (true) {
+    epoll_event event{};
+    const int got = ::epoll_wait(set, &event, 1, -1);
+    if (got < 0 && errno != EINTR) ::_exit(0);
+    if (got < 1) continue;
+    const std::size_t index = event.data.u64 / 2;
+    if (event.data.u64 % 2 == 1 || closed(guarded[index].connection)) return index;
+  }
+}
+
+std::time_t now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec;
+}
+
+// Gives the launcher, and ranks that notice the death, `grace` seconds; then kills what still runs.
+void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const DeathAction& action, char* const* command) {
+  std::time_t deadline = now() + action.grace;
+  for (const Guarded& one : guarded) {
+    while (one.pidfd >= 0 && now() < deadline && !ended(one.pidfd, 1000)) {
+    }
+  }
+  if (!ended(guarded[dead].pidfd, 0)) return;  // it has become another program
+  deadline = std::min(deadline, now() + kAlone);
+  while (*command != nullptr && now() < deadline) ::poll(nullptr, 0, 1000);
+  for (const Guarded& one : guarded) {
+    if (one.pidfd >= 0) ::syscall(SYS_pidfd_send_signal, one.pidfd, SIGKILL, nullptr, 0);
+  }
+  if (*command == nullptr) return;
+  for (int fd = 0; fd < 3; ++fd) {
+    ::close(fd);
+    if (::open("/dev/null", O_RDWR) < 0) return;  // takes the number that is free
+  }
+  ::execve(*command, command, environ);
+}
+
+[[noreturn]] void guard(const std::vector<Guarded>& guarded, const DeathAction& action, const std::vector<int>& kept,
+                        char* const* command) {
+  ::setsid();  // not of the process group that launchers end
+  // A launcher that ends the job signals this process too: that waits until the death is named.
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);
+  sigset_t signals;
+  ::sigfillset(&signals);
+  ::sigprocmask(SIG_SETMASK, &signals, nullptr);
+  ::prctl(PR_SET_NAME, "ringcomm-guard");
+  close_others(kept);
+  const std::size_t dead = first_death(guarded);
+  ended(action.after, kAfterMs);
+  const std::string& line = guarded[dead].line;
+  const ssize_t written = ::write(action.to, line.data(), line.size());
+  static_cast<void>(written);  // without a reader the job ends unnamed
+  ::sigemptyset(&signals);
+  ::sigprocmask(SIG_SETMASK, &signals, nullptr);
+  if (action.grace >= 0) end_job(guarded, dead, action, command);
+  ::_exit(0);  // the deaths that follow are consequences
+}
+
+}  // namespace
+
+int start_guardian(const std::vector<Guarded>& guarded, const DeathAction& action) {
+  // All memory is allocated before the fork.
+  std::vector<int> kept{action.to};
+  if (action.after >= 0) kept.push_back(action.after);
+  for (const Guarded& one : guarded) {
+    for (const int fd : {one.pidfd, one.connection}) {
+      if (fd >= 0) kept.push_back(fd);
+    }
+  }
+  std::sort(kept.begin(), kept.end());
+  std::vector<std::string> words = action.command;
+  std::vector<char*> command;
+  for (std::string& word : words) command.push_back(word.data());
+  command.push_back(nullptr);
+  // Not fork(): what libraries have registered for it must not run here.
+  const long pid = ::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (pid == 0) guard(guarded, action, kept, command.data());
+  if (pid < 0) throw invalid("no process to watch the ranks: ", std::strerror(errno));
+  return static_cast<int>(pid);
+}
+
+}  // namespace ringcomm

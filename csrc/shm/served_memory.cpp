@@ -1,0 +1,118 @@
+#include "shm/served_memory.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <mutex>
+#include <vector>
+
+#include "base/at_fork.hpp"
+#include "base/imports.hpp"
+#include "shm/arena.hpp"
+
+namespace ringcomm {
+namespace {
+
+constexpr std::size_t kLeast = 64 << 10;  // bytes: smaller blocks are the C library's, without a look
+
+struct Server {
+  std::shared_ptr<BlockPool> pool;
+  bool serves = true;
+};
+using Servers = std::vector<Server>;
+
+// Never destroyed: blocks come back until the process has ended.
+struct Served {
+  std::mutex mutex;
+  Servers servers;
+  std::atomic<bool> serving{false};  // any
+  // All blocks that were ever given lie between these: a cheap answer for nearly every free().
+  std::atomic<std::uintptr_t> low{~std::uintptr_t{0}}, high{0};
+  const AtFork fork{0, {[this] { mutex.lock(); }, [this] { mutex.unlock(); }}};
+};
+
+Served& served() {
+  static Served* const one = new Served;
+  return *one;
+}
+
+// The mutex is held. The result is for the caller to drop when it is not: a pool that ends waits for a process that
+// forks, which waits for the mutex.
+[[nodiscard]] Servers take_empty(Served& all) {
+  const auto over = std::stable_partition(all.servers.begin(), all.servers.end(),
+                                          [](const Server& one) { return one.serves || one.pool->in_use() > 0; });
+  Servers empty(std::make_move_iterator(over), std::make_move_iterator(all.servers.end()));
+  all.servers.erase(over, all.servers.end());
+  return empty;
+}
+
+// The mutex is held; the last pool is asked first, so that who makes one can try it out. Null: none has such a block.
+void* take(Served& all, std::size_t nbytes) {
+  for (auto one = all.servers.rbegin(); one != all.servers.rend(); ++one) {
+    if (!one->serves) continue;
+    if (void* const block = one->pool->take(nbytes)) return block;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int served_memalign(void** block, std::size_t alignment, std::size_t nbytes) {
+  Served& all = served();
+  if (nbytes >= kLeast && alignment <= kPage && all.serving.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(all.mutex);
+    if (void* const taken = take(all, nbytes)) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(taken);
+      all.low.store(std::min(all.low.load(), begin));
+      all.high.store(std::max(all.high.load(), begin + nbytes));
+      *block = taken;
+      return 0;
+    }
+  }
+  return ::posix_memalign(block, alignment, nbytes);
+}
+
+void served_free(void* block) {
+  Served& all = served();
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  if (address < all.low.load(std::memory_order_relaxed) || address >= all.high.load(std::memory_order_relaxed)) {
+    ::free(block);
+    return;
+  }
+  Servers empty;
+  const std::lock_guard lock(all.mutex);
+  const bool ours = std::any_of(all.servers.begin(), all.servers.end(),
+                                [&](const Server& one) { return one.pool->give_back(block); });
+  if (!ours) return ::free(block);
+  empty = take_empty(all);
+}
+
+void serve_from(std::shared_ptr<BlockPool> pool) {
+  Served& all = served();
+  const std::lock_guard lock(all.mutex);
+  all.servers.push_back({std::move(pool)});
+  all.serving = true;
+}
+
+void serve_no_more_from(const BlockPool& pool) {
+  Served& all = served();
+  Servers empty;
+  const std::lock_guard lock(all.mutex);
+  for (Server& one : all.servers) {
+    if (one.pool.get() == &pool) one.serves = false;
+  }
+  all.serving = std::any_of(all.servers.begin(), all.servers.end(), [](const Server& one) { return one.serves; });
+  empty = take_empty(all);
+}
+
+bool serve_library(std::string_view library) {
+  const auto allocations = imports(library, "posix_memalign"), frees = imports(library, "free");
+  if (allocations.empty() || frees.empty()) return false;
+  // First what takes blocks back: another thread may allocate between the two.
+  return redirect(frees, reinterpret_cast<void*>(&served_free)) &&
+         redirect(allocations, reinterpret_cast<void*>(&served_memalign));
+}
+
+}  // namespace ringcomm

@@ -1,0 +1,1 @@
+"""Registered algorithms, the model that chooses among them, and its measured parameters."""

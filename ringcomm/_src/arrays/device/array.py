@@ -1,0 +1,77 @@
+"""An array in a GPU's memory, for those who have neither CuPy nor a framework."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.arrays.device import devices
+from ringcomm._src.core import _core
+
+
+class DeviceArray:
+    """A C-contiguous array in the memory of one GPU; CuPy, Numba, torch and JAX take it by
+    ``__cuda_array_interface__`` without a copy. It knows no arithmetic.
+
+    Args:
+        shape: as for ``numpy.empty``.
+        dtype: what NumPy takes for a dtype, without Python objects.
+        device: ordinal.
+        stream: the driver's handle of the stream that it is used on; the default stream's unless told.
+    """
+
+    def __init__(self, shape: int | tuple[int, ...], dtype: Any, device: int, stream: int = devices.LEGACY) -> None:
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype = np.dtype(dtype)
+        if self.dtype.hasobject:
+            raise TypeError("arrays of Python objects cannot lie on a GPU")
+        self.size = math.prod(self.shape)
+        self.nbytes = self.size * self.dtype.itemsize
+        self.device, self.stream = device, stream
+        devices.count()
+        self._memory = _core.DeviceMemory(device, self.nbytes)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self._memory.address, False),
+            "strides": None,
+            "stream": self.stream,
+        }
+
+    def get(self) -> np.ndarray[Any, Any]:
+        """A copy in the host's memory."""
+        host = np.empty(self.shape, self.dtype)
+        _core.device_copy(self.device, host.ctypes.data, self._memory.address, self.nbytes, self.stream, True)
+        return host
+
+    def set(self, values: Any) -> DeviceArray:
+        """Takes the values of a NumPy array, or what can be seen as one, of this shape. Gives this array."""
+        host = np.ascontiguousarray(np.broadcast_to(np.asarray(values, self.dtype), self.shape))
+        _core.device_copy(self.device, self._memory.address, host.ctypes.data, self.nbytes, self.stream, True)
+        return self
+
+    def synchronize(self) -> None:
+        """Waits until what its stream holds now has been done."""
+        _core.device_copy(self.device, 0, 0, 0, self.stream, True)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<ringcomm.DeviceArray {self.dtype} {self.shape} on GPU {self.device}>"
+
+
+def empty(shape: Any, dtype: Any, device: int, stream: int = devices.LEGACY) -> Any:
+    """CuPy's array if CuPy is installed."""
+    try:
+        import cupy
+    except ImportError:
+        return DeviceArray(shape, dtype, device, stream)
+    with cupy.cuda.Device(device):
+        return cupy.empty(shape, dtype)

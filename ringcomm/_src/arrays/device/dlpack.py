@@ -1,0 +1,93 @@
+"""Arrays of GPUs that say by DLPack alone where they lie (the array API standard's ``__dlpack__``; DLPack 0.8)."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringcomm._src.arrays.device import devices
+from ringcomm._src.base.errors import UnsupportedError
+
+CUDA, MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
+_KINDS = {0: "i", 1: "u", 2: "f", 5: "c"}
+_BFLOAT, _BOOL = 4, 6
+
+
+class View(NamedTuple):
+    """What lies where."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]  # bytes
+    read_only: bool
+    stream: int | None  # that works on it now; None: nothing does
+    owner: object  # keeps the memory
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether elements lie one behind the other; a dimension of one element may have any stride."""
+        packed = packed_strides(self.shape, self.dtype.itemsize)
+        steps = zip(self.shape, self.strides, packed, strict=True)
+        return 0 in self.shape or all(length == 1 or step == wanted for length, step, wanted in steps)
+
+
+def packed_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    """Of a C-contiguous array."""
+    return tuple(item * math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def on_device(x: Any) -> bool:
+    return hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] in (CUDA, MANAGED)
+
+
+def view(x: Any) -> View:
+    """The producer is asked to have it ready for the default stream. The capsule is never consumed, and frees what it
+    holds when nobody has this any more."""
+    if not on_device(x):
+        kind = x.__dlpack_device__()[0]
+        raise UnsupportedError(f"the array lies on device {kind} of DLPack; ringcomm takes memory of CPUs and of CUDA")
+    capsule = x.__dlpack__(stream=devices.LEGACY)
+    tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
+    shape = tuple(tensor.shape[: tensor.ndim])
+    dtype, address = _dtype(tensor), (tensor.data or 0) + tensor.byte_offset
+    strides = packed_strides(shape, dtype.itemsize)
+    if tensor.strides:
+        strides = tuple(step * dtype.itemsize for step in tensor.strides[: tensor.ndim])
+    return View(address, shape, dtype, strides, False, devices.LEGACY, capsule)
+
+
+def _dtype(tensor: _Tensor) -> np.dtype[Any]:
+    if tensor.lanes == 1 and tensor.code == _BOOL and tensor.bits == 8:
+        return np.dtype(bool)
+    if tensor.lanes == 1 and tensor.code == _BFLOAT and tensor.bits == 16:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise UnsupportedError("bfloat16 outside of torch needs ml_dtypes: pip install ml_dtypes") from None
+        return np.dtype(ml_dtypes.bfloat16)
+    kind = _KINDS.get(tensor.code)
+    if tensor.lanes != 1 or kind is None or tensor.bits % 8:
+        raise UnsupportedError(f"DLPack dtype {tensor.code} of {tensor.bits} bits x {tensor.lanes} cannot be sent")
+    return np.dtype(f"{kind}{tensor.bits // 8}")

@@ -1,0 +1,170 @@
+"""Arrays of GPUs as the core sees them: CuPy's, and whatever has ``__cuda_array_interface__`` (version 3 of Numba's
+specification) or DLPack. Torch's tensors have a kind of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays.arrays import Buffer, Shape
+from ringcomm._src.arrays.device import array, devices, dlpack
+from ringcomm._src.arrays.device.place import Place
+from ringcomm._src.base.errors import UnsupportedError
+from ringcomm._src.core import _core
+
+_IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # libraries whose arrays say nothing of that where they lie on a GPU
+
+
+class DeviceKind:
+    @staticmethod
+    def source(x: Any) -> Buffer:
+        return _source(_view(x), x)
+
+    @staticmethod
+    def target(x: Any) -> Buffer:
+        view = _view(x)
+        if view.read_only or type(x).__module__.partition(".")[0] in _IMMUTABLE:
+            raise ValueError("the array to write is read-only")
+        if view.contiguous:
+            return _buffer(view, x)
+        _require_apart(view)
+        return _copied(view, x)._replace(given=x, copied=True)
+
+    @staticmethod
+    def describe(made: Any) -> Buffer:
+        buffer = _buffer(_view(made), made)
+        if isinstance(made, array.DeviceArray) and buffer.place is not None:  # new memory, which nothing works on yet
+            return buffer._replace(place=buffer.place._replace(stream=None))
+        return buffer
+
+    @staticmethod
+    def of_numpy(values: np.ndarray[Any, Any]) -> Any:
+        return values
+
+    @staticmethod
+    def like(x: Any) -> None:
+        return None
+
+    @staticmethod
+    def empty(like: Any, shape: Shape) -> Any:
+        view = _view(like)
+        return array.empty(shape, view.dtype, _device_of(view, like), _stream_of(like))
+
+    @staticmethod
+    def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
+        made = DeviceKind.empty(like, shape)
+        if nbytes > 0:
+            buffer = DeviceKind.describe(made)
+            assert buffer.place is not None
+            buffer.place.write(buffer.address, address, nbytes)
+        return made
+
+    @staticmethod
+    def to_host(x: Any) -> np.ndarray[Any, Any]:
+        """A copy in the host's memory, which waits for it."""
+        view = _view(x)
+        buffer, host = _source(view, x), np.empty(view.shape, view.dtype)
+        assert buffer.place is not None
+        buffer.place.read(buffer.address, host.ctypes.data, host.nbytes)
+        return host
+
+    @staticmethod
+    def assign(target: Any, source: Any) -> None:
+        view, made = _view(target), _view(source)
+        place = _place(view, target)
+        place.arrange(view, _place(made, source), made)
+        if place.waits:
+            _core.device_copy(place.device, 0, 0, 0, place.now(), True)
+
+
+def _view(x: Any) -> dlpack.View:
+    interface = getattr(x, "__cuda_array_interface__", None)
+    if interface is None:
+        return dlpack.view(x)
+    if interface.get("mask") is not None:
+        raise UnsupportedError("masked arrays cannot be sent")
+    dtype, shape = _dtype(interface, x), tuple(interface["shape"])
+    address, read_only = interface["data"]
+    strides = tuple(interface.get("strides") or dlpack.packed_strides(shape, dtype.itemsize))
+    return dlpack.View(address, shape, dtype, strides, bool(read_only), interface.get("stream"), x)
+
+
+def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
+    """What NumPy itself has no letter for (bfloat16, pairs) is only bytes in the interface; its array tells more."""
+    dtype = np.dtype(interface["typestr"])
+    if dtype.kind != "V":
+        return dtype
+    try:
+        told: np.dtype[Any] = np.dtype(getattr(x, "dtype", None) or interface["descr"])
+    except (KeyError, TypeError):
+        return dtype
+    return told if told.itemsize == dtype.itemsize else dtype
+
+
+def _source(view: dlpack.View, x: Any) -> Buffer:
+    return _buffer(view, x) if view.contiguous else _copied(view, x)
+
+
+def _copied(view: dlpack.View, x: Any) -> Buffer:
+    """A C-contiguous copy, behind what the array's stream holds; who waits for the array waits for the copy."""
+    arrays.dtype_index(view.dtype)  # refuses before anything is copied
+    place = _place(view, x)
+    place.refuse_capture("an array that is not C-contiguous")
+    made = array.empty(view.shape, view.dtype, place.device, _stream_of(x))
+    copy = _view(made)
+    its = _place(copy, made)
+    its.arrange(copy, place, view)
+    return _buffer(copy, made)._replace(place=its._replace(now=place.now, waits=place.waits))
+
+
+def _require_apart(view: dlpack.View) -> None:
+    reach = view.dtype.itemsize
+    for step, length in sorted((abs(step), length) for step, length in zip(view.strides, view.shape, strict=True)):
+        if length > 1 and step < reach:
+            raise ValueError("elements of the array to write lie over each other")
+        reach += step * (length - 1)
+
+
+def _place(view: dlpack.View, given: Any) -> Place:
+    return Place(_device_of(view, given), view.stream, lambda: _stream_of(given), not _tells_stream(given))
+
+
+def _buffer(view: dlpack.View, given: Any) -> Buffer:
+    count = math.prod(view.shape)
+    index = arrays.dtype_index(view.dtype)
+    place = _place(view, given)
+    if index == arrays.MOVES_ONLY:
+        width = view.dtype.itemsize
+        shown = Buffer(view.address, count * width, arrays.BYTES, width, view.shape, given, DeviceKind, str(view.dtype))
+    else:
+        shown = Buffer(view.address, count, index, 1, view.shape, given, DeviceKind, _core.DTYPES[index])
+    return shown._replace(given=given, place=place, keeps=view.owner)
+
+
+def _device_of(view: dlpack.View, x: Any) -> int:
+    """The ordinal of its GPU; an array without elements has an address nowhere, and may say."""
+    if math.prod(view.shape) > 0:
+        return devices.holds(view.address)
+    device = getattr(x, "device", None)
+    device = getattr(device, "id", device)  # CuPy's is an object
+    return device if isinstance(device, int) else devices.of_this_rank()
+
+
+def _tells_stream(x: Any) -> bool:
+    """DLPack's producers do not: they only make a consumer's stream wait."""
+    return (getattr(x, "__cuda_array_interface__", None) or {}).get("stream") is not None
+
+
+def _stream_of(x: Any) -> int:
+    """That the array's library works on now."""
+    interface = getattr(x, "__cuda_array_interface__", None)
+    stream = None if interface is None else interface.get("stream")
+    return devices.LEGACY if stream is None else int(stream)
+
+
+def on_device(x: Any) -> bool:
+    """Whether it is an array of a GPU."""
+    return hasattr(x, "__cuda_array_interface__") or dlpack.on_device(x)

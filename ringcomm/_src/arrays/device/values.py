@@ -1,0 +1,27 @@
+"""What the host needs to know, or change, and a caller has given as an array of a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.base.errors import UnsupportedError
+
+
+def host_copy(x: Any) -> Any:
+    """A NumPy array of what an array of a GPU holds (torch's as a tensor); anything else as it is."""
+    if isinstance(x, np.ndarray) or not arrays.elsewhere(x):
+        return x
+    if hasattr(x, "cpu"):
+        return x.detach().cpu()
+    return arrays.device_kind().to_host(x)
+
+
+def refuse_elsewhere(x: Any, what: str) -> None:
+    """UnsupportedError for an array of a GPU."""
+    if not isinstance(x, np.ndarray) and arrays.elsewhere(x):
+        raise UnsupportedError(
+            f"{what} takes arrays in the host's memory, and this {type(x).__name__} lies on a GPU: give a NumPy array"
+        )

@@ -1,0 +1,34 @@
+"""Calls made of other calls, which look like methods written out: to help(), to editors and to type checkers."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ringcomm._src.arrays.handles import Handle
+
+P = ParamSpec("P")
+Self = TypeVar("Self")
+Result = TypeVar("Result")
+Form = TypeVar("Form", bound=Callable[..., Any])
+
+
+def renamed(form: Form, call: Callable[..., Any], name: str, doc: str, result: str) -> Form:
+    """Makes `form` look like a method `name` (class and name) with the arguments of `call`, which gives a `result`."""
+    functools.update_wrapper(form, call)
+    form.__name__, form.__qualname__, form.__doc__ = name.rpartition(".")[2], name, doc
+    form.__signature__ = inspect.signature(call).replace(return_annotation=result)  # type: ignore[attr-defined]
+    return form
+
+
+def waited(
+    call: Callable[Concatenate[Self, P], Handle[Result]], doc: str, result: str
+) -> Callable[Concatenate[Self, P], Result]:
+    """The same as a method whose name has ``_async`` in it, but that waits."""
+
+    def wait(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return call(self, *args, **kwargs).wait()
+
+    return renamed(wait, call, call.__qualname__.replace("_async", ""), doc, result)

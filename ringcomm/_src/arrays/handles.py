@@ -1,0 +1,92 @@
+"""What a caller holds of an operation that is under way."""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from ringcomm._src.base import process
+from ringcomm._src.core import _core
+
+Result = TypeVar("Result")
+
+
+class Handle(Generic[Result], metaclass=ABCMeta):
+    """An operation under way. ``wait()`` gives its result; the buffers it uses stay alive until it is done.
+
+    ``finish`` makes the result once all of ``operations`` are done, and holds the buffers.
+    """
+
+    __slots__ = ("_error", "_finish", "_operations", "_result", "name")
+
+    def __init__(self, operations: Sequence[_core.Operation], finish: Callable[[], Result], name: str = "") -> None:
+        _core.let_go()
+        self.name = name
+        self._operations = list(operations)
+        self._finish: Callable[[], Result] | None = finish
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+
+    def test(self) -> bool:
+        """Whether ``wait()`` would return, or raise, at once."""
+        return self._finish is None or all(operation.done() for operation in self._operations)
+
+    def wait(self, timeout: float | None = None) -> Result:
+        """Waits until the operation is done and gives its result; every further call gives the same.
+
+        Args:
+            timeout: seconds; None waits for as long as it takes.
+
+        Raises:
+            TimeoutError: it is not done by then, and goes on.
+            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: what the operation met (again at every
+            call).
+        """
+        if self._finish is not None:
+            if process.in_child:
+                raise process.forked()
+            self._error = self._first_error(timeout)
+            finish, self._finish = self._finish, None
+            operations, self._operations = self._operations, []
+            if self._error is None:
+                try:
+                    self._result = finish()
+                except Exception as error:
+                    self._error = error
+            elif not all(operation.over() for operation in operations):
+                _core.keep_until_done(operations, finish)
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+    def _first_error(self, timeout: float | None) -> Exception | None:
+        """Waits for all operations, or for the first that fails: what others wait for may never come then."""
+        for operation in self._operations:
+            if not operation.wait(-1.0 if timeout is None else timeout):
+                raise TimeoutError(f"{self.name or 'operation'} is not done after {timeout} s")
+            try:
+                operation.check()
+            except Exception as error:
+                return error
+        return None
+
+    @property
+    def result(self) -> Result:
+        """The same as ``wait()``."""
+        return self.wait()
+
+    def __repr__(self) -> str:
+        return f"<ringcomm.Handle {self.name or 'unnamed'}: {'done' if self.test() else 'under way'}>"
+
+    def __del__(self) -> None:
+        finish = getattr(self, "_finish", None)
+        if finish is None or process.in_child:
+            return
+        if not all(operation.over() for operation in self._operations):
+            _core.keep_until_done(self._operations, finish)
+
+
+InPlaceHandle = _core.InPlaceHandle
+"""The same for one operation whose result is the array that it was given; made and waited for at less cost."""
+Handle.register(InPlaceHandle)

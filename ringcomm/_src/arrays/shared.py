@@ -1,0 +1,37 @@
+"""Shared arrays: memory that the ranks of a host have in common, on which collectives work without a copy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.arrays.arrays import CoreMemory
+from ringcomm._src.core import _core
+
+ALIGNED = 64  # bytes: where there is no shared memory, arrays start at cache lines all the same
+
+
+def empty(node: _core.Node | None, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    """An uninitialised C-contiguous array in this rank's arena, or in ordinary memory if ``node`` is None or its memory
+    is used up. Local; the memory lives as long as the array and its views."""
+    dtype = np.dtype(dtype)
+    if dtype.hasobject:
+        raise TypeError("arrays of Python objects cannot be shared")
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    nbytes = math.prod(shape) * dtype.itemsize
+    return flat(node, nbytes).view(dtype).reshape(shape) if nbytes else np.empty(shape, dtype)
+
+
+def flat(node: _core.Node | None, nbytes: int) -> np.ndarray[Any, Any]:
+    """At least one byte, uninitialised."""
+    if node is not None:
+        try:
+            memory = _core.SharedMemory(node, nbytes)
+            return np.asarray(CoreMemory(memory.address, nbytes, memory))
+        except (ValueError, MemoryError):  # /dev/shm or the machine has no more: collectives copy then
+            pass
+    ordinary = np.empty(nbytes + ALIGNED, np.uint8)
+    start = -ordinary.ctypes.data % ALIGNED
+    return ordinary[start : start + nbytes]

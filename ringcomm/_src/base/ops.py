@@ -1,0 +1,213 @@
+"""The reductions: the core's ops, functions of users', and what else a caller may give for one."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ringcomm._src.base.wire_formats import WireFormat
+from ringcomm._src.core import _core
+
+__all__ = [
+    "BAND",
+    "BOR",
+    "BXOR",
+    "LAND",
+    "LOR",
+    "LXOR",
+    "MAXLOC",
+    "MINLOC",
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Op",
+    "Product",
+    "Sum",
+]
+
+FLOATING = frozenset(_core.DTYPES.index(name) for name in ("float16", "bfloat16", "float32", "float64"))
+NUMBERS = _core.DTYPES[: _core.DTYPES.index("bool") + 1]  # dtypes that have every op from Average to Product
+
+
+class Op(enum.IntEnum):
+    """How values of several ranks become one.
+
+    ======================= ===================================== ===================================================
+    Op                      of                                    what
+    ======================= ===================================== ===================================================
+    Sum, Product, Average   floating, integer, bool, complex      averages of integers are rounded toward zero
+    Min, Max                floating, integer, bool               a NaN wins; -0 is below +0
+    BAND, BOR, BXOR         integer, bool                         bit by bit
+    LAND, LOR, LXOR         integer, bool                         any number but 0 is true; the result is 0 or 1
+    MINLOC, MAXLOC          pairs: structured dtypes of a value   the pair of the least or largest value; of equal ones
+                            (int16 to int64, float32, float64)    that of the lower index. NaN is before all numbers
+                            and an index (int32, int64)
+    Adasum                  floating                              whole gradients: below
+    a function              whatever can be sent                  :meth:`create`
+    ======================= ===================================== ===================================================
+
+    Booleans are logical: sum and max are *or*, product and min are *and*, as NumPy's ``add`` and ``multiply`` are. A
+    pair is laid out as C does, which is MPI's ``FLOAT_INT`` and so on:
+    ``np.dtype([("value", "f4"), ("index", "i4")], align=True)``. Prescale and postscale factors go with the ops up to
+    Product. Where an op is wanted, its name (``"sum"``, ``"band"``, ``"prod"``) and mpi4py's (``MPI.SUM``) do as well.
+
+    ``Adasum`` is for gradients, and for allreduce of floating arrays only: an array is one vector; orthogonal vectors
+    are added and parallel ones averaged, two ranks at a time (Maleki et al., arXiv:2006.02924). The numbers up to
+    Product are Horovod's.
+    """
+
+    Average = _core.OPS.index("average")  # 0
+    Sum = _core.OPS.index("sum")
+    Adasum = _core.OPS.index("adasum")
+    Min = _core.OPS.index("min")
+    Max = _core.OPS.index("max")
+    Product = _core.OPS.index("product")  # 5
+    BAND = _core.OPS.index("band")
+    BOR = _core.OPS.index("bor")
+    BXOR = _core.OPS.index("bxor")
+    LAND = _core.OPS.index("land")
+    LOR = _core.OPS.index("lor")
+    LXOR = _core.OPS.index("lxor")
+    MINLOC = _core.OPS.index("minloc")
+    MAXLOC = _core.OPS.index("maxloc")
+
+    @property
+    def scaled(self) -> bool:
+        """Whether it takes prescale and postscale factors."""
+        return self <= Op.Product
+
+    @staticmethod
+    def create(function: Callable[[Any, Any], Any], commutative: bool = True) -> UserOp:
+        """An op of the user's own, for a communicator's reductions, as MPI's ``MPI_Op_create``.
+
+        Args:
+            function: called as ``function(invec, inoutvec)`` with two one-dimensional NumPy arrays of equal length and
+                of the callers' dtype; it puts ``invec op inoutvec``, element by element, into ``inoutvec``. It must be
+                associative, and give the same on every rank. Arrays may be parts of what the ranks gave. It runs on
+                the calling thread (of a non-blocking call: in ``wait()``), and may raise.
+            commutative: as MPI asks for it. The order is that of the ranks in any case (MPI 4.1, section 6.9.5).
+        """
+        return UserOp(function, commutative)
+
+
+@dataclass(frozen=True)
+class UserOp:
+    """What :meth:`Op.create` gives."""
+
+    function: Callable[[Any, Any], Any]
+    commutative: bool = True
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+
+Average = Op.Average
+Sum = Op.Sum
+Min = Op.Min
+Max = Op.Max
+Product = Op.Product
+Adasum = Op.Adasum
+BAND, BOR, BXOR = Op.BAND, Op.BOR, Op.BXOR
+LAND, LOR, LXOR = Op.LAND, Op.LOR, Op.LXOR
+MINLOC, MAXLOC = Op.MINLOC, Op.MAXLOC
+
+_names = {op.name.lower(): op for op in Op} | {"prod": Product, "mean": Average}
+
+
+def as_op(op: Any) -> Op | UserOp:
+    """Of an op, its number or name, an op of mpi4py's, or what :meth:`Op.create` gave.
+
+    Raises ValueError naming the known operations.
+    """
+    if isinstance(op, Op | UserOp):
+        return op
+    try:
+        if isinstance(op, str):
+            return _names[op.lower()]
+        return _of_mpi(op) if type(op).__module__ == "mpi4py.MPI" else Op(op)
+    except (KeyError, ValueError):
+        raise ValueError(f"unknown reduction {op!r}; use ringcomm.{', ringcomm.'.join(Op.__members__)}") from None
+
+
+def _of_mpi(op: Any) -> Op | UserOp:
+    MPI: Any = sys.modules["mpi4py.MPI"]
+    if not op.is_predefined:
+        return UserOp(op.Reduce_local, op.Is_commutative())
+    for name in ("SUM", "PROD", "MIN", "MAX", "BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MINLOC", "MAXLOC"):
+        if op == getattr(MPI, name):
+            return _names[name.lower()]
+    raise ValueError
+
+
+def core_op(op: Any) -> Op:
+    """As `as_op`, and ValueError for a function, which runs in ordered calls only."""
+    op = as_op(op)
+    if isinstance(op, UserOp):
+        raise ValueError(f"the function {op.name} reduces in the calls of a ringcomm.Communicator only")
+    return op
+
+
+def chosen_op(op: Any, average: bool | None) -> Op:
+    """Horovod's rule: `op`, or what the deprecated `average` says, or Average. Raises ValueError if both are given."""
+    if average is not None:
+        if op is not None:
+            raise ValueError("give op or the deprecated average, not both")
+        warnings.warn("average is deprecated: use op=Average or op=Sum", DeprecationWarning, stacklevel=3)
+        return Average if average else Sum
+    return Average if op is None else core_op(op)
+
+
+_numbers: dict[Any, int] = {}  # of wire formats
+_next_number = itertools.count(1)
+_MOST_NUMBERS = 256  # a program may make formats anew with each call
+
+
+def wire_number(wire: Any) -> int:
+    """What `wire` is told from others by, cheaper than its code: equal ones have one number for as long as few are in
+    use."""
+    wire = getattr(wire, "wire", wire)
+    try:
+        return _numbers[wire]
+    except KeyError:
+        if len(_numbers) >= _MOST_NUMBERS:
+            _numbers.clear()
+        return _numbers.setdefault(wire, next(_next_number))
+    except TypeError:  # it has no hash
+        return next(_next_number)
+
+
+def wire_code(wire: Any, dtype: int | None = None) -> int:
+    """The core's code of what elements travel as; 0: as they are.
+
+    Args:
+        wire: None, a format's name (``_core.wire_formats()``) or the format with its parameters
+            (``Compression.topk(0.1)``), a dtype, which is the format of its name, or a compressor whose ``wire`` is one
+            of these.
+        dtype: the elements', by its index; None if there will be several. Elements that the format does not shorten
+            travel as they are.
+
+    Raises:
+        ValueError: there is no such format; the message names those that there are.
+    """
+    wire = getattr(wire, "wire", wire)
+    if wire is None:
+        return 0
+    if isinstance(wire, WireFormat):
+        if wire.of_gradients:
+            raise ValueError(
+                f"{wire} is for the gradients of DistributedOptimizer (PyTorch), not for single operations"
+            )
+        return wire.code if dtype is None or _core.wire_ratio(wire.code, dtype) < 1 else 0
+    name = wire if isinstance(wire, str) else getattr(wire, "name", None) or getattr(wire, "__name__", None)
+    name = name or str(wire).removeprefix("torch.")
+    if name not in _core.wire_formats():
+        raise ValueError(f"there is no wire format {wire!r}; known: {', '.join(_core.wire_formats())}")
+    code = _core.wire_code(name)
+    return code if dtype is None or _core.wire_ratio(code, dtype) < 1 else 0

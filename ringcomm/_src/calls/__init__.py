@@ -1,0 +1,1 @@
+"""From a Python call to the core's request."""

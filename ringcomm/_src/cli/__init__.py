@@ -1,0 +1,40 @@
+"""The command line: `ringcomm` and `python -m ringcomm`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status. `arguments` defaults to the command line's."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] == ["run"]:
+        from ringcomm._src.cli import ringrun
+
+        return ringrun.main(arguments[1:])
+    from ringcomm._src.base.version import __version__
+    from ringcomm._src.cli import bench, info, show, simulate, tune
+
+    parser = argparse.ArgumentParser(prog="ringcomm", description="MPI-based collective communication for training.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module, text in (
+        ("info", info, "what is installed here, what ringcomm uses of it, and why not the rest"),
+        ("show", show, "a schedule as text and as a picture, with proof and cost"),
+        ("simulate", simulate, "what every schedule would take on a cluster that need not exist"),
+        ("tune", tune, "measure the network between the ranks that mpirun started, for later jobs"),
+        ("bench", bench, "time collectives and compare algorithms with MPI's own (run it under mpirun)"),
+    ):
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    commands.add_parser("run", help="start a program on ranks: the same as ringrun, see 'ringcomm run --help'")
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except BrokenPipeError:  # `ringcomm show ring | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

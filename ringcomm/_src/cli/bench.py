@@ -1,0 +1,283 @@
+"""`ringcomm bench`: times collectives on the ranks that mpirun started, ours and MPI's in turns.
+
+How a row is measured: each call's input is rewritten by the rank that owns it before the call, and its result is read
+and checked after it, both outside the clock, or buffers would stay in one core's cache and no bytes would move; a
+barrier comes before; contestants take turns in a shuffled order within one run; a time is from the first rank's begin
+to the last one's end (between hosts, which have no clock in common: the slowest rank's own), and a row shows the
+median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.algorithms.registry import registered
+from ringcomm._src.arrays.device import paths
+from ringcomm._src.base.installed import exists, lacks
+from ringcomm._src.base.ops import FLOATING, NUMBERS, Adasum, Op
+from ringcomm._src.cli import bench_device, bench_report
+from ringcomm._src.cli.bench_cases import PERIOD, SHARED_ARRAYS, Case, numpy_dtype
+from ringcomm._src.cli.bench_report import Row
+from ringcomm._src.cli.measured import first_to_last, interval, lost, take_turns
+from ringcomm._src.cli.sizes import parse_names, parse_sizes
+from ringcomm._src.cli.text import refuse
+from ringcomm._src.cli.wires import parse_wire, wire_names
+from ringcomm._src.core import _core
+from ringcomm._src.observe.events import Listener
+from ringcomm._src.platform.mpi_library import load
+
+DEFAULT_SIZES = "4,1K,32K,1M,16M"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("collective", choices=_core.COLLECTIVES)
+    add(
+        "--sizes",
+        type=parse_sizes,
+        default=None,
+        metavar="LIST",
+        help=f"bytes, such as {DEFAULT_SIZES} (the default) or 4-64M for all powers of two between; "
+        "allgather, reducescatter, alltoall: of all ranks' parts together",
+    )
+    add(
+        "--algorithms",
+        default=f"auto,{SHARED_ARRAYS}",
+        help='"all", or names between commas; "auto" is our own choice, '
+        f'"{SHARED_ARRAYS}" the same on arrays of Communicator.empty',
+    )
+    add("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
+    add("--against", choices=("mpi", "none"), default="mpi", help="also time MPI's own collective (default mpi)")
+    add(
+        "--wire",
+        type=wire_names,
+        default=[],
+        metavar="LIST",
+        help='allreduce: also with elements encoded between hosts, such as bfloat16,int8,topk:0.001, or "all"; '
+        "#wrong then counts elements that ranks do not have alike",
+    )
+    add("--dtype", choices=NUMBERS, default="float32")
+    add("--op", choices=[op.name.lower() for op in Op if op.scaled and op != Adasum], default="sum")
+    add("--root", type=int, default=0)
+    add("--repeat", type=int, default=15, help="timed calls of large buffers; small ones get up to 20 times more")
+    add("--warmup", type=int, default=30, help="calls before the first timed one: what learns has learned by then")
+    add(
+        "--device",
+        default="cpu",
+        metavar="DEVICE",
+        help="where buffers lie: cpu (the default), cuda (each rank's GPU) or cuda:1; MPI's own then works on copies "
+        "in the host's memory",
+    )
+    add("--in-place", action="store_true", help="allreduce in place")
+    add("--seed", type=int, default=0, help="of the order in which contestants take turns")
+    add("--json", metavar="FILE", help="also write rows, all times and a description of the machine")
+    add("--plot", metavar="FILE.png", help="also plot time and busbw over size (needs matplotlib)")
+
+
+def run(options: argparse.Namespace) -> int:
+    import ringcomm
+
+    MPI = load()
+    world = MPI.COMM_WORLD
+    if options.file:
+        runpy.run_path(options.file, run_name="ringcomm_bench")
+    problems = world.allgather(check(options, world.size) or bench_device.why_not(options.device))
+    if any(problems):
+        return refuse("bench", next(filter(None, problems))) if world.rank == 0 else 2
+    comm = ringcomm.Communicator(world)
+    try:
+        rows = measure_all(options, comm, world)
+    finally:
+        comm.close()
+    if world.rank == 0:
+        if options.json:
+            bench_report.write_json(options, world.size, rows)
+        if options.plot:
+            bench_report.plot(options, world.size, rows)
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+def check(options: argparse.Namespace, size: int) -> str | None:
+    """Why these options cannot run; None if they can. The same on every rank."""
+    for name in () if options.algorithms == "all" else parse_names(options.algorithms):
+        if name in ("auto", SHARED_ARRAYS) or registered(options.collective, name):
+            continue
+        if problem := known(options.collective, name, size):
+            return problem
+    if options.device != "cpu" and options.collective == "barrier":
+        return "--device: a barrier has no buffers"
+    if not 0 <= options.root < size:
+        return f"--root {options.root} is none of {size} ranks"
+    if options.wire and (options.collective != "allreduce" or _core.DTYPES.index(options.dtype) not in FLOATING):
+        return "--wire is for an allreduce of floating-point numbers"
+    if options.repeat < 1 or options.warmup < 0:
+        return "--repeat is at least 1 and --warmup at least 0"
+    try:
+        numpy_dtype(options.dtype)
+    except ValueError as error:
+        return str(error)
+    return lacks("matplotlib", "--plot") if options.plot else None
+
+
+def known(collective: str, algorithm: str, size: int = 0) -> str | None:
+    """None; else that there is no such algorithm."""
+    try:
+        _core.check_algorithm(collective, algorithm, size)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def algorithm_names(options: argparse.Namespace, comm: Any) -> list[str]:
+    """What can run here. Arrays that a barrier has not, or that no ranks share, are left out. Collective, for hosts may
+    have different numbers of ranks."""
+    sharing = int(comm.allreduce(np.array([comm.local_size]), op="max")[0]) > 1
+    names = parse_names(options.algorithms)
+    if options.algorithms == "all":
+        names = [a.name for a in _core.algorithms() if a.collective == options.collective]
+        if sharing and not one_clock(comm):
+            names += [two for name in names if known(options.collective, two := f"two_level:{name}") is None]
+        names += ["auto", SHARED_ARRAYS]
+    sharing = sharing and options.collective != "barrier" and options.device == "cpu"
+    return [name for name in names if name != SHARED_ARRAYS or sharing]
+
+
+def repetitions(nbytes: int, repeat: int) -> int:
+    """Small calls are short and noisy: more of them."""
+    return repeat * (20 if nbytes <= 64 << 10 else 4 if nbytes <= 1 << 20 else 1)
+
+
+def one_clock(comm: Any) -> bool:
+    """Whether ranks have one in common: they are on one host."""
+    return bool(comm.local_size == comm.size)
+
+
+def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]:
+    sizes = [0] if options.collective == "barrier" else options.sizes or parse_sizes(DEFAULT_SIZES)
+    names = algorithm_names(options, comm)
+    first = world.rank == 0
+    gpu_path = "" if options.device == "cpu" else paths.chosen(paths.listed(comm))
+    if first:
+        print("\n".join(bench_report.header(options, world.size, one_clock(comm), gpu_path)), flush=True)
+    rows: list[Row] = []
+    contestants = len(names) + len(options.wire) + (options.against == "mpi")
+    turns = sum(options.warmup + repetitions(size, options.repeat) for size in sizes)
+    with progress(turns * contestants, first) as tick:
+        for nbytes in sizes:
+            case = Case(
+                options.collective,
+                comm,
+                world,
+                options.dtype,
+                options.op,
+                options.root,
+                nbytes,
+                options.in_place,
+                device=bench_device.ordinal(options.device, comm.local_rank),
+            )
+            new = measure(case, names, options, tick)
+            rows += new
+            if first:
+                bench_report.write_rows(new)
+    if first and options.against == "mpi" and options.dtype in ("float16", "bfloat16"):
+        print(f"# mpi: left out, MPI has no {options.dtype}")
+    if first:
+        print("\n".join(bench_report.losses(rows)), end="", flush=True)
+    if first and any(row.wrong for row in rows):
+        print("# SOME RESULTS ARE WRONG", flush=True)
+    return rows
+
+
+def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Callable[[int], object]) -> list[Row]:
+    """All contestants at one size. Collective; every rank gets the same rows."""
+    cases = {name: replace(case, shared=True) if name == SHARED_ARRAYS else case for name in names}
+    cases |= {name: replace(case, wire=parse_wire(name)) for name in options.wire}
+    calls: dict[str, Callable[[], object]] = {name: one.ours(asked(name, options)) for name, one in cases.items()}
+    peer = case.mpi() if options.against == "mpi" else None
+    if peer is not None:
+        calls["mpi"] = peer
+    shifts = cycle(range(1, PERIOD + 1))
+    wrong = np.zeros(len(calls), np.int64)
+
+    def timed(index: int, case: Case, call: Callable[[], object], _turn: int) -> tuple[float, float]:
+        case.refill(next(shifts))
+        case.world.Barrier()
+        begin = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        wrong[index] += case.wrong()
+        tick(1)
+        return begin, end
+
+    contestants = {
+        name: partial(timed, index, cases.get(name, case), call) for index, (name, call) in enumerate(calls.items())
+    }
+    repeats = repetitions(case.nbytes, options.repeat)
+    of_ranks = partial(first_to_last, one_clock=one_clock(case.comm))
+    seconds = take_turns(case.world, contestants, repeats, options.seed, options.warmup, of_ranks)
+    total_wrong = np.empty_like(wrong)
+    case.world.Allreduce(wrong, total_wrong)
+    ran = {name: what_ran(one) if asked(name, options) is None else name for name, one in cases.items()}
+    rows = [
+        row_of(cases.get(name, case), name, ran.get(name, name), seconds, int(n))
+        for name, n in zip(calls, total_wrong, strict=True)
+    ]
+    return judged(rows, options.wire)
+
+
+def asked(name: str, options: argparse.Namespace) -> str | None:
+    """Of the communicator; None: it chooses."""
+    return None if name in ("auto", SHARED_ARRAYS, *options.wire) else name
+
+
+def row_of(case: Case, name: str, ran: str, seconds: dict[str, list[float]], wrong: int) -> Row:
+    nbytes, middle = case.count * case.dtype.itemsize, statistics.median(seconds[name])
+    algbw = nbytes / middle
+    row = Row(nbytes, case.count, case.dtype_name, name, ran, middle, algbw, algbw * case.bus_factor, wrong)
+    row.times = seconds[name]
+    if "mpi" in seconds:
+        row.speedup, row.speedup_low, row.speedup_high = interval(lambda of: of("mpi") / of(name), seconds, 400)
+    return row
+
+
+def judged(rows: list[Row], encoded: Iterable[str] = ()) -> list[Row]:
+    """The same, with what "auto" lost against the best of our algorithms on such arrays beside it."""
+    ours = [row for row in rows if row.algorithm not in ("mpi", SHARED_ARRAYS, *encoded)]
+    for row in ours:
+        if row.algorithm == "auto" and len(ours) > 1:
+            row.loss = lost(row.time, [one.time for one in ours])
+    return rows
+
+
+def what_ran(case: Case, call: Callable[[], object] | None = None) -> str:
+    """The path that one more call takes, by rank 0's events. None: of the automatic choice."""
+    call = call or case.ours(None)
+    case.refill(0)
+    with Listener() as listener:
+        call()
+    paths = [event.detail for event in listener.take() if event.category == "run"]
+    return str(case.world.bcast(paths[-1] if paths else "", root=0))
+
+
+@contextmanager
+def progress(total: int, first: bool) -> Iterator[Callable[[int], object]]:
+    """A tqdm bar on rank 0 if stderr is a terminal and tqdm is there; gives the function that moves it."""
+    if first and sys.stderr.isatty() and exists("tqdm"):
+        from tqdm import tqdm
+
+        with tqdm(total=total, unit="call", leave=False, file=sys.stderr) as bar:
+            yield bar.update
+    else:
+        yield lambda calls: None

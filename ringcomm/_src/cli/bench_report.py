@@ -1,0 +1,167 @@
+"""The table, the JSON and the plot of `ringcomm bench`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from ringcomm._src.base.installed import exists
+from ringcomm._src.cli import measured
+from ringcomm._src.cli.bench_cases import REDUCING, SHARED_ARRAYS
+from ringcomm._src.cli.sizes import human_size
+from ringcomm._src.cli.text import aligned
+
+COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
+UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
+TIME_LABEL = "time (µs), median"
+WIDTHS = (12, 12, 9, 24, 12, 9, 9, 7, 11, 13, 6)
+
+
+@dataclass
+class Row:
+    """One line of the table. Times in seconds, bandwidths in bytes per second."""
+
+    size: int
+    count: int
+    dtype: str
+    algorithm: str
+    ran: str
+    time: float
+    algbw: float
+    busbw: float
+    wrong: int
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    loss: float | None = None  # of "auto": its time over that of the best of ours, less one
+    times: list[float] = field(default_factory=list)
+
+
+_line = partial(aligned, widths=WIDTHS, left=(3,))
+
+
+def header(options: argparse.Namespace, ranks: int, one_clock: bool, gpu_path: str = "") -> list[str]:
+    """`one_clock`: as in `measured.first_to_last`. `gpu_path`: how arrays of GPUs travel, where calls take it."""
+    op = f" {options.op}" if options.collective in REDUCING else ""
+    place = " in place" if options.in_place and options.collective == "allreduce" else ""
+    if options.device != "cpu":
+        place += f" on {options.device}, by {gpu_path}"
+    times = "times from the first rank's begin to the last one's end" if one_clock else "the slowest rank's times"
+    rules = f"medians of {times}; inputs rewritten before each call"
+    return [
+        f"# {options.collective}{op}{place}, {ranks} ranks; {rules}",
+        "#" + _line(COLUMNS)[1:],
+        "#" + _line(UNITS)[1:],
+    ]
+
+
+def write_rows(rows: Sequence[Row]) -> None:
+    context: Any = nullcontext()
+    if exists("tqdm"):
+        from tqdm import tqdm
+
+        context = tqdm.external_write_mode()
+    with context:
+        for row in rows:
+            print(format_row(row), flush=True)
+
+
+def format_row(row: Row) -> str:
+    name = f"{row.algorithm} ({row.ran})" if row.ran and row.ran != row.algorithm else row.algorithm
+    speedup = "" if row.speedup is None else f"{row.speedup:.2f}"
+    interval = (
+        "" if row.speedup_low is None or row.algorithm == "mpi" else f"{row.speedup_low:.2f}-{row.speedup_high:.2f}"
+    )
+    return _line(
+        (
+            str(row.size),
+            str(row.count),
+            row.dtype,
+            name,
+            f"{row.time * 1e6:.2f}",
+            f"{row.algbw / 1e9:.2f}",
+            f"{row.busbw / 1e9:.2f}",
+            str(row.wrong),
+            speedup,
+            interval,
+            "" if row.loss is None else f"{row.loss * 100:.1f}",
+        )
+    )
+
+
+def losses(rows: Sequence[Row]) -> list[str]:
+    """One line, ended: what the choices that were made lost against the best, at worst and in the mean."""
+    chosen = [row for row in rows if row.loss is not None]
+    if not chosen:
+        return []
+    worst = max(chosen, key=lambda row: row.loss or 0.0)
+    rivals = [row for row in rows if row.size == worst.size and row.algorithm not in ("mpi", SHARED_ARRAYS)]
+    best = min(rivals, key=lambda row: row.time)
+    what = "at no size" if not worst.loss else f"{human_size(worst.size)}: {worst.ran} ran, {best.algorithm} was best"
+    mean = measured.mean_loss(row.loss or 0.0 for row in chosen)
+    return [
+        f"# what auto chose lost at most {(worst.loss or 0.0) * 100:.1f} % ({what}), "
+        f"{mean * 100:.1f} % in the geometric mean of {len(chosen)} size{'s' * (len(chosen) > 1)}",
+        "",
+    ]
+
+
+def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
+    asked = {key: value for key, value in vars(options).items() if key not in ("run", "command", "json", "plot")}
+    document = {
+        "ranks": ranks,
+        "date": measured.now(),
+        "options": asked,
+        "machine": measured.machine(),
+        "units": {"time": "s", "algbw": "B/s", "busbw": "B/s", "size": "B"},
+        "rows": [asdict(row) for row in rows],
+    }
+    measured.write_json(options.json, document)
+
+
+def plot(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
+    """Time and busbw over size, a line per contestant, MPI's black and dashed; without data, bars of times."""
+    from ringcomm._src.cli.plotting import make_figure
+
+    figure = make_figure(12, 4.8)
+    dtype = "" if options.collective == "barrier" else f", {options.dtype}"
+    figure.suptitle(f"{options.collective}, {ranks} ranks{dtype}")
+    sized = [row for row in rows if row.size > 0]
+    if sized:
+        _lines(figure, sized)
+    else:
+        axes = figure.subplots()
+        axes.barh([_label(row.algorithm) for row in rows], [row.time * 1e6 for row in rows])
+        axes.set_xlabel(TIME_LABEL)
+    figure.savefig(options.plot, dpi=120)
+
+
+def _label(algorithm: str) -> str:
+    return "MPI's own" if algorithm == "mpi" else algorithm
+
+
+def _lines(figure: Any, rows: Sequence[Row]) -> None:
+    from ringcomm._src.cli.plotting import over_sizes
+
+    left, right = figure.subplots(1, 2)
+    for name in dict.fromkeys(row.algorithm for row in rows):
+        own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
+        sizes = [row.size for row in own]
+        style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linewidth": 1.4}
+        if name == "mpi":
+            style |= {"color": "black", "linestyle": "--", "linewidth": 1.8}
+        elif name == "auto":
+            style |= {"color": "#b3123f", "linewidth": 2.6}
+        left.plot(sizes, [row.time * 1e6 for row in own], label=_label(name), **style)
+        right.plot(sizes, [row.busbw / 1e9 for row in own], label=_label(name), **style)
+    left.set_ylabel(TIME_LABEL)
+    left.set_yscale("log")
+    right.set_ylabel("busbw (GB/s)")
+    for axes in (left, right):
+        over_sizes(axes, {row.size for row in rows}, most=9)
+        axes.set_xlabel("size")
+    left.legend(fontsize=8)

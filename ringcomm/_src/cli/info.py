@@ -1,0 +1,198 @@
+"""`ringcomm info`: what is installed here, what ringcomm uses of it, and why not the rest."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+from ringcomm._src.base.installed import BINDINGS, FRAMEWORKS, cpu_name, exists, framework_version
+from ringcomm._src.platform.mpi_library import library_path, load
+
+THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    facts = gather()
+    if facts.pop("rank") == 0:
+        print(json.dumps(facts, indent=2) if options.json else "\n".join(lines(facts)))
+    return 0
+
+
+def gather() -> dict[str, Any]:
+    """Everything as plain data. Collective under mpirun: every rank calls it; "rank" tells who prints."""
+    from ringcomm import __version__
+    from ringcomm._src.core import _core
+    from ringcomm._src.platform import binding
+
+    facts: dict[str, Any] = {
+        "rank": 0,
+        "version": __version__,
+        "python": platform.python_version(),
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "instruction_set": _core.instruction_set(),
+        "mpi": mpi_facts(),
+        "frameworks": {name: framework_version(name) for name in FRAMEWORKS},
+        "gpus": gpu_names(),
+        "wire_formats": [*_core.wire_formats(), "powersgd"],
+    }
+    facts["ranks"] = rank_facts(facts["mpi"])
+    facts["rank"], facts["gpu_paths"] = facts["ranks"].pop("rank"), facts["ranks"].pop("gpu_paths")
+    facts["binding"] = binding.state
+    facts["enabled"] = enabled(facts) if facts["rank"] == 0 else {}  # only it prints
+    return facts
+
+
+# ---- one fact each ---------------------------------------------------------------------------------------------------
+
+
+def gpu_names() -> list[str]:
+    """What nvidia-smi lists; empty without a driver."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    try:
+        said = subprocess.run(
+            [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in said.stdout.splitlines() if line.strip()] if said.returncode == 0 else []
+
+
+def gpu_facts(comm: Any = None) -> dict[str, Any]:
+    """How many GPUs the driver shows here, and by which paths their arrays travel ("": by this; else why not).
+    Collective if there is a communicator."""
+    from ringcomm._src.arrays.device import devices, paths
+
+    known = paths.listed(comm)
+    number, why = devices.found()
+    return {"gpus": number, "why": why, "chosen": paths.chosen(known), "paths": dict(known)}
+
+
+def gpu_buffers(known: dict[str, Any]) -> tuple[bool, str]:
+    if not known["chosen"]:
+        return False, known["why"] or known["paths"]["staging"]
+    others = "; ".join(f"not {name}: {why}" for name, why in known["paths"].items() if why)
+    return True, f"{known['gpus']} here, by {known['chosen']}" + (f" ({others})" if others else "")
+
+
+def mpi_facts() -> dict[str, Any]:
+    """The MPI that mpi4py loads, or why it does not."""
+    try:
+        MPI = load()
+    except ImportError as error:
+        return {"available": False, "why": " ".join(str(error).split())}
+    vendor, version = MPI.get_vendor()
+    return {
+        "available": True,
+        "vendor": vendor,
+        "version": ".".join(map(str, version)),
+        "library": " ".join(MPI.Get_library_version().strip("\0 \n").splitlines()[0].split()),
+        "path": library_path(str(MPI.__file__)),
+        "standard": ".".join(map(str, MPI.Get_version())),
+        "thread_level": {getattr(MPI, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}[MPI.Query_thread()],
+        "mpi4py": importlib.metadata.version("mpi4py"),
+    }
+
+
+def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
+    """Who is here: ranks per host, and whether the ranks of a host share memory. Collective."""
+    if not mpi["available"]:
+        alone = {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
+        return alone | {"gpu_paths": gpu_facts()}
+    from mpi4py import MPI
+
+    import ringcomm
+
+    world = MPI.COMM_WORLD
+    per_host = Counter(world.allgather(platform.node()))
+    facts: dict[str, Any] = {"rank": world.rank, "size": world.size, "per_host": dict(per_host)}
+    comm = ringcomm.Communicator(world)
+    try:
+        facts |= {"shared_memory": comm.shared_memory, "why": comm.shared_memory_reason}
+        facts["gpu_paths"] = gpu_facts(comm)
+    finally:
+        comm.close()
+    return facts
+
+
+# ---- what is enabled -------------------------------------------------------------------------------------------------
+
+
+def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Per feature: {"on": bool, "why": text}."""
+    mpi, ranks = facts["mpi"], facts["ranks"]
+    threaded, several = mpi.get("thread_level") == "multiple", len(ranks["per_host"]) > 1
+    limited = "MPI gives less than THREAD_MULTIPLE: operations progress on the calling thread"
+    table: dict[str, tuple[bool, str]] = {
+        "messages over MPI": (mpi["available"], mpi.get("why", "")),
+        "background worker": (threaded, "" if threaded else limited if mpi["available"] else "no MPI"),
+        "shared memory in the host": (bool(ranks["shared_memory"]), ranks["why"] or ""),
+        "gradients made in shared memory": gradients_made_shared(facts),
+        "compression": (several, "" if several else "one host: nothing is encoded unless a format says everywhere"),
+    }
+    for name, module in BINDINGS.items():
+        installed, bound = facts["frameworks"][name] is not None, exists(module)
+        why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"
+        table[module] = (installed and bound, why)
+    table["GPU buffers"] = gpu_buffers(facts["gpu_paths"])
+    return {name: {"on": on, "why": why} for name, (on, why) in table.items()}
+
+
+def gradients_made_shared(facts: dict[str, Any]) -> tuple[bool, str]:
+    """Whether torch can be given the memory for gradients; asked of a process of its own, for torch takes long to
+    load."""
+    if facts["frameworks"]["torch"] is None:
+        return False, "torch is not installed"
+    if not facts["ranks"]["shared_memory"]:
+        return False, "ranks share no memory"
+    asked = subprocess.run(
+        [sys.executable, "-m", "ringcomm._src.torch.shared_gradients"], capture_output=True, text=True, timeout=120
+    )
+    if asked.returncode:
+        return False, (asked.stderr.strip().splitlines() or ["no answer"])[-1]
+    why = json.loads(asked.stdout)
+    return not why, why
+
+
+def lines(facts: dict[str, Any]) -> list[str]:
+    """The same facts for people."""
+    mpi, ranks = facts["mpi"], facts["ranks"]
+    rows = [
+        ("ringcomm", f"{facts['version']}, Python {facts['python']} ({sys.executable})"),
+        ("CPU", f"{facts['cpu']}, {facts['cores']} cores usable, kernels: {facts['instruction_set']}"),
+    ]
+    if mpi["available"]:
+        rows += [
+            ("MPI", f"{mpi['vendor']} {mpi['version']} (MPI {mpi['standard']}), thread level {mpi['thread_level']}"),
+            ("  library", mpi["library"]),
+            ("  file", mpi["path"] or "unknown"),
+            ("  mpi4py", mpi["mpi4py"]),
+        ]
+    else:
+        rows.append(("MPI", f"none: {mpi['why']}"))
+    hosts = ", ".join(f"{host}: {count}" for host, count in ranks["per_host"].items())
+    rows.append(("ranks", f"{ranks['size']} ({hosts})"))
+    rows.append(("ranks are bound", facts["binding"]))
+    rows += [(name, version or "absent") for name, version in facts["frameworks"].items()]
+    rows.append(("wire formats", ", ".join(facts["wire_formats"])))
+    rows.append(("GPUs", "; ".join(facts["gpus"]) or f"{facts['gpu_paths']['gpus'] or 'none'}"))
+    width = max(len(name) for name, _ in rows)
+    text = [f"{name:<{width}}  {value}" for name, value in rows]
+    text.append("enabled")
+    for name, state in facts["enabled"].items():
+        text.append(f"  [{'x' if state['on'] else ' '}] {name}" + (f": {state['why']}" if state["why"] else ""))
+    return text

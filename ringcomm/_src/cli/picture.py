@@ -1,0 +1,245 @@
+"""A schedule as a picture: ranks across, rounds down, blocks coloured by completeness, an arrow per message."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ringcomm._src.cli.text import runs
+from ringcomm._src.core import _core
+from ringcomm._src.core._core import Schedule
+
+REDUCING = ("allreduce", "reduce", "reducescatter", "barrier", "scan", "exscan")
+REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # arrows
+EDGE, INK, PALE = "#9aa39a", "#1c241c", "#6b746b"
+HEIGHT = 0.30  # of a block, in inches, as everything here
+
+
+class Message(NamedTuple):
+    """All that round `sent` of `sender` sends to `receiver`, which receives it in its round `received`."""
+
+    sender: int
+    receiver: int
+    sent: int
+    sent_blocks: list[int]
+    received: int
+    received_blocks: list[int]
+    reduces: bool
+
+
+def messages(schedules: Sequence[Schedule]) -> list[Message]:
+    """The k-th that a rank sends to another is matched by the k-th that the other receives from it."""
+    sent: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
+    received: dict[tuple[int, int], list[tuple[int, list[int], bool]]] = defaultdict(list)
+    for schedule in schedules:
+        for index, steps in enumerate(schedule.rounds):
+            for peer in dict.fromkeys(step.peer for step in steps if step.peer >= 0):
+                own = [step for step in steps if step.peer == peer]
+                if out := [step.block for step in own if step.kind == "send"]:
+                    sent[schedule.rank, peer].append((index, out))
+                if into := [step.block for step in own if step.kind != "send"]:
+                    reduces = any(step.kind == "reduce" for step in own)
+                    received[peer, schedule.rank].append((index, into, reduces))
+    return [
+        Message(*ends, *out, taken, into, reduces)
+        for ends, leaving in sent.items()
+        for out, (taken, into, reduces) in zip(leaving, received[ends], strict=True)
+    ]
+
+
+class _Grid:
+    """Where things lie: x grows by blocks and ranks, y falls by rounds."""
+
+    def __init__(self, schedules: Sequence[Schedule]) -> None:
+        self.schedules = schedules
+        self.messages = messages(schedules)
+        complete = _core.follow(schedules)
+        self.rounds = max(map(len, complete)) - 1
+        # By rank, round and block; ranks that are done stay as they are.
+        self.complete = [moments + moments[-1:] * (self.rounds + 1 - len(moments)) for moments in complete]
+        self.blocks = max(len(moments[0]) for moments in complete)
+        ranks = len(schedules)
+        self.cell = min(0.38, max(0.10, 11.5 / (ranks * max(self.blocks, 1))))
+        self.strip = self.cell * self.blocks
+        self.column = self.strip + max(0.28, self.cell * 0.9)
+        fan = max((sum(m.sent == i for m in self.messages) for i in range(self.rounds)), default=0) / ranks
+        self.pitch = HEIGHT + 0.50 + 0.16 * min(fan, 5)
+        self.width = self.column * ranks
+        self.height = self.pitch * self.rounds + HEIGHT
+
+    def corner(self, rank: int, moment: int, block: int) -> tuple[float, float]:
+        return rank * self.column + block * self.cell, -moment * self.pitch - HEIGHT
+
+    def middle(self, rank: int, blocks: Sequence[int]) -> float:
+        return rank * self.column + (sum(blocks) / len(blocks) + 0.5) * self.cell
+
+
+def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
+    """Writes the picture to `path`; its ending tells the format. `schedules[r]` is rank r's. Needs matplotlib.
+
+    Raises ImportError without matplotlib, ValueError for schedules that deadlock.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    grid = _Grid(schedules)
+    left, right, top, bottom = 1.05, 0.15, 0.95, 0.62
+    legend = _Legend(grid, schedules[0])
+    width, height = max(grid.width + left + right, legend.width + 0.9), grid.height + top + bottom
+    figure = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    centre = grid.width / 2 + min(0.0, (right - left) / 2 + (width - grid.width - left - right) / 2)
+    axes.set_xlim(centre - width / 2, centre + width / 2)
+    axes.set_ylim(-grid.height - bottom, top)
+    axes.axis("off")
+    _labels(axes, grid, schedules[0])
+    for rank in range(len(schedules)):
+        for moment in range(grid.rounds + 1):
+            _strip(axes, grid, rank, moment)
+    for message in grid.messages:
+        _arrow(axes, grid, message)
+    _draw_legend(axes, grid, legend)
+    figure.savefig(path, dpi=dpi)
+
+
+def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
+    write = partial(axes.text, ha="center", va="center", color=INK)
+    rooted = f", root {schedule.root}" if schedule.collective in ("broadcast", "reduce") else ""
+    title = f"{schedule.collective} by {schedule.algorithm}, {schedule.size} ranks{rooted}"
+    write(grid.width / 2, 0.78, title, fontsize=13)
+    for rank in range(schedule.size):
+        write(rank * grid.column + grid.strip / 2, 0.40, f"rank {rank}", fontsize=9.5)
+        for block in range(grid.blocks if grid.cell >= 0.14 else 0):
+            name = str(block) if block < schedule.blocks else f"t{block - schedule.blocks}"
+            write(grid.middle(rank, [block]), 0.12, name, fontsize=6.5, color=PALE)
+    for index in range(grid.rounds):
+        y = -index * grid.pitch - HEIGHT - (grid.pitch - HEIGHT) / 2
+        write(-0.18, y, f"round {index}", ha="right", fontsize=8.5, color=PALE)
+    for name, first, last in phases(grid.schedules):
+        high, low = -first * grid.pitch - HEIGHT - 0.1, -(last + 1) * grid.pitch + 0.1
+        axes.plot([-0.86, -0.86], [high, low], color=EDGE, linewidth=1.2)
+        write(-0.96, (high + low) / 2 - 0.1, name, rotation=90, fontsize=8)
+    write(-0.18, -HEIGHT / 2, "start", ha="right", fontsize=8.5)
+    if grid.rounds:
+        write(-0.18, -grid.height + HEIGHT / 2, "end", ha="right", fontsize=8.5)
+
+
+def phases(schedules: Sequence[Schedule]) -> list[tuple[str, int, int]]:
+    """The names of phases, each with its first and last round: share-reduce lasts until nobody reduces any more, then
+    comes share-only. A collective that reduces nothing has none."""
+    rounds = max(len(schedule.rounds) for schedule in schedules)
+    reducing = [
+        index
+        for schedule in schedules
+        for index, steps in enumerate(schedule.rounds)
+        if any(step.kind in ("reduce", "combine") for step in steps)
+    ]
+    if not reducing:
+        return []
+    end = max(reducing)
+    return [("share-reduce", 0, end)] + ([("share-only", end + 1, rounds - 1)] if end + 1 < rounds else [])
+
+
+def colour(share: float) -> tuple[float, float, float]:
+    """White for nothing, through yellow, to a deep green for all."""
+    stops = [
+        (0.0, (1.0, 1.0, 1.0)),
+        (0.02, (1.0, 0.97, 0.80)),
+        (0.6, (0.66, 0.85, 0.51)),
+        (0.999, (0.42, 0.73, 0.40)),
+        (1.0, (0.11, 0.47, 0.27)),
+    ]
+    for (low, first), (high, second) in pairwise(stops):
+        if share <= high:
+            t = (share - low) / (high - low)
+            red, green, blue = (one + t * (other - one) for one, other in zip(first, second, strict=True))
+            return red, green, blue
+    return stops[-1][1]
+
+
+def _strip(axes: Any, grid: _Grid, rank: int, moment: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    schedule = grid.schedules[rank]
+    reducing = schedule.collective in REDUCING
+    for block, share in enumerate(grid.complete[rank][moment]):
+        x, y = grid.corner(rank, moment, block)
+        edge: dict[str, Any] = {"edgecolor": EDGE, "linewidth": 0.6, "zorder": 2}
+        edge["linestyle"] = ":" if block >= schedule.blocks else "-"  # scratch
+        axes.add_patch(Rectangle((x, y), grid.cell, HEIGHT, facecolor=colour(share), **edge))
+        if reducing and share and grid.cell >= 0.11:
+            style = {"fontsize": 7 if grid.cell >= 0.14 else 5.5, "color": "white" if share == 1 else INK}
+            style |= {"ha": "center", "va": "center_baseline", "zorder": 3}
+            axes.text(x + grid.cell / 2, y + HEIGHT / 2, str(round(share * schedule.size)), **style)
+    x, y = grid.corner(rank, moment, 0)
+    axes.add_patch(Rectangle((x, y), grid.strip, HEIGHT, fill=False, edgecolor="#5a645a", linewidth=0.9, zorder=4))
+
+
+def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
+    tint = REDUCED if message.reduces else RECEIVED
+    crowd = sum(m.sent == message.sent for m in grid.messages) / len(grid.schedules)
+    style = {"linewidth": 1.1, "alpha": 0.9} if crowd <= 2 else {"linewidth": 0.7, "alpha": 0.65}
+    for sent, taken in _pairs(message):
+        start = grid.middle(message.sender, sent), -message.sent * grid.pitch - HEIGHT - 0.02
+        end = grid.middle(message.receiver, taken), -(message.received + 1) * grid.pitch + 0.04
+        _point(axes, start, end, tint, zorder=5, **style)
+    for rank, moment, blocks, below in (
+        (message.sender, message.sent, message.sent_blocks, True),
+        (message.receiver, message.received + 1, message.received_blocks, False),
+    ):
+        y = -moment * grid.pitch - (HEIGHT + 0.02 if below else -0.02)
+        for block in blocks if len(blocks) < grid.blocks else ():
+            x, _ = grid.corner(rank, moment, block)
+            ends = [x + 0.01, x + grid.cell - 0.01]
+            axes.plot(ends, [y, y], color=tint, linewidth=1.6, zorder=5, solid_capstyle="butt")
+
+
+def _point(axes: Any, start: tuple[float, float], end: tuple[float, float], tint: str, **style: Any) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    style |= {"arrowstyle": "-|>", "mutation_scale": 8, "shrinkA": 0, "shrinkB": 0}
+    axes.add_patch(FancyArrowPatch(start, end, color=tint, **style))
+
+
+def _pairs(message: Message) -> list[tuple[Sequence[int], Sequence[int]]]:
+    """From where to where a message's arrows go: one for each of a few runs, or one for all."""
+    sent, taken = runs(sorted(message.sent_blocks)), runs(sorted(message.received_blocks))
+    if len(sent) <= 3 and [len(run) for run in sent] == [len(run) for run in taken]:
+        return list(zip(sent, taken, strict=True))
+    return [(message.sent_blocks, message.received_blocks)]
+
+
+class _Legend:
+    """The line below the picture: what it says, and how wide that is."""
+
+    SQUARE, LETTER, ARROW = 0.14, 0.064, 0.62
+
+    def __init__(self, grid: _Grid, schedule: Schedule) -> None:
+        kinds = {message.reduces for message in grid.messages}
+        self.arrows = [(REDUCED, "received and reduced")] * (True in kinds) + [(RECEIVED, "received")] * (
+            False in kinds
+        )
+        fine = True in kinds and schedule.size <= 16
+        self.steps = [k / schedule.size for k in range(schedule.size + 1)] if fine else [0.0, 1.0]
+        self.text = "empty to complete" + (", the number: how many ranks are summed" if True in kinds else "")
+        self.width = sum(self.ARROW + self.LETTER * len(text) for _, text in self.arrows)
+        self.width += self.SQUARE * len(self.steps) + self.LETTER * (len(self.text) + 1)
+
+
+def _draw_legend(axes: Any, grid: _Grid, legend: _Legend) -> None:
+    from matplotlib.patches import Rectangle
+
+    y, x = -grid.height - 0.38, grid.width / 2 - legend.width / 2
+    for tint, text in legend.arrows:
+        _point(axes, (x, y), (x + 0.32, y), tint)
+        axes.text(x + 0.38, y, text, va="center", fontsize=8, color=INK)
+        x += legend.ARROW + legend.LETTER * len(text)
+    side = legend.SQUARE
+    for share in legend.steps:
+        axes.add_patch(Rectangle((x, y - side / 2), side, side, facecolor=colour(share), edgecolor=EDGE, linewidth=0.5))
+        x += side
+    axes.text(x + legend.LETTER, y, legend.text, va="center", fontsize=8, color=INK)

@@ -1,0 +1,85 @@
+"""Bytes and seconds, read and written as people do."""
+
+from __future__ import annotations
+
+import argparse
+
+from ringcomm._src.base import sizes
+
+SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}  # per second, as tc(8) writes rates
+
+
+def parse_size(text: str) -> int:
+    """Bytes, as ringcomm._src.base.sizes reads them. Raises argparse.ArgumentTypeError, whose words argparse shows."""
+    try:
+        return sizes.parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_sizes(text: str) -> list[int]:
+    """Sizes between commas; "4-64M" is every power of two from one to the other, "4-64M/4" every power of four."""
+    listed: list[int] = []
+    for part in text.split(","):
+        ends, _, step = part.partition("/")
+        low, dash, high = ends.partition("-")
+        if not dash:
+            listed.append(parse_size(low))
+            continue
+        size, last = max(1, parse_size(low)), parse_size(high)
+        factor = int(step) if step.isdigit() and int(step) > 1 else 2
+        while size <= last:
+            listed.append(size)
+            size *= factor
+    return listed
+
+
+def parse_names(text: str) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _number(text: str, units: dict[str, float]) -> float | None:
+    """ "50us" by SECONDS -> 5e-5; None if it is not written so."""
+    word = text.strip().lower()
+    for unit, factor in units.items():
+        if word.endswith(unit):
+            try:
+                value = float(word.removesuffix(unit)) * factor
+            except ValueError:
+                continue
+            return value if value >= 0 else None
+    return None
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of "50us", "1.5ms", "0.2s". Raises argparse.ArgumentTypeError."""
+    value = _number(text, SECONDS)
+    if value is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 50us, 1.5ms or 2s")
+    return value
+
+
+def parse_link(text: str) -> tuple[float, float]:
+    """Seconds per byte, and seconds, of "200mbit,50us". Raises argparse.ArgumentTypeError."""
+    rate, comma, latency = text.partition(",")
+    bits = _number(rate, BITS)
+    if not bits or not comma:
+        raise argparse.ArgumentTypeError(f"{text!r} is no link: write a rate and a latency, such as 200mbit,50us")
+    return 8 / bits, parse_seconds(latency)
+
+
+def human_size(nbytes: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if nbytes < 1024:
+            return f"{nbytes:.4g} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.4g} GB"
+
+
+def human_time(seconds: float) -> str:
+    for factor, unit in ((1e12, "ps"), (1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if 0 < seconds * factor < 1000:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,42 @@
+"""Wire formats as options name them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ringcomm._src.base.ops import wire_code
+from ringcomm._src.compression.compression import Compression
+from ringcomm._src.core import _core
+
+FLOAT32 = _core.DTYPES.index("float32")
+FIRST = {  # parameters by position
+    **{"int8": "group", "int4": "group", "onebit": "group", "ternary": "threshold"},
+    **{"topk": "ratio", "threshold": "tau"},
+}
+USED = tuple(name for name in _core.wire_formats() if _core.wire_ratio(_core.wire_code(name), FLOAT32) < 1)
+
+
+def parse_wire(text: str) -> Any:
+    """What ``wire=`` takes: of "bfloat16", "int8", "topk:0.001" (a format's first parameter).
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such format, or the parameter is none of its.
+    """
+    name, _, amount = text.partition(":")
+    try:
+        wire_code(name)
+        wire = getattr(Compression, name, None)
+        if wire is None:
+            return name
+        return wire(type(getattr(wire, FIRST[name]))(amount)) if amount else wire
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def wire_names(text: str) -> list[str]:
+    """Names between commas, or "all", which `parse_wire` takes."""
+    names = list(USED) if text == "all" else text.split(",")
+    for name in names:
+        parse_wire(name)
+    return names

@@ -1,0 +1,1 @@
+"""MPI's semantics: collectives, messages, persistent and neighbourhood operations, user-defined reductions, groups."""

@@ -1,0 +1,96 @@
+"""Ordered collectives in the background: run by the worker, in the order submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, NoReturn
+
+from ringcomm._src.arrays.forms import P, renamed
+from ringcomm._src.arrays.handles import Handle
+from ringcomm._src.calls import calls
+from ringcomm._src.communicator.counted import CountedCalls
+from ringcomm._src.communicator.folding import Folding
+from ringcomm._src.communicator.ordered import Calls, request_fields
+from ringcomm._src.core._core import Request
+
+
+class Submitted(CountedCalls):
+    """The calls of a communicator, which end in what `submit` makes of their requests."""
+
+    _plain = False
+
+    def __init__(self, calls: Calls, submit: Callable[[Request], Any]) -> None:
+        self.rank, self.size = calls.rank, calls.size
+        self._submit = submit  # type: ignore[method-assign, assignment]
+
+    def _call(self, request: Request, *_: Any, **__: Any) -> Any:
+        return self._submit(request)
+
+    def _fold(self, folding: Folding) -> Any:
+        """In parts, each call would have to wait for the one before."""
+        return self._submit(folding.gathered())
+
+    def _exchange_rows(self, x: Any, name: str) -> None:
+        """That would be a call to wait for."""
+
+    def _exchange_splits(self, mine: Any, splits: Sequence[int], name: str) -> NoReturn:
+        raise ValueError("in the background, alltoallv needs recvcounts: to ask for them is a call to wait for")
+
+
+def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:
+    """The same call, with the same arguments."""
+
+    def submit(self: BackgroundCalls, /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
+        return call(Submitted(self, self._submit), *args, **kwargs)
+
+    name = f"i{call.__name__}"
+    return renamed(
+        submit, call, f"BackgroundCalls.{name}", f":meth:`{call.__name__}` in the background{text}", "Handle[Any]"
+    )
+
+
+class BackgroundCalls(Calls):
+    """The non-blocking half of :class:`ringcomm.Communicator`."""
+
+    iallreduce = _in_background(
+        CountedCalls.allreduce,
+        """: ``handle.wait()`` gives the result. Arrays must not be touched before.
+
+        The first use of a registered algorithm on this communicator waits for all ranks.
+        """,
+    )
+    ireduce = _in_background(CountedCalls.reduce, ".")
+    ibroadcast = _in_background(CountedCalls.broadcast, ".")
+    iallgather = _in_background(
+        CountedCalls.allgather, ". Without ``rows`` the arrays must have one shape on all ranks."
+    )
+    ireducescatter = _in_background(CountedCalls.reducescatter, ".")
+    igather = _in_background(CountedCalls.gather, ".")
+    igatherv = _in_background(CountedCalls.gatherv, ". Without ``counts`` the arrays must have one shape on all ranks.")
+    iscatter = _in_background(CountedCalls.scatter, ".")
+    iscatterv = _in_background(CountedCalls.scatterv, ".")
+    iallgatherv = _in_background(CountedCalls.allgatherv, ". Without ``counts``: as :meth:`iallgather` without rows.")
+    ialltoallv = _in_background(CountedCalls.alltoallv, "; ``recvcounts`` must be given.")
+    ireduce_scatter = _in_background(CountedCalls.reduce_scatter, ".")
+    iscan = _in_background(CountedCalls.scan, ".")
+    iexscan = _in_background(CountedCalls.exscan, ".")
+    ibarrier = _in_background(CountedCalls.barrier, ".")
+
+    def ialltoall(
+        self,
+        x: Any,
+        splits: Any = None,
+        received_splits: Sequence[int] | None = None,
+        out: Any = None,
+        algorithm: str | None = None,
+        name: str = "",
+    ) -> Handle[Any]:
+        """:meth:`alltoall` in the background; the result is the array alone.
+
+        Either both ``splits`` and ``received_splits`` (rows from each rank) are given, or the arrays have one shape on
+        all ranks.
+        """
+        if (splits is None) != (received_splits is None):
+            raise ValueError("ialltoall needs both splits and received_splits, or neither")
+        how = request_fields(algorithm, name)
+        return self._submit(calls.alltoall(x, out, splits, received_splits, self.size, **how))

@@ -1,0 +1,151 @@
+"""What MPI has beside the seven collectives: composed of these, with MPI's names and numbers of rows as its counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays.rows import splits_of
+from ringcomm._src.base.ops import Adasum, Average, Op, Sum, UserOp, as_op
+from ringcomm._src.calls import calls
+from ringcomm._src.calls.calls import ALLTOALL, EXSCAN, SCAN
+from ringcomm._src.communicator.folding import Folding
+from ringcomm._src.communicator.ordered import NOT_PLAIN, OrderedCalls, request_fields
+from ringcomm._src.core import _core
+
+GATHER, SCATTER, SCATTER_INTO = range(3)  # what an all-to-all that is remembered was; and its root
+
+
+class CountedCalls(OrderedCalls):
+    """Counts are rows: of each rank's part along the first dimension, in the order of ranks, without gaps.
+
+    A 0-dimensional array counts as one row where arrays are gathered.
+    """
+
+    def gather(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
+        """Every rank's ``x``, all of one dtype and shape, one after the other along the first dimension, on ``root``:
+        an array there, None on the others (``out`` is not used there)."""
+        here = root == self.rank
+        if plain := self._plain and not name:
+            result = self._channel.plain(ALLTOALL, x, out, 0, [GATHER, root], here)
+            if result is not NOT_PLAIN:
+                return result
+        request = calls.gather(x, out, root, None, self.rank, self.size, name)
+        return self._call(request, x, plain, None, [GATHER, root])
+
+    def gatherv(
+        self, x: Any, counts: Sequence[int] | None = None, root: int = 0, out: Any = None, name: str = ""
+    ) -> Any:
+        """As :meth:`gather`, of arrays that may differ in their first dimension.
+
+        Args:
+            counts: the first dimension of every rank's array, the same list on every rank; None on all: the ranks
+                exchange them first.
+        """
+        if counts is None and (exchange := self._exchange_rows(x, name or f"gatherv to rank {root}")) is not None:
+            counts = exchange[2]
+        return self._once(calls.gather(x, out, root, counts, self.rank, self.size, name))
+
+    def scatter(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
+        """Part r of ``root``'s ``x``, cut evenly along the first dimension, on rank r.
+
+        Args:
+            x: on the root, an array whose first dimension the ranks divide; on the others an array of the same dtype
+                and shape, of which nothing is read, or None if there is an ``out``.
+            out: array for the part; None: a new one.
+        """
+        given, how = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
+        if plain := self._plain and not name and given is not None:
+            result = self._channel.plain(ALLTOALL, given, out, 0, how)
+            if result is not NOT_PLAIN:
+                return result
+        request = calls.scatter(x, out, root, None, self.rank, self.size, name)
+        return self._call(request, given, plain, None, how)
+
+    def scatterv(self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, name: str = "") -> Any:
+        """As :meth:`scatter`, in parts of ``counts`` rows: the same list on every rank.
+
+        On other ranks than the root ``x`` may be any array of its dtype and its dimensions after the first.
+        """
+        return self._once(calls.scatter(x, out, root, counts, self.rank, self.size, name))
+
+    def allgatherv(
+        self,
+        x: Any,
+        counts: Sequence[int] | None = None,
+        out: Any = None,
+        algorithm: str | None = None,
+        name: str = "",
+    ) -> Any:
+        """:meth:`allgather` by MPI's name: arrays may differ in their first dimension, which is ``counts``."""
+        return self.allgather(x, counts, out, algorithm, name)
+
+    def alltoallv(
+        self,
+        x: Any,
+        sendcounts: Sequence[int],
+        recvcounts: Sequence[int] | None = None,
+        out: Any = None,
+        algorithm: str | None = None,
+        name: str = "",
+    ) -> Any:
+        """``sendcounts[q]`` rows of ``x`` to rank q; gives the rows received, in rank order.
+
+        Args:
+            recvcounts: rows from each rank; None on all ranks: they exchange them first.
+        """
+        if recvcounts is None:
+            mine = arrays.source(x)
+            recvcounts = self._exchange_splits(mine, splits_of(mine, sendcounts, self.size), name)[2]
+        how = request_fields(algorithm, name)
+        return self._once(calls.alltoall(x, out, sendcounts, recvcounts, self.size, **how))
+
+    def reduce_scatter(
+        self,
+        x: Any,
+        counts: Sequence[int] | None = None,
+        op: Any = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        name: str = "",
+    ) -> Any:
+        """:meth:`reducescatter` by MPI's name: rank r gets ``counts[r]`` rows of the reduction; None: even parts.
+
+        Args:
+            counts: the same list on every rank; it adds up to the first dimension.
+        """
+        if counts is None:
+            return self.reducescatter(x, op, out, algorithm, name=name)
+        op, how = as_op(op), request_fields(algorithm, name)
+        if isinstance(op, UserOp):
+            return self._fold(Folding("reduce_scatter", x, out, op, self.rank, self.size, None, how, rows=counts))
+        source = arrays.source(x)
+        return self._once(calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
+
+    def scan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
+        """The reduction of the ``x`` of the ranks up to this one, in their order.
+
+        Args:
+            op: as of :meth:`allreduce`, but no average and no Adasum.
+        """
+        return self._scan(SCAN, x, op, out, algorithm, name)
+
+    def exscan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
+        """As :meth:`scan`, of the ranks before this one; on rank 0 None (``out`` is not used there)."""
+        return self._scan(EXSCAN, x, op, out, algorithm, name)
+
+    def _scan(self, collective: int, x: Any, op: Any, out: Any, algorithm: str | None, name: str) -> Any:
+        if type(op) is not Op:
+            op = as_op(op)
+        plain = self._plain and algorithm is None and not name
+        plain = plain and type(op) is Op and op is not Adasum and op is not Average
+        if plain:
+            here = collective == SCAN or self.rank > 0
+            result = self._channel.plain(collective, x, out, 0, None, here, op)
+            if result is not NOT_PLAIN:
+                return result
+        how = request_fields(algorithm, name)
+        if isinstance(op, UserOp):
+            return self._fold(Folding(_core.COLLECTIVES[collective], x, out, op, self.rank, self.size, None, how))
+        return self._call(calls.scan(collective, x, out, op, self.rank, **how), x, plain)

@@ -1,0 +1,72 @@
+"""What the members of a group say to each other before the group has anything of its own: by messages of the
+communicator that they are all in."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.base.errors import RingcommError
+from ringcomm._src.communicator.point_to_point import PointToPointCalls
+
+FIRST_TAG = 1 << 30  # of these messages; programs' own are below
+_NAP = 2e-4  # seconds between two looks
+
+
+class Members:
+    """The few calls of an mpi4py communicator that ringcomm._src.platform.bootstrap asks for, between ``ranks`` of
+    ``comm``, of whom this rank is one. ``name``: groups that are made at the same time differ in it."""
+
+    def __init__(self, comm: PointToPointCalls, ranks: Sequence[int], name: str, deadline: float) -> None:
+        self._comm, self._ranks, self._name, self._deadline = comm, list(ranks), name, deadline
+        self._tag = FIRST_TAG | zlib.crc32(repr((name, self._ranks)).encode()) & (FIRST_TAG - 1)
+        self._me = self._ranks.index(comm.rank)
+
+    def Get_rank(self) -> int:
+        return self._me
+
+    def Get_size(self) -> int:
+        return len(self._ranks)
+
+    def allgather(self, item: Any) -> list[Any]:
+        """Every member's item. RingcommError if one does not come."""
+        first, others = self._ranks[0], self._ranks[1:]
+        if self._me > 0:
+            self._send(first, item)
+            return list(self._receive(first))
+        items = [item, *(self._receive(rank) for rank in others)]
+        for rank in others:
+            self._send(rank, items)
+        return items
+
+    def Split(self, color: int, key: int) -> Members:
+        """Members of one color, in the order of key."""
+        everybody = self.allgather((color, key))
+        same = sorted(
+            (its_key, rank) for (its, its_key), rank in zip(everybody, self._ranks, strict=True) if its == color
+        )
+        return Members(self._comm, [rank for _, rank in same], f"{self._name}/{color}", self._deadline)
+
+    def Free(self) -> None:
+        """Nothing is held."""
+
+    def _send(self, to: int, item: Any) -> None:
+        self._comm.isend(np.frombuffer(pickle.dumps(item), np.uint8), to, self._tag)
+
+    def _receive(self, source: int) -> Any:
+        while (found := self._comm.iprobe(source, self._tag)) is None:
+            if time.monotonic() > self._deadline:
+                raise RingcommError(
+                    f"group {self._name!r} of ranks {self._ranks}: rank {source} has not come to make it. Every member "
+                    "must make it, with the same ranks in the same order",
+                    (source,),
+                )
+            time.sleep(_NAP)
+        data = np.empty(found.nbytes, np.uint8)
+        self._comm.recv(data, source, self._tag)
+        return pickle.loads(data.tobytes())

@@ -1,0 +1,291 @@
+"""Ordered collectives: MPI's semantics, on the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays.handles import Handle
+from ringcomm._src.arrays.rows import splits_of, with_rows
+from ringcomm._src.base import arguments
+from ringcomm._src.base.ops import Adasum, Op, Sum, UserOp, as_op, wire_number
+from ringcomm._src.calls import calls
+from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
+from ringcomm._src.communicator.folding import Folding
+from ringcomm._src.compression.compression import Feedback
+from ringcomm._src.core import _core
+from ringcomm._src.core._core import Request
+
+Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbers sent, numbers received
+NOT_PLAIN = NotImplemented
+
+
+def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: float = 1.0) -> dict[str, Any]:
+    """Of a request."""
+    return {"algorithm": algorithm or "", "name": name, "pre": pre, "post": post}
+
+
+class Calls:
+    """What the calls of :class:`ringcomm.Communicator` stand on."""
+
+    rank: int
+    size: int
+    _channel: _core.Channel
+    _messages: _core.Messages
+    _plain: bool  # the communicator is usable: what the core remembers may run
+
+    if TYPE_CHECKING:
+
+        def _run(self, request: Request) -> None:
+            """Runs one call of the core to its end, once all ranks have agreed on its algorithm if it names one."""
+
+        def _submit(self, request: Request) -> Handle[Any]:
+            """Hands one call to the worker, once all ranks have agreed on its algorithm if it names one."""
+
+        def _require_usable(self) -> None:
+            """Raises what makes the communicator unusable, if something does."""
+
+
+class OrderedCalls(Calls):
+    """The blocking half of :class:`ringcomm.Communicator`.
+
+    Where a microsecond counts, a call on a NumPy array that leaves the algorithm to be chosen goes to the core at once
+    if the core remembers one like it (`_core.Channel.plain`); the first of its kind goes the long way, and is
+    remembered.
+    """
+
+    def allreduce(
+        self,
+        x: Any,
+        op: Any = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+        feedback: Feedback | None = None,
+    ) -> Any:
+        """The reduction of every rank's ``x``, on every rank.
+
+        Args:
+            x: array of the same dtype and shape on every rank.
+            op: ``ringcomm.Sum``, ``Average``, ``Min``, ``Max``, ``Product``, ``BAND``, ``MINLOC``, ...; its name or
+                mpi4py's op; or a function's (:meth:`ringcomm.Op.create`). :class:`ringcomm.Op` says what works on
+                which dtype.
+            out: array for the result; may be ``x`` (in place). None: a new one.
+            algorithm: a built-in ("ring", "butterfly", ...), "two_level:ring" and so on (between hosts; memory
+                inside them), "shared", or a registered one; None: chosen.
+            prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
+            wire: what wider floating elements travel as between hosts: "float16", "bfloat16" or "float32", or such a
+                dtype; of sums and averages also "int8", "int4", "onebit", "ternary", "topk", "threshold",
+                or one of these with parameters (``ringcomm.Compression.topk(0.001)``). Inside a host that shares memory
+                nothing is encoded, for memory is faster than encoding; nor are calls so small that they go with the
+                comparison of calls.
+            name: compared between ranks and used in messages.
+            feedback: with a ``wire`` that loses something: adds what it has left out of this array before, and keeps
+                what it leaves out now. Of x's number of elements.
+
+        Returns:
+            ``out``, or a new array of x's shape and dtype.
+
+        Raises:
+            TypeError: the dtype has no such op.
+            ValueError: an unknown op or algorithm, factors for an op that takes none, or an ``out`` that does not fit.
+        """
+        if type(op) is not Op:
+            op = as_op(op)
+        told = None if wire is None else [wire_number(wire)]
+        plain = self._plain and algorithm is None and feedback is None and not name
+        plain = plain and type(op) is Op and op is not Adasum
+        if plain:
+            result = self._channel.plain(ALLREDUCE, x, out, 0, told, True, op, prescale_factor, postscale_factor)
+            if result is not NOT_PLAIN:
+                return result
+        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        if isinstance(op, UserOp):
+            return self._fold(Folding("allreduce", x, out, op, self.rank, self.size, wire, how))
+        if feedback is not None:
+            how["feedback"] = feedback._core
+        request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
+        return self._call(request, x, plain, told=told)
+
+    def reduce(
+        self,
+        x: Any,
+        root: int = 0,
+        op: Any = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+    ) -> Any:
+        """As :meth:`allreduce`, with the result on ``root`` only: an array there, None on the others (``out`` is not
+        used there)."""
+        if type(op) is not Op:
+            op = as_op(op)
+        told = None if wire is None else [wire_number(wire)]
+        plain = self._plain and algorithm is None and not name
+        plain = plain and type(op) is Op and op is not Adasum
+        if plain:
+            result = self._channel.plain(
+                REDUCE, x, out, root, told, root == self.rank, op, prescale_factor, postscale_factor
+            )
+            if result is not NOT_PLAIN:
+                return result
+        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        if isinstance(op, UserOp):
+            return self._fold(Folding("reduce", x, out, op, self.rank, self.size, wire, how, root))
+        root = arguments.root("reduce", root, self.size)
+        request = calls.reduce(x, out, root, op, self.rank, wire, **how)
+        return self._call(request, x, plain, told=told)
+
+    def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
+        """The values of ``root``'s ``x`` on every rank. Every rank gives an array of the same dtype and shape;
+        ``out=x``: in place."""
+        plain = self._plain and algorithm is None and not name
+        if plain:
+            result = self._channel.plain(BROADCAST, x, out, root)
+            if result is not NOT_PLAIN:
+                return result
+        root = arguments.root("broadcast", root, self.size)
+        request = calls.broadcast(*arrays.pair(x, out), root, **request_fields(algorithm, name))
+        return self._call(request, x, plain)
+
+    def allgather(
+        self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
+    ) -> Any:
+        """Every rank's ``x``, one after the other along the first dimension, on every rank.
+
+        Args:
+            x: arrays may differ in their first dimension only; a 0-dimensional one counts as one row.
+            rows: the first dimension of every rank's array, if it is known; None: the ranks exchange them first.
+        """
+        plain = self._plain and algorithm is None and not name
+        exchange: Exchange | None = None
+        received: Sequence[int] | None = rows
+        if plain:
+            result = self._channel.plain(ALLGATHER, x, out, 0, rows)
+            if type(result) is list:  # the exchange has taken place, and other ranks' rows are new
+                received, plain = result, False
+            elif result is not NOT_PLAIN:
+                return result
+        if received is None and (exchange := self._exchange_rows(x, name)) is not None:
+            received = exchange[2]
+        request = calls.allgather(x, out, received, self.rank, self.size, **request_fields(algorithm, name))
+        return self._call(request, x, plain, exchange, None if rows is None else [int(n) for n in rows])
+
+    def reducescatter(
+        self,
+        x: Any,
+        op: Any = Sum,
+        out: Any = None,
+        algorithm: str | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        wire: Any = None,
+        name: str = "",
+    ) -> Any:
+        """The reduction of every rank's ``x``, cut along the first dimension: rank r gets part r.
+
+        The first ``x.shape[0] % size`` ranks get one row more than the others. Arguments as for :meth:`allreduce`.
+        """
+        if type(op) is not Op:
+            op = as_op(op)
+        told = None if wire is None else [wire_number(wire)]
+        plain = self._plain and algorithm is None and not name
+        plain = plain and type(op) is Op and op is not Adasum
+        if plain:
+            result = self._channel.plain(REDUCESCATTER, x, out, 0, told, True, op, prescale_factor, postscale_factor)
+            if result is not NOT_PLAIN:
+                return result
+        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        if isinstance(op, UserOp):
+            return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, wire, how))
+        request = calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
+        return self._call(request, x, plain, told=told)
+
+    def alltoall(
+        self, x: Any, splits: Any = None, out: Any = None, algorithm: str | None = None, name: str = ""
+    ) -> Any:
+        """Sends part q of ``x`` (along the first dimension) to rank q; gives the parts received, in rank order.
+
+        Args:
+            splits: rows to each rank, integers that add up to ``x.shape[0]``; None: even parts.
+
+        Returns:
+            The array received; with ``splits``, the pair (array, rows from each rank as an int32 array).
+        """
+        plain = self._plain and splits is None and algorithm is None and not name
+        exchange: Exchange | None = None
+        received: Sequence[int] | None = None
+        if plain:
+            result = self._channel.plain(ALLTOALL, x, out)
+            if type(result) is list:
+                received, plain = result, False
+            elif result is not NOT_PLAIN:
+                return result
+        mine = arrays.source(x)
+        sent = splits_of(mine, splits, self.size)
+        if received is None:
+            exchange = self._exchange_splits(mine, sent, name)
+            received = exchange[2]
+        request = calls.alltoall(x, out, sent, received, self.size, **request_fields(algorithm, name))
+        result = self._call(request, x, plain, exchange)
+        return result if splits is None else (result, np.array(received, np.int32))
+
+    def barrier(self, algorithm: str | None = None, name: str = "") -> None:
+        """Returns when every rank has called it."""
+        plain = self._plain and algorithm is None and not name
+        if plain and self._channel.plain(BARRIER) is not NOT_PLAIN:
+            return None
+        return self._call(calls.barrier(**request_fields(algorithm, name)), None, plain)
+
+    def _call(
+        self,
+        request: Request,
+        x: Any,
+        plain: bool,
+        exchange: Exchange | None = None,
+        told: Sequence[int] | None = None,
+    ) -> Any:
+        """`plain`: calls like it may go the short way from now on, if the caller tells the same numbers."""
+        if plain:
+            shape = request.finish.target.shape if isinstance(request.finish, calls.Written) else None
+            self._channel.remember(x, shape, request, exchange, told)
+        self._run(request)
+        return request.finish()
+
+    def _fold(self, folding: Folding) -> Any:
+        return folding.run(self._once)
+
+    def _once(self, request: Request) -> Any:
+        return self._call(request, None, False)
+
+    def _exchange_rows(self, x: Any, name: str) -> Exchange | None:
+        """Of every rank's first dimension. The shape's other dimensions are compared here, before anything of size
+        moves."""
+        mine = with_rows(arrays.source(x))
+        sent, received, sign = self._numbers(mine, [mine.shape[0]])
+        ones = [1] * self.size
+        request = calls.allgather(sent, received, ones, self.rank, self.size, sign, name=name)
+        return self._exchange(request, sent, received)
+
+    def _exchange_splits(self, mine: arrays.Buffer, splits: Sequence[int], name: str) -> Exchange:
+        sent, received, sign = self._numbers(mine, splits)
+        ones = [1] * self.size
+        request = calls.alltoall(sent, received, ones, ones, self.size, sign, name=name, even=True)
+        return self._exchange(request, sent, received)
+
+    def _numbers(self, mine: arrays.Buffer, sent: Sequence[int]) -> tuple[Any, Any, arrays.Signature]:
+        sign = arrays.signature(mine.shape[1:], f"rows of {mine.label}")
+        return np.array(sent, np.int64), np.empty(self.size, np.int64), sign
+
+    def _exchange(self, request: Request, sent: Any, received: Any) -> Exchange:
+        self._run(request)
+        return request, sent.tolist(), received.tolist()

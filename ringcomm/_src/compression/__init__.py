@@ -1,0 +1,1 @@
+"""Compressed formats, as users ask for them."""

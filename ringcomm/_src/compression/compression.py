@@ -1,0 +1,206 @@
+"""What data travels as, whatever the framework: each binding has compressors for its own tensors.
+``docs/compression.md`` says which format to take.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ringcomm._src.arrays.arrays import CoreMemory
+from ringcomm._src.base.wire_formats import (
+    Auto,
+    Int4,
+    Int8,
+    OneBit,
+    PowerSGD,
+    Ternary,
+    Threshold,
+    TopK,
+    WireFormat,
+    qsgd,
+)
+from ringcomm._src.core import _core
+
+
+# ---- compressors -----------------------------------------------------------------------------------------------------
+class Compressor:
+    """Base of compressors. Those of the core name a ``wire`` format (``ops.wire_code``), and the core does the rest."""
+
+    wire: ClassVar[Any] = None
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        """The tensor to send, and a context that :meth:`decompress` gets back."""
+        return tensor, None
+
+    @classmethod
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:
+        """Undo :meth:`compress` on the reduced tensor."""
+        return tensor
+
+
+class NoneCompressor(Compressor):
+    """Data travels as it is."""
+
+
+class FP16Compressor(Compressor):
+    """float32 and float64 travel as float16. What is past 65504 overflows on the way."""
+
+    wire = "float16"
+
+
+class BF16Compressor(Compressor):
+    """float32 and float64 travel as bfloat16: the range of float32 with 8 bits of precision."""
+
+    wire = "bfloat16"
+
+
+# ---- by name ---------------------------------------------------------------------------------------------------------
+class Compression:
+    """Wire formats of the core, and the built-in compressors ``none``, ``fp16`` and ``bf16``, which bindings may
+    replace by their own. Their names do as well: ``compression="int8"``."""
+
+    none: Any = NoneCompressor
+    fp16: Any = FP16Compressor
+    bf16: Any = BF16Compressor
+    auto = Auto()
+    int8 = Int8()
+    int4 = Int4()
+    qsgd = staticmethod(qsgd)
+    ternary = Ternary(warmup_steps=1000)
+    terngrad = Ternary(stochastic=True, error_feedback=False)
+    onebit = OneBit(warmup_steps=1000)
+    topk = TopK(warmup_steps=1000)
+    threshold = Threshold(warmup_steps=1000)
+    powersgd = PowerSGD(warmup_steps=1000)
+
+
+_ALIASES = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+def resolved(compression: Any, known: type[Compression] = Compression, rules: bool = False) -> Any:
+    """The argument ``compression`` of users, checked: a name becomes what `known` has under it.
+
+    Args:
+        rules: the caller takes a dict from patterns of names to compressions, and a function of name and parameter.
+
+    Raises:
+        ValueError: it is no compression; the message lists the names, the nearest first.
+    """
+    if compression is None:
+        return NoneCompressor
+    if isinstance(compression, str):
+        found = getattr(known, _ALIASES.get(compression, compression), None)
+        if isinstance(found, WireFormat | type):
+            return found
+    elif isinstance(compression, Mapping):
+        if rules:
+            return {pattern: resolved(value, known) for pattern, value in compression.items()}
+    elif is_rule(compression):
+        if rules:
+            return compression
+    elif isinstance(compression, WireFormat) or (
+        hasattr(compression, "compress") and hasattr(compression, "decompress")
+    ):
+        return compression
+    names = [name for name in dir(known) if isinstance(getattr(known, name), WireFormat | type) and name[0] != "_"]
+    if isinstance(compression, str):
+        names = difflib.get_close_matches(compression, names, len(names), 0.0)
+    by_name = "a dict or a function that says so by the parameter's name, " if rules else ""
+    raise ValueError(
+        f"compression={compression!r} is none that there is. Known: {', '.join(names)}. Or give a format with "
+        f"parameters (Compression.topk(0.01)), {by_name}or a compressor with compress and decompress"
+    )
+
+
+def unused_patterns(compression: Any, names: Iterable[str]) -> list[str]:
+    """Patterns of a dict that fit no name."""
+    names = list(names)
+    patterns = compression if isinstance(compression, Mapping) else ()
+    return [one for one in patterns if not any(fnmatch.fnmatchcase(name, one) for name in names)]
+
+
+class Feedback:
+    """What this rank's encoders have left out of an array's calls, and add in the next one:
+    ``comm.allreduce(x, wire=Compression.onebit, feedback=feedback)``. One for each array, on each rank.
+
+    What is owed is in units of the sum, before an average is divided: when the number of ranks changes it stays right
+    of sums, and of averages if it is scaled as that number is. The wire format may change. Not to be used while a call
+    with it is under way.
+
+    Source: Karimireddy et al., arXiv:1901.09847.
+    """
+
+    def __init__(self, count: int) -> None:
+        """`count`: elements of the array."""
+        self._core = _core.Feedback([count])
+
+    def __len__(self) -> int:
+        return self._core.count()
+
+    @property
+    def owed(self) -> np.ndarray[Any, Any]:
+        """float32 array of what is owed after the last call; may be written to. It holds until the next call."""
+        return owed_array(self._core, 0)
+
+    def undo(self) -> None:
+        """Of the last call: its result is dropped, so what it has sent is owed again."""
+        self._core.undo(0)
+
+    def scale(self, by: float) -> None:
+        """The arrays' units have changed by this factor."""
+        self._core.scale(by)
+
+
+def owed_array(feedback: _core.Feedback, tensor: int) -> np.ndarray[Any, Any]:
+    """What a feedback holds of a tensor."""
+    address, count = feedback.owed(tensor)
+    return np.asarray(CoreMemory(address, 4 * count, feedback)).view(np.float32)
+
+
+# ---- which gradient travels as what ----------------------------------------------------------------------------------
+def choose(compression: Any, name: str, parameter: Any) -> Any:
+    """What an optimizer's gradient travels as: ``compression`` itself; the entry of the first pattern in it, as of
+    ``fnmatch``, that fits the name (None if none does); or what it returns for name and parameter, if it is a
+    function."""
+    if isinstance(compression, Mapping):
+        return next((value for pattern, value in compression.items() if fnmatch.fnmatchcase(name, pattern)), None)
+    if is_rule(compression):
+        return compression(name, parameter)
+    return compression
+
+
+def is_rule(compression: Any) -> bool:
+    """Whether it says for each gradient what to do."""
+    is_function = isinstance(compression, Callable) and not isinstance(compression, type | WireFormat)  # type: ignore[arg-type]
+    return isinstance(compression, Mapping) or (is_function and not hasattr(compression, "compress"))
+
+
+# ---- what a compressor does ------------------------------------------------------------------------------------------
+def own_work(compression: Any) -> bool:
+    """Whether a compressor does something itself: it is no class of the binding's that only names a wire format."""
+    if isinstance(compression, WireFormat):
+        return False
+    own = {"compress", "decompress"} & set(vars(compression))
+    return compression is not NoneCompressor and (bool(own) or getattr(compression, "wire", None) is None)
+
+
+def parts_of(compression: Any) -> tuple[Any, Any]:
+    """(what the core does: a wire format or None, what is done before and after: a compressor)"""
+    if not isinstance(compression, type):
+        compression = resolved(compression)
+    if isinstance(compression, WireFormat):
+        return compression, NoneCompressor
+    return (None, compression) if own_work(compression) else (compression.wire, NoneCompressor)
+
+
+def compressed(compressor: Any, tensors: Sequence[Any], reduce: Callable[[list[Any]], Sequence[Any]]) -> list[Any]:
+    """What ``reduce`` gives for what the compressor sends of the tensors, decompressed."""
+    pairs = [compressor.compress(one) for one in tensors]
+    reduced = reduce([sent for sent, _ in pairs])
+    return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]

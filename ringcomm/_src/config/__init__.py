@@ -1,0 +1,1 @@
+"""The options: their table, their checks, and Horovod's names for them."""

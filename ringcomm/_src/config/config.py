@@ -1,0 +1,301 @@
+"""Every option of ringcomm, in one place.
+
+Each field of `Config` is an option: its default, and what it means. The environment variable RINGCOMM_ and its name
+sets it, or else one of Horovod's (the first that is set wins). The environment is read once, when the first
+communicator is made; rank 0's values are then used by all ranks for everything that ranks must agree on. Sizes take a
+suffix: ``512K``, ``64M``, ``1G`` (powers of 1024).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ringcomm._src.base.arguments import integer, nearest
+from ringcomm._src.base.sizes import parse_size
+from ringcomm._src.config import horovod_options, rules
+from ringcomm._src.config.option_values import (
+    parse_cores,
+    parse_flag,
+    parse_gpu_path,
+    parse_level,
+    parse_replica_check,
+    parse_switch,
+    parse_trace,
+)
+from ringcomm._src.core import _core
+
+logger = logging.getLogger("ringcomm")
+
+# What prices schedules, and a guess at it (a 10 Gbit/s network) for where nothing has been measured.
+NETWORK = {
+    "alpha": 20e-6,
+    "beta": 8e-10,
+    "gap": 1e-6,
+    "hidden": 0.0,
+    "host_alpha": 1e-6,
+    "host_beta": 2e-10,
+    "gamma": 1e-10,
+    "copy": 1e-10,
+}
+
+
+def _option(
+    default: Any,
+    meaning: str,
+    *horovod: str,
+    parse: Callable[[str], Any] | None = None,
+    own: bool = False,
+    least: int = 0,
+) -> Any:
+    """`horovod`: variables of Horovod's that set it too. `parse`: of a text; None: as others of the default's type.
+    `own`: every rank keeps its own value; otherwise rank 0's is used by all. `least`: of numbers."""
+    parse = parse or (parse_flag if isinstance(default, bool) else type(default))
+    metadata = {"parse": parse, "meaning": meaning, "horovod": horovod, "own": own, "least": least}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _variables(option: dataclasses.Field[Any]) -> tuple[str, ...]:
+    return f"RINGCOMM_{option.name.upper()}", *option.metadata["horovod"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The options of a communicator; `Config.from_environment()` reads them, keyword arguments override."""
+
+    algorithm: str = _option(
+        "", "of all-reduces that name none, where it can run; empty: chosen by rules and the model. Adasum has its own"
+    )
+    segment_bytes: int = _option(0, "buffers are sent in pieces of this size; 0: chosen by the model", parse=parse_size)
+    node_segment_bytes: int = _option(
+        256 << 10, "piece of a buffer that goes through shared memory at once", parse=parse_size, least=1
+    )
+    window: int = _option(0, "pieces in flight; 0: chosen by the model")
+    check: bool = _option(True, "ordered calls compare dtype, shape, op and root between ranks before data moves")
+    replica_check: str = _option(
+        "warn",
+        "ranks compare the parameters of distributed optimizers after the first step, every 1,000 steps and after "
+        "state_dict(): warn, error, off, or how many steps apart (100, error:100)",
+        parse=parse_replica_check,
+    )
+    shared_memory: str = _option(
+        "auto", "ranks of one host share memory: auto, off, or on (an error if it cannot be had)", parse=parse_switch
+    )
+    cuda_library: str = _option("libcuda.so.1", "CUDA's driver, loaded when the first array of a GPU comes", own=True)
+    nccl_library: str = _option("libnccl.so.2", "NCCL, used where every rank has a GPU of its own", own=True)
+    gpu_path: str = _option(
+        "auto",
+        "how arrays of GPUs travel: auto, staging (through the host's memory), aware (an MPI that takes addresses of "
+        "GPUs), levels (slices between hosts), ipc (kernels that read all ranks' memory) or nccl; an error where ranks "
+        "cannot go it",
+        parse=parse_gpu_path,
+    )
+    fusion_bytes: int = _option(
+        64 << 20,
+        "named operations are fused into buffers of at most this size; 0: not at all",
+        "HOROVOD_FUSION_THRESHOLD",
+        parse=parse_size,
+    )
+    cache_capacity: int = _option(
+        4096, "names remembered, so that agreement on them is short; 0: none", "HOROVOD_CACHE_CAPACITY"
+    )
+    stall_warn_seconds: float = _option(
+        60.0, "warn when an operation waits this long for other ranks; 0: never", "HOROVOD_STALL_CHECK_TIME_SECONDS"
+    )
+    stall_fail_seconds: float = _option(
+        0.0,
+        "fail a named operation that waits this long for other ranks; 0: never",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+    )
+    shared_allocator: bool = _option(
+        True,
+        "torch makes big gradients, and tensors of process groups, in memory that the ranks of a host share, where "
+        "that can be had: none is copied",
+    )
+    mpi_threads: bool = _option(
+        True,
+        "a thread of ours drives MPI in the background, if MPI allows it; off: the program's own threads do",
+        own=True,
+    )
+    bind: bool = _option(
+        True, "ranks of a host that may run on the same cores, and on as many as they are, get a share of them each"
+    )
+    survive: bool = _option(
+        False,
+        "a rank that ends by an exception or exit status leaves the others running, instead of ending the job; set by "
+        "ringrun --survive",
+        own=True,
+    )
+    check_launcher: bool = _option(
+        True,
+        "error where a launcher has started more ranks than MPI knows (srun without the PMI plugin of this MPI, the "
+        "mpiexec of another MPI); off: each such process is a job of one rank",
+        own=True,
+    )
+    time_slice: float = _option(
+        1e-4,
+        "seconds that our threads run before others that want their core have it; 0: as the system has it",
+        own=True,
+    )
+    thread_affinity: str = _option(
+        "",
+        "cores for that thread, such as 0,2,4,6: one for each local rank; empty: any",
+        "HOROVOD_THREAD_AFFINITY",
+        parse=parse_cores,
+        own=True,
+    )
+    tune: str = _option(
+        "auto",
+        "measure the network: auto (when ranks of several hosts first meet; kept for later jobs), on (each time), off",
+        parse=parse_switch,
+    )
+    tuning_file: str = _option("", "JSON file with rules that go before the model (docs/tuning.md)", parse=rules.read)
+    alpha: float = _option(0.0, "network between hosts: seconds until a short message has come; 0: measured")
+    beta: float = _option(0.0, "between hosts: seconds per byte; 0: measured")
+    gap: float = _option(0.0, "between hosts: seconds for each further message of a round; 0: measured")
+    hidden: float = _option(
+        0.0, "between hosts: seconds of sending that a link makes up for after a pause; 0: measured"
+    )
+    host_alpha: float = _option(0.0, "messages inside a host: seconds until a short one has come; 0: measured")
+    host_beta: float = _option(0.0, "messages inside a host: seconds per byte; 0: measured")
+    gamma: float = _option(0.0, "seconds per byte reduced; 0: measured")
+    copy: float = _option(0.0, "seconds per byte copied in memory; 0: measured")
+    timeline: str = _option(
+        "",
+        "file for a Chrome trace of everything from init() on; {rank} in it: one per rank, else rank 0's",
+        "HOROVOD_TIMELINE",
+        parse=parse_trace,
+        own=True,
+    )
+    timeline_mark_cycles: bool = _option(
+        False,
+        "mark in the timeline each round of agreement on named operations",
+        "HOROVOD_TIMELINE_MARK_CYCLES",
+        own=True,
+    )
+    stats: bool = _option(
+        False, "look at clocks for ringcomm.stats(), and print rank 0's table of what it has moved when it ends"
+    )
+    log_level: str = _option(
+        "warning", "of the Python logger 'ringcomm'", "HOROVOD_LOG_LEVEL", parse=parse_level, own=True
+    )
+
+    def __post_init__(self) -> None:
+        for option in dataclasses.fields(self):
+            value, least = getattr(self, option.name), option.metadata["least"]
+            if type(option.default) is int:
+                integer(f"option {option.name}", value)
+            elif type(option.default) is bool and value not in (False, True):
+                raise ValueError(f"option {option.name} must be True or False, not {value!r}")
+            if type(option.default) in (int, float) and not value >= least:
+                raise ValueError(f"option {option.name} must be at least {least}, not {value!r}")
+            if option.metadata["parse"] is parse_replica_check:
+                parse_replica_check(value)
+            if option.metadata["parse"] is parse_switch and value not in ("auto", "on", "off"):
+                raise ValueError(f"option {option.name} must be auto, on or off, not {value!r}")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Config:
+        """Raises ValueError naming the variable for a value that makes no sense."""
+        environment = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        for option in dataclasses.fields(cls):
+            for variable in _variables(option):
+                if environment.get(variable, "") != "":
+                    try:
+                        values[option.name] = option.metadata["parse"](environment[variable])
+                    except ValueError as error:
+                        raise ValueError(f"{variable}={environment[variable]!r}: {error}") from None
+                    break
+        ours = {option.name for option in dataclasses.fields(cls) if _variables(option)[0] in environment}
+        switches = {name: value for name, value in horovod_options.switched(environment).items() if name not in ours}
+        return cls(**(values | switches | overrides))
+
+    def network(self) -> _core.Network:
+        """What the model uses: what is set or measured, and a guess for the rest."""
+        return _core.Network(**{name: getattr(self, name) or guess for name, guess in NETWORK.items()})
+
+    def channel(
+        self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None, account: _core.Account | None = None
+    ) -> _core.ChannelConfig:
+        """`hosts`: of each rank; `own`: users' algorithms; `account`: where calls are counted. Raises ValueError for a
+        tuning file that cannot be used."""
+        return _core.ChannelConfig(self, self.network(), hosts, rules.parse(self.tuning_file), own, account)
+
+    def agreed(self, all_configs: list[Config], rank: int) -> Config:
+        """What this rank uses, given every rank's: rank 0's values except for options that are each rank's own.
+
+        Rank 0 logs one note if others had asked for something else.
+        """
+        first = all_configs[0]
+        shared = [option.name for option in dataclasses.fields(self) if not option.metadata["own"]]
+        if rank == 0:
+            notes = []
+            for name in shared:
+                others = [r for r, config in enumerate(all_configs) if getattr(config, name) != getattr(first, name)]
+                if others:
+                    notes.append(
+                        f"{name} = {getattr(first, name)!r} (ranks {', '.join(map(str, others))} had other values)"
+                    )
+            if notes:
+                logger.warning("ranks were configured differently; rank 0's settings are used: %s", "; ".join(notes))
+        return dataclasses.replace(self, **{name: getattr(first, name) for name in shared})
+
+
+@functools.cache
+def from_environment() -> Config:
+    """The process's options, read once."""
+    config = Config.from_environment()
+    logger.setLevel(config.log_level.upper())
+    return config
+
+
+# Further variables: of launchers and helpers, of elastic jobs, and of the tests.
+OTHER_VARIABLES = (
+    "RINGCOMM_ELASTIC",
+    "RINGCOMM_ELASTIC_DRIVER",
+    "RINGCOMM_ELASTIC_GENERATION",
+    "RINGCOMM_LOCAL_RANK",
+    "RINGCOMM_MPIRUN",
+    "RINGCOMM_RANK_PROCESS",
+    "RINGCOMM_RUN_ADDRESS",
+    "RINGCOMM_RUN_KEY",
+)
+_TESTS = "RINGCOMM_TEST_"  # begins the names of the tests' own variables
+
+_unknown_noted = False
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables of ringcomm's that are no option, each as a line that names the nearest option."""
+    known = [_variables(option)[0] for option in dataclasses.fields(Config)] + list(OTHER_VARIABLES)
+    return [
+        f"{name} is no option of ringcomm{nearest(name, known)}"
+        for name in sorted(environment)
+        if name.startswith("RINGCOMM_") and not name.startswith(_TESTS) and name not in known
+    ]
+
+
+def note_unknown(environment: Mapping[str, str], rank: int = 0) -> None:
+    """Logs them, once in a job: by rank 0 of the first communicator of a process."""
+    global _unknown_noted
+    if not _unknown_noted and rank == 0 and (lines := unknown_variables(environment)):
+        logger.warning("set, but without effect: %s. `ringcomm info` lists the options", "; ".join(lines))
+    _unknown_noted = True
+
+
+def options() -> list[dict[str, Any]]:
+    """All options as rows: name, default, variables, meaning. For documentation and `ringcomm info`."""
+    return [
+        {
+            "name": option.name,
+            "default": option.default,
+            "variables": _variables(option),
+            "meaning": option.metadata["meaning"],
+        }
+        for option in dataclasses.fields(Config)
+    ]

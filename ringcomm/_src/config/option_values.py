@@ -1,0 +1,66 @@
+"""Values of options as people write them. Each function raises ValueError for what it does not understand."""
+
+from __future__ import annotations
+
+from ringcomm._src.base import affinity
+
+
+def parse_flag(text: str) -> bool:
+    value = text.strip().lower()
+    if value in ("1", "on", "true", "yes"):
+        return True
+    if value in ("0", "off", "false", "no", ""):
+        return False
+    raise ValueError("expected on or off")
+
+
+def parse_switch(text: str) -> str:
+    value = text.strip().lower()
+    if value == "auto":
+        return "auto"
+    return "on" if parse_flag(value) else "off"
+
+
+def parse_gpu_path(text: str) -> str:
+    value = text.strip().lower()
+    if value not in ("auto", "staging", "aware", "levels", "ipc", "nccl"):
+        raise ValueError("expected auto, staging, aware, levels, ipc or nccl")
+    return value
+
+
+def parse_cores(text: str) -> str:
+    affinity.cores(text)
+    return text
+
+
+def parse_level(text: str) -> str:
+    value = {"trace": "debug", "warn": "warning", "fatal": "critical"}.get(text.strip().lower(), text.strip().lower())
+    if value not in ("debug", "info", "warning", "error", "critical"):
+        raise ValueError("expected debug, info, warning, error or critical")
+    return value
+
+
+REPLICA_CHECK_EVERY = 1000  # steps
+
+
+def replica_check(text: str) -> tuple[str, int]:
+    """(warn or error, steps from one check to the next; 0: none), of a value of the option."""
+    value = text.strip().lower()
+    mode, _, number = value.partition(":")
+    if value.isdecimal():
+        mode, number = "warn", value
+    if mode in ("warn", "error") and (not number or number.isdecimal()):
+        return mode, int(number) if number else REPLICA_CHECK_EVERY
+    if not number and mode not in ("1", "on", "true", "yes") and not parse_flag(mode):
+        return "warn", 0
+    raise ValueError("expected warn, error, off, a number of steps, or warn: or error: and a number of steps")
+
+
+def parse_replica_check(text: str) -> str:
+    replica_check(text)
+    return text.strip().lower()
+
+
+def parse_trace(text: str) -> str:
+    """Horovod's "DYNAMIC" stands for a timeline that the program starts itself."""
+    return "" if text == "DYNAMIC" else text

@@ -1,0 +1,62 @@
+"""Tuning files: rules that say what runs, by collective, size and number of ranks. docs/tuning.md has an example."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ringcomm._src.base.sizes import parse_size
+from ringcomm._src.core import _core
+
+FIELDS = ("collective", "bytes", "ranks", "algorithm", "segment")
+LARGEST = (1 << 63) - 1
+_UNREAD = "!"  # begins what stands for a file that cannot be used
+
+
+def read(file: str) -> str:
+    """The rules of a file as text, which says what is wrong if they cannot be used: an error on every rank then, once
+    rank 0's options are known to all."""
+    try:
+        text = json.dumps(json.loads(Path(file).read_text(encoding="utf-8")))
+        parse(text)
+    except (OSError, ValueError) as error:
+        return f"{_UNREAD}{file}: {error}"
+    return text
+
+
+def parse(text: str) -> list[_core.Rule]:
+    """What `read` gave, as rules; "" has none. Raises ValueError."""
+    if text.startswith(_UNREAD):
+        raise ValueError(f"RINGCOMM_TUNING_FILE={text.removeprefix(_UNREAD)}")
+    document = json.loads(text) if text else []
+    listed = document.get("rules") if isinstance(document, dict) else document
+    if not isinstance(listed, list):
+        raise ValueError('expected a list of rules, or {"rules": [...]}')
+    return [_rule(one, index) for index, one in enumerate(listed)]
+
+
+def _rule(given: Any, index: int) -> _core.Rule:
+    where = f"rule {index + 1}"
+    if not isinstance(given, dict) or set(given) - set(FIELDS):
+        raise ValueError(f"{where} has other fields than {', '.join(FIELDS)}: {given}")
+    collective, algorithm = given.get("collective", "allreduce"), given.get("algorithm", "")
+    if collective not in _core.COLLECTIVES:
+        raise ValueError(f"{where}: no collective {collective!r}; there are {', '.join(_core.COLLECTIVES)}")
+    try:
+        _core.check_algorithm(collective, str(algorithm))
+        segment = parse_size(str(given["segment"])) if "segment" in given else 0
+        from_bytes, to_bytes = _range(given.get("bytes", "-"))
+        from_ranks, to_ranks = _range(given.get("ranks", "-"))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return _core.Rule(collective, from_bytes, to_bytes, from_ranks, min(to_ranks, (1 << 31) - 1), algorithm, segment)
+
+
+def _range(given: Any) -> tuple[int, int]:
+    """ "64K-1M", "64K-", "-1M", "4K" or 4096; both ends included."""
+    low, dash, high = str(given).partition("-")
+    first = parse_size(low) if low.strip() else 0
+    if not dash:
+        return first, first
+    return first, parse_size(high) if high.strip() else LARGEST

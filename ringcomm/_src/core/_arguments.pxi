@@ -1,0 +1,28 @@
+# Integers from Python. Cython's own conversion cuts 1.7 to 1.
+cdef extern from "Python.h":
+    bint PyIndex_Check(object)
+    object PyNumber_Index(object)
+    long long PyLong_AsLongLongAndOverflow(object, int*)
+
+
+cdef inline bint is_integer(object value, int64_t* into):
+    """Whether `value` is an integer of 64 bits, and the integer. Raises nothing."""
+    cdef int overflow = 0
+    if type(value) is not int:
+        if type(value) is bool or not PyIndex_Check(value):
+            return False
+        value = PyNumber_Index(value)
+    into[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    return overflow == 0
+
+
+cdef inline int integer_of(object value, str call, str name) except? -1:
+    """An argument as a C int. TypeError for anything that is not an integer, ValueError for one that is too large."""
+    cdef int64_t number
+    if type(value) is int and is_integer(value, &number) and number == <int>number:
+        return <int>number
+    from ringcomm._src.base.arguments import integer
+    value = integer(f"{call}: {name}", value)
+    if not is_integer(value, &number) or number != <int>number:
+        raise ValueError(f"{call}: {name} {value} is out of range")
+    return <int>number

@@ -1,0 +1,253 @@
+# Channels, which run ordered calls.
+cdef extern from "border/channel.hpp":
+    shared_ptr[CChannel] c_make_channel "ringcomm_border::make_channel"(shared_ptr[CTransport], vector[int], int, int, int,
+                                                                        shared_ptr[CNode], int, CChannelConfig,
+                                                                        shared_ptr[CWorker]) except +translate
+    string c_why_broken "ringcomm_border::why_broken"(const CChannel&)
+    string c_choose "ringcomm_border::choose"(CChannel&, CCall) except +translate
+    int kSlots "ringcomm::kSlots"
+    void c_run_messages "ringcomm_border::run_messages"(CChannel&, const CSchedule&, uintptr_t, size_t, size_t, size_t,
+                                                        cbool (*)() noexcept nogil) except +translate nogil
+
+cdef extern from "collectives/own_algorithms.hpp" namespace "ringcomm" nogil:
+    cdef cppclass COwnAlgorithms "ringcomm::OwnAlgorithms":
+        void add(const string&, shared_ptr[const CSchedule]) except +translate
+
+cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CRule "ringcomm::Rule":
+        Collective collective
+        size_t from_bytes, to_bytes, segment
+        int from_ranks, to_ranks
+        string algorithm
+    cdef cppclass CChannelConfig "ringcomm::ChannelConfig":
+        size_t segment_bytes, node_segment_bytes, window
+        cbool check
+        int64_t spin_ns
+        CNetwork network
+        vector[int] hosts
+        string algorithm
+        string device_path
+        vector[CRule] rules
+        shared_ptr[const COwnAlgorithms] own
+        shared_ptr[CAccount] account
+        double stall_warn_seconds
+    cdef cppclass CChannel "ringcomm::Channel":
+        int rank()
+        void run(CCall, cbool (*)() noexcept nogil) except +translate
+        void watch(shared_ptr[const CProcesses], map[int, int]) except +translate
+        void leave()
+
+cdef extern from "border/device.hpp" nogil:
+    vector[string] c_device_ways "ringcomm_border::device_ways"(CChannel&) except +translate
+
+cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
+    void run_plain(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+    cbool run_exchange(CChannel&, CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+
+SLOTS: int = kSlots
+
+
+class ChannelConfig(NamedTuple):
+    """Of a channel, or of an engine and its channels."""
+
+    options: Config
+    network: Network
+    hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
+    rules: Sequence[Rule]
+    own: OwnAlgorithms | None = None
+    account: Account | None = None  # with nobody else in it at the same time; None: one of its own
+    spin_ns: int = 0  # that a caller keeps its core while it waits
+
+
+class Rule(NamedTuple):
+    """Calls of so many bytes on so many ranks run this, all bounds included; "" and 0: chosen."""
+
+    collective: str
+    from_bytes: int
+    to_bytes: int
+    from_ranks: int
+    to_ranks: int
+    algorithm: str
+    segment: int
+
+
+cdef class OwnAlgorithms:
+    """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/own_algorithms.hpp)."""
+    cdef shared_ptr[COwnAlgorithms] it
+
+    def __init__(self):
+        self.it = make_shared[COwnAlgorithms]()
+
+    def add(self, str name, Schedule schedule not None) -> None:
+        self.it.get().add(name.encode(), <shared_ptr[const CSchedule]>make_shared[CSchedule](schedule.it))
+
+
+cdef CChannelConfig channel_config(it) except *:
+    cdef CChannelConfig config
+    cdef CRule rule
+    options = it.options
+    config.segment_bytes, config.window, config.check = options.segment_bytes, options.window, options.check
+    config.node_segment_bytes, config.stall_warn_seconds = options.node_segment_bytes, options.stall_warn_seconds
+    config.algorithm, config.device_path = options.algorithm.encode(), options.gpu_path.encode()
+    config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
+    if it.own is not None:
+        config.own = <shared_ptr[const COwnAlgorithms]>(<OwnAlgorithms?>it.own).it
+    if it.account is not None:
+        config.account = (<Account?>it.account).it
+    for one in it.rules:
+        rule.collective = <Collective>position(COLLECTIVES, one.collective, "collective")
+        rule.from_bytes, rule.to_bytes, rule.segment = one.from_bytes, one.to_bytes, one.segment
+        rule.from_ranks, rule.to_ranks = one.from_ranks, one.to_ranks
+        rule.algorithm = one.algorithm.encode()
+        config.rules.push_back(rule)
+    return config
+
+
+cdef class Channel:
+    """One ordered stream of collective calls (csrc/collectives/channel.hpp)."""
+    cdef shared_ptr[CChannel] it
+    cdef bint busy  # a thread is in a call
+    cdef PlainCalls known
+
+    def __init__(
+            self, Transport transport not None, peers: Sequence[int], int me, int first_tag, int tag_count,
+            node: Node | None, int slot, config: ChannelConfig, Worker worker=None):
+        """`worker`: whose sources get turns while a call waits, where it has no thread of its own."""
+        cdef shared_ptr[CWorker] helper
+        if worker is not None:
+            helper = worker.it
+        self.it = c_make_channel(transport.it, peers, me, first_tag, tag_count, node_of(node), slot, channel_config(config), helper)
+
+    def choose(self, Request request not None) -> str:  # by its collective, dtype, op and count
+        return c_choose(self.it.get()[0], request.it.call).decode()
+
+    def run(self, Request request not None) -> None:
+        """Ctrl-C raises KeyboardInterrupt and breaks the channel."""
+        cdef CCall call = request.it.call
+        self.enter()
+        cdef CChannel* channel = self.it.get()
+        try:
+            with nogil:
+                channel.run(move(call), interrupted)
+        except:
+            keep_until_done([], request.finish)
+            raise
+        finally:
+            self.busy = False
+
+    def run_messages(
+            self, Schedule schedule not None, uintptr_t data, size_t nbytes, size_t segment, size_t window) -> None:
+        """Sends and receives as the schedule says, on a buffer in segments: no call, for who measures messages."""
+        with nogil:
+            c_run_messages(self.it.get()[0], schedule.it, data, nbytes, segment, window, interrupted)
+
+    cdef int enter(self) except -1:
+        """One thread at a time; the interpreter's lock makes looking and taking one step."""
+        if self.busy:
+            raise RuntimeError("another thread is in a call on this communicator; use one communicator per thread")
+        self.busy = True
+        return 0
+
+    def plain(
+            self, int collective, array: Any = None, out: Any = None, root: Any = 0,
+            told: Sequence[int] | None = None, bint here=True, int op=1, double pre=1.0, double post=1.0) -> Any:
+        """A call like a remembered one, by the algorithm that is chosen, without a name.
+
+        Returns its result, made here if `out` is None (not `here`: there is none); NotImplemented, and nothing at all
+        has happened, if no call like it is remembered; a list, and nothing else has happened, if ranks gave other
+        numbers than remembered in the exchange that comes first: those that this rank was given.
+        """
+        cdef vector[int64_t] numbers
+        cdef int64_t number, root_rank
+        if not is_integer(root, &root_rank) or root_rank != <int>root_rank:
+            return NotImplemented  # the long way says what is wrong
+        if told is not None:
+            if type(told) is not list and type(told) is not tuple:
+                return NotImplemented
+            for value in told:
+                if not is_integer(value, &number):
+                    return NotImplemented
+                numbers.push_back(number)
+            if numbers.empty():  # which is remembered as nothing told
+                return NotImplemented
+        cdef CallSite* site = self.known.find(collective, <PyObject*>array, numbers)
+        if site == NULL or not site.takes(op, pre, post):
+            return NotImplemented
+        if out is not None and here and not (
+                site.result.fits(<PyObject*>out, True) and
+                site.span.allows(data_of(<PyObject*>array), data_of(<PyObject*>out))):
+            return NotImplemented
+        self.enter()  # from here on nobody else looks at what is remembered
+        cdef CChannel* channel = self.it.get()
+        cdef cbool done
+        cdef char* given
+        cdef char* result
+        try:
+            if not here:
+                out = array  # never written
+            elif out is None and site.shape.get() != NULL:
+                out = new_array(<object>site.shape.get(), <object>site.given.dtype())
+            given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
+            if site.exchanges:
+                with nogil:
+                    done = run_exchange(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
+                if done:
+                    return out
+                if site.received != site.expected:
+                    return site.received  # as a list
+            with nogil:
+                run_plain(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
+        except:
+            keep_until_done([], (array, out))
+            raise
+        finally:
+            self.busy = False
+        return out if here else None
+
+    def remember(
+            self, array: Any, shape: tuple[int, ...] | None, Request request not None,
+            exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None, told: Sequence[int] | None = None) -> None:
+        """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
+        result's, None if there is none; `exchange`: (request, numbers sent, numbers received) of the
+        call that comes first; `told`: numbers from the caller that the call depends on."""
+        if not heads_are_known or self.busy:
+            return
+        if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
+            return
+        cdef CallSite* site = self.known.renew(request.collective)
+        cdef vector[Py_ssize_t] dimensions
+        site.call, site.span = request.it.call, request.span
+        site.told.clear()
+        if told is not None:
+            site.told = told
+        site.exchanges = exchange is not None
+        if site.exchanges:
+            first, site.sent, site.expected = exchange
+            site.received.resize(site.expected.size())
+            site.exchange = (<Request?>first).it.call
+            site.numbers = site.expectation()
+        if shape is not None:
+            dimensions = shape
+            site.result.learn(<PyObject*>array, dimensions)
+            site.shape.hold(<PyObject*>shape)
+            dimensions = array.shape
+        site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
+
+    def device_ways(self) -> dict[str, str]:
+        """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
+        ranks have agreed, in the first such call."""
+        cdef vector[string] ways = c_device_ways(self.it.get()[0])
+        return {ways[2 * i].decode(): ways[2 * i + 1].decode() for i in range(ways.size() // 2)}
+
+    def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # by process number
+        self.it.get().watch(<shared_ptr[const CProcesses]>processes.it, rank_of)
+
+    @property
+    def broken(self) -> str | None:
+        cdef string why = c_why_broken(self.it.get()[0])
+        return why.decode() if why.size() else None
+
+    def leave(self) -> None:
+        cdef CChannel* channel = self.it.get()
+        with nogil:
+            channel.leave()

@@ -1,0 +1,109 @@
+# GPUs: opened when the first array of one comes.
+cdef extern from "border/device.hpp" nogil:
+    ctypedef void* CStream "ringcomm::CuStream"
+    cdef cppclass CDevice "ringcomm::Device":
+        uintptr_t allocate(size_t) except +translate
+        void free(uintptr_t)
+    CDevice& c_device "ringcomm::Device::get"(int) except +translate
+    int c_open_devices "ringcomm::Device::open"(const string&, const string&) except +translate
+    void c_give_kernels "ringcomm::Device::give_kernels"(const string&, string)
+    cdef cppclass CDevicePlace "ringcomm::DevicePlace":
+        void hold(CStream) except +translate
+        void wait() except +translate
+        void join(CStream) except +translate
+    shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, vector[uintptr_t], cbool) except +translate
+    cbool c_landed "ringcomm_border::landed"(const shared_ptr[CDevicePlace]&) except +translate
+    void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate
+    void c_device_arrange "ringcomm_border::device_arrange"(int, uintptr_t, const vector[int64_t]&, uintptr_t, const vector[int64_t]&, const vector[uint64_t]&, unsigned, uintptr_t) except +translate
+    void c_device_pack "ringcomm_border::device_pack"(int, const vector[uintptr_t]&, const vector[uintptr_t]&, const vector[size_t]&, int, uintptr_t) except +translate
+    int c_device_of "ringcomm_border::device_of"(uintptr_t) except +translate
+    cbool c_capturing "ringcomm_border::capturing"(int, uintptr_t) except +translate
+
+
+def open_devices(str library not None, str nccl not None) -> int:
+    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
+    cdef string path = library.encode(), nccl_path = nccl.encode()
+    cdef int count
+    with nogil:
+        count = c_open_devices(path, nccl_path)
+    return count
+
+
+def give_kernels(str module not None, bytes image not None) -> None:
+    """PTX, before any array of a GPU is used."""
+    c_give_kernels(module.encode(), image)
+
+
+def device_copy(int device, uintptr_t to, uintptr_t source, size_t nbytes, uintptr_t stream, bint wait) -> None:
+    """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
+    with nogil:
+        c_device_copy(device, to, source, nbytes, stream, wait)
+
+
+def device_arrange(
+        int device, uintptr_t to, to_strides: Sequence[int], uintptr_t source, strides: Sequence[int],
+        shape: Sequence[int], unsigned size, uintptr_t stream) -> None:
+    """Elements of `size` bytes from where `strides`, of bytes, say to where `to_strides` say; nobody waits."""
+    cdef vector[int64_t] there = to_strides, here = strides
+    cdef vector[uint64_t] lengths = shape
+    with nogil:
+        c_device_arrange(device, to, there, source, here, lengths, size, stream)
+
+
+def device_pack(
+        int device, sources: Sequence[int], destinations: Sequence[int], counts: Sequence[int], int dtype,
+        uintptr_t stream) -> None:
+    """Copies arrays of a dtype (its number in DTYPES), by one kernel for up to 128 of them, in the stream's order."""
+    c_device_pack(device, sources, destinations, counts, dtype, stream)
+
+
+def device_of(uintptr_t address) -> int: return c_device_of(address)  # the GPU in whose memory it is; -1: none
+
+
+def device_capturing(int device, uintptr_t stream) -> bool:
+    """Into a CUDA graph."""
+    return bool(c_capturing(device, stream))
+
+
+cdef class DeviceOrder:
+    """Of one call's buffers on a device: behind what the streams hold when this is made."""
+    cdef shared_ptr[CDevicePlace] it
+
+    def __init__(self, int device, streams: Sequence[int], bint host_output=False):
+        self.it = c_device_place(device, streams, host_output)
+
+    def join(self, uintptr_t stream) -> None:
+        """What comes next on the stream comes behind the result, once the call has ended. The host does not wait."""
+        self.it.get().join(<CStream>stream)
+    def hold(self, uintptr_t stream) -> None:
+        """What comes next on the stream comes behind what the order's streams held."""
+        self.it.get().hold(<CStream>stream)
+
+    def wait(self) -> None:  # once the call has ended: until its result is there
+        with nogil:
+            self.it.get().wait()
+
+    def over(self) -> bool:
+        """Once the call has ended: whether its result is there, and the buffers may go."""
+        return bool(c_landed(self.it))
+
+
+cdef class DeviceMemory:
+    """Freed with this."""
+    cdef CDevice* it
+    cdef readonly uintptr_t address
+    cdef readonly size_t nbytes
+    cdef readonly int device
+
+    def __init__(self, int device, size_t nbytes):
+        self.device, self.nbytes = device, nbytes
+        try:
+            self.it = &c_device(device)
+            self.address = self.it.allocate(max(nbytes, 1))
+        except MemoryError:
+            raise MemoryError(f"GPU {device} has no {nbytes} bytes left") from None
+
+    def __dealloc__(self):
+        if self.address != 0 and not in_child:
+            with nogil:  # it waits for the device, whose host functions may want the GIL
+                self.it.free(self.address)

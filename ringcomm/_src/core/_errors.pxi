@@ -1,0 +1,20 @@
+# Typed errors of the core become Python exceptions here, once.
+cdef extern from "border/errors.hpp":
+    void translate "ringcomm_border::translate"()
+    void add_error_type "ringcomm_border::add_error_type"(object)
+    void clear_error_types "ringcomm_border::clear_error_types"()
+    cbool interrupted "ringcomm_border::interrupted"() noexcept nogil
+
+cdef extern from "<exception>" namespace "std" nogil:
+    cdef cppclass exception_ptr:
+        pass
+
+cdef extern from *:
+    void rethrow "ringcomm_border::rethrow"(exception_ptr error) except +translate
+
+
+def set_error_types(types: Sequence[type[BaseException]]) -> None:
+    """Exception classes in the order of ErrorKind (csrc/base/error.hpp); called once by ringcomm.errors."""
+    clear_error_types()
+    for one in types:
+        add_error_type(one)

@@ -1,0 +1,125 @@
+# Whether a request in place that was made for one array serves another, found out in the least time.
+from cpython.exc cimport PyErr_Clear
+
+
+cdef extern from "border/likeness.hpp":
+    object call_method "ringcomm_border::call_method"(object, object)
+
+
+@auto_pickle(True)
+cdef class Likeness:
+    """What an array has in common with another, for a request in place for that one to serve it too: it is of the very
+    class `cls`, each attribute in `same` is the very object given and each in `equal` equals it, each method in `holds`
+    gives true and each in `fails` false; the method `address` tells where it lies."""
+    cdef object cls, address
+    cdef tuple same, equal, holds, fails
+
+    def __init__(self, cls: type, dict same, dict equal, tuple holds, tuple fails, str address):
+        self.cls, self.address, self.holds, self.fails = cls, address, holds, fails
+        self.same, self.equal = tuple(same.items()), tuple(equal.items())
+
+    cpdef Py_ssize_t of(self, array: Any) except? -2:  # where it lies; -1: it is not like that one
+        """Where `array` lies; -1: it is not like that one."""
+        cdef tuple wanted
+        if type(array) is not self.cls:
+            return -1
+        for wanted in self.same:
+            if getattr(array, wanted[0]) is not wanted[1]:
+                return -1
+        for wanted in self.equal:
+            if getattr(array, wanted[0]) != wanted[1]:
+                return -1
+        for method in self.holds:
+            if not call_method(array, method):
+                return -1
+        for method in self.fails:
+            if call_method(array, method):
+                return -1
+        return call_method(array, self.address)
+
+
+cdef enum: DLPACK_CPU = 1
+
+
+cdef struct DlpackTensor:
+    void* data
+    int32_t device_type, device
+    int32_t ndim
+    uint8_t code, bits
+    uint16_t lanes
+    int64_t* shape
+    int64_t* strides  # may be null: C-contiguous
+    uint64_t offset
+
+
+cdef struct DlpackExchange:  # version 1's, of the array API's DLPack
+    uint32_t major, minor
+    void* older
+    void* allocate
+    void* managed_of
+    void* object_of
+    int (*tensor_of)(void* array, DlpackTensor* tensor) noexcept
+    void* stream
+
+
+cdef class DlpackLikeness(Likeness):
+    """The same of C-contiguous arrays in the host's memory whose class gives DLPack's table of functions."""
+    cdef int (*tensor_of)(void* array, DlpackTensor* tensor) noexcept
+    cdef uint8_t code, bits
+    cdef vector[int64_t] shape
+
+    def __init__(self, array: Any, tuple fails):
+        super().__init__(type(array), {}, {}, (), fails, "")
+        cdef DlpackExchange* exchange = <DlpackExchange*>PyCapsule_GetPointer(
+            array.__dlpack_c_exchange_api__, "dlpack_exchange_api")
+        if exchange.major != 1 or not exchange.tensor_of:
+            raise BufferError(f"version {exchange.major} of DLPack")
+        self.tensor_of = exchange.tensor_of
+        cdef DlpackTensor tensor
+        if self.tensor_of(<void*>array, &tensor) != 0:
+            PyErr_Clear()
+            raise BufferError("DLPack cannot describe it")
+        self.code, self.bits = tensor.code, tensor.bits
+        self.shape.assign(tensor.shape, tensor.shape + tensor.ndim)
+
+    cdef bint fits(self, const DlpackTensor& tensor):
+        cdef int64_t stride = 1
+        if (tensor.code != self.code or tensor.bits != self.bits or tensor.device_type != DLPACK_CPU or
+                tensor.ndim != <int>self.shape.size()):
+            return False
+        for i in range(tensor.ndim - 1, -1, -1):
+            if tensor.shape[i] != self.shape[i] or (tensor.strides and tensor.shape[i] > 1 and tensor.strides[i] != stride):
+                return False
+            stride *= max(tensor.shape[i], 1)
+        return True
+
+    cpdef Py_ssize_t of(self, array) except? -2:
+        cdef DlpackTensor tensor
+        if type(array) is not self.cls:
+            return -1
+        if self.tensor_of(<void*>array, &tensor) != 0:
+            PyErr_Clear()
+            return -1
+        if not self.fits(tensor):
+            return -1
+        for method in self.fails:
+            if call_method(array, method):
+                return -1
+        return <Py_ssize_t>tensor.data + <Py_ssize_t>tensor.offset
+
+
+cdef class HeadLikeness(Likeness):
+    """The same of plain NumPy arrays, told by their heads."""
+    cdef ArrayKind kind
+
+    def __init__(self, array):
+        self.kind.learn(<PyObject*>array, array.shape)
+
+    cpdef Py_ssize_t of(self, array) except? -2:
+        return <Py_ssize_t>data_of(<PyObject*>array) if self.kind.fits(<PyObject*>array, True) else -1
+
+
+def likeness_of(array: Any) -> Likeness | None:
+    """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
+    plain = heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)
+    return HeadLikeness(array) if plain else None

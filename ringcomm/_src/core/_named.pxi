@@ -1,0 +1,253 @@
+# What the worker runs: queues of non-blocking calls, named operations, plans.
+cdef extern from "border/named.hpp":
+    cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
+    void c_check "ringcomm_border::check"(const COperation&) except +translate
+    uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
+    CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
+                                                     size_t, cbool, vector[vector[size_t]], cbool)
+    shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
+    shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
+                                                               shared_ptr[CNode], int, string) except +translate nogil
+
+cdef extern from "engine/operation.hpp" namespace "ringcomm" nogil:
+    cdef cppclass COperation "ringcomm::Operation":
+        string name
+        cbool done()
+        cbool wait(double seconds)
+        size_t output_bytes
+        vector[size_t] counts
+        int last_joined
+
+cdef extern from "engine/worker/worker.hpp" namespace "ringcomm" nogil:
+    cbool wait_for(COperation&, CWorker&, double seconds, cbool (*)() noexcept nogil) except +translate
+
+cdef extern from "engine/worker/queue.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CCallQueue "ringcomm::CallQueue"(CSource):
+        @staticmethod
+        shared_ptr[CCallQueue] make(shared_ptr[CWorker], shared_ptr[CChannel]) except +translate
+        shared_ptr[COperation] submit(CCall) except +translate
+        void close() except +translate
+
+cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CEngineConfig "ringcomm::EngineConfig":
+        size_t fusion_bytes, cache_capacity
+        double stall_warn_seconds, stall_fail_seconds
+        CChannelConfig channel
+    cdef cppclass CPending "ringcomm::Pending"(COperation):
+        pass
+    cdef cppclass CPlanBucket "ringcomm::PlanBucket":
+        pass
+    cdef cppclass CPlan "ringcomm::Plan":
+        void begin() except +translate
+        void place(size_t, size_t, void*) except +translate
+        void ready(size_t) except +translate
+        void ready(size_t, shared_ptr[CDevicePlace]) except +translate
+        shared_ptr[COperation] finish(vector[uint8_t]) except +translate
+        cbool takes_stretches(size_t) except +translate
+        void close() except +translate
+    cdef cppclass CEngine "ringcomm::Engine":
+        CEngine(shared_ptr[CWorker], shared_ptr[CTransport], CEngineConfig) except +translate
+        void wake()
+        void watch(shared_ptr[CProcesses], map[int, int]) except +translate
+        vector[int] lost()
+        int add_set(vector[int], shared_ptr[CNode], int) except +translate
+        void remove_set(int) except +translate
+        cbool has_room_for_plan(int) except +translate
+        shared_ptr[COperation] submit(int, CNamed) except +translate
+        @staticmethod
+        shared_ptr[CPending] prepare(CNamed) except +translate
+        shared_ptr[COperation] submit_again "submit"(int, shared_ptr[CPending]&, void*) except +translate
+        vector[shared_ptr[COperation]] submit_group(int, vector[CNamed]) except +translate
+        vector[shared_ptr[COperation]] join(vector[int]) except +translate
+        void leave() except +translate
+        vector[string] pending()
+
+
+cdef bint wait_until_done(shared_ptr[COperation] it, const shared_ptr[CWorker]& worker, double seconds) except -1:
+    cdef cbool finished
+    if it.get().done():
+        return True
+    with nogil:
+        finished = wait_for(it.get()[0], worker.get()[0], seconds, interrupted)
+    return finished
+
+
+cdef int raise_failure(const shared_ptr[COperation]& it) except -1:
+    if c_failed(it.get()[0]):
+        c_check(it.get()[0])
+    return 0
+
+
+@freelist(64)
+cdef class Operation:
+    cdef shared_ptr[COperation] it
+    cdef shared_ptr[CWorker] worker
+    cdef DeviceOrder order  # None: the buffers are in the host's memory
+
+    @staticmethod
+    cdef Operation wrap(shared_ptr[COperation] it, shared_ptr[CWorker] worker):
+        cdef Operation made = Operation.__new__(Operation)
+        made.it = it
+        made.worker = worker
+        return made
+
+    cdef Operation of(self, Request request):
+        self.order = request.order
+        return self
+
+    @property
+    def name(self) -> str: return self.it.get().name.decode()
+
+    cpdef bint done(self) except -1:
+        if self.it.get().done() or in_child:
+            return self.it.get().done()
+        if not self.worker.get().threaded():
+            with nogil:
+                self.worker.get().help()
+        else:
+            self.worker.get().hurry()
+        return self.it.get().done()
+
+    def over(self) -> bool:  # done, and nothing is on its way to buffers on a GPU: they may go
+        """Nothing uses the buffers any more."""
+        if not self.done() or (c_failed(self.it.get()[0]) and orphaned_messages() > 0):
+            return False
+        return self.order is None or c_landed(self.order.it)
+
+    cpdef bint wait(self, double seconds=-1) except -1:  # negative: for ever; Ctrl-C raises
+        return wait_until_done(self.it, self.worker, seconds)
+
+    cpdef check(self):  # raises what the operation met
+        raise_failure(self.it)
+
+    @property
+    def counts(self) -> list[int]: return list(self.it.get().counts)
+
+    @property
+    def last_joined(self) -> int: return self.it.get().last_joined  # of a join: the world's rank that was last
+
+    def output(self) -> tuple[int, int] | None:  # (address, bytes), alive as long as this object
+        cdef uintptr_t address = c_output_of(self.it.get()[0])
+        return None if address == 0 else (address, self.it.get().output_bytes)
+
+
+cdef class Queue:
+    """Non-blocking calls of a channel, run by the worker in the order submitted."""
+    cdef shared_ptr[CCallQueue] it
+    cdef shared_ptr[CWorker] worker
+
+    def __init__(self, Worker worker not None, Channel channel not None):
+        self.worker = worker.it
+        self.it = CCallQueue.make(worker.it, channel.it)
+
+    def submit(self, Request request not None, str name=None, uintptr_t address=0) -> Operation:
+        """With a name: of a call in place that has been made before, under this name and on other memory."""
+        cdef CCall call = request.it.call
+        if name is not None:
+            call.input, call.output, call.name = <const void*>address, <void*>address, name.encode()
+        return Operation.wrap(self.it.get().submit(move(call)), self.worker).of(request)
+
+    def close(self) -> None:
+        with nogil:
+            self.it.get().close()
+
+
+cdef class Engine:
+    cdef shared_ptr[CEngine] it
+    cdef shared_ptr[CWorker] worker
+
+    def __init__(self, Worker worker not None, Transport transport not None, config: ChannelConfig):
+        cdef CEngineConfig c
+        options = config.options
+        c.fusion_bytes, c.cache_capacity = options.fusion_bytes, options.cache_capacity
+        c.stall_warn_seconds, c.stall_fail_seconds = options.stall_warn_seconds, options.stall_fail_seconds
+        c.channel = channel_config(config)
+        self.worker = worker.it
+        self.it = make_shared[CEngine](worker.it, transport.it, c)
+
+    def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # by process number
+        self.it.get().watch(processes.it, rank_of)
+
+    def lost(self) -> list[int]: return list(self.it.get().lost())  # whom a fatal error named
+
+    def add_set(self, ranks: Sequence[int], node: Node | None, int slot) -> int:
+        return self.it.get().add_set(ranks, node_of(node), slot)
+
+    def remove_set(self, int set_id) -> None:
+        with nogil:
+            self.it.get().remove_set(set_id)
+
+    def submit(self, int set_id, Request request not None) -> Operation:
+        return Operation.wrap(self.it.get().submit(set_id, request.it), self.worker).of(request)
+
+    def submit_group(self, int set_id, requests: Sequence[Request]) -> list[Operation]:
+        cdef vector[CNamed] all_requests
+        cdef vector[shared_ptr[COperation]] out
+        for one in requests:
+            all_requests.push_back((<Request?>one).it)
+        out = self.it.get().submit_group(set_id, all_requests)
+        return [Operation.wrap(out[i], self.worker).of(request) for i, request in enumerate(requests)]
+
+    def join(self, set_ids: Sequence[int]) -> list[Operation]:  # each done when all ranks of its set have joined
+        cdef vector[shared_ptr[COperation]] out = self.it.get().join(set_ids)
+        return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
+
+    def make_plan(
+            self, int set_id, str name, buckets: Sequence[BucketShape], int op, double pre, double post,
+            size_t items, node: Node | None, int slot, str algorithm="") -> Plan:
+        cdef vector[CPlanBucket] all_buckets
+        cdef string c_name = name.encode(), c_algorithm = algorithm.encode()
+        cdef shared_ptr[CNode] on_host = node_of(node)
+        cdef Plan made = Plan.__new__(Plan)
+        for dtype, stretches, (wire, feedback, first, first_steps), gaps, (rank, warm_start, matrices), on_device in buckets:
+            all_buckets.push_back(c_bucket(dtype, stretches, wire, feedback, first, first_steps, gaps, rank, warm_start,
+                                           matrices, on_device))
+        made.worker = self.worker
+        with nogil:
+            made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, items, on_host, slot,
+                                  c_algorithm)
+        return made
+
+    def has_room_for_plan(self, int set_id) -> bool:
+        return bool(self.it.get().has_room_for_plan(set_id))
+
+    def leave(self) -> None:
+        with nogil:
+            self.it.get().leave()
+
+    def pending(self) -> list[str]:
+        return [name.decode() for name in self.it.get().pending()]
+
+
+cdef class Plan:
+    """The buckets of a training step, in a fixed order (csrc/engine/engine.hpp)."""
+    cdef shared_ptr[CPlan] it
+    cdef shared_ptr[CWorker] worker
+
+    def begin(self) -> None:
+        self.it.get().begin()
+
+    def takes_stretches(self, size_t bucket) -> bool:
+        return bool(self.it.get().takes_stretches(bucket))
+
+    def place(self, size_t bucket, size_t stretch, uintptr_t address) -> None:
+        self.it.get().place(bucket, stretch, <void*>address)
+
+    def ready(self, size_t bucket) -> None:
+        self.it.get().ready(bucket)
+
+    def ready_at(self, size_t bucket, DeviceOrder order not None) -> None:  # one on a GPU
+        self.it.get().ready(bucket, order.it)
+
+    def finish(self, bytes present not None) -> Operation:  # of the result, counts: per item, how many ranks had it
+        cdef vector[uint8_t] items = present
+        return Operation.wrap(self.it.get().finish(items), self.worker)
+
+    def feedback(self) -> Feedback | None:  # of its buckets; ValueError while a step is under way
+        cdef Feedback found = Feedback.__new__(Feedback)
+        found.it = c_feedback_of(self.it)
+        return found if found.it else None
+
+    def close(self) -> None:
+        with nogil:
+            self.it.get().close()

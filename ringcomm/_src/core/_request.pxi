@@ -1,0 +1,110 @@
+# What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
+cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CCall "ringcomm::Call":
+        Collective collective
+        DType dtype
+        Op op
+        int root
+        string algorithm
+        const void* input
+        void* output
+        size_t count
+        vector[size_t] counts, receive_counts
+        vector[void*] apart
+        Scale pre, post
+        CWire wire
+        CFeedback* feedback
+        string name
+        uint64_t shape
+        string shape_text
+        cbool even
+    cdef cppclass CNamed "ringcomm::Named":
+        CCall call
+        size_t row, rows
+        vector[size_t] splits
+
+cdef extern from "border/device.hpp" nogil:
+    void c_lie_at "ringcomm_border::lie_at"(CCall&, shared_ptr[CDevicePlace])
+
+
+cdef extern from "border/plain.hpp":
+    cdef cppclass CCallSpan "ringcomm_border::Span":
+        int64_t offset, read, written
+        bint allows(const char*, const char*)
+
+
+cdef class Request:
+    """What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
+
+    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
+    """
+    cdef CNamed it
+    cdef public object finish
+    cdef public bint nameless
+    cdef object feedback
+    cdef DeviceOrder order
+    cdef CCallSpan span
+
+    def __init__(
+            self, int collective, int dtype, finish: Callable[..., Any] | None = None, *, int op=1, root: int = 0,
+            str algorithm="", uintptr_t input=0, uintptr_t output=0, size_t count=0,
+            counts: Sequence[int] | None = None, receive_counts: Sequence[int] | None = None, size_t row=1,
+            size_t rows=0, splits: Sequence[int] | None = None, double pre=1, double post=1, uint64_t wire=0,
+            str name="", shape: Any = None, DeviceOrder order=None, bint even=False, Feedback feedback=None,
+            apart: Sequence[int] = (), span: Sequence[int] | None = None):
+        cdef CCall* call = &self.it.call
+        call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
+        call.root = integer_of(root, COLLECTIVES[collective], "root")
+        call.algorithm, call.name = algorithm.encode(), name.encode()
+        call.input, call.output, call.count = <const void*>input, <void*>output, count
+        call.pre.factor, call.post.factor = pre, post
+        if counts is not None:
+            call.counts = counts
+        if receive_counts is not None:
+            call.receive_counts = receive_counts
+        cdef uintptr_t address
+        for address in apart:
+            call.apart.push_back(<void*>address)
+        call.even = even
+        call.wire = wire_of(wire)
+        if feedback is not None:
+            self.feedback = feedback
+            call.feedback = feedback.it.get()
+        if shape is not None:
+            call.shape, call.shape_text = shape.hash, shape.text.encode()
+        if order is not None:
+            self.lie_at(order)
+        self.it.row, self.it.rows = row, rows
+        if splits is not None:
+            self.it.splits = splits
+        if span is not None:
+            self.span.offset, self.span.read, self.span.written = span
+        self.finish = finish
+
+    @property
+    def host_output(self) -> bool: return self.it.call.output == NULL  # the core allocates the result
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Address and bytes of the caller's memory that gets the result; read-only."""
+        return <uintptr_t>self.it.call.output, self.span.written
+
+    cpdef lie_at(self, DeviceOrder order):
+        """For another call on the same arrays of a GPU, in an order of its own."""
+        self.order = order
+        c_lie_at(self.it.call, order.it)
+
+    @property
+    def collective(self) -> int: return <int>self.it.call.collective
+
+    @property
+    def name(self) -> str: return self.it.call.name.decode()
+
+    @name.setter
+    def name(self, str name not None): self.it.call.name = name.encode()
+
+    @property
+    def algorithm(self) -> str: return self.it.call.algorithm.decode()  # "": chosen
+
+    @algorithm.setter
+    def algorithm(self, str algorithm not None): self.it.call.algorithm = algorithm.encode()

@@ -1,0 +1,314 @@
+# Schedules as Python sees them: plain tuples, made from and into the core's.
+cdef extern from "<string_view>" namespace "std" nogil:
+    cdef cppclass string_view "std::string_view":
+        pass
+    string c_text "std::string"(string_view)
+
+cdef extern from "base/types.hpp" namespace "ringcomm" nogil:
+    cdef enum class DType(uint8_t):
+        float16
+    cdef enum class Op(uint8_t):
+        average
+    cdef enum class Collective(uint8_t):
+        allreduce
+    cdef cppclass CDTypeInfo "ringcomm::DTypeInfo":
+        string_view name
+        size_t size
+    # These are arrays, of which the methods do.
+    vector[CDTypeInfo] kDTypes
+    vector[string_view] kOpNames, kCollectiveNames
+
+cdef extern from "schedule/schedule.hpp" namespace "ringcomm" nogil:
+    cdef enum class StepKind(uint8_t):
+        send
+    cdef enum class Symmetry(uint8_t):
+        none
+    cdef cppclass CStep "ringcomm::Step":
+        StepKind kind
+        cbool incoming_first
+        int peer, block, source
+    cdef cppclass CSchedule "ringcomm::Schedule":
+        Collective collective
+        string algorithm
+        int rank, size, root, blocks
+        vector[int] temps
+        vector[vector[CStep]] rounds
+        Symmetry symmetry
+
+cdef extern from "schedule/network.hpp" namespace "ringcomm" nogil:
+    cdef cppclass LinkModel:
+        double alpha, beta, gap, hidden
+    cdef cppclass CNetwork "ringcomm::Network":
+        LinkModel between, within
+        double gamma, copy
+
+cdef extern from "schedule/price.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CCut "ringcomm::Cut":
+        size_t segment, window
+    cdef cppclass CPrice "ringcomm::Price":
+        double seconds
+        size_t messages
+        double bytes, reduced
+        size_t rounds
+
+cdef extern from "collectives/choose.hpp" namespace "ringcomm" nogil:
+    void c_check_algorithm "ringcomm::check_algorithm"(Collective collective, const string& name, int size) except +translate
+    cdef cppclass COption "ringcomm::Option":
+        string name
+        CCut cut
+        CPrice price
+        cbool chosen
+    cdef cppclass CMenu "ringcomm::Menu":
+        CMenu(Collective collective, int size, vector[int] hosts, CNetwork network) except +translate
+
+cdef extern from "border/schedules.hpp" namespace "ringcomm_border":
+    CStep make_step(int kind, cbool first, int peer, int block, int source, cbool order_is_open)
+    CPrice make_price "ringcomm_border::price"(const vector[CSchedule]& schedules, size_t nbytes, const CNetwork& network, size_t segment,
+                                               size_t window) except +translate nogil
+    vector[COption] menu_options(CMenu& menu, const string& name, size_t nbytes, cbool equal_blocks, cbool memory, size_t segment,
+                                 size_t window, uint64_t wire) except +translate nogil
+
+cdef extern from "schedule/prove.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CProof "ringcomm::Proof":
+        cbool ok
+        string why
+    CProof c_prove "ringcomm::prove"(vector[CSchedule]& schedules) except +translate
+    vector[vector[vector[double]]] c_follow "ringcomm::follow"(const vector[CSchedule]& schedules) except +translate
+
+cdef extern from "schedule/registry.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CAlgorithm "ringcomm::Algorithm":
+        Collective collective
+        string_view name, summary
+        cbool equal_blocks
+    vector[CAlgorithm] c_algorithms "ringcomm::algorithms"() except +translate
+    shared_ptr[const CSchedule] c_schedule_for "ringcomm::schedule_for"(Collective collective, const string& name, int rank,
+                                                                        int size, int root) except +translate
+
+DTYPES: tuple[str, ...] = tuple([c_text(kDTypes[i].name).decode() for i in range(kDTypes.size())])
+ITEM_SIZES: tuple[int, ...] = tuple([kDTypes[i].size for i in range(kDTypes.size())])
+OPS: tuple[str, ...] = tuple([c_text(kOpNames[i]).decode() for i in range(kOpNames.size())])
+COLLECTIVES: tuple[str, ...] = tuple([c_text(kCollectiveNames[i]).decode() for i in range(kCollectiveNames.size())])
+SYMMETRIES = ("none", "rotation", "exclusive_or")
+STEP_KINDS = ("send", "receive", "reduce", "combine", "copy")
+
+
+class Step(NamedTuple):
+    kind: str  # "send", "receive", "reduce", "combine", "copy"
+    peer: int  # -1 for local steps
+    block: int
+    source: int  # combine, copy; else -1
+    incoming_first: bool | None  # reduce, combine: operand order; None: prove() decides
+
+
+class Price(NamedTuple):
+    seconds: float
+    messages: int
+    bytes: float
+    reduced: float
+    rounds: int  # of one instance
+
+
+class AlgorithmInfo(NamedTuple):
+    collective: str
+    name: str
+    equal_blocks: bool
+    summary: str
+
+
+class Network(NamedTuple):
+    """What prices schedules (csrc/schedule/network.hpp): seconds, per message, byte sent, byte reduced, byte copied."""
+
+    alpha: float
+    beta: float
+    gap: float
+    hidden: float
+    host_alpha: float
+    host_beta: float
+    gamma: float
+    copy: float
+
+
+class Option(NamedTuple):
+    name: str  # an algorithm's; "shared"; "two_level:" and the name of the one between hosts
+    segment: int
+    window: int
+    price: Price
+    chosen: bool  # of those it is listed with
+
+
+cdef CNetwork network_of(it) except *:
+    cdef CNetwork network
+    network.between.alpha, network.between.beta, network.between.gap, network.between.hidden = it.alpha, it.beta, it.gap, it.hidden
+    network.within.alpha, network.within.beta, network.within.gap, network.within.hidden = it.host_alpha, it.host_beta, it.gap, 0
+    network.gamma, network.copy = it.gamma, it.copy
+    return network
+
+
+cdef price_of(const CPrice& it):
+    return Price(it.seconds, it.messages, it.bytes, it.reduced, it.rounds)
+
+
+cdef int position(tuple names, name, what) except -1:
+    try:
+        return names.index(name)
+    except ValueError:
+        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(names)}") from None
+
+
+cdef class Schedule:
+    """One rank's schedule. See csrc/schedule/schedule.hpp for what it means."""
+    cdef CSchedule it
+
+    def __init__(
+            self, collective: str, algorithm: str, int rank, int size, int root, int blocks, temps: Sequence[int],
+            rounds: Sequence[Sequence[Step]], symmetry: str = "none"):
+        cdef vector[CStep] steps
+        self.it.collective = <Collective>position(COLLECTIVES, collective, "collective")
+        self.it.algorithm = algorithm.encode()
+        self.it.rank, self.it.size, self.it.root, self.it.blocks = rank, size, root, blocks
+        self.it.temps = temps
+        self.it.symmetry = <Symmetry>position(SYMMETRIES, symmetry, "symmetry")
+        for row in rounds:
+            steps.clear()
+            for kind, peer, block, source, first in row:
+                steps.push_back(make_step(position(STEP_KINDS, kind, "step"), bool(first), peer, block, source, first is None))
+            self.it.rounds.push_back(steps)
+
+    @staticmethod
+    cdef Schedule wrap(const CSchedule& it):
+        cdef Schedule made = Schedule.__new__(Schedule)
+        made.it = it
+        return made
+
+    @property
+    def collective(self) -> str: return COLLECTIVES[<int>self.it.collective]
+    @property
+    def algorithm(self) -> str: return self.it.algorithm.decode()
+    @property
+    def rank(self) -> int: return self.it.rank
+    @property
+    def size(self) -> int: return self.it.size
+    @property
+    def root(self) -> int: return self.it.root
+    @property
+    def blocks(self) -> int: return self.it.blocks
+    @property
+    def temps(self) -> list[int]: return list(self.it.temps)
+    @property
+    def symmetry(self) -> str: return SYMMETRIES[<int>self.it.symmetry]  # "none", "rotation", "exclusive_or"
+
+    @property
+    def rounds(self) -> list[list[Step]]:
+        return [[step_of(step) for step in row] for row in self.it.rounds]
+
+
+cdef step_of(const CStep& it):
+    return Step(STEP_KINDS[<int>it.kind], it.peer, it.block, it.source, bool(it.incoming_first))
+
+
+def algorithms() -> list[AlgorithmInfo]:
+    return [AlgorithmInfo(COLLECTIVES[<int>it.collective], c_text(it.name).decode(), bool(it.equal_blocks), c_text(it.summary).decode())
+            for it in c_algorithms()]
+
+
+def check_algorithm(collective: str, str name, int size=0) -> None:
+    """ValueError unless calls of `size` ranks (0: any number) may ask for it: a built-in, or "shared"."""
+    c_check_algorithm(<Collective>position(COLLECTIVES, collective, "collective"), name.encode(), size)
+
+
+def schedule(collective: str, algorithm: str, int rank, int size, int root=0) -> Schedule:
+    if not (0 <= rank < size and 0 <= root < size):
+        raise ValueError(f"rank {rank} and root {root} must be in 0..{size - 1}")
+    cdef shared_ptr[const CSchedule] made = c_schedule_for(
+        <Collective>position(COLLECTIVES, collective, "collective"), algorithm.encode(), rank, size, root)
+    return Schedule.wrap(made.get()[0])
+
+
+cdef vector[CSchedule] schedules_of(schedules) except *:
+    cdef vector[CSchedule] all_ranks
+    for one in schedules:
+        all_ranks.push_back((<Schedule?>one).it)
+    return all_ranks
+
+
+def prove(schedules: Sequence[Schedule]) -> str | None:
+    """None if proved, else why not. Decides the operand orders that are open: the lowest rank's data comes first."""
+    cdef vector[CSchedule] all_ranks = schedules_of(schedules)
+    cdef CProof proof
+    cdef size_t rank
+    with nogil:
+        proof = c_prove(all_ranks)
+    for rank in range(all_ranks.size()):
+        (<Schedule>schedules[rank]).it = all_ranks[rank]
+    return None if proof.ok else proof.why.decode()
+
+
+def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
+    """0 to 1, how complete block `b` of rank `r` is when its round `i` begins: `[r][i][b]`, with one more entry for the
+    end. Raises ValueError if ranks wait for each other for ever."""
+    cdef vector[CSchedule] all_ranks = schedules_of(schedules)
+    cdef vector[vector[vector[double]]] history
+    with nogil:
+        history = c_follow(all_ranks)
+    return history
+
+
+def digest(schedules: Sequence[Schedule]) -> bytes:
+    """16 bytes, equal only for equal schedules of all ranks."""
+    cdef vector[int] numbers
+    cdef CSchedule* it
+    cdef CStep step
+    cdef size_t i, j
+    hashed = hashlib.blake2b(digest_size=16)
+    for one in schedules:
+        it = &(<Schedule?>one).it
+        numbers = it.temps
+        numbers.push_back(<int>it.collective)
+        numbers.push_back(it.blocks)
+        for i in range(it.rounds.size()):
+            numbers.push_back(<int>it.rounds[i].size())
+            for j in range(it.rounds[i].size()):
+                step = it.rounds[i][j]
+                numbers.push_back(<int>step.kind)
+                numbers.push_back(step.incoming_first)
+                numbers.push_back(step.peer)
+                numbers.push_back(step.block)
+                numbers.push_back(step.source)
+        hashed.update((<char*>numbers.data())[:numbers.size() * sizeof(int)])
+    return hashed.digest()
+
+
+def price(schedules: Sequence[Schedule], size_t nbytes, network: Network, size_t segment=0, size_t window=1) -> Price:
+    """Of the schedules of all ranks, each on a host of its own. segment: bytes of an instance, 0: all in one."""
+    cdef vector[CSchedule] all_ranks = schedules_of(schedules)
+    cdef CNetwork links = network_of(network)
+    cdef CPrice it
+    with nogil:
+        it = make_price(all_ranks, nbytes, links, segment, window)
+    return price_of(it)
+
+
+cdef class Menu:
+    """Every built-in way to run a collective on some ranks, priced (csrc/collectives/choose.hpp)."""
+    cdef unique_ptr[CMenu] it
+
+    def __init__(self, collective: str, int size, hosts: Sequence[int] | None, network: Network):
+        """hosts: of each rank; None: each has one of its own."""
+        cdef vector[int] host_of
+        if hosts is not None:
+            if len(hosts) != size:
+                raise ValueError(f"{len(hosts)} hosts are given for {size} ranks")
+            host_of = hosts
+        self.it.reset(new CMenu(<Collective>position(COLLECTIVES, collective, "collective"), size, host_of, network_of(network)))
+
+    def options(
+            self, name: str, size_t nbytes, cbool equal_blocks=True, cbool memory=False, size_t segment=0,
+            size_t window=0, uint64_t wire=0) -> list[Option]:
+        """What `name` stands for ("": all), each with its cheapest cut; segment, window: where they are fixed.
+        memory: also where the ranks of a host share memory. wire: what float32 travels as (wire_code)."""
+        cdef string wanted = name.encode()
+        cdef vector[COption] found
+        cdef CMenu* menu = self.it.get()
+        with nogil:
+            found = menu_options(menu[0], wanted, nbytes, equal_blocks, memory, segment, window, wire)
+        return [Option(it.name.decode(), it.cut.segment, it.cut.window, price_of(it.price), bool(it.chosen)) for it in found]

@@ -1,0 +1,136 @@
+# Places in frameworks' graphs that communicate, and the functions with which frameworks' libraries run them.
+cdef extern from "graph_ops/site.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CSetLink "ringcomm::SetLink":
+        CSetLink()
+        void connect(shared_ptr[CEngine], shared_ptr[CWorker], int set, int rank, int size)
+        void disconnect()
+        uint64_t due(const string&, uint64_t)
+        void restart()
+    cdef cppclass CSiteSpec "ringcomm::SiteSpec":
+        CCall call
+        vector[string] names
+        vector[uint64_t] wires, first_wires
+        uint64_t first_runs, every
+        cbool keeps, splits, even
+    cdef cppclass CSite "ringcomm::Site":
+        CSite(shared_ptr[CSetLink], CSiteSpec)
+        vector[float] owed(size_t) except +translate
+        void owe(size_t, vector[float]) except +translate
+    cdef cppclass CSiteTable "ringcomm::SiteTable":
+        int64_t add(shared_ptr[CSite])
+        void remove(int64_t) except +translate
+
+cdef extern from "border/sites.hpp" namespace "ringcomm_border":
+    CSiteTable& c_sites "ringcomm_border::sites"()
+    uintptr_t c_site_functions "ringcomm_border::site_functions"()
+    cdef cppclass Given "ringcomm_border::Given":
+        uintptr_t data
+        int dtype
+        vector[int64_t] dims
+    cdef cppclass Result "ringcomm_border::Result":
+        size_t bytes
+        int dtype
+        vector[int64_t] dims
+        uintptr_t address()
+    vector[Result] c_run_site "ringcomm_border::run_site"(CSite&, const vector[Given]&) except +translate nogil
+    void set_look "ringcomm_border::set_look"(CSiteSpec&, object)
+    void c_raise_failure "ringcomm_border::raise_failure"(CSite&) except +translate
+
+
+cdef class SetLink:
+    """A process set as graphs know it: they outlive ``shutdown`` (csrc/graph_ops/set_link.hpp)."""
+    cdef shared_ptr[CSetLink] it
+
+    def __init__(self):
+        self.it = make_shared[CSetLink]()
+
+    def connect(self, Engine engine not None, int set_id, int rank, int size) -> None:
+        self.it.get().connect(engine.it, engine.worker, set_id, rank, size)
+
+    def disconnect(self) -> None:
+        with nogil:  # the engine may end here
+            self.it.get().disconnect()
+
+    def due(self, str name, uint64_t every) -> int:
+        """The number of this run if replicas are compared in it, else 0."""
+        return self.it.get().due(name.encode(), every)
+
+    def restart(self) -> None: self.it.get().restart()  # counts of runs
+
+
+cdef class SiteResult:
+    """Memory of the core, 64-byte aligned, that lives as long as this."""
+    cdef Result it
+
+    @property
+    def address(self) -> int: return self.it.address()
+
+    @property
+    def nbytes(self) -> int: return self.it.bytes
+
+    @property
+    def dtype(self) -> int: return self.it.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]: return tuple(self.it.dims)
+
+
+cdef class Site:
+    """A place in a graph that communicates (csrc/graph_ops/site.hpp). Known by its number until it is removed."""
+    cdef shared_ptr[CSite] it
+    cdef readonly int64_t id
+
+    def __init__(
+            self, SetLink link not None, int collective, names: Sequence[str], *, int op=1, int root=0, double pre=1,
+            double post=1, wires: Sequence[int] = (), str algorithm="", bint splits=False, bint even=False,
+            first_wires: Sequence[int] = (), uint64_t first_runs=0, bint keeps=False,
+            look: Callable[[int, list[tuple[int, int, tuple[int, ...]]]], None] | None = None, uint64_t every=0):
+        cdef CSiteSpec spec
+        spec.call.collective, spec.call.op, spec.call.root = <Collective>collective, <Op>op, root
+        spec.call.pre.factor, spec.call.post.factor, spec.call.algorithm = pre, post, algorithm.encode()
+        spec.names = [(<str?>name).encode() for name in names]
+        spec.wires, spec.first_wires, spec.first_runs = wires, first_wires, first_runs
+        spec.splits, spec.even, spec.keeps, spec.every = splits, even, keeps, every
+        if look is not None:
+            set_look(spec, look)
+        self.it = make_shared[CSite](link.it, spec)
+        self.id = c_sites().add(self.it)
+
+    def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[SiteResult]:
+        """Now, for Python. inputs: (address, dtype, shape)."""
+        cdef vector[Given] given
+        cdef vector[Result] results
+        cdef Given one
+        cdef SiteResult made
+        for address, dtype, shape in inputs:
+            one.data, one.dtype, one.dims = address, dtype, shape
+            given.push_back(one)
+        with nogil:
+            results = c_run_site(self.it.get()[0], given)
+        out = []
+        for i in range(results.size()):
+            made = SiteResult.__new__(SiteResult)
+            made.it = results[i]
+            out.append(made)
+        return out
+
+    def owed(self, size_t tensor) -> bytes:
+        """float32 elements that this rank's encoders owe (csrc/graph_ops/left_out.hpp). Between runs."""
+        cdef vector[float] values = self.it.get().owed(tensor)
+        return (<const char*>values.data())[:4 * values.size()]
+
+    def owe(self, size_t tensor, uintptr_t values, size_t count) -> None:
+        cdef vector[float] all_values
+        all_values.assign(<const float*>values, <const float*>values + count)
+        self.it.get().owe(tensor, all_values)
+
+    def raise_failure(self) -> None:
+        """Raises what the last run that failed has met, once."""
+        c_raise_failure(self.it.get()[0])
+
+    def remove(self) -> None: c_sites().remove(self.id)
+
+
+def site_functions() -> int:
+    """The address of the table of functions for frameworks' libraries (csrc/graph_ops/site_functions.h)."""
+    return c_site_functions()

@@ -1,0 +1,77 @@
+// Devices (_device.pxi), in types that Cython passes.
+#pragma once
+
+#include "base/call.hpp"
+#include "collectives/channel.hpp"
+#include "device/launch.hpp"
+#include "device/place.hpp"
+#include "device/side.hpp"
+
+namespace ringcomm_border {
+using namespace ringcomm;
+inline CuStream stream_of(std::uintptr_t handle) { return reinterpret_cast<CuStream>(handle); }
+// Behind what all the streams hold.
+inline std::shared_ptr<DevicePlace> device_place(int device, const std::vector<std::uintptr_t>& streams,
+                                                 bool host_output) {
+  std::vector<std::shared_ptr<Place>> places;
+  for (const std::uintptr_t stream : streams)
+    places.push_back(std::make_shared<DevicePlace>(Device::get(device), stream_of(stream), true, host_output));
+  if (places.empty()) return std::make_shared<DevicePlace>(Device::get(device), nullptr, false, host_output);
+  return std::static_pointer_cast<DevicePlace>(places.size() == 1 ? places[0] : places[0]->together(places));
+}
+inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
+  call.place = std::move(place);
+  call.on_device = true;
+}
+// Names of ways and why they are none, in turns; nothing before ranks have agreed.
+inline std::vector<std::string> device_ways(Channel& channel) {
+  std::vector<std::string> ways;
+  if (channel.guest()) {
+    for (const DeviceSide::Way& way : DeviceSide::of(channel).ways()) ways.insert(ways.end(), {way.name, way.why_not});
+  }
+  return ways;
+}
+inline bool landed(const std::shared_ptr<DevicePlace>& place) { return !place || place->landed(); }
+// Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
+inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,
+                        bool wait) {
+  Device& it = Device::get(device);
+  if (nbytes > 0) it.call("copy between the device and the host", &Driver::copy, to, from, nbytes, stream_of(stream));
+  if (wait) it.call("wait for a stream", &Driver::stream_synchronize, stream_of(stream));
+}
+// Elements of `size` bytes, each as far from the next in a dimension as strides say, in the stream's order.
+inline void device_arrange(int device, std::uintptr_t to, const std::vector<std::int64_t>& to_strides,
+                           std::uintptr_t from, const std::vector<std::int64_t>& from_strides,
+                           const std::vector<std::uint64_t>& shape, unsigned size, std::uintptr_t stream) {
+  std::vector<gpu::Dimension> dimensions;
+  for (std::size_t d = 0; d < shape.size(); ++d) dimensions.push_back({shape[d], from_strides[d], to_strides[d]});
+  Launcher(Device::get(device))
+      .arrange(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), dimensions, size, stream_of(stream));
+}
+// Arrays, each from one address to another: by one kernel for as many as it takes.
+inline void device_pack(int device, const std::vector<std::uintptr_t>& from, const std::vector<std::uintptr_t>& to,
+                        const std::vector<std::size_t>& counts, int dtype, std::uintptr_t stream) {
+  std::vector<gpu::Tensor> tensors;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    tensors.push_back({reinterpret_cast<const void*>(from[i]), reinterpret_cast<void*>(to[i]), counts[i]});
+  Launcher(Device::get(device)).pack(std::move(tensors), static_cast<DType>(dtype), stream_of(stream));
+}
+// Which device's memory an address is in; -1: no device's.
+inline int device_of(std::uintptr_t data) {
+  constexpr int kMemoryType = 2, kOrdinal = 9, kDeviceMemory = 2;  // CUpointer_attribute, CUmemorytype
+  const Driver& driver = Device::get(0).driver();
+  unsigned type = 0;
+  int ordinal = -1;
+  const CuResult result = driver.pointer_attribute(&type, kMemoryType, data);
+  if (result == kCuInvalidValue || (result == 0 && type != kDeviceMemory)) return -1;
+  driver.check(result, "tell where memory lies");
+  driver.check(driver.pointer_attribute(&ordinal, kOrdinal, data), "tell where memory lies");
+  return ordinal;
+}
+inline bool capturing(int device, std::uintptr_t stream) {
+  Device& it = Device::get(device);
+  const Device::Current current(it);
+  int state = 0;
+  return it.driver().stream_capturing(stream_of(stream), &state) == 0 && state != 0;
+}
+}  // namespace ringcomm_border

@@ -1,0 +1,97 @@
+// NumPy's big arrays in this rank's arena (_pool.pxi): a memory handler, as NumPy's C-API manual ("Memory management in
+// NumPy") describes it.
+#pragma once
+
+#include <Python.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/error.hpp"
+#include "shm/node.hpp"
+
+namespace ringcomm_border {
+
+class NumpyMemory {
+ public:
+  // A capsule with the handler, which lives as long as the arrays that came from it.
+  static PyObject* make(std::shared_ptr<ringcomm::Node> node) {
+    auto* const memory = new NumpyMemory(std::move(node));
+    PyObject* const capsule = PyCapsule_New(&memory->handler_, "mem_handler", destroy);
+    if (!capsule) {
+      delete memory;
+    } else {
+      PyCapsule_SetContext(capsule, memory);
+    }
+    return capsule;
+  }
+  // The handler that held until now; `functions`: NumPy's table of its C functions.
+  static PyObject* set(PyObject* functions, PyObject* handler) {
+    constexpr int kSetHandler = 304;  // PyDataMem_SetHandler
+    auto** const table = static_cast<void**>(PyCapsule_GetPointer(functions, nullptr));
+    if (!table) return nullptr;
+    return reinterpret_cast<PyObject* (*)(PyObject*)>(table[kSetHandler])(handler);
+  }
+
+ private:
+  static constexpr std::size_t kLeast = 64 << 10;  // bytes: smaller arrays stay ordinary
+  struct Handler {                                 // PyDataMem_Handler, version 1
+    char name[127] = "ringcomm";
+    std::uint8_t version = 1;
+    void* context = nullptr;
+    void* (*allocate)(void*, std::size_t) = allocate_bytes;
+    void* (*allocate_zeros)(void*, std::size_t, std::size_t) = zeros;
+    void* (*reallocate)(void*, void*, std::size_t) = resize;
+    void (*release)(void*, void*, std::size_t) = release_bytes;
+  };
+
+  explicit NumpyMemory(std::shared_ptr<ringcomm::Node> node) : node_(std::move(node)) { handler_.context = this; }
+  static void destroy(PyObject* capsule) { delete static_cast<NumpyMemory*>(PyCapsule_GetContext(capsule)); }
+  static NumpyMemory& self(void* context) { return *static_cast<NumpyMemory*>(context); }
+
+  // In the arena, or null.
+  void* shared(std::size_t nbytes) {
+    if (nbytes < kLeast) return nullptr;
+    try {
+      return node_->at(node_->rank(), node_->allocate(nbytes));
+    } catch (const ringcomm::Error&) {  // no more of it
+      return nullptr;
+    }
+  }
+  std::uint64_t offset_of(void* block) const { return node_->offset_of(block, 1); }
+
+  static void* allocate_bytes(void* context, std::size_t nbytes) {
+    void* const block = self(context).shared(nbytes);
+    return block ? block : std::malloc(nbytes);
+  }
+  static void* zeros(void* context, std::size_t count, std::size_t item) {
+    std::size_t nbytes = 0;
+    void* const block = __builtin_mul_overflow(count, item, &nbytes) ? nullptr : self(context).shared(nbytes);
+    return block ? std::memset(block, 0, nbytes) : std::calloc(count, item);
+  }
+  static void* resize(void* context, void* block, std::size_t nbytes) {
+    const std::uint64_t offset = block ? self(context).offset_of(block) : ringcomm::kPrivate;
+    const bool ordinary = offset == ringcomm::kPrivate;
+    if (ordinary && nbytes < kLeast) return std::realloc(block, nbytes);
+    void* const fresh = allocate_bytes(context, nbytes);
+    if (!fresh) return nullptr;
+    const std::size_t had = !ordinary ? self(context).node_->size_of(offset) : block ? ::malloc_usable_size(block) : 0;
+    if (had > 0) std::memcpy(fresh, block, std::min(nbytes, had));
+    release_bytes(context, block, had);
+    return fresh;
+  }
+  static void release_bytes(void* context, void* block, std::size_t) {
+    const std::uint64_t offset = block ? self(context).offset_of(block) : ringcomm::kPrivate;
+    offset == ringcomm::kPrivate ? std::free(block) : self(context).node_->free(offset);
+  }
+
+  const std::shared_ptr<ringcomm::Node> node_;
+  Handler handler_;
+};
+
+}  // namespace ringcomm_border

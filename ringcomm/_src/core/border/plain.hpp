@@ -1,0 +1,191 @@
+// Plain calls (_plain.pxi): NumPy arrays read by their heads, and what is remembered of calls on them.
+#pragma once
+
+#include <Python.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "collectives/channel.hpp"
+
+namespace ringcomm_border {
+using namespace ringcomm;
+struct ArrayInterface {  // NumPy's documented array interface, C side
+  int two, dimensions;
+  char kind;
+  int item_size, flags;
+  Py_ssize_t *shape, *strides;
+  void* data;
+};
+// The part of NumPy's ABI that every extension compiled against it relies on.
+struct ArrayHead {
+  PyObject_HEAD char* data;
+  int dimensions;
+  Py_ssize_t *shape, *strides;
+  PyObject *base, *descr;
+  int flags;
+};
+inline const ArrayHead* head_of(PyObject* array) { return reinterpret_cast<ArrayHead*>(array); }
+inline char* data_of(PyObject* array) { return array == Py_None ? nullptr : head_of(array)->data; }
+
+constexpr int kMostDimensions = 8, kPlain = 0x1 | 0x100, kWritable = 0x400;  // contiguous and aligned
+
+// An object that is held, or none.
+class Held {
+ public:
+  Held() = default;
+  Held(const Held&) = delete;
+  ~Held() { Py_XDECREF(it_); }
+  void hold(PyObject* other) {
+    Py_XINCREF(other);
+    Py_XDECREF(std::exchange(it_, other));
+  }
+  PyObject* get() const { return it_; }
+
+ private:
+  PyObject* it_ = nullptr;
+};
+
+// What plain arrays of one kind have in common; or no array at all (a barrier's).
+class ArrayKind {
+ public:
+  bool fits(PyObject* object, bool written) const {
+    if (Py_TYPE(object) != type_) return false;
+    if (object == Py_None) return true;
+    const ArrayHead* const array = head_of(object);
+    const int needed = written ? kPlain | kWritable : kPlain;
+    return (array->flags & needed) == needed && array->descr == descr_.get() && array->dimensions == dimensions_ &&
+           std::equal(shape_, shape_ + dimensions_, array->shape);
+  }
+  void forget() { type_ = nullptr; }
+  // `array` is one, or None; but of this shape.
+  void learn(PyObject* array, const std::vector<Py_ssize_t>& shape) {
+    descr_.hold(array == Py_None ? nullptr : head_of(array)->descr);  // so that no other comes to lie at its address
+    dimensions_ = static_cast<int>(shape.size());
+    std::copy(shape.begin(), shape.end(), shape_);
+    type_ = Py_TYPE(array);
+  }
+  PyObject* dtype() const { return descr_.get(); }
+
+ private:
+  PyTypeObject* type_ = nullptr;
+  Held descr_;
+  int dimensions_ = 0;
+  Py_ssize_t shape_[kMostDimensions];
+};
+
+// Bytes that a call reads and writes (aliasing.py). In place, what is read begins `offset` bytes after what is
+// written.
+struct Span {
+  std::int64_t offset = 0, read = 0, written = 0;
+  bool allows(const char* input, const char* output) const {
+    const auto distance =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(input) - reinterpret_cast<std::uintptr_t>(output));
+    return distance == offset || distance >= written || distance <= -read || read == 0 || written == 0;
+  }
+};
+
+// One kind of call. Some collectives exchange numbers first, one or as many as ranks; the call follows from what comes.
+struct CallSite {
+  ArrayKind given, result;
+  Held shape;  // of a new result
+  Span span;
+  Call call, exchange;
+  bool exchanges = false;
+  std::vector<std::int64_t> told;  // by the caller: numbers that the call depends on
+  std::vector<std::int64_t> sent, expected, received;
+  std::uint64_t numbers = 0;  // the expectation
+
+  // The numbers that are expected, if every rank can be sure that the others' are as this one's say.
+  std::uint64_t expectation() const {
+    const auto other = [&](std::int64_t number) { return number != expected[0]; };
+    if (exchange.collective == Collective::alltoall &&
+        (std::any_of(sent.begin(), sent.end(), other) || std::any_of(expected.begin(), expected.end(), other)))
+      return 0;
+    std::uint64_t hash = 0x9E3779B97F4A7C15ull;
+    for (const std::int64_t number : expected) {
+      hash = (hash ^ static_cast<std::uint64_t>(number)) * 0xD6E8FEB86659FD93ull;
+      hash ^= hash >> 32;
+    }
+    return hash | 1;
+  }
+  // `follows`: the call that the exchange is for, with `guess` for its own.
+  Call exchange_call(Call& follows, Guess& guess) {
+    Call made = exchange;
+    if (guess.numbers = numbers; numbers != 0) {
+      follows.even = true;
+      guess.call = &follows;
+      made.guess = &guess;
+    }
+    made.input = sent.data();
+    made.output = received.data();
+    return made;
+  }
+  // Sites are remembered for a dtype, not for an op.
+  bool takes(int op, double pre, double post) const {
+    const auto its = static_cast<Op>(op);
+    return !computes(call.collective) ||
+           (kernels::reduces(call.dtype, its) && (is_scaled(its) || (pre == 1.0 && post == 1.0)));
+  }
+  Call plain_call(const char* input, char* output, int op, int root, double pre, double post) const {
+    Call made = call;
+    made.input = input;
+    made.output = output;
+    made.op = static_cast<Op>(op);
+    made.root = root;
+    made.pre.factor = pre;
+    made.post.factor = post;
+    return made;
+  }
+};
+
+// Made where it is run: a call is much to move about.
+inline void run_plain(Channel& channel, const CallSite& site, const char* input, char* output, int op, int root,
+                      double pre, double post, bool (*interrupted)()) {
+  channel.run(site.plain_call(input, output, op, root, pre, post), interrupted);
+}
+
+// The exchange that comes first; true if the call has taken place along with it.
+inline bool run_exchange(Channel& channel, CallSite& site, const char* input, char* output, int op, int root,
+                         double pre, double post, bool (*interrupted)()) {
+  Guess guess;
+  Call follows = site.plain_call(input, output, op, root, pre, post);
+  channel.run(site.exchange_call(follows, guess), interrupted);
+  return guess.right;
+}
+
+class PlainCalls {
+ public:
+  CallSite* find(int collective, PyObject* given, const std::vector<std::int64_t>& told) {
+    for (CallSite& site : of(collective).sites) {
+      if (site.given.fits(given, false) && site.told == told) return &site;
+    }
+    return nullptr;
+  }
+  CallSite* renew(int collective) {  // to be learned anew
+    Kept& kept = of(collective);
+    CallSite* const site = &kept.sites[kept.next++ % kept.sites.size()];
+    site->given.forget();
+    return site;
+  }
+
+ private:
+  struct Kept {
+    std::array<CallSite, 4> sites;
+    std::size_t next = 0;
+  };
+  Kept& of(int collective) { return kept_[static_cast<std::size_t>(collective)]; }
+  std::array<Kept, kCollectiveNames.size()> kept_;
+};
+
+inline bool plain_array(PyObject* object, PyTypeObject* type) {
+  return Py_TYPE(object) == type && (head_of(object)->flags & kPlain) == kPlain &&
+         head_of(object)->dimensions <= kMostDimensions;
+}
+inline bool head_is(PyObject* object, std::uintptr_t data, int dimensions, PyObject* descr, int flags) {
+  const ArrayHead* const array = head_of(object);
+  return reinterpret_cast<std::uintptr_t>(array->data) == data && array->dimensions == dimensions &&
+         array->descr == descr && ((array->flags ^ flags) & (kPlain | kWritable)) == 0;
+}
+}  // namespace ringcomm_border

@@ -1,0 +1,185 @@
+"""Periodic exchange of NumPy arrays, for any framework's training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.arrays.device.values import refuse_elsewhere
+from ringcomm._src.decentralized.gossip import Gossip, checked
+from ringcomm._src.decentralized.method import Exchanging
+from ringcomm._src.decentralized.periodic import Groups, Periodic, agreed_text, wire_of
+from ringcomm._src.decentralized.replicas import ArrayReplica, Replica, next_number
+from ringcomm._src.decentralized.rules import Elastic, Mean, Outer
+from ringcomm._src.decentralized.topology import Topology
+from ringcomm._src.named.process_sets import ProcessSet, global_process_set
+from ringcomm._src.training.plan_agreement import require_equal
+
+
+class Exchanger(Exchanging):
+    """What periodic methods have in common. Call :meth:`step` after each of this rank's steps; ranks may make different
+    numbers of them. Use it in a ``with`` statement, or call :meth:`finish`."""
+
+    @staticmethod
+    def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int = 1) -> Replica[Any]:
+        for one in [*weights, *statistics]:
+            refuse_elsewhere(one, "this averager")
+            if not isinstance(one, np.ndarray) or one.dtype.kind not in "fcV" or not one.flags.writeable:
+                what = f"{one.dtype} array" if isinstance(one, np.ndarray) else type(one).__name__
+                raise ValueError(f"weights are writeable NumPy arrays of floating or complex dtypes, not a {what}")
+        return ArrayReplica(weights, statistics, fragments)
+
+    def _agreed(self, replica: Replica[Any], process_set: ProcessSet, **settings: Any) -> str:
+        """A name for the method, once ranks have compared what they give."""
+        name, who = f"relaxed{next_number(process_set)}", type(self).__name__
+        pairs = zip(replica.heads, replica.sizes, strict=True)
+        sizes = [f"a fragment of {head} weights, {size} numbers in all" for head, size in pairs]
+        require_equal([agreed_text(method=who, **settings), *sizes], name, process_set, who)
+        return name
+
+    def step(self) -> None:
+        """This rank has made a step: exchanges what is due."""
+        self._method.stepped()
+
+    def exchange_now(self) -> None:
+        """Exchanges everything between all ranks. Collective."""
+        self._method.exchange_now()
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's counters and, where the method has one, its anchor: to go on exactly."""
+        return self._method.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes up what :meth:`state_dict` gave. The arrays' own contents are the caller's to restore."""
+        self._method.load(state)
+
+
+class PeriodicAverager(Exchanger):
+    """Local SGD for NumPy arrays: from time to time ranks replace their weights by the mean of all ranks'.
+
+    Source: Stich, "Local SGD converges fast and communicates little", arXiv:1805.09767.
+
+    Args:
+        arrays: this rank's weights, changed in place; the first rank's become all ranks'. Collective.
+        every: steps between exchanges, or a time ("200ms"): see `ringcomm._src.decentralized.every.Every`.
+        groups: in place of ``every``: ``{4: "host", 16: "all"}`` averages among this host's ranks every 4 steps, and
+            among all every 16. Values may be process sets.
+        overlap: steps go on while weights travel; a round ends where the next begins.
+        statistics: further arrays of which the mean is taken.
+        wire: "float16" or "bfloat16" between hosts.
+        process_set: the ranks.
+
+    Raises:
+        ValueError: arguments that are none. MismatchError: ranks give other arrays or settings.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        every: int | str = 8,
+        *,
+        groups: Groups | None = None,
+        overlap: bool = False,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        wire: Any = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        replica, wire = self._replica(arrays, statistics), wire_of(wire, narrow_only=True)
+        delay = None if overlap else 0
+        settings = {"every": every, "groups": groups and sorted(groups), "overlap": overlap, "wire": wire}
+        name = self._agreed(replica, process_set, **settings)
+        self._method = Periodic(name, replica, Mean(overlap), every, process_set, groups, delay, wire=wire)
+
+
+class OuterStep(Exchanger):
+    """DiLoCo and SlowMo for NumPy arrays: from time to time an outer optimizer takes a step with what the ranks'
+    weights have changed by on average. Arguments as of :func:`ringcomm.torch.DiLoCo`, and as of
+    :class:`PeriodicAverager`."""
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        every: int | str = 100,
+        outer_lr: float = 0.7,
+        outer_momentum: float = 0.9,
+        nesterov: bool = True,
+        *,
+        fragments: int = 1,
+        delay: int = 0,
+        blend: float = 0.5,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        wire: Any = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        replica = self._replica(arrays, statistics, fragments)
+        rule = outer_rule(outer_lr, outer_momentum, nesterov, delay, blend, every, replica)
+        wire = wire_of(wire, narrow_only=False)
+        outer = (outer_lr, outer_momentum, nesterov, blend)
+        name = self._agreed(replica, process_set, every=every, outer=outer, delay=delay, wire=wire)
+        self._method = Periodic(name, replica, rule, every, process_set, delay=delay, wire=wire)
+
+
+class ElasticAverager(Exchanger):
+    """EASGD for NumPy arrays, synchronous: from time to time weights and a centre are pulled together. Arguments as of
+    :func:`ringcomm.torch.EASGD`, and as of :class:`PeriodicAverager`."""
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        every: int | str = 10,
+        beta: float = 0.9,
+        *,
+        overlap: bool = True,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        wire: Any = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        replica = self._replica(arrays, statistics)
+        rule = elastic_rule(beta, process_set, replica)
+        wire = wire_of(wire, narrow_only=False)
+        name = self._agreed(replica, process_set, every=every, beta=beta, overlap=overlap, wire=wire)
+        self._method = Periodic(name, replica, rule, every, process_set, delay=int(overlap), wire=wire)
+
+
+class GossipAverager(Exchanger):
+    """Gossip for NumPy arrays: after a step ranks average with their neighbours in a graph. Arguments as of
+    :func:`ringcomm.torch.Gossip`, with mode "sync", and as of :class:`PeriodicAverager`."""
+
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray[Any, Any]],
+        topology: str | Topology = "one_peer_exponential",
+        every: int = 1,
+        resync: int = 0,
+        order: str = "adapt_then_combine",
+        compression: Any = None,
+        gamma: float | None = None,
+        *,
+        statistics: Sequence[np.ndarray[Any, Any]] = (),
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        how = checked(topology, "sync", every, resync, order, compression, gamma)
+        replica = self._replica(arrays, statistics)
+        self._method = Gossip(self._agreed(replica, process_set, **how.settings()), replica, how, process_set)
+
+
+def outer_rule(
+    lr: float, momentum: float, nesterov: bool, delay: int, blend: float, every: int | str, replica: Replica[Any]
+) -> Outer:
+    """Raises ValueError for arguments out of their range."""
+    if not lr > 0 or not 0 <= momentum < 1:
+        raise ValueError(f"outer_lr={lr}, outer_momentum={momentum}: a rate above 0, and a momentum in [0, 1)")
+    if delay < 0 or not 0 <= blend <= 1:
+        raise ValueError(f"delay={delay}, blend={blend}: a delay of 0 or more steps, and a blend in [0, 1]")
+    if delay and (isinstance(every, str) or delay >= every):
+        raise ValueError(f"delay={delay}: a fragment must have arrived before it leaves again, every={every}")
+    return Outer(lr, momentum, nesterov, blend if delay else None, replica.heads)
+
+
+def elastic_rule(beta: float, process_set: ProcessSet, replica: Replica[Any]) -> Elastic:
+    """Raises ValueError for a beta that is out of range."""
+    if not 0 < beta <= 1:
+        raise ValueError(f"beta={beta}: the pull of all ranks together is in (0, 1]")
+    return Elastic(beta / process_set.size(), replica.heads)

@@ -1,0 +1,109 @@
+"""Asynchronous elastic averaging: a centre in memory that a host's ranks share, to which each comes when it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.core import _core
+from ringcomm._src.decentralized.every import Every
+from ringcomm._src.decentralized.on_host import OnHost
+from ringcomm._src.decentralized.replicas import Flat, Replica
+from ringcomm._src.decentralized.shards import Shards
+from ringcomm._src.named.process_sets import ProcessSet
+
+
+class ElasticPulls(OnHost):
+    """Pulls a replica to the centre and the centre to it, with the weights before a step. Collective.
+
+    Args:
+        turns: ranks come one after the other, in the order of ranks.
+        others: as of `ringcomm.torch.EASGD`.
+    """
+
+    has_own_model = True
+
+    def __init__(
+        self,
+        name: str,
+        replica: Replica[Any],
+        every: int | str,
+        alpha: float,
+        turns: bool,
+        process_set: ProcessSet,
+        on_loss: str = "end",
+    ) -> None:
+        self._turns = turns
+        self.every, self._how = Every(every), _core.RuleOptions("elastic", alpha=alpha)
+        super().__init__(name, replica, process_set, on_loss)
+        owners = list(range(process_set.size()))
+        self._centre = Shards(name, self.workers, self._flat, self._how, 0, False, owners)
+
+    def pull_if_due(self) -> None:
+        """A step is about to be made."""
+        if self.every.due(self.steps + 1):
+            self.every.count()
+            self._exchange()
+            self.every.restart()
+
+    def stepped(self) -> None:
+        super().stepped()
+        if not self._turns:
+            self.workers.advance(self.steps)
+
+    def _exchange(self) -> None:
+        if self._turns:
+            self.workers.wait(self._is_my_turn, self.workers.clocks)
+        self.replica.read(0, self._flat)
+        self._centre.apply(None, self._flat, how=self._how)
+        self.distance = self.replica.distance(0, self._flat)
+        self.replica.write(0, self._flat)
+        self.exchanges += 1
+        self.bytes += self._flat.nbytes
+        if self._turns:
+            self.workers.advance(self.exchanges)
+
+    def _is_my_turn(self) -> bool:
+        rank = self.workers.rank
+        before = self.workers.clocks.of((rank - 1) % self.workers.size)
+        return before is None or before >= self.exchanges + (rank > 0)
+
+    def exchange_now(self) -> None:
+        self._exchange()
+
+    def _now(self) -> Flat:
+        centre = np.empty_like(self._flat)
+        self._centre.read(centre)
+        return centre
+
+    def global_weights(self) -> AbstractContextManager[None]:
+        return self.replica.holding([self._now()])
+
+    def _finish(self) -> None:
+        self._exchange()
+        self.workers.finish()
+        self._centre.pull(self._flat)
+        self.replica.write(0, self._flat)
+        self.workers.meet()
+
+    def stats(self) -> dict[str, Any]:
+        return super().stats() | {
+            "staleness": dict(sorted(self._centre.staleness.items())),
+            "broken_locks": self._centre.broken(),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "begun": self.every.begun, "centre": self._now()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Collective. The first rank's centre is taken."""
+        self.every.begun = state["begun"]
+        self._count(state["steps"])
+        self.workers.meet()
+        if self.workers.rank == 0:
+            self._centre.change(_core.RuleOptions("put"), state["centre"])
+        self.workers.meet()
+        self.every.restart()

@@ -1,0 +1,35 @@
+"""How a method ends: by finish(), or with a warning when ringcomm ends first."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from ringcomm._src.named.process_sets import ProcessSet
+
+logger = logging.getLogger("ringcomm")
+
+
+class Ending:
+    """Of one method. ``leave``: what is done where it has not finished, so that nobody waits for this rank."""
+
+    def __init__(self, name: str, process_set: ProcessSet, leave: Callable[[], None] = lambda: None) -> None:
+        self._name, self._set, self._leave = name, process_set, leave
+        self.finished = False
+        process_set.session().at_end.append(self._warn)
+
+    def finish(self) -> None:
+        """It has been."""
+        self.finished = True
+        with suppress(ValueError):  # ringcomm has been shut down
+            self._set.session().at_end.remove(self._warn)
+
+    def _warn(self) -> None:
+        self.finished = True
+        self._leave()
+        logger.warning(
+            "%s has not finished: what this rank has made since the last exchange may reach nobody. Call finish(), or "
+            "use it in a with statement",
+            self._name,
+        )

@@ -1,0 +1,70 @@
+"""What neighbours of one host tell each other: each reads the others' data where it lies, and waits for clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.arrays.arrays import CoreMemory
+from ringcomm._src.decentralized.neighbourhood import Neighbourhood
+from ringcomm._src.decentralized.topology import Topology
+from ringcomm._src.decentralized.workers import Workers
+from ringcomm._src.named.process_sets import ProcessSet
+
+_TAIL = 8  # bytes behind a round's data: an int64, how many bytes of data there are
+_TURNS = 2  # rounds whose data is kept
+
+
+class HostNeighbours(Neighbourhood):
+    """Of ranks that share memory: a rank's clock says how many rounds it has begun, and another one how many it has
+    read. Who has finished is infinitely far."""
+
+    def __init__(self, name: str, topology: Topology, process_set: ProcessSet, nbytes: int) -> None:
+        super().__init__(topology, process_set)
+        self._begun, self._read = Workers(name, process_set), Workers(f"{name}.read", process_set)
+        self._room = -(-(nbytes + _TAIL) // 64) * 64
+        self._memory = self._begun.allocate(_TURNS * self._room)
+        addresses = self._begun.addresses(list(range(self.size)), self._memory, "data")
+        self._data = [
+            np.asarray(CoreMemory(address, _TURNS * self._room, self._memory)).reshape(_TURNS, self._room)
+            for address in addresses
+        ]
+        self._begun.meet()
+
+    def room(self) -> np.ndarray[Any, Any]:
+        """Once nobody reads what was there."""
+        self._read.clocks.set(self.rank, self.round)
+        for rank in self._tells[(self.round - _TURNS) % len(self._tells)] if self.round >= _TURNS else ():
+            self._read.wait(lambda rank=rank: self._has(self._read, rank, self.round - _TURNS + 1), self._read.clocks)  # type: ignore[misc]
+        return self._data[self.rank][self.round % _TURNS][:-_TAIL]
+
+    def begin(self, nbytes: int) -> None:
+        turn = self._data[self.rank][self.round % _TURNS]
+        turn[-_TAIL:].view(np.int64)[:] = nbytes
+        live = sum(self._begun.clocks.of(rank) is not None for rank in self._tells[self.round % len(self._tells)])
+        self.round += 1
+        self._begun.count(self.round)
+        self._begun.clocks.set(self.rank, self.round)
+        self.bytes += nbytes * live
+
+    @staticmethod
+    def _has(workers: Workers, rank: int, clock: int) -> bool:
+        now = workers.clocks.of(rank)
+        return now is None or now >= clock
+
+    def land(self) -> dict[int, np.ndarray[Any, Any]]:
+        came = {}
+        for rank in self._hears[(self.round - 1) % len(self._hears)]:
+            self._begun.wait(lambda rank=rank: self._has(self._begun, rank, self.round), self._begun.clocks)  # type: ignore[misc]
+            if self._begun.counted(rank) >= self.round:
+                turn = self._data[rank][(self.round - 1) % _TURNS]
+                came[rank] = turn[: turn[-_TAIL:].view(np.int64)[0]]
+        return came
+
+    def leave(self) -> Iterator[None]:
+        """Its memory stays until all have finished (the means at the end)."""
+        self._begun.leave()
+        self._read.leave()
+        return iter(())

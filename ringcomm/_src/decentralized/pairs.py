@@ -1,0 +1,129 @@
+"""Asynchronous gossip: replicas lie in memory that a host's ranks share, and any two may average."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.core import _core
+from ringcomm._src.decentralized.on_host import OnHost
+from ringcomm._src.decentralized.replicas import Flat, Replica
+from ringcomm._src.decentralized.topology import Topology
+from ringcomm._src.named.process_sets import ProcessSet
+
+
+class Pairs(OnHost):
+    """After a step, adds what it changed to this rank's shared replica, and makes of that and a neighbour's, drawn at
+    random, their mean, both at once. Nobody waits. Collective.
+
+    Source: Lian et al., AD-PSGD, arXiv:1710.06952.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        replica: Replica[Any],
+        topology: Topology,
+        every: int,
+        process_set: ProcessSet,
+        on_loss: str = "end",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(name, replica, process_set, on_loss)
+        self._every = every
+        size, rank = self.workers.size, self.workers.rank
+        period = range(topology.period(size))
+        self._neighbours = sorted({one for t in period for one in topology.hears(rank, size, t)})
+        self._random = random.Random(seed * size + rank)
+        wide, count = self._flat.dtype == np.float64, len(self._flat)
+        self._memory = self.workers.allocate(_core.Shard.bytes(count, wide, 0, 0))
+        addresses = self.workers.addresses(list(range(size)), self._memory, "replicas")
+        self._all = [
+            _core.Shard(address, owner, count, wide, 0, 0, False, 0, 0, self.workers.node, rank)
+            for owner, address in enumerate(addresses)
+        ]
+        self._all[rank].make(self._flat.ctypes.data)
+        self._add, self._get = _core.RuleOptions("add", scale=1.0), _core.RuleOptions("get")
+        self._put = _core.RuleOptions("put")
+        # Of each meeting: versions of the replica before the step was added, of it and the other's before their mean,
+        # and the one that was taken.
+        self.log: list[tuple[int, int, int, int, int]] | None = None
+        self.workers.meet()
+
+    def stepped(self) -> None:
+        super().stepped()
+        self.workers.advance(self.steps)
+        if self.steps % self._every == 0:
+            self.workers.check()
+            live = [one for one in self._neighbours if self.workers.clocks.of(one) is not None]
+            self._meet(self._random.choice(live) if live else None)
+
+    def _meet(self, other: int | None) -> None:
+        """Brings this rank's steps into its shared replica, meets another, and takes what comes of it."""
+        mine, count = self._all[self.workers.rank], len(self._flat)
+        change = self.replica.now(0)
+        change -= self._flat
+        added = mine.apply(self._add, 0, count, change.ctypes.data, 0, 0)
+        met = (-1, -1)
+        if other is not None:
+            met = mine.average_with(self._all[other])
+            self.bytes += change.nbytes
+        got = mine.apply(self._get, 0, count, 0, 0, self._flat.ctypes.data)
+        if self.log is not None:
+            self.log.append((added, -1 if other is None else other, *met, got))
+        self.distance = self.replica.distance(0, self._flat)
+        self.replica.write(0, self._flat)
+        self.replica.read(0, self._flat)  # halves round: the next change is from what they hold
+        self.exchanges += 1
+
+    def exchange_now(self) -> None:
+        """All ranks take the mean. Collective."""
+        mean = self._mean()
+        self._all[self.workers.rank].apply(self._put, 0, len(mean), mean.ctypes.data, 0, 0)
+        self._flat[:] = mean
+        self.replica.write(0, mean)
+        self.workers.meet()
+
+    def _mean(self) -> Flat:
+        """Of the replicas of those that live, read where they lie. Collective."""
+        self._meet(None)
+        self.workers.meet()
+        lost = {self.process_set.ranks.index(rank) for rank in self.workers.lost()}
+        total, one = np.zeros_like(self._flat), np.empty_like(self._flat)
+        for rank, shard in enumerate(self._all):
+            if rank not in lost:
+                shard.apply(self._get, 0, len(one), 0, 0, one.ctypes.data)
+                total += one
+        self.workers.meet()
+        return np.asarray(total / (len(self._all) - len(lost)), self._flat.dtype)
+
+    def global_weights(self) -> AbstractContextManager[None]:
+        return self.replica.holding([self._flat if self.finished else self._mean()])
+
+    def _finish(self) -> None:
+        self._meet(None)
+        self.workers.finish()
+        self._flat[:] = self._mean()
+        self.replica.write(0, self._flat)
+        self.workers.meet()
+
+    def stats(self) -> dict[str, Any]:
+        return super().stats() | {"broken_locks": self._all[self.workers.rank].broken()}
+
+    def state(self) -> dict[str, Any]:
+        """As it is now: others may average with it a moment later."""
+        self._meet(None)
+        return {"steps": self.steps, "x": self._flat.copy()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Collective."""
+        self._count(state["steps"])
+        self.workers.meet()
+        self._flat[:] = state["x"]
+        self._all[self.workers.rank].apply(self._put, 0, len(self._flat), self._flat.ctypes.data, 0, 0)
+        self.replica.write(0, self._flat)
+        self.workers.meet()

@@ -1,0 +1,264 @@
+"""Replicas that exchange from time to time: the machine under LocalSGD, DiLoCo, EASGD and PeriodicAverager."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ringcomm._src.base.wire_formats import WireFormat
+from ringcomm._src.core import _core
+from ringcomm._src.decentralized.every import Every
+from ringcomm._src.decentralized.method import Method
+from ringcomm._src.decentralized.replicas import Flat, Replica
+from ringcomm._src.decentralized.rounds import Kind, Lane, Outcome, serve
+from ringcomm._src.decentralized.rules import Rule
+from ringcomm._src.named.process_sets import ProcessSet, Session, global_process_set
+
+Groups = Mapping[int, Any]
+
+
+class Periodic(Method):
+    """Counts a replica's steps, and exchanges fragments of it when they are due, as a rule says.
+
+    Args:
+        name: the same on all ranks, and nobody else's.
+        replica: this rank's weights. Those of the first rank become all ranks' at once: collective.
+        rule: what an exchange does to them.
+        every: steps, or a time, in which each fragment is exchanged once.
+        process_set: the ranks.
+        groups: in place of ``every``: by number of steps, among whom (`sets_of`). The last includes all the others.
+        delay: steps made between a round's beginning and its end. None: the next round's beginning is its end.
+        start: steps before counting begins.
+        wire: what travels between hosts: a dtype's name, or a wire format.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        replica: Replica[Any],
+        rule: Rule,
+        every: int | str,
+        process_set: ProcessSet = global_process_set,
+        groups: Groups | None = None,
+        delay: int | None = 0,
+        start: int = 0,
+        wire: Any = None,
+    ) -> None:
+        self.replica, self.rule = replica, rule
+        self._delay, self._start = delay, start
+        levels = sets_of(groups, process_set) if groups is not None else [(1, process_set)]
+        self.every = Every(levels[0][0] if groups is not None else every, len(replica.sizes))
+        wires = [(wire, _core.Feedback([size]) if isinstance(wire, WireFormat) else None) for size in replica.sizes]
+        self._levels = [
+            (
+                period // levels[0][0],
+                Lane(f"{name}.{i}", members, replica.sizes, replica.dtype, self._fill, self._landed, wires),
+            )
+            for i, (period, members) in enumerate(levels)
+        ]
+        self._landing: deque[tuple[int, Lane]] = deque()  # rounds under way: when they end, on which lane
+        self.beside: list[Lane] = []  # other lanes on which this rank answers when it has finished
+        self.rounds = 0  # that have been landed
+        for number in range(len(replica.sizes)):
+            rule.start(replica.begin_alike(number, f"{name}.start.{number}", process_set))
+        super().__init__(name, process_set)
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+    def stepped(self) -> None:
+        """This rank has made a step: exchanges what is due."""
+        self.steps += 1
+        for _, lane in self._levels:
+            lane.steps = self.steps
+        while self._landing and self._landing[0][0] <= self.steps and self._delay is not None:
+            self._land()
+        counted = self.steps - self._start
+        if counted <= 0:
+            self.every.restart()
+        elif self.every.due(counted):
+            self._exchange()
+
+    def _exchange(self) -> None:
+        self.flush(None if self._delay is None else self.steps)
+        lane = next(lane for ratio, lane in reversed(self._levels) if (self.every.begun + 1) % ratio == 0)
+        self.every.count()
+        lane.begin()
+        self._landing.append((self.steps + (self._delay or 0), lane))
+        if self._delay == 0:
+            self._land()
+
+    def _land(self) -> None:
+        self._landing.popleft()[1].land()
+        self.every.restart()
+
+    def flush(self, until: int | None = None) -> None:
+        """Waits for the rounds under way; those that end at this step, or all."""
+        while self._landing and (until is None or self._landing[0][0] <= until):
+            self._land()
+
+    def exchange_all(self) -> None:
+        """Exchanges all fragments between all ranks, whatever they exchange for."""
+        self.flush()
+        for _ in self.replica.sizes:
+            self._top.exchange()
+        self.every.restart()
+
+    def exchange_now(self) -> None:
+        """Exchanges all fragments between all ranks, which come to this together. Collective. Should others exchange of
+        themselves meanwhile, this rank does so too, and comes again."""
+        self.flush()
+        met = False
+        while not met:
+            seen = [self._top.exchange(Kind.MEET) for _ in self.replica.sizes]
+            met = all(one.is_meeting for one in seen)
+        self.every.restart()
+
+    # ---- the model ---------------------------------------------------------------------------------------------------
+    @property
+    def _top(self) -> Lane:
+        return self._levels[-1][1]
+
+    def _fill(self, fragment: int, flat: Flat) -> None:
+        self.replica.read(fragment, flat)
+        self.rule.contribute(fragment, flat)
+
+    def _landed(self, fragment: int, outcome: Outcome) -> None:
+        self.rounds += 1
+        now: Callable[[], Flat] = lambda: self.replica.now(fragment)  # noqa: E731
+        self.rule.land(fragment, outcome.mean, outcome.counted, now)
+        self.distance = self.replica.distance(fragment, outcome.mean)
+        self.replica.write(fragment, outcome.mean)
+
+    @property
+    def has_own_model(self) -> bool:
+        return bool(self.rule.anchors)
+
+    def _means(self) -> list[Flat]:
+        """Of all replicas. Collective. Should others exchange meanwhile, this rank does so too, and looks again."""
+        self.flush()
+        while True:
+            seen = [self._top.exchange(Kind.PEEK) for _ in self.replica.sizes]
+            if not any(one.is_exchange for one in seen):
+                return [one.mean for one in seen]
+
+    def global_weights(self) -> AbstractContextManager[None]:
+        """Within it the replica holds the method's model: the anchor or centre where there is one, else the mean of all
+        replicas, for which all ranks must come. What it held before comes back."""
+        if self.finished:
+            return nullcontext()
+        return self.replica.holding(self._anchored() if self.has_own_model else self._means())
+
+    def _anchored(self) -> list[Flat]:
+        flats = [self.replica.now(number) for number in range(len(self.replica.sizes))]
+        for flat, anchor in zip(flats, self.rule.anchors, strict=True):
+            flat[: len(anchor)] = anchor
+        return flats
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+    def _finish(self) -> None:
+        """Its last weights are exchanged, and this rank answers the others' rounds until all have finished: then all
+        hold the same model."""
+        self.flush()
+        self.rule.settle()
+        for _, lane in self._levels:
+            lane.finish(len(self.replica.sizes) if lane is self._top else 0)
+        for lane in self.beside:
+            lane.finish(0)
+        lanes = [*self.beside, *(lane for _, lane in self._levels)]
+        serve(lanes, self._beside())
+        if self.has_own_model:
+            for number, flat in enumerate(self._anchored()):
+                self.replica.write(number, flat)
+        for lane in lanes:
+            lane.close()
+
+    def _beside(self) -> Iterator[None] | None:
+        """What else this rank has to answer meanwhile."""
+        return None
+
+    # ---- what it tells -----------------------------------------------------------------------------------------------
+    @property
+    def exchanges(self) -> int:
+        return self.rounds
+
+    @property
+    def updates(self) -> int:
+        """Steps of all ranks together, as far as the last exchange told."""
+        return self._top.updates
+
+    def stats(self) -> dict[str, Any]:
+        lanes = [lane for _, lane in self._levels] + self.beside
+        waited, nbytes = sum(lane.waited for lane in lanes), sum(lane.bytes for lane in lanes)
+        return self._stats(self.exchanges, waited, nbytes, distance=self.distance)
+
+    def state(self) -> dict[str, Any]:
+        """What to go on from. Rounds under way are not waited for: their effect is lost with the process."""
+        return {"steps": self.steps, "begun": self.every.begun, "rule": self.rule.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.steps, self.every.begun = state["steps"], state["begun"]
+        self.rule.load(state["rule"])
+        self.every.restart()
+
+
+def sets_of(groups: Groups, process_set: ProcessSet) -> list[tuple[int, ProcessSet]]:
+    """Levels of an exchange, by number of steps, rising: "host" (the ranks of this host), "all", or a process set that
+    holds this rank. Collective.
+
+    Raises:
+        ValueError: steps that do not divide the next ones; the last level does not hold all ranks.
+    """
+    levels: list[tuple[int, ProcessSet]] = []
+    for period in sorted(groups):
+        if isinstance(period, bool) or not isinstance(period, int) or period < 1:
+            raise ValueError(f"groups: {period!r} is no positive number of steps")
+        if levels and period % levels[-1][0]:
+            raise ValueError(f"groups: {levels[-1][0]} steps do not divide {period}")
+        members = groups[period]
+        if members == "all":
+            members = process_set
+        elif members == "host":
+            members = of_this_host(process_set)
+        elif not isinstance(members, ProcessSet):
+            raise ValueError(f'groups: {members!r} is neither "host" nor "all" nor a ProcessSet')
+        members.require_rank()
+        levels.append((period, members))
+    if not levels or list(levels[-1][1].ranks) != list(process_set.ranks):
+        raise ValueError('groups: the last level is to be among "all"')
+    return levels
+
+
+def of_this_host(process_set: ProcessSet) -> ProcessSet:
+    """The set's ranks of this host. Collective over all ranks of the world."""
+    session = process_set.session()
+    if process_set is not global_process_set:
+        raise ValueError("ranks of each host: only of the set of all ranks; give process sets of your own")
+    mine = process_set
+    for host in dict.fromkeys(session.host_of):
+        ranks = [rank for rank in process_set.ranks if session.host_of[rank] == host]
+        one = set_of(session, ranks)
+        if session.rank in ranks:
+            mine = one
+    return mine
+
+
+def set_of(session: Session, ranks: list[int]) -> ProcessSet:
+    """Returns the process set of these ranks: an existing one, or a new one. Collective over all ranks of the world."""
+    known = next((one for one in session.sets if list(one.ranks) == ranks), None)
+    return known or session.add_set(ProcessSet(ranks))
+
+
+def wire_of(wire: Any, narrow_only: bool) -> Any:
+    """Raises ValueError for what weights, or what they have changed by, cannot travel as."""
+    if isinstance(wire, WireFormat) and not narrow_only:
+        return wire
+    if wire in (None, "float16", "bfloat16"):
+        return wire
+    more = "" if narrow_only else ", or a wire format such as Compression.int8"
+    raise ValueError(f'wire={wire!r}: None, "float16" or "bfloat16"{more}')
+
+
+def agreed_text(**settings: Any) -> str:
+    """For a comparison between ranks."""
+    return ", ".join(f"{key} {value}" for key, value in settings.items())

@@ -1,0 +1,173 @@
+"""A rank's model as exchanges see it: fragments, each of which is read into one flat array and written back from it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringcomm._src.arrays.device.values import refuse_elsewhere
+from ringcomm._src.named.collectives import broadcast_
+from ringcomm._src.named.process_sets import ProcessSet
+
+Flat = NDArray[Any]
+T = TypeVar("T")
+SAMPLED = 1 << 20  # elements of a fragment by which the ranks' distance is measured
+
+
+def cut(sizes: Sequence[int], parts: int) -> list[list[int]]:
+    """Items of these sizes in so many parts, in order, none empty, of about equal size.
+
+    Raises ValueError if there are fewer items than parts.
+    """
+    if len(sizes) < parts:
+        raise ValueError(f"fragments={parts}: there are {len(sizes)} parameters only")
+    made: list[list[int]] = [[]]
+    total, done = sum(sizes), 0
+    for item, size in enumerate(sizes):
+        missing, left = parts - len(made), len(sizes) - item
+        full = done + size / 2 > total * len(made) / parts
+        if made[-1] and missing and (full or left == missing):
+            made.append([])
+        made[-1].append(item)
+        done += size
+    while len(made) < parts:  # the last items are small: take them from the part before
+        longest = max(range(len(made)), key=lambda i: len(made[i]))
+        made.insert(longest + 1, [made[longest].pop()])
+    return made
+
+
+class Replica(ABC, Generic[T]):
+    """Weights, cut into fragments, and statistics (BatchNorm's), which go with the last one.
+
+    ``dtype``: of flat arrays: float64 if anything is, else float32, in which halves are averaged too.
+    ``heads``: weights in each fragment; ``sizes``: with the statistics.
+    """
+
+    dtype: Any
+
+    def __init__(self, weights: Sequence[T], statistics: Sequence[T] = (), fragments: int = 1) -> None:
+        parts = cut([self.count(one) for one in weights], fragments)
+        self.fragments = [[weights[item] for item in part] for part in parts]
+        self.heads = [sum(map(self.count, part)) for part in self.fragments]
+        self.fragments[-1] += statistics
+        self.sizes = [sum(map(self.count, part)) for part in self.fragments]
+        wide = any(self.is_double(one) for part in self.fragments for one in part)
+        self.dtype = np.dtype(np.float64 if wide else np.float32)
+
+    @staticmethod
+    @abstractmethod
+    def count(item: T) -> int:
+        """Real numbers in it."""
+
+    @staticmethod
+    @abstractmethod
+    def is_double(item: T) -> bool:
+        """Whether float32 would lose digits of it."""
+
+    @abstractmethod
+    def copy_out(self, items: Sequence[T], parts: Sequence[Flat]) -> None:
+        """Each item's numbers into its part."""
+
+    @abstractmethod
+    def copy_in(self, items: Sequence[T], parts: Sequence[Flat]) -> None:
+        """The other way."""
+
+    def items(self, fragment: int) -> Sequence[T]:
+        """Those of a fragment, as they are now."""
+        return self.fragments[fragment]
+
+    def read(self, fragment: int, flat: Flat) -> None:
+        self.copy_out(self.items(fragment), self._parts(fragment, flat))
+
+    def write(self, fragment: int, flat: Flat) -> None:
+        self.copy_in(self.items(fragment), self._parts(fragment, flat))
+
+    def now(self, fragment: int) -> Flat:
+        """A new array."""
+        flat = np.empty(self.sizes[fragment], self.dtype)
+        self.read(fragment, flat)
+        return flat
+
+    def begin_alike(self, fragment: int, name: str, process_set: ProcessSet) -> Flat:
+        """The first rank's numbers become all ranks'. Collective. ``name``: of the operation."""
+        flat = self.now(fragment)
+        if len(flat):
+            broadcast_(flat, process_set.ranks[0], name, process_set)
+        self.write(fragment, flat)
+        return flat
+
+    @contextmanager
+    def holding(self, flats: Sequence[Flat]) -> Iterator[None]:
+        """Within it these are the fragments; what they were before comes back."""
+        before = [self.now(number) for number in range(len(self.sizes))]
+        for number, flat in enumerate(flats):
+            self.write(number, flat)
+        try:
+            yield
+        finally:
+            for number, flat in enumerate(before):
+                self.write(number, flat)
+
+    def distance(self, fragment: int, flat: Flat) -> float:
+        """Root of the mean square of what the weights differ from this by, of at most SAMPLED elements."""
+        items: list[T] = []
+        parts: list[Flat] = []
+        left = SAMPLED
+        for item, part in zip(self.items(fragment), self._parts(fragment, flat), strict=True):
+            if not items or len(part) <= left:
+                items.append(item)
+                parts.append(part)
+                left -= len(part)
+        mine = [np.empty_like(part) for part in parts]
+        self.copy_out(items, mine)
+        squares = sum(float(np.dot(d, d)) for d in (a - b for a, b in zip(mine, parts, strict=True)))
+        return float(np.sqrt(squares / max(sum(map(len, parts)), 1)))
+
+    def _parts(self, fragment: int, flat: Flat) -> list[Flat]:
+        ends = np.cumsum([self.count(one) for one in self.fragments[fragment]])
+        return np.split(flat, ends[:-1])
+
+
+class ArrayReplica(Replica["np.ndarray[Any, Any]"]):
+    """NumPy arrays of floating dtypes. UnsupportedError for arrays of a GPU, which NumPy cannot change in place."""
+
+    @staticmethod
+    def count(item: np.ndarray[Any, Any]) -> int:
+        refuse_elsewhere(item, "this method")
+        return item.size * (2 if item.dtype.kind == "c" else 1)
+
+    @staticmethod
+    def is_double(item: np.ndarray[Any, Any]) -> bool:
+        return item.dtype.char in "dDgG"
+
+    def copy_out(self, items: Sequence[np.ndarray[Any, Any]], parts: Sequence[Flat]) -> None:
+        for item, part in zip(items, parts, strict=True):
+            self._shaped(item, part)[...] = self._real(item)
+
+    def copy_in(self, items: Sequence[np.ndarray[Any, Any]], parts: Sequence[Flat]) -> None:
+        for item, part in zip(items, parts, strict=True):
+            self._real(item)[...] = self._shaped(item, part)
+
+    @staticmethod
+    def _real(item: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A view of real numbers; complex ones have a last dimension of two."""
+        if item.dtype.kind != "c":
+            return item
+        pairs = np.lib.stride_tricks.as_strided(
+            item.real, (*item.shape, 2), (*item.strides, item.real.itemsize), writeable=True
+        )
+        return pairs
+
+    @classmethod
+    def _shaped(cls, item: np.ndarray[Any, Any], part: Flat) -> Flat:
+        return part.reshape((*item.shape, 2) if item.dtype.kind == "c" else item.shape)
+
+
+def next_number(process_set: ProcessSet) -> int:
+    """Of a method that uses the set: the same on every rank of it."""
+    return next(process_set.optimizers)

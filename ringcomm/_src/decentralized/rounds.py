@@ -1,0 +1,218 @@
+"""Rounds: exchanges of ranks that need not have made the same number of steps, and of which some may have finished.
+
+A round is two named operations, submitted together: every rank's row of numbers, and the sum of what ranks contribute.
+The rows say how many ranks contributed, so that the mean is one of those alone. A rank that has finished goes on
+answering, with zeros that do not count, until all have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringcomm._src.arrays import arrays, shared
+from ringcomm._src.arrays.handles import Handle
+from ringcomm._src.base.ops import Sum
+from ringcomm._src.calls import calls
+from ringcomm._src.named import named
+from ringcomm._src.named.collectives import Operations
+from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.named.reductions import Reduction
+
+Flat = NDArray[Any]
+_operations: Operations[Any] = Operations()
+_END = object()
+_LONGEST_SLEEP = 5e-3  # seconds between looks of a rank that answers on several lanes
+
+
+class Kind(IntEnum):
+    """What a rank wants of a round."""
+
+    SERVE = 0  # it has finished: whatever the others want
+    PEEK = 1  # to see the mean, and go on from where it was
+    EXCHANGE = 2
+    MEET = 3  # the same, at a point to which all come
+
+
+class Row(NamedTuple):
+    """What a rank says of itself in a round."""
+
+    rank: int  # of the world
+    kind: int
+    counted: int  # 1: it contributed
+    finishing: int
+    left: int  # contributions that it makes after this one, while it is finishing
+    steps: int
+
+
+class Outcome(NamedTuple):
+    """Of a round, on every rank: the mean of ``counted`` ranks' contributions, in the lane's own memory."""
+
+    mean: Flat
+    counted: int
+    rows: list[Row]
+
+    @property
+    def is_exchange(self) -> bool:
+        """Whether ranks go on from it: not if all only wanted to look."""
+        return any(row.kind >= Kind.EXCHANGE for row in self.rows)
+
+    @property
+    def is_meeting(self) -> bool:
+        """Whether nobody exchanged of itself, and is still to come."""
+        return all(row.kind in (Kind.MEET, Kind.SERVE) for row in self.rows)
+
+
+class _Round(NamedTuple):
+    fragment: int
+    header: Handle[Any]
+    data: Handle[Any]
+
+
+class Lane:
+    """One stream of rounds between the ranks of a set, each of the next fragment in turn.
+
+    Args:
+        name: the same on all ranks, and no other lane's.
+        process_set: the ranks.
+        sizes: elements of each fragment.
+        dtype: float32 or float64.
+        fill: ``fill(fragment, flat)`` writes what this rank contributes.
+        landed: ``landed(fragment, outcome)`` uses what came of an exchange, which has at least one contribution.
+        wires: of each fragment, what travels between hosts, with its feedback.
+        rounds: how many there are; None: until all ranks have finished.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        process_set: ProcessSet,
+        sizes: Sequence[int],
+        dtype: Any,
+        fill: Callable[[int, Flat], None],
+        landed: Callable[[int, Outcome], None],
+        wires: Sequence[tuple[Any, Any]] | None = None,
+        rounds: int | None = None,
+    ) -> None:
+        self.name, self.process_set, self.sizes = name, process_set, list(sizes)
+        self._dtype, self._fill, self._landed = dtype, fill, landed
+        self._wires = list(wires) if wires is not None else [(None, None)] * len(self.sizes)
+        self._rounds, self.begun = rounds, 0
+        self._flats: dict[int, Flat] = {}
+        self._flying: deque[_Round] = deque()
+        self._finishing, self._left = False, 0
+        self.steps = 0  # this rank's
+        self.rows: list[Row] = []  # of the last round
+        self.waited = 0.0  # seconds
+        self.bytes = 0  # contributed
+
+    @property
+    def over(self) -> bool:
+        """Whether no rank begins a round any more: one and the same answer on every rank."""
+        if self._rounds is not None and self.begun >= self._rounds and not self._flying:
+            return True
+        return bool(self.rows) and all(row.finishing and not row.left for row in self.rows) and not self._flying
+
+    @property
+    def updates(self) -> int:
+        """Steps of all ranks, as far as the last round told."""
+        me = self.process_set.ranks[self.process_set.require_rank()]
+        return self.steps + sum(row.steps for row in self.rows if row.rank != me)
+
+    @property
+    def flying(self) -> int:
+        """Rounds under way."""
+        return len(self._flying)
+
+    def begin(self, kind: Kind = Kind.EXCHANGE, counted: bool = True) -> None:
+        """This rank's part of the next round: its contribution, or nothing. Does not wait."""
+        fragment = self.begun % len(self.sizes)
+        if self._finishing:
+            counted = self._left > 0
+            kind = Kind.EXCHANGE if counted else Kind.SERVE
+            self._left = max(self._left - 1, 0)
+        flat = self._flat(fragment)
+        if counted:
+            self._fill(fragment, flat)
+            self.bytes += flat.nbytes
+        else:
+            flat[:] = 0
+        me = self.process_set.ranks[self.process_set.require_rank()]
+        row = np.array(Row(me, kind, counted, self._finishing, self._left, self.steps), np.int64)
+        name = f"{self.name}.{fragment}"
+        header = named.submit(self.process_set, calls.allgather_any(arrays.source(row)), name)
+        wire, feedback = self._wires[fragment]
+        how = Reduction(Sum, 1.0, 1.0, self.process_set, wire=wire, feedback=feedback)
+        data = how.submit(_operations.allreduce_request(how, flat, in_place=True), name)
+        self._flying.append(_Round(fragment, header, data))
+        self.begun += 1
+
+    def ready(self) -> bool:
+        """Whether ``land`` would not wait."""
+        return bool(self._flying) and self._flying[0].header.test() and self._flying[0].data.test()
+
+    def land(self) -> Outcome:
+        """Waits for the oldest round under way, and has what came of it used, if it was an exchange."""
+        one = self._flying[0]
+        since = time.monotonic()
+        gathered, flat = one.header.wait(), one.data.wait()
+        if not self._finishing:
+            self.waited += time.monotonic() - since
+        self._flying.popleft()
+        self.rows = [Row(*numbers) for numbers in gathered.reshape(-1, len(Row._fields)).tolist()]
+        count = sum(row.counted for row in self.rows)
+        if count > 1:
+            np.divide(flat, count, out=flat)
+        outcome = Outcome(flat, count, self.rows)
+        if count and outcome.is_exchange:
+            self._landed(one.fragment, outcome)
+        return outcome
+
+    def exchange(self, kind: Kind = Kind.EXCHANGE) -> Outcome:
+        """The next round, waited for."""
+        self.begin(kind)
+        return self.land()
+
+    def finish(self, contributions: int) -> None:
+        """This rank makes no more steps: it contributes to so many rounds more, and answers all others with nothing."""
+        self._finishing, self._left = True, contributions
+
+    def close(self) -> None:
+        """Forgets its memory: nothing is under way."""
+        self._flats.clear()
+
+    def _flat(self, fragment: int) -> Flat:
+        flat = self._flats.get(fragment)
+        if flat is None:
+            flat = shared.empty(self.process_set.node, self.sizes[fragment], self._dtype)
+            self._flats[fragment] = flat
+        return flat
+
+
+def serve(lanes: Sequence[Lane], beside: Iterator[None] | None = None) -> None:
+    """Answers on all lanes, on each of which this rank is finishing, until none has a round to come, and `beside` has
+    come to its end. Nothing is under way on the lanes."""
+    sleep, busy = 0.0, beside is not None
+    while True:
+        left = [lane for lane in lanes if not lane.over]
+        busy = beside is not None and busy and next(beside, _END) is not _END
+        if not left and not busy:
+            return
+        for lane in left:
+            if not lane.flying:
+                lane.begin()
+        if len(left) == 1 and not busy:
+            left[0].land()
+        elif ready := [lane for lane in left if lane.ready()]:
+            for lane in ready:
+                lane.land()
+            sleep = 0.0
+        else:
+            time.sleep(sleep)
+            sleep = min(sleep * 2 + 1e-4, _LONGEST_SLEEP)

@@ -1,0 +1,128 @@
+"""Threshold sharing: ranks tell each other only of the weights that are to move by much."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.decentralized.method import Method
+from ringcomm._src.decentralized.replicas import Flat, Replica
+from ringcomm._src.named.collectives import allgather
+from ringcomm._src.named.process_sets import ProcessSet
+
+_HEAD = 5  # numbers before what is sent: finishing, steps, how, entries, the threshold's bits
+_INDICES, _MAP = 0, 1
+_SPARSE = 1 / 16  # below it, indices are shorter than two bits of each element
+_LEAST, _MOST, _BY = 1e-4, 1e-2, 1.2  # density that an adaptive threshold keeps to, and how fast
+_CLIP, _CLIP_EVERY = 5.0, 5  # thresholds that a residual may hold, and steps between clippings
+
+
+def encoded(residual: Flat, threshold: float) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """What of the residual is at least the threshold, as signs, which is taken out of it. Below a 16th of the elements:
+    indices, negated and less one for a negative sign; else two bits of each."""
+    large = np.abs(residual) >= threshold
+    count = int(np.count_nonzero(large))
+    negative = residual < 0
+    if count < _SPARSE * len(residual):
+        where = np.flatnonzero(large).astype(np.int32)
+        body, how = np.where(negative[where], ~where, where), _INDICES
+    else:
+        bits = np.concatenate([np.packbits(large), np.packbits(large & negative)])
+        body, how = np.concatenate([bits, np.zeros(-len(bits) % 4, np.uint8)]).view(np.int32), _MAP
+    residual[large] -= np.where(negative[large], -threshold, threshold).astype(residual.dtype)
+    tau = np.array([threshold], np.float32).view(np.int32)
+    return np.concatenate([np.array([0, 0, how, count], np.int32), tau, body.astype(np.int32)])
+
+
+def subtract(x: Flat, message: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+    """Takes what a rank has sent off the weights."""
+    how, tau, body = int(message[2]), message[4:5].view(np.float32)[0].astype(x.dtype), message[_HEAD:]
+    if how == _INDICES:
+        x[body[body >= 0]] -= tau
+        x[~body[body < 0]] += tau
+    else:
+        length = -(-len(x) // 8)
+        bits = np.ascontiguousarray(body).view(np.uint8)
+        large = np.unpackbits(bits[:length], count=len(x)).view(bool)
+        negative = np.unpackbits(bits[length : 2 * length], count=len(x)).view(bool)
+        x[large & ~negative] -= tau
+        x[negative] += tau
+
+
+class Sharing(Method):
+    """Weights that are the same on all ranks; what a rank's optimizer would change of them goes into its residual, of
+    which all ranks apply what exceeds a threshold. Collective.
+
+    Source: Strom, Interspeech 2015; as in DL4J's SharedTrainingMaster, with its adaptation and clipping.
+    """
+
+    has_own_model = True
+
+    def __init__(
+        self, name: str, replica: Replica[Any], threshold: float, adaptive: bool, process_set: ProcessSet
+    ) -> None:
+        self._replica, self.threshold, self._adaptive = replica, threshold, adaptive
+        self.weights = replica.begin_alike(0, f"{name}.start", process_set)
+        self.residual = np.zeros_like(self.weights)
+        self.exchanges = self.bytes = self._others = 0
+        self.density = self.waited = 0.0
+        super().__init__(name, process_set)
+
+    def stepped(self) -> None:
+        """The replica holds this rank's own step: it is taken back, and exchanged."""
+        self.steps += 1
+        change = self.weights - self._replica.now(0)
+        change /= self.process_set.size()
+        self.residual += change
+        message = encoded(self.residual, self.threshold)
+        self.density = message[3] / max(len(self.weights), 1)
+        if self.steps % _CLIP_EVERY == 0:
+            np.clip(self.residual, -_CLIP * self.threshold, _CLIP * self.threshold, out=self.residual)
+        if self._adaptive and not _LEAST <= self.density <= _MOST:
+            self.threshold *= _BY if self.density > _MOST else 1 / _BY
+        self._exchange(message)
+
+    def _exchange(self, message: np.ndarray[Any, np.dtype[np.int32]]) -> bool:
+        """Whether all ranks are finishing."""
+        message[1] = self.steps
+        sized = np.concatenate([np.array([len(message)], np.int32), message])
+        since = time.monotonic()
+        gathered = allgather(sized, name=f"{self.name}.shared", process_set=self.process_set)
+        self.waited += time.monotonic() - since
+        self.bytes += sized.nbytes
+        steps, all_finishing = 0, True
+        while len(gathered):
+            one, gathered = gathered[1 : 1 + gathered[0]], gathered[1 + gathered[0] :]
+            steps, all_finishing = steps + int(one[1]), all_finishing and bool(one[0])
+            subtract(self.weights, one)
+        self._others = steps - self.steps
+        self._replica.write(0, self.weights)
+        self.exchanges += 1
+        return all_finishing
+
+    def _finish(self) -> None:
+        """The residual is given up."""
+        nothing = np.zeros(_HEAD, np.int32)
+        nothing[0] = 1
+        while not self._exchange(nothing.copy()):
+            pass
+
+    @property
+    def updates(self) -> int:
+        return self.steps + self._others
+
+    def stats(self) -> dict[str, Any]:
+        more = {"density": self.density, "threshold": self.threshold}
+        return self._stats(self.exchanges, self.waited, self.bytes, **more)
+
+    def state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "threshold": self.threshold, "residual": self.residual.copy()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """The weights are the replica's."""
+        self.steps, self.threshold = state["steps"], state["threshold"]
+        self.residual[:] = state["residual"]
+        self._replica.read(0, self.weights)

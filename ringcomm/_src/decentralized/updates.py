@@ -1,0 +1,81 @@
+"""What a parameter store does with a gradient: the rules of torch.optim's classes, natively, where the weights lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ringcomm._src.core import _core
+
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "RMSprop", "Update"]
+
+
+@dataclass(frozen=True)
+class Update:
+    """A rule and its options. ``lr`` and the others may be given anew with every push."""
+
+    rule: str
+    options: Mapping[str, float] = field(default_factory=dict)
+
+    def core(self) -> _core.RuleOptions:
+        return _core.RuleOptions(self.rule, **self.options)
+
+    def text(self) -> str:
+        """Which rule: what must be equal on all ranks."""
+        return f"{self.rule} of {self.core().states} states"
+
+
+def SGD(
+    lr: float = 1e-3,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    maximize: bool = False,
+) -> Update:
+    """As ``torch.optim.SGD``."""
+    return Update("sgd", dict(locals()))
+
+
+def Adam(
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    maximize: bool = False,
+    decoupled: bool = False,
+) -> Update:
+    """As ``torch.optim.Adam``. Source: Kingma and Ba, arXiv:1412.6980."""
+    given = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
+    return Update("adam", given | {"maximize": maximize, "decoupled": decoupled})
+
+
+def AdamW(
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
+    maximize: bool = False,
+) -> Update:
+    """As ``torch.optim.AdamW``. Source: Loshchilov and Hutter, arXiv:1711.05101."""
+    return Adam(lr, betas, eps, weight_decay, maximize, decoupled=True)
+
+
+def Adagrad(
+    lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False
+) -> Update:
+    """As ``torch.optim.Adagrad``. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
+    return Update("adagrad", dict(locals()))
+
+
+def RMSprop(
+    lr: float = 1e-2,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
+    maximize: bool = False,
+) -> Update:
+    """As ``torch.optim.RMSprop``, not centred."""
+    given = {"lr": lr, "beta2": alpha, "eps": eps, "weight_decay": weight_decay}
+    return Update("rmsprop", given | {"momentum": momentum, "maximize": maximize})

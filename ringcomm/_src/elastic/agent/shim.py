@@ -1,0 +1,29 @@
+"""Stands for ssh where an MPI's launcher wants to start its helper on another host: that host's agent does it.
+
+``shim.py [options] HOST COMMAND ...``, as ssh. It ends when the helper does, with its status.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ringcomm._src.elastic.agent.peers import Peer
+
+ADDRESS = "RINGCOMM_ELASTIC_DRIVER"
+_WITH_VALUE = "bcDEeFIiJLlmOopQRSWw"  # ssh's options that take one
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    while words and words[0].startswith("-"):
+        words = words[2 if len(words[0]) == 2 and words[0][1] in _WITH_VALUE else 1 :]
+    host, *command = words
+    peer = Peer.connect(os.environ[ADDRESS])
+    # ssh hands its words to a shell, one blank between two of them.
+    peer.send({"host": host, "command": " ".join(command) if len(command) > 1 else command[0], "cwd": os.getcwd()})
+    try:
+        message, _ = peer.receive()
+    except EOFError:
+        return 255
+    return int(message["status"]) & 255

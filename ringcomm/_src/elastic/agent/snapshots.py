@@ -1,0 +1,84 @@
+"""Commits in files: so that a job that has ended, as a whole, can go on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from ringcomm._src.elastic.agent import keeper
+from ringcomm._src.elastic.agent.keeper import Keeper
+
+NAME = "ringcomm-commit"  # in the folder: one file, always whole
+_TRIES = 100
+
+
+def save(folder: str, memory: Keeper) -> int:
+    """Writes the newest commit that all ranks hold; returns its number, -1 if there is none.
+
+    It is copied within memory first, for the next commit but one is written to the same place; then to the disk, beside
+    what is there, and put in its place. Raises OSError.
+    """
+    for _ in range(_TRIES):
+        number = memory.words[keeper.SEALED]
+        if number < 0:
+            return -1
+        if number <= number_in(folder):
+            return number_in(folder)
+        buffer = memory.buffer(number)
+        before = buffer.held()
+        if before is not None and before.number == number:
+            copy = os.memfd_create("ringcomm-snapshot")
+            try:
+                _copy(buffer.fd, copy, buffer.nbytes)
+                if buffer.held() == before:
+                    _write(folder, copy)
+                    return number
+            finally:
+                os.close(copy)
+        time.sleep(0.01)
+    raise OSError(f"commits follow so fast that none of {_TRIES} tries to copy one was in time")
+
+
+def load(folder: str, memory: Keeper) -> None:
+    """What `save` has written, if there is anything, as of no generation yet."""
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, NAME), "rb") as file:
+        head = memoryview(file.read(16)).cast("q")
+        buffer = memory.buffer(head[0])
+        file.seek(0)
+        size = os.fstat(file.fileno()).st_size
+        os.posix_fallocate(buffer.fd, 0, size)
+        _copy(file.fileno(), buffer.fd, size)
+        buffer.adopt(0)
+        memory.words[keeper.SEALED] = head[0]
+
+
+def number_in(folder: str) -> int:
+    """Of the commit that lies there; -1 if there is none."""
+    with contextlib.suppress(OSError, IndexError, TypeError), open(os.path.join(folder, NAME), "rb") as file:
+        return int(memoryview(file.read(8)).cast("q")[0])
+    return -1
+
+
+def _copy(source: int, target: int, size: int) -> None:
+    os.ftruncate(target, max(size, os.fstat(target).st_size))
+    at = 0
+    while at < size:
+        at += (count := os.sendfile(target, source, at, size - at))
+        if not count:
+            raise OSError("a commit is shorter than it says")
+
+
+def _write(folder: str, source: int) -> None:
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, NAME)
+    part = f"{path}.{os.uname().nodename}.{os.getpid()}"
+    try:
+        with open(part, "wb") as file:
+            _copy(source, file.fileno(), os.fstat(source).st_size)
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise

@@ -1,0 +1,31 @@
+"""Runs a module of ringcomm that needs the standard library only, fast: ``python -IS start.py
+ringcomm._src.elastic.agent.host``."""
+
+import importlib
+import os
+import sys
+import types
+
+
+def bare_command(module: str) -> list[str]:
+    """The words that run such a module, on any host."""
+    return [sys.executable, "-IS", os.path.abspath(__file__), module]
+
+
+def bare(name: str, folder: str) -> None:
+    """A package whose modules can be imported, and whose __init__ is not run."""
+    package = types.ModuleType(name)
+    package.__path__ = [folder]
+    sys.modules[name] = package
+
+
+def main() -> int:
+    root = os.path.abspath(__file__).rpartition(f"{os.sep}_src{os.sep}")[0]
+    for name in ("", "._src", "._src.elastic", "._src.elastic.agent", "._src.launch"):
+        bare(f"ringcomm{name}", root + name.replace(".", os.sep))
+    status: int = importlib.import_module(sys.argv.pop(1)).main()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

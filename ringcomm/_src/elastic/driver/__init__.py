@@ -1,0 +1,145 @@
+"""`ringrun --min-np`: jobs whose ranks come and go.
+
+From the command line: hosts and how they are found -> `Membership`, which slots are used -> `Driver`, one `Generation`
+after the other, each a `Job` under a launcher as any other -> `Agents`, one on each host (ringcomm._src.elastic.agent).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import queue
+import secrets
+import shlex
+import stat
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ringcomm._src.elastic.agent.host import BEATS
+from ringcomm._src.elastic.agent.processes import in_own_session
+from ringcomm._src.elastic.agent.said import ADDRESS
+from ringcomm._src.elastic.agent.shim import ADDRESS as SHIM_ADDRESS
+from ringcomm._src.elastic.agent.start import bare_command
+from ringcomm._src.elastic.driver.agents import Agents
+from ringcomm._src.elastic.driver.discovery import Discovery
+from ringcomm._src.elastic.driver.driver import Driver
+from ringcomm._src.elastic.driver.limits import Limits
+from ringcomm._src.elastic.driver.membership import Membership
+from ringcomm._src.launch.hosts import Host, is_local
+from ringcomm._src.launch.job import Job, Line
+from ringcomm._src.launch.launched import Launched
+from ringcomm._src.launch.start import tagging
+
+HERE = "localhost"
+
+
+def is_elastic(options: argparse.Namespace) -> bool:
+    return any(it is not None for it in (options.min_np, options.max_np, options.restarts, options.snapshots))
+
+
+def run(
+    options: argparse.Namespace, job: Job, hosts: list[Host], line_of: Callable[[Job], Line], use_srun: bool
+) -> int:
+    """The exit status. Raises ValueError for numbers that contradict each other; OSError."""
+    events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    discovery = None
+    if options.host_discovery_script:
+        discovery = Discovery(options.host_discovery_script, options.slots_per_host, events)
+        hosts = discovery.first()
+    hosts = hosts or [Host(HERE, options.num_proc or options.max_np or options.min_np)]
+    membership, limits = make_limits(options, hosts)
+    membership.found(hosts)
+    local = functools.cache(is_local)
+    only_local = discovery is None and all(local(host.name) for host in hosts)
+    name = f"ringcomm-{os.getpid()}-{secrets.token_hex(4)}"
+    given = {
+        "job": name,
+        "limit": options.heartbeat_seconds,
+        "patience": limits.timeout,
+        "zygote": not options.cold_start,
+        "snapshot": limits.snapshots,
+        "verbose": options.verbose,
+    }
+
+    here = next(filter(local, (host.name for host in hosts)), HERE)
+
+    def alias(host: str) -> str:
+        """Names of this machine are one host to MPI, and have one agent."""
+        return here if local(host) else host
+
+    def launch(one: Job) -> Launched:
+        return Launched(
+            line_of(one), one.size, options.verbose, in_own_session, only_ranks=True, tags=options.tag_output
+        )
+
+    with tempfile.TemporaryDirectory(prefix="ringrun-") as folder:
+        agents = Agents(events, given, functools.partial(_shell, job, use_srun), alias, local, only_local)
+        variables = {**job.variables, ADDRESS: name, SHIM_ADDRESS: f"{name}-driver", "RINGCOMM_SURVIVE": "1"}
+        command = (*tagging("ringcomm._src.launch.stub", options), *job.command)
+        whole = replace(job, command=command, variables=variables, remote_shell=str(_make_shim(Path(folder))))
+        driver = Driver(whole, membership, limits, agents, launch, options.verbose)
+        try:
+            return driver.run()
+        finally:
+            if discovery is not None:
+                discovery.stop()
+
+
+def make_limits(options: argparse.Namespace, hosts: list[Host]) -> tuple[Membership, Limits]:
+    slots = sum(host.slots for host in hosts)
+    size = options.num_proc or max(options.min_np or 1, min(slots, options.max_np or slots))
+    minimum, maximum, resets = options.min_np or size, options.max_np, options.reset_limit
+    if options.restarts is not None:
+        minimum, maximum, resets = options.min_np or size, options.max_np or size, options.restarts
+    if minimum > (maximum or minimum) or size < minimum or size > (maximum or size):
+        raise ValueError(
+            f"--min-np {minimum}, -np {size} and --max-np {maximum} contradict each other: they must not decrease"
+        )
+    cooldown = options.blacklist_cooldown_range
+    if cooldown is not None and not 0 < cooldown[0] <= cooldown[1]:
+        raise ValueError(f"--blacklist-cooldown-range {cooldown[0]} {cooldown[1]}: two seconds, the smaller first")
+    if not options.host_discovery_script and slots < minimum:
+        raise ValueError(f"--min-np {minimum}, but the hosts have {slots} slots")
+    limits = Limits(
+        start=size,
+        timeout=float(options.elastic_timeout),
+        tick=min(0.1, options.heartbeat_seconds / (2 * BEATS)),
+        resets=resets,
+        leave=float(options.leave_seconds),
+        copies=options.commit_copies,
+        snapshots=_folder(options.snapshots) if options.snapshots else None,
+        snapshot_seconds=float(options.snapshot_seconds) if options.snapshots else 0.0,
+        restarts_only=options.restarts is not None,
+    )
+    return Membership(minimum, maximum, tuple(cooldown) if cooldown else None), limits
+
+
+def _folder(name: str) -> str:
+    """It need not exist yet, nor here: hosts of their own may have it."""
+    folder = there = os.path.abspath(name)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        raise ValueError(f"--snapshots {name}: {there} is a file, not a folder")
+    return folder
+
+
+def _shell(job: Job, use_srun: bool, host: str) -> list[str]:
+    """What runs a command on another host."""
+    if job.ssh_command:
+        return [*job.ssh_command, host]
+    if use_srun:
+        return ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
+    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *job.ssh_arguments, host]
+
+
+def _make_shim(folder: Path) -> Path:
+    """A file that can be run in place of ssh."""
+    shim = folder / "through-agent"
+    shim.write_text(f'#!/bin/sh\nexec {shlex.join(bare_command("ringcomm._src.elastic.agent.shim"))} "$@"\n')
+    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    return shim

@@ -1,0 +1,1 @@
+"""Elastic training in a rank: states, commits, and the function that starts again."""

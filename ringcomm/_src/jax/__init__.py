@@ -1,0 +1,1 @@
+"""The JAX binding. Public names are in ringcomm.jax."""

@@ -1,0 +1,130 @@
+"""The JAX primitive that every collective of this binding is: its operands are arrays, its parameter says which
+collective runs on them.
+
+``library.py`` runs it, in eager mode and in compiled programs; ``derivatives.py`` has its rules for ``jvp``,
+transposition and ``vmap``. With these, every transformation of JAX composes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax._src import effects
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+
+from ringcomm._src.arrays.rows import part
+from ringcomm._src.base.ops import Average, Sum
+from ringcomm._src.calls import calls
+from ringcomm._src.named import sites
+from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.named.sites import PLAIN, Description, Reduce
+
+
+class Communicates(effects.Effect):
+    """The effect of a program that communicates. It is ordered: XLA runs the collectives of a program in the program's
+    order, so that ranks cannot deadlock, and drops none whose result is not used."""
+
+    def __repr__(self) -> str:  # JAX prints it where it refuses a program
+        return (
+            "collectives of ringcomm (a rank's program must run on one device: start one rank for each device, and "
+            "keep collectives out of programs that are sharded over several)"
+        )
+
+
+EFFECT = Communicates()
+for _allowed in (
+    effects.ordered_effects,
+    effects.lowerable_effects,
+    effects.control_flow_allowed_effects,
+    effects.custom_derivatives_allowed_effects,
+    effects.remat_allowed_effects,
+):
+    _allowed.add_type(Communicates)
+
+_numbers = itertools.count()
+
+
+class Operation(NamedTuple):
+    """One call of a collective: all that is known when it is traced."""
+
+    process_set: ProcessSet
+    collective: int
+    names: tuple[str, ...] | None = None  # one for each operand; None: made when it runs, or when it is compiled
+    how: Reduce = PLAIN
+    root: int = 0  # in the set
+    algorithm: str | None = None
+    rows: tuple[int, ...] | None = None  # allgather: of each rank; alltoall: received from each; None: as many as here
+    sends: tuple[int, ...] | None = None  # alltoall: rows to each rank, where these are uneven
+    even: bool = False  # every rank must give as many rows as this one
+    agrees: bool = False  # on the branch of a conditional: a program fails where its ranks take different ones
+    look: Any = None  # no collective: called on the operands (ringcomm._src.training.replicas)
+    every: int = 0  # in how many runs `look` is called once
+    number: int = 0  # tells calls apart, so that each has its own name in a program
+
+    def __repr__(self) -> str:
+        kind = sites.kind_of(self.collective)
+        return f"{kind} {', '.join(self.names or ())}".strip()
+
+    @property
+    def linear(self) -> bool:
+        reduces = self.collective in (calls.ALLREDUCE, calls.REDUCESCATTER)
+        return not reduces or self.how.op in (Average, Sum)
+
+    def description(self, names: Sequence[str], arrays: Sequence[Any], even: bool) -> Description:
+        """`arrays`: whatever has a dtype."""
+        return Description(
+            process_set=self.process_set,
+            collective=self.collective,
+            names=tuple(names),
+            dtypes=tuple(one.dtype.name for one in arrays),
+            how=self.how,
+            root=self.root,
+            algorithm=self.algorithm,
+            splits=self.sends is not None,
+            even=self.even or (even and self.rows is None),
+            look=self.look,
+            every=self.every,
+        )
+
+    def derived(self, suffix: str, some: Sequence[int] | None = None, **changes: Any) -> Operation:
+        """An operation that belongs to this one's derivative, on all operands or on `some`, with a name of its own."""
+        names = self.names
+        if names is not None:
+            names = tuple(names[i].removesuffix(".tangent") + suffix for i in (some or range(len(names))))
+        return self._replace(names=names, **changes)
+
+    def result(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the result for an operand of this shape."""
+        size = self.process_set.size()
+        if self.collective == calls.ALLGATHER:
+            return sum(self.rows or [shape[0]] * size), *shape[1:]
+        if self.collective == calls.REDUCESCATTER:
+            return part(shape[0], size, self.process_set.require_rank()), *shape[1:]
+        if self.collective == calls.ALLTOALL and self.rows is not None:
+            return sum(self.rows), *shape[1:]
+        return shape
+
+
+collective_p = Primitive("ringcomm")
+collective_p.multiple_results = True
+
+
+def bind(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
+    """Runs it now, or puts it into the program that is being traced."""
+    if not arrays:
+        return []
+    return list(collective_p.bind(*arrays, operation=operation._replace(number=next(_numbers))))
+
+
+def _abstract(*arrays: Any, operation: Operation) -> Any:
+    sites.check(operation.description((), arrays, True))
+    if operation.look is not None:
+        return [ShapedArray((1,), np.uint8)], {EFFECT}
+    return [ShapedArray(operation.result(one.shape), one.dtype) for one in arrays], {EFFECT}
+
+
+collective_p.def_effectful_abstract_eval(_abstract)

@@ -1,0 +1,216 @@
+"""How JAX runs collectives: in compiled programs by a handler of XLA's foreign function interface (_op_library.c), or
+where that cannot be by a callback, which calls Python; and in eager mode."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import core
+from jax._src.dispatch import RuntimeTokenSet, runtime_tokens
+from jax._src.interpreters.pxla import MeshExecutable
+from jax._src.lax.control_flow import conditionals
+from jax.interpreters import mlir
+
+from ringcomm._src.base.errors import MismatchError
+from ringcomm._src.base.ops import Max
+from ringcomm._src.calls.calls import ALLREDUCE, ALLTOALL, BROADCAST
+from ringcomm._src.core import _core
+from ringcomm._src.jax.collective import EFFECT, Operation, bind, collective_p
+from ringcomm._src.named import session, sites
+from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.named.sites import Reduce
+
+logger = logging.getLogger("ringcomm")
+LIBRARY = Path(__file__).with_name("_op_library.so")
+TARGET = "ringcomm_run_site"
+
+
+@cache
+def has_handler() -> bool:
+    """Registers the handler with XLA. Logs one warning and returns False if that fails."""
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+        if not library.ringcomm_connect(ctypes.c_void_p(_core.site_functions())):
+            raise OSError(f"{LIBRARY} is of another version of ringcomm")
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.ringcomm_run_site), platform="cpu")
+    except (OSError, AttributeError, RuntimeError) as error:
+        logger.warning("JAX's programs communicate by callbacks, which are slower: %s", error)
+        return False
+    return True
+
+
+# ---- eager mode ------------------------------------------------------------------------------------------------------
+_eager = sites.Kept(lambda site: site)
+
+
+def run_now(*arrays: Any, operation: Operation) -> list[Any]:
+    """Blocks until the results are there."""
+    names = sites.names(operation.process_set, operation.collective, operation.names, len(arrays), False)
+    given = [np.asarray(one) for one in arrays]
+    site = _eager.get(operation.description(names, given, False))
+    results = sites.run(site, given + _splits(operation))
+    return [jnp.asarray(one) for one in results[: len(arrays)]]
+
+
+def _splits(operation: Operation) -> list[Any]:
+    return [] if operation.sends is None else [np.asarray(operation.sends, np.int32)]
+
+
+# ---- compiled programs -----------------------------------------------------------------------------------------------
+class _Calls:
+    """Counts the calls of collectives in one program, which keeps it alive."""
+
+    count = 0
+
+
+def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
+    """A call without a name is named by its program and its place in the order of that program's calls, which all ranks
+    share: not by lines, which may depend on the rank, nor by a count over all programs, for a rank may compile one more
+    often than others."""
+    kept = context.module_context.keepalives
+    calls = next((one for one in kept if isinstance(one, _Calls)), None)
+    if calls is None:
+        calls = _Calls()
+        kept.append(calls)
+    calls.count += 1
+    program = str(context.module_context.module.operation.attributes["sym_name"]).strip('"')
+    name = f"{program}.{calls.count - 1}"
+    if operation.look is not None:
+        return operation.names or ()
+    if operation.names is None:  # without the kind, so that other kinds at this place are a MismatchError
+        return [name] if operands == 1 else [f"{name}.{i}" for i in range(operands)]
+    return [f"{sites.kind_of(operation.collective)}.{one}" for one in operation.names]
+
+
+def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
+    """The operands, the rows that an uneven alltoall sends, and the token that orders a program's collectives."""
+    arrays, results = list(context.avals_in), list(context.avals_out)
+    names = _names(context, operation, len(operands))
+    site = sites.make(operation.description(names, arrays, True))
+    splits = _splits(operation)
+    given = [*operands, *(mlir.ir_constant(one) for one in splits)]
+    arrays += [core.ShapedArray(one.shape, one.dtype) for one in splits]
+    results += [core.ShapedArray(one.shape, one.dtype) for one in splits]
+    token = context.tokens_in.get(EFFECT)
+    if _runs_in_handler(context):
+        keeps_memory = operation.collective in (ALLREDUCE, BROADCAST, ALLTOALL) and not splits and not operation.look
+        in_place = {i: i for i in range(len(operands))} if keeps_memory else None
+        changed = context.replace(avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token])
+        rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=in_place)
+        attributes = {"site": np.int64(site.id), "inputs": np.int64(len(given)), "agrees": np.int64(operation.agrees)}
+        *made, token = rule(changed, *given, token, **attributes)
+    else:
+        made, token, _ = mlir.emit_python_callback(
+            context, _Callback(site, operation), token, given, arrays, results, has_side_effect=True
+        )
+    context.set_tokens_out(mlir.TokenSet({EFFECT: token}))
+    return list(made)[: len(context.avals_out)]
+
+
+def _runs_in_handler(context: Any) -> bool:
+    platforms = context.platforms or context.module_context.platforms
+    return tuple(platforms) == ("cpu",) and has_handler()
+
+
+class _Callback:
+    """Runs a site in Python, where a program hands its arrays to the host."""
+
+    def __init__(self, site: _core.Site, operation: Operation) -> None:
+        self.site, self.operation = site, operation
+
+    def __call__(self, *arrays: Any) -> Any:
+        results = sites.run(self.site, [np.asarray(one) for one in arrays])
+        if self.operation.agrees and results[0][0] != -results[0][1]:
+            raise MismatchError("ranks take different branches of a conditional that holds collectives")
+        return tuple(results)
+
+
+collective_p.def_impl(run_now)
+mlir.register_lowering(collective_p, _lower)
+
+
+# ---- conditionals ----------------------------------------------------------------------------------------------------
+def _lower_conditional(context: Any, index: Any, *operands: Any, branches: Any, **parameters: Any) -> Any:
+    """Where branches hold collectives, ranks first agree on the branch: a rank that took another one would leave its
+    collectives to be met by those of the next step."""
+    inner = context
+    if EFFECT in frozenset().union(*(one.effects for one in branches)):
+        for process_set in dict.fromkeys(one.process_set for branch in branches for one in _operations(branch.jaxpr)):
+            agreeing = inner.replace(avals_in=context.avals_in[:1], avals_out=context.avals_in[:1], tokens_out=None)
+            agree = mlir.lower_fun(lambda branch, among=process_set: _agreed(branch, among), multiple_results=False)
+            (index,) = agree(agreeing, index)
+            inner = inner.replace(tokens_in=agreeing.tokens_out, tokens_out=None)
+    results = conditionals._cond_lowering(inner, index, *operands, branches=branches, **parameters)
+    if inner is not context:
+        context.set_tokens_out(inner.tokens_out)
+    return results
+
+
+def _agreed(branch: Any, process_set: ProcessSet) -> Any:
+    operation = Operation(process_set, ALLREDUCE, how=Reduce(Max), agrees=True)
+    (extremes,) = bind(operation, [jnp.stack([branch, -branch])])
+    return extremes[0]
+
+
+def _operations(jaxpr: Any) -> Iterator[Operation]:
+    for equation in jaxpr.eqns:
+        if equation.primitive is collective_p:
+            yield equation.params["operation"]
+        for inner in core.jaxprs_in_params(equation.params):
+            yield from _operations(inner)
+
+
+mlir.register_lowering(conditionals.cond_p, _lower_conditional)
+
+
+# ---- between programs, and at the end --------------------------------------------------------------------------------
+_tokens: dict[tuple[Any, ...], Any] = {}  # by devices
+
+
+def _first_token(self: Any, effect: Any, devices: Any, known: Any = RuntimeTokenSet.get_token_input) -> Any:
+    """XLA itself runs the programs of a thread in order, so each begins with the same token. With the last one's
+    token, a program that has failed before data moved would fail all later ones."""
+    if effect is not EFFECT:
+        return known(self, effect, devices)
+    key = tuple(devices)
+    if key not in _tokens:
+        self.current_tokens.pop(effect, None)
+        _tokens[key] = known(self, effect, devices)
+    return _tokens[key]
+
+
+RuntimeTokenSet.get_token_input = _first_token
+
+
+def _call_without_tokens(self: Any, *arguments: Any, known: Any = MeshExecutable.create_cpp_call) -> Any:
+    """JAX's fast path of programs that are compiled ahead of time omits the tokens of ordered effects: the second call
+    would fail. Returns None, which is JAX's slower path, for programs that communicate."""
+    ordered = getattr(self.unsafe_call, "ordered_effects", ())
+    return None if EFFECT in ordered else known(self, *arguments)
+
+
+MeshExecutable.create_cpp_call = _call_without_tokens
+
+
+def wait_for_programs() -> None:
+    """Blocks until everything that was dispatched has run. Other ranks still need this one for it."""
+    try:
+        jax.effects_barrier()  # of this thread's programs
+    except RuntimeError as error:
+        runtime_tokens.clear()
+        logger.error("the last program that this rank ran with JAX has failed: %s", error)
+    for array in jax.live_arrays():
+        with contextlib.suppress(RuntimeError):
+            array.block_until_ready()
+
+
+session.before_end.append(wait_for_programs)

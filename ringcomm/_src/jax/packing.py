@@ -1,0 +1,31 @@
+"""JAX's arrays in a commit: their memory is copied once, from where it lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ringcomm._src.elastic.member.packing import put_together, register, take_apart
+
+
+def _reduce(array: jax.Array) -> Any:
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return _rebuild_keys, (jax.random.key_data(array), jax.random.key_impl(array))
+    if isinstance(array, jax.core.Tracer) or array.weak_type:  # single numbers, mostly; JAX itself keeps them weak
+        return array.__reduce__()
+    return _rebuild, take_apart(np.asarray(array))
+
+
+def _rebuild(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> jax.Array:
+    """On the device that is the default then."""
+    return jnp.asarray(put_together(memory, dtype, shape))
+
+
+def _rebuild_keys(data: jax.Array, implementation: Any) -> jax.Array:
+    return jax.random.wrap_key_data(data, impl=implementation)
+
+
+register(jax.Array, _reduce)

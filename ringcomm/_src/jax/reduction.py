@@ -1,0 +1,20 @@
+"""Lists of JAX's gradients, reduced over all ranks: Keras' on that backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringcomm._src.jax import operations, replicas
+from ringcomm._src.named.sites import Reduce
+from ringcomm._src.training import gradient_lists
+from ringcomm._src.training.gradient_lists import names_of
+from ringcomm._src.training.replicas import CountedCheck
+
+
+class GradientReduction(gradient_lists.GradientReduction):
+    def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
+        return operations.allreduce(gradients, names, True, how, self.process_set, algorithm)
+
+    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        replicas.look(check, gradients, names_of(variables), [one.value for one in variables])
+        return gradients

@@ -1,0 +1,1 @@
+"""The Keras binding. Public names are in ringcomm.keras."""

@@ -1,0 +1,1 @@
+"""Elastic training with Keras. Public names are in ringcomm.keras.elastic."""

@@ -1,0 +1,131 @@
+"""Callbacks by which ranks exchange weights from time to time, in place of gradients in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from ringcomm._src.decentralized import updates
+from ringcomm._src.decentralized.averager import ElasticAverager, Exchanger, GossipAverager, OuterStep, PeriodicAverager
+from ringcomm._src.decentralized.parameter_store import ParameterStore
+from ringcomm._src.decentralized.replicas import Flat, Replica
+from ringcomm._src.keras.backends import bring_up_to_date
+
+
+class _Variables(Replica[Any]):
+    """Keras's variables, on whatever backend."""
+
+    @staticmethod
+    def count(item: Any) -> int:
+        return int(np.prod(item.shape))
+
+    @staticmethod
+    def is_double(item: Any) -> bool:
+        return str(item.dtype) == "float64"
+
+    def copy_out(self, items: Sequence[Any], parts: Sequence[Flat]) -> None:
+        for item, part in zip(items, parts, strict=True):
+            part[:] = np.asarray(keras.ops.convert_to_numpy(item)).reshape(-1)
+
+    def copy_in(self, items: Sequence[Any], parts: Sequence[Flat]) -> None:
+        for item, part in zip(items, parts, strict=True):
+            item.assign(part.reshape(item.shape))
+
+
+def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int = 1) -> _Variables:
+    return _Variables(weights, statistics, fragments)
+
+
+class _Exchanging(keras.callbacks.Callback):
+    """Weights are the trainable variables; of other floating ones (BatchNorm's statistics) the mean is taken. Compile
+    the model with an optimizer that is not distributed. ``fit`` may have different numbers of batches on each rank; at
+    its end all ranks hold the method's model."""
+
+    _method: type[Exchanger]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options = options
+        self.exchange: Exchanger | None = None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        bring_up_to_date(self.model)
+        if self.exchange is None:  # the model is built by now
+            trained = list(self.model.trainable_variables)
+            others = [one for one in self.model.non_trainable_variables if "float" in str(one.dtype)]
+            made = type(self._method.__name__, (self._method,), {"_replica": staticmethod(_replica)})
+            self.exchange = made(trained, statistics=others, **self._options)
+        self.exchange.step()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        bring_up_to_date(self.model)
+        if self.exchange is not None:
+            self.exchange.finish()
+            self.exchange = None
+
+
+class PeriodicAveragingCallback(_Exchanging):
+    """Local SGD: every so often ranks replace their weights by the mean of all ranks'. Arguments by name, as of
+    :class:`ringcomm.PeriodicAverager`; the first batch's step is each rank's own, from where the first rank is then."""
+
+    _method = PeriodicAverager
+
+
+class OuterStepCallback(_Exchanging):
+    """DiLoCo and SlowMo: an outer optimizer on what the ranks' weights have changed by. Arguments by name, as of
+    :class:`ringcomm.OuterStep`."""
+
+    _method = OuterStep
+
+
+class ElasticAveragingCallback(_Exchanging):
+    """Synchronous EASGD: weights and a centre are pulled together. Arguments by name, as of
+    :class:`ringcomm.ElasticAverager`."""
+
+    _method = ElasticAverager
+
+
+class GossipCallback(_Exchanging):
+    """Ranks average with their neighbours in a graph after each batch. Arguments by name, as of
+    :class:`ringcomm.GossipAverager`."""
+
+    _method = GossipAverager
+
+
+class ParameterStoreCallback(keras.callbacks.Callback):
+    """A parameter server: after each batch, what the model's own optimizer has changed is added to weights that all
+    ranks of a host share, and the model takes these as they are then. Compile the model with an optimizer that is not
+    distributed. Arguments by name, as of :class:`ringcomm.ParameterStore` (``consistency``, ``servers``, ``every``,
+    ``on_loss``, ``process_set``)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options = options
+        self.store: ParameterStore | None = None
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        bring_up_to_date(self.model)
+        variables = self.model.trainable_variables
+        now = [np.array(keras.ops.convert_to_numpy(one)) for one in variables]
+        if self.store is None:  # the model is built by now
+            self._arrays = {str(number): one.copy() for number, one in enumerate(now)}
+            self.store = ParameterStore(self._arrays, updates.SGD(1.0), **self._options)
+        else:
+            changes = {key: last - one for (key, last), one in zip(self._arrays.items(), now, strict=True)}
+            self.store.push_pull(changes)
+        self._give()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self.store is not None:
+            bring_up_to_date(self.model)
+            self.store.finish()
+            self._give()
+            self.store = None
+
+    def _give(self) -> None:
+        for variable, value in zip(self.model.trainable_variables, self._arrays.values(), strict=True):
+            variable.assign(value)

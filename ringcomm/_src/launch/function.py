@@ -1,0 +1,192 @@
+"""Calls a function on ranks and returns their results: what `ringcomm.run` does."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
+from typing import IO, Any
+
+from ringcomm._src.base.errors import CONSEQUENCES
+from ringcomm._src.base.installed import lacks
+from ringcomm._src.launch.hosts import Host, is_local
+
+ADDRESS, KEY = "RINGCOMM_RUN_ADDRESS", "RINGCOMM_RUN_KEY"  # in the environment of the ranks
+
+
+class RankTraceback(Exception):
+    """The cause of an exception that a rank raised: where it was raised there."""
+
+    def __init__(self, rank: int, text: str) -> None:
+        super().__init__(rank, text)
+        self.rank, self.text = rank, text
+
+    def __str__(self) -> str:
+        return f"on rank {self.rank}:\n{self.text}"
+
+
+def call_on_ranks(
+    func: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    size: int | None,
+    hosts: Sequence[Host],
+    options: Sequence[str],
+    executable: str | None,
+) -> list[Any]:
+    """As `ringcomm.run`, whose arguments have become `options` of ringrun. `size` None: it is not known before."""
+    payload = pickle.dumps((sys.path, dumps((func, tuple(args), dict(kwargs)))))  # the path is needed first
+    remote = not all(is_local(host.name) for host in hosts) or "--host-discovery-script" in options
+    with Exchange(payload, remote) as exchange:
+        command = [*options, "-x", ADDRESS, "-x", KEY, executable or sys.executable, "-m", "ringcomm._src.launch.call"]
+        status = _launch(command, exchange.variables)
+    return exchange.results(size, status)
+
+
+def dumps(it: Any) -> bytes:
+    """Pickled, with cloudpickle if it is installed. Raises ValueError if it cannot be."""
+    advice = ""
+    try:
+        import cloudpickle as pickler
+    except ImportError:
+        pickler = pickle
+        advice = f"; {lacks('cloudpickle', 'sending lambdas, closures and what the main script defines')}"
+        for part in it if isinstance(it, tuple) else (it,):
+            if callable(part) and getattr(part, "__module__", None) == "__main__":
+                raise ValueError(f"ranks cannot import {part!r}{advice}") from None
+    try:
+        return bytes(pickler.dumps(it))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(f"cannot be sent between processes: {error}{advice}") from error
+
+
+class Exchange:
+    """Gives every rank the function, and takes what it returns or raises. Each comes twice, and is served in turn."""
+
+    def __init__(self, payload: bytes, remote: bool) -> None:
+        self._payload, self._remote = payload, remote
+        self._key = secrets.token_bytes(32)
+        self._results: dict[int, bytes] = {}
+        self._generation = 0
+        self.started: set[int] = set()  # ranks that have asked for the function
+        self._errors: list[tuple[int, bytes | None, str, str]] = []  # rank, exception, its type's name, traceback
+
+    def __enter__(self) -> Exchange:
+        self._folder = tempfile.TemporaryDirectory(prefix="ringcomm-run-")
+        address = ("0.0.0.0", 0) if self._remote else os.path.join(self._folder.name, "socket")
+        self._listener = Listener(address, backlog=128, authkey=self._key)
+        self._thread = threading.Thread(target=self._serve, name="ringcomm-run", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        connection = Client(self._listener.address, authkey=self._key)
+        connection.send(("end",))
+        self._thread.join()
+        connection.close()
+        self._listener.close()
+        self._folder.cleanup()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """For the environment of the ranks."""
+        if isinstance(self._listener.address, str):
+            where = self._listener.address
+        else:
+            where = f"{socket.getfqdn()}:{self._listener.address[1]}"
+        return {ADDRESS: where, KEY: self._key.hex()}
+
+    @property
+    def failed(self) -> bool:
+        """True if a rank has reported an error."""
+        return bool(self._errors)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                with self._listener.accept() as connection:
+                    word, *rest = connection.recv()
+                    if word == "end":
+                        return
+                    if word == "function":
+                        self.started.update(rest)
+                        connection.send_bytes(self._payload)
+                    elif word == "result":
+                        rank, generation = rest
+                        self._take(rank, generation, connection.recv_bytes())
+                    elif word == "error":
+                        self._errors.append(tuple(rest))
+            except (AuthenticationError, EOFError, OSError):  # a stranger, or a rank that died
+                continue
+
+    def _take(self, rank: int, generation: int, result: bytes) -> None:
+        """Of an elastic job's ranks the last generation's count."""
+        if generation > self._generation:
+            self._generation = generation
+            self._results.clear()
+            self._errors.clear()
+        if generation == self._generation:
+            self._results[rank] = result
+
+    def results(self, size: int | None, status: int) -> list[Any]:
+        """By rank, once the job has ended with `status`."""
+        size = len(self._results) if size is None else size
+        silent = sorted({*range(size)} - {*self._results} - {error[0] for error in self._errors})
+        causes = [error for error in self._errors if error[2] not in CONSEQUENCES]
+        errors = causes or ([] if silent else self._errors)  # of a rank that ended without a word, the others' speak
+        if errors and (status or len(self._results) < size or not size):
+            rank, pickled, _, text = errors[0]
+            cause = RankTraceback(rank, text)
+            try:
+                error = pickle.loads(pickled) if pickled else None
+            except Exception:  # a class that only the ranks can import, or that does not unpickle
+                error = None
+            if not isinstance(error, BaseException):
+                error = RuntimeError(f"rank {rank} raised {text.strip().splitlines()[-1]}")
+            raise error from cause
+        if status or len(self._results) < size:
+            raise RuntimeError(f"the job ended with exit status {status}, without results of ranks {silent}")
+        return [pickle.loads(self._results[rank]) for rank in range(size)]
+
+
+def _launch(command: list[str], variables: dict[str, str]) -> int:
+    """The exit status of ringrun, a process of its own: signals and threads of this one are the user's."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ringcomm", "run", *command],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout and process.stderr
+    readers = [
+        threading.Thread(target=_pass_on, args=pair, daemon=True)
+        for pair in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        for reader in readers:
+            reader.join(5)
+
+
+def _pass_on(source: IO[str], target: IO[str]) -> None:
+    """To sys.stdout as it is now: a notebook's cell, perhaps."""
+    for line in source:
+        target.write(line)
+        target.flush()

@@ -1,0 +1,127 @@
+"""A launcher that runs, and what its ranks write: shown as it comes, and heard for what it says of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import IO
+
+from ringcomm._src.launch import rank
+from ringcomm._src.launch.job import Line, outside_of_jobs
+from ringcomm._src.launch.report import Report, is_of_rank, untagged
+
+_LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r)")
+_UNSHOWN = 30  # lines
+SILENCE = 1.0  # seconds after which no more output is expected of a launcher that has ended
+GRACE = 10.0  # seconds that a launcher has to end what it started
+
+
+def environment_of(line: Line) -> dict[str, str]:
+    """This process's, with the interpreter's own folder first in PATH, as if its environment were activated. The file
+    of hosts, if there is to be one, is written, and is the caller's."""
+    environment = outside_of_jobs(os.environ)
+    if sys.prefix != sys.base_prefix:
+        folder = os.path.dirname(sys.executable)
+        environment["PATH"] = os.pathsep.join([folder, environment.get("PATH", os.defpath)])
+    environment |= line.variables
+    if line.host_variable:
+        with tempfile.NamedTemporaryFile("w", prefix="ringrun-hosts-", delete=False) as file:
+            file.write("\n".join(line.hosts) + "\n")
+        environment[line.host_variable] = file.name
+    return environment
+
+
+_lock = threading.Lock()  # of this process's output
+
+
+def say(*lines: str) -> None:
+    """To stderr, each whole."""
+    with _lock:
+        rank.write_all(2, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+
+
+def wait_or_kill(process: subprocess.Popen[bytes], limit: float) -> None:
+    """For its end, so many seconds at most."""
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class Launched:
+    """Started when it is made. `in_child`: called between fork and exec. `only_ranks`: what the launcher itself writes
+    is not shown. `tags`: before what ranks write."""
+
+    def __init__(
+        self,
+        line: Line,
+        size: int,
+        verbose: bool,
+        in_child: Callable[[], object],
+        only_ranks: bool = False,
+        tags: bool = True,
+    ) -> None:
+        """Raises OSError."""
+        self.report, self._verbose = Report(size), verbose
+        self._read_bytes = 0
+        self._only_ranks, self._tags = only_ranks, tags
+        self.unshown: deque[str] = deque(maxlen=_UNSHOWN)  # what the launcher wrote
+        environment = environment_of(line)
+        self._hosts = environment[line.host_variable] if line.host_variable else None
+        self.process = subprocess.Popen(
+            line.arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=in_child
+        )
+        assert self.process.stdout and self.process.stderr
+        self._readers = [
+            threading.Thread(target=self._read, args=[stream, target], daemon=True)
+            for stream, target in ((self.process.stdout, 1), (self.process.stderr, 2))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def end(self) -> None:
+        """Ends the launcher, and what it has started."""
+        self.process.terminate()
+        wait_or_kill(self.process, GRACE)
+
+    def drain(self) -> None:
+        """After its end: until no more output comes. Somebody may have inherited it and live on."""
+        seen = -1
+        while any(reader.is_alive() for reader in self._readers) and seen < self._read_bytes:
+            seen = self._read_bytes
+            for reader in self._readers:
+                reader.join(SILENCE)
+        if self._hosts:
+            with contextlib.suppress(OSError):
+                os.unlink(self._hosts)
+
+    def _read(self, stream: IO[bytes], target: int) -> None:
+        held = b""
+        while chunk := os.read(stream.fileno(), 1 << 16):
+            held += chunk
+            self._read_bytes += len(chunk)
+            lines = _LINE.findall(held)
+            held = held[sum(map(len, lines)) :]
+            self._show(lines, target)
+        self._show([held], target)
+
+    def _show(self, lines: list[bytes], target: int) -> None:
+        with _lock:
+            texts = (line.decode(errors="surrogateescape") for line in lines)
+            shown = [text if self._tags else untagged(text) for text in texts if self._is_shown(text)]
+            rank.write_all(target, "".join(shown).encode(errors="surrogateescape"))
+
+    def _is_shown(self, line: str) -> bool:
+        shown = self.report.hear(line)
+        if self._verbose or not shown or not self._only_ranks or is_of_rank(line):
+            return shown or self._verbose
+        self.unshown.append(line)
+        return False

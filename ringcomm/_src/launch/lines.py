@@ -1,0 +1,155 @@
+"""The command line that starts a job, for each MPI and for Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from ringcomm._src.launch.hosts import Host
+from ringcomm._src.launch.job import Job, Line, exportable
+from ringcomm._src.launch.mpi import INTEL, OPEN_MPI, Mpi
+from ringcomm._src.platform import launchers
+from ringcomm._src.platform.mpi_library import quick_start
+
+
+def line(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
+    """For an MPI's own launcher."""
+    if mpi.family == OPEN_MPI:
+        return open_mpi(job, mpi, launcher, environment)
+    return (intel_mpi if mpi.family == INTEL else mpich)(job, launcher)
+
+
+def _host_list(hosts: tuple[Host, ...]) -> str:
+    return ",".join(f"[{name}]:{slots}" if ":" in name else f"{name}:{slots}" for name, slots in hosts)
+
+
+def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
+    """Version 4 (ORTE) and 5 (PRRTE). Ranks are not bound to cores: a rank of training has many threads."""
+    new, variables = mpi.version >= (5,), _open_mpi_variables(job, mpi, environment)
+    words = [launcher, "-np", str(job.size)]
+    if os.geteuid() == 0:
+        words.append("--allow-run-as-root")
+    if job.hosts:
+        words += ["-H", _host_list(job.hosts)]
+    if job.binding is not None:
+        words += job.binding
+    else:
+        words += ["--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE" if new else "slot"]
+        words += [] if new or job.hosts else ["--oversubscribe"]
+    if job.survive:
+        words.append("--enable-recovery" if new else "--continuous")
+    if job.crowded:
+        words += ["--mca", "mpi_yield_when_idle", "1"]
+    if job.interfaces:
+        words += ["--mca", "btl_tcp_if_include", ",".join(job.interfaces)]
+        if job.remote:
+            words += ["--prtemca", "prte_if_include"] if new else ["--mca", "oob_tcp_if_include"]
+            words.append(",".join(job.interfaces))
+    if job.tcp:
+        words += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self,sm" if new else "tcp,self,vader"]
+    if job.ssh_arguments and not job.remote_shell:
+        words += ["--prtemca", "plm_ssh_args"] if new else ["--mca", "plm_rsh_args"]
+        words.append(" ".join(job.ssh_arguments))
+    agent = job.remote_shell or shlex.join(job.ssh_command)
+    if agent and job.remote:  # from here to every host, not on from there: only here it is known to exist
+        kind, prefix = ("--prtemca", "plm_ssh") if new else ("--mca", "plm_rsh")
+        words += [kind, f"{prefix}_agent", agent, kind, f"{prefix}_no_tree_spawn", "1"]
+    # Ranks of this host inherit the launcher's environment; those elsewhere get what is named.
+    names = sorted({*exportable(environment), *variables}) if job.remote else []
+    words += [word for name in names for word in ("-x", name)]
+    return Line([*words, *job.extra, *job.command], variables)
+
+
+def _open_mpi_variables(job: Job, mpi: Mpi, environment: Mapping[str, str]) -> dict[str, str]:
+    beside = [str(folder / "etc/openmpi-mca-params.conf") for folder in Path(mpi.library or "/x/x").parents[1:4]]
+    return quick_start(environment, *beside) | dict(job.variables)
+
+
+def _hydra(job: Job, launcher: str, variable: str) -> tuple[list[str], dict[str, str]]:
+    """Words and variables of MPICH's launcher and of Intel's. `launcher`: their option that names what they start
+    helpers with; `variable`: has arguments to that."""
+    words, variables = ["-iface", job.interfaces[0]] if job.interfaces else [], dict(job.variables)
+    if job.remote_shell and job.remote:
+        words += [launcher, "ssh", f"{launcher}-exec", job.remote_shell]
+    elif job.ssh_command or job.ssh_arguments:
+        words += [launcher, "ssh", *([f"{launcher}-exec", job.ssh_command[0]] if job.ssh_command else [])]
+        if arguments := [*job.ssh_command[1:], *job.ssh_arguments]:
+            variables[variable] = " ".join(arguments)
+    return [*words, *(job.binding or ()), *job.extra], variables
+
+
+def mpich(job: Job, launcher: str) -> Line:
+    """MPICH and its relatives (MVAPICH, Cray's with Hydra)."""
+    words = [launcher, "-n", str(job.size), "-genvall"]
+    if job.survive:
+        words.append("-disable-auto-cleanup")
+    if job.hosts:
+        words += ["-hosts", ",".join(f"{host.name}:{host.slots}" for host in job.hosts)]
+    more, variables = _hydra(job, "-launcher", "HYDRA_LAUNCHER_EXTRA_ARGS")
+    return Line([*words, *more, *job.command], variables)
+
+
+def intel_mpi(job: Job, launcher: str) -> Line:
+    """Intel's Hydra knows no slots: as many ranks on each host, or a part of the command line for each."""
+    more, variables = _hydra(job, "-bootstrap", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS")
+    words = [launcher, "-genvall", *more]
+    if job.tcp:
+        variables["I_MPI_OFI_PROVIDER"] = "tcp"
+    if not job.hosts:
+        return Line([*words, "-n", str(job.size), *job.command], variables)
+    variables["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"  # or a resource manager's numbers would hold
+    if len({host.slots for host in job.hosts}) == 1:
+        names = ",".join(host.name for host in job.hosts)
+        words += ["-hosts", names, "-ppn", str(job.hosts[0].slots), "-n", str(job.size), *job.command]
+        return Line(words, variables)
+    for index, host in enumerate(job.hosts):
+        words += [":"] if index else []
+        words += ["-n", str(host.slots), "-host", host.name, *job.command]
+    return Line(words, variables)
+
+
+def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, str] = os.environ) -> Line:
+    """One step of the allocation that this process runs in."""
+    words = [launcher, f"--ntasks={job.size}", f"--mpi={srun_plugin(mpi)}", "--kill-on-bad-exit=1", "--export=ALL"]
+    if (
+        job.remote_shell
+    ):  # an elastic job: the steps of its agents, and of a generation that lost a node, hold resources
+        words.append("--overlap")
+    variables = _open_mpi_variables(job, mpi, environment) if mpi.family == OPEN_MPI else dict(job.variables)
+    if "SLURM_CPUS_PER_TASK" in environment and "SRUN_CPUS_PER_TASK" not in environment:
+        variables["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]  # srun asks for it anew since 22.05
+    tasks = environment.get("SLURM_NTASKS", "")
+    if tasks.isdigit() and job.size > int(tasks):
+        words.append("--overcommit")
+    if job.interfaces and mpi.family == OPEN_MPI:
+        variables["OMPI_MCA_btl_tcp_if_include"] = ",".join(job.interfaces)
+    if job.tcp and mpi.family == OPEN_MPI:
+        variables |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self,sm" if mpi.version >= (5,) else "tcp,self,vader"}
+    unequal: tuple[str, ...] = ()
+    if job.hosts:
+        words += [f"--nodes={len(job.hosts)}", f"--nodelist={','.join(host.name for host in job.hosts)}"]
+        if len({host.slots for host in job.hosts}) == 1:
+            words.append(f"--ntasks-per-node={job.hosts[0].slots}")
+        else:
+            words.append("--distribution=arbitrary")
+            unequal = tuple(host.name for host in job.hosts for _ in range(host.slots))
+    words += [*(job.binding or ()), *job.extra, *job.command]
+    return Line(words, variables, "SLURM_HOSTFILE" if unequal else None, unequal)
+
+
+def srun_plugin(mpi: Mpi) -> str:
+    """Slurm's plugin through which ranks of this MPI find each other."""
+    return launchers.plugin_of(mpi.family)
+
+
+def srun_plugins() -> list[str]:
+    """The plugins that the srun in PATH offers; none if there is no srun."""
+    try:
+        said = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except OSError:
+        return []
+    return [word for word in (said.stdout + said.stderr).split() if re.fullmatch(r"pmi\w+|none", word)]

@@ -1,0 +1,115 @@
+"""Which MPI the ranks will load, and the launcher that belongs to it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ringcomm._src.core.extension import MISSING
+
+OPEN_MPI, MPICH, INTEL = "Open MPI", "MPICH", "Intel MPI"
+
+# MPIs that are MPICH with another name start ranks as it does.
+_FAMILY = {"Intel MPI": INTEL, "Open MPI": OPEN_MPI, "Spectrum MPI": OPEN_MPI}
+
+_NAMES = {
+    OPEN_MPI: ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun"),
+    MPICH: ("mpiexec", "mpiexec.hydra", "mpirun", "mpiexec.mpich", "mpirun.mpich"),
+    INTEL: ("mpirun", "mpiexec.hydra", "mpiexec"),
+}
+
+# What `launcher --version` says. Intel's says HYDRA nowhere, MPICH's says nothing else of use.
+_SAYS = {
+    OPEN_MPI: re.compile(r"Open MPI|OpenRTE|prterun|Spectrum MPI", re.IGNORECASE),
+    INTEL: re.compile(r"Intel\(R\) MPI"),
+    MPICH: re.compile(r"HYDRA|MPICH|MVAPICH", re.IGNORECASE),
+}
+
+# Runs in the interpreter of the ranks, and leaves MPI uninitialised: this process is no rank.
+_QUESTION = """
+import json, mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+from ringcomm._src.platform.mpi_library import library_path
+print("\\n" + json.dumps([*MPI.get_vendor(), library_path(MPI.__file__)]))
+"""
+
+
+class Mpi(NamedTuple):
+    """The MPI that mpi4py loads."""
+
+    family: str  # OPEN_MPI, MPICH or INTEL: how ranks are started
+    vendor: str
+    version: tuple[int, ...]
+    library: str | None  # the file
+
+    def __str__(self) -> str:
+        return f"{self.vendor} {'.'.join(map(str, self.version))} ({self.library or 'file unknown'})"
+
+
+@functools.cache
+def find(python: str = sys.executable) -> Mpi:
+    """The MPI that mpi4py loads in this interpreter. Raises RuntimeError if it loads none."""
+    asked = subprocess.run([python, "-c", _QUESTION], capture_output=True, text=True)
+    if asked.returncode:
+        why = asked.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        if MISSING in why[0]:
+            raise RuntimeError(why[0].partition(": ")[2])
+        raise RuntimeError(
+            f"mpi4py loads no MPI under {python}: {why[0]}. Install one beside it, for example with "
+            "'pip install ringcomm[mpich]', or load your system's MPI module first"
+        )
+    vendor, version, library = json.loads(asked.stdout.strip().splitlines()[-1])
+    return Mpi(_FAMILY.get(vendor, MPICH), vendor, tuple(version), library)
+
+
+def launcher(mpi: Mpi) -> str:
+    """The command that starts ranks of this MPI: beside its library first, then in PATH.
+
+    A launcher of another MPI would start every rank as a job of its own, so each is asked what it is.
+
+    Raises RuntimeError that says where it was looked for.
+    """
+    others = []
+    for candidate in _candidates(mpi):
+        family = _family_of(candidate)
+        if family == mpi.family:
+            return candidate
+        others.append(f"{candidate} ({'is of ' + family if family else 'of an unknown MPI'})")
+    seen = f"; found only {', '.join(others)}" if others else ""
+    raise RuntimeError(
+        f"found no launcher of {mpi}, neither beside the library nor in PATH{seen}. "
+        "Name it with --mpirun or RINGCOMM_MPIRUN, or start your program with it yourself"
+    )
+
+
+def _candidates(mpi: Mpi) -> Iterable[str]:
+    # lib/libmpi.so has bin/ beside lib; distributions put another folder or two between them.
+    beside = [str(parent / "bin") for parent in list(Path(mpi.library).parents)[1:5]] if mpi.library else []
+    folders = [*beside, *os.environ.get("PATH", "").split(os.pathsep)]
+    found = (shutil.which(name, path=folder) for folder in folders for name in _NAMES[mpi.family])
+    return dict.fromkeys(filter(None, found))
+
+
+@functools.cache
+def _family_of(command: str) -> str | None:
+    try:
+        said = subprocess.run(
+            [command, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return next((family for family, words in _SAYS.items() if words.search(said.stdout + said.stderr)), None)

@@ -1,0 +1,251 @@
+"""Starts ranks as Ray actors and calls functions on them."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from ringcomm._src.base.errors import CONSEQUENCES
+from ringcomm._src.launch.ray_worker import Meeting, Worker
+from ringcomm._src.launch.settings import INTERFACE_VARIABLES
+
+_ENDING = 10.0  # seconds that the other ranks have to end after a failure, and all ranks in shutdown()
+
+
+@dataclass
+class Settings:
+    """Limits of a start, from :meth:`RayExecutor.create_settings`."""
+
+    timeout_s: float = 30  # in which MPI must have started in all workers
+    placement_group_timeout_s: float = 100
+    nics: Iterable[str] | None = None  # network interfaces that ranks may use
+
+
+class RayExecutor:
+    """Starts ranks as Ray actors, and calls functions on them. The arguments are those of ``horovod.ray.RayExecutor``.
+
+    Args:
+        settings: from :meth:`create_settings`.
+        num_workers: number of ranks, on as few nodes as hold them, or in the placement group that is current.
+        num_hosts, num_workers_per_host: or this number of nodes, with this number of ranks on each.
+        cpus_per_worker: CPUs that Ray reserves for each rank.
+        use_gpu, gpus_per_worker: GPUs for each rank, by default one. A rank sees all GPUs of its node's ranks.
+        use_current_placement_group: False: make a new placement group in any case.
+        min_workers, max_workers: of elastic jobs, which Ray's actors cannot be: ValueError.
+        reset_limit, cooldown_range, elastic_timeout, override_discovery: accepted; without effect.
+
+    Raises:
+        ValueError: arguments that contradict each other, or an elastic job.
+    """
+
+    @classmethod
+    def create_settings(
+        cls,
+        timeout_s: float = 30,
+        ssh_identity_file: str | None = None,
+        ssh_str: str | None = None,
+        placement_group_timeout_s: float = 100,
+        nics: Iterable[str] | None = None,
+    ) -> Settings:
+        """Returns settings. ``timeout_s``: seconds in which MPI must have started in all workers. ``nics``: names of
+        the network interfaces that ranks may use. No ssh is used: its two arguments have no effect."""
+        return Settings(timeout_s, placement_group_timeout_s, nics)
+
+    def __init__(
+        self,
+        settings: Any,
+        num_workers: int | None = None,
+        num_hosts: int | None = None,
+        num_workers_per_host: int = 1,
+        cpus_per_worker: int = 1,
+        use_gpu: bool = False,
+        gpus_per_worker: int | None = None,
+        use_current_placement_group: bool = True,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        reset_limit: int | None = None,
+        cooldown_range: Sequence[int] | None = None,
+        elastic_timeout: int = 600,
+        override_discovery: bool = True,
+    ) -> None:
+        if min_workers is not None or max_workers is not None:
+            raise ValueError(
+                "min_workers and max_workers ask for an elastic job, which Ray's workers cannot be: give num_workers, "
+                "or start an elastic job with 'ringrun --min-np ... --max-np ... python script.py' (docs/elastic.md)"
+            )
+        if gpus_per_worker and not use_gpu:
+            raise ValueError("gpus_per_worker needs use_gpu=True")
+        if use_gpu and gpus_per_worker is not None and gpus_per_worker < 1:
+            raise ValueError(f"gpus_per_worker is {gpus_per_worker}: with use_gpu it is at least 1")
+        if (num_workers is None) == (num_hosts is None):
+            raise ValueError("give num_workers, or num_hosts with num_workers_per_host")
+        self.settings = settings
+        self._hosts, self._per_host = num_hosts, num_workers_per_host
+        self._size = num_workers if num_workers is not None else (num_hosts or 0) * num_workers_per_host
+        if self._size < 1:
+            raise ValueError(f"a job needs at least one worker, not {self._size}")
+        self._resources = {"CPU": cpus_per_worker, "GPU": (gpus_per_worker or 1) if use_gpu else 0}
+        self._use_current = use_current_placement_group
+        self._workers: list[Any] = []
+        self._meeting: Any = None
+        self._made_group: Any = None
+        self._lost = False  # a worker has died
+
+    def start(
+        self,
+        executable_cls: type | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Starts the workers, and MPI in them.
+
+        Args:
+            executable_cls: each rank makes an instance, which :meth:`execute` gives to its function.
+            executable_args, executable_kwargs: arguments of ``executable_cls``.
+            extra_env_vars: variables for the environment of each rank.
+
+        Raises:
+            TimeoutError: Ray does not have the resources, or MPI has not started in time.
+            ringcomm.RingcommError: the MPI is not MPICH.
+        """
+        if self._workers:
+            raise RuntimeError("the workers have been started: call shutdown() before another start()")
+        try:
+            self._create_workers()
+            self._start_mpi({name: str(value) for name, value in (extra_env_vars or {}).items()})
+            if executable_cls is not None:
+                arguments = executable_cls, executable_args or [], executable_kwargs or {}
+                self._results([it.start_executable.remote(*arguments) for it in self._workers])
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def _create_workers(self) -> None:
+        group = get_current_placement_group() if self._use_current else None
+        many = 1 if self._hosts is None else self._per_host  # ranks for each bundle of resources
+        if group is None:
+            resources = {name: amount * many for name, amount in self._resources.items() if amount}
+            strategy = "PACK" if self._hosts is None else "STRICT_SPREAD"
+            self._made_group = group = placement_group([resources] * (self._size // many), strategy=strategy)
+            if not group.wait(limit := getattr(self.settings, "placement_group_timeout_s", 100)):
+                raise TimeoutError(
+                    f"Ray has not found {self._size // many} times {resources} on {self._hosts or 'any'} nodes within "
+                    f"{limit} s; available are {ray.available_resources()}"
+                )
+        for rank in range(self._size):
+            options = ray.remote(Worker).options(
+                num_cpus=self._resources["CPU"],
+                num_gpus=self._resources["GPU"],
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    group, rank // many if self._made_group else -1, placement_group_capture_child_tasks=False
+                ),
+            )
+            self._workers.append(options.remote())
+
+    def _start_mpi(self, variables: dict[str, str]) -> None:
+        places = self._results([it.where.remote() for it in self._workers])
+        if nics := getattr(self.settings, "nics", None):
+            variables = dict.fromkeys(INTERFACE_VARIABLES, ",".join(nics)) | variables
+        kind = ray.remote(Meeting).options(num_cpus=0, max_concurrency=self._size, scheduling_strategy="DEFAULT")
+        self._meeting = kind.remote(self._size)
+        started = []
+        for rank, (node, _) in enumerate(places):
+            gpus = [str(gpu) for on, its in places for gpu in its if on == node]
+            more = {"CUDA_VISIBLE_DEVICES": ",".join(dict.fromkeys(gpus))} if gpus else {}
+            started.append(self._workers[rank].start_mpi.remote(self._meeting, rank, self._size, more | variables))
+        self._results(started, getattr(self.settings, "timeout_s", 30))
+
+    def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[..., Any]] | None = None) -> list[Any]:
+        """Calls ``fn(executable)`` on every rank and returns the results, in the order of ranks. Errors as in
+        :meth:`run`."""
+        return self._results(self._submit(fn, callbacks))
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[..., Any]] | None = None,
+    ) -> list[Any]:
+        """Calls ``fn(*args, **kwargs)`` on every rank and returns the results, in the order of ranks.
+
+        Raises:
+            The exception that a rank raised, as ``ray.get`` raises it: a RayTaskError and an instance of its type. If
+            several ranks raised, the first that is not the consequence of another's. ringcomm is then shut down on
+            these ranks; the next function calls ``init`` again.
+            ray.exceptions.RayActorError: a worker has died. The others cannot go on: shutdown() and start() again.
+        """
+        return self._results(self.run_remote(fn, args, kwargs, callbacks))
+
+    def run_remote(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[..., Any]] | None = None,
+    ) -> list[Any]:
+        """As :meth:`run`, but returns Ray's references to the results, for ``ray.get``."""
+        args, kwargs = args or [], kwargs or {}
+        return self._submit(lambda _: fn(*args, **kwargs), callbacks)
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """Calls ``fn(executable)`` on rank 0 alone and returns its result."""
+        return ray.get(self._started()[0].execute_alone.remote(fn))
+
+    def shutdown(self) -> None:
+        """Ends the workers. A function that still runs on one of them is ended after 10 seconds."""
+        if ending := [] if self._lost else [worker.end.remote() for worker in self._workers]:
+            ray.wait(ending, num_returns=len(ending), timeout=_ENDING)
+        for actor in (*self._workers, self._meeting):
+            if actor is not None:
+                ray.kill(actor)
+        if self._made_group is not None:
+            remove_placement_group(self._made_group)
+        self._workers, self._meeting, self._made_group, self._lost = [], None, None, False
+
+    def _started(self) -> list[Any]:
+        if not self._workers:
+            raise RuntimeError("there are no workers: call start() first")
+        return self._workers
+
+    def _submit(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[..., Any]] | None) -> list[Any]:
+        if callbacks:
+            warnings.warn("callbacks are called in elastic jobs only, as in Horovod: not here", stacklevel=3)
+        return [worker.execute.remote(fn) for worker in self._started()]
+
+    def _results(self, references: list[Any], limit: float | None = None) -> list[Any]:
+        """Returns the results by rank; or raises one error, which is not the consequence of another."""
+        deadline = None if limit is None else time.monotonic() + limit
+        errors: dict[int, Exception] = {}
+        waiting = list(references)
+        while waiting:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            done, waiting = ray.wait(waiting, timeout=left)
+            if not done and errors:
+                break
+            if not done:
+                silent = [references.index(it) for it in waiting]
+                raise TimeoutError(f"ranks {silent} of {self._size} have not started within {limit} s (timeout_s)")
+            try:
+                ray.get(done)
+            except (RayTaskError, RayActorError) as error:
+                errors[references.index(done[0])] = error
+                deadline = min(deadline or math.inf, time.monotonic() + _ENDING)
+        if not errors:
+            return ray.get(references)
+        causes = [it for it in errors.items() if type(getattr(it[1], "cause", it[1])).__name__ not in CONSEQUENCES]
+        rank, first = (causes or list(errors.items()))[0]
+        if isinstance(first, RayActorError):
+            self._lost = True
+            first.error_msg = f"the worker of rank {rank} of {self._size} has died, and the job with it: {first}"
+        raise first

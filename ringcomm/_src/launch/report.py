@@ -1,0 +1,146 @@
+"""What is learnt from a job's output: who has started, who failed first, and what it said."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+
+from ringcomm._src.launch import rank
+
+LAST_LINES = 400  # of each rank's stderr, kept for a traceback
+SHOWN = 20  # of these, if there is no traceback
+
+_TAGGED = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d )?\[(?P<rank>\d+)\]<(?P<stream>stdout|stderr)>: (?P<text>.*)", re.DOTALL
+)
+
+
+def is_of_rank(line: str) -> bool:
+    """Whether a rank has written it, and no launcher."""
+    return bool(_TAGGED.fullmatch(line.rstrip("\r\n")))
+
+
+def untagged(line: str) -> str:
+    """What a rank has written, or a launcher, without the rank's tag."""
+    tagged = _TAGGED.fullmatch(line)
+    return (tagged["time"] or "") + tagged["text"] if tagged else line
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    """Of a line that rank.py writes: its {words} become groups."""
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template)))
+
+
+_STARTED, _ENDED = _pattern(rank.STARTED), _pattern(rank.ENDED)
+# ringcomm/_src/process/exits.py writes it before a rank ends the job.
+_ENDING = re.compile(r"ringcomm: rank (?P<rank>\d+) of \d+ \((?P<host>.+?)\): (?P<how>.+); ending the job")
+_ENDS_ALONE = re.compile(r"ringcomm: rank \d+ of \d+ \(.+?\): .+; it ends alone")
+_ABORT = re.compile(r"Abort\(\d+\) on node")  # MPICH's echo of that
+_OF_ENDS = (_ENDING, _ENDS_ALONE, _ABORT)
+_CONSEQUENCE = re.compile(r"(PeerLostError|RankLeftError|ShutDownError)\b")
+_STATUS = re.compile(r"(exit status|signal|sys\.exit\()\s*(\d+)")
+
+
+@dataclass
+class Failure:
+    """A rank that ended badly."""
+
+    rank: int
+    host: str
+    how: str  # "exit status 1", "signal 9 (SIGKILL)", "ValueError: no such layer"
+
+    @property
+    def consequence(self) -> bool:
+        """Of another rank's end."""
+        return bool(_CONSEQUENCE.match(self.how))
+
+    @property
+    def status(self) -> int | None:
+        """What a shell would call it; None if that is not known."""
+        found = _STATUS.match(self.how)
+        if not found:
+            return None
+        return int(found[2]) + (128 if found[1] == "signal" else 0)
+
+
+@dataclass
+class Report:
+    """Fed with every line; knows what happened."""
+
+    size: int
+    hosts: dict[int, str] = field(default_factory=dict)  # of the ranks that have started
+    finished: set[int] = field(default_factory=set)  # ranks that ended well
+    failures: list[Failure] = field(default_factory=list)  # in the order heard
+    _said: dict[int, deque[str]] = field(default_factory=dict)
+    aside: list[str] = field(default_factory=list)  # what the launcher said of a failure that we know of
+
+    def hear(self, line: str) -> bool:
+        """Takes a line of the job's output, with its end. Whether it is for the user to see now."""
+        text = line.rstrip("\r\n")
+        tagged = _TAGGED.fullmatch(text)
+        if tagged:
+            if tagged["stream"] == "stderr":
+                self._hear_rank(int(tagged["rank"]), tagged["text"])
+            return True
+        if started := _STARTED.fullmatch(text):
+            self.hosts[int(started["rank"])] = started["host"]
+            return False
+        if ended := _ENDED.fullmatch(text):
+            failure = Failure(int(ended["rank"]), ended["host"], ended["how"])
+            if failure.status == 0:
+                self.finished.add(failure.rank)
+            else:
+                self._failed(failure)
+            return False
+        if self.failures:
+            self.aside.append(line)
+        return not self.failures
+
+    def _hear_rank(self, number: int, text: str) -> None:
+        self._said.setdefault(number, deque(maxlen=LAST_LINES)).append(text)
+        ending = _ENDING.fullmatch(text)
+        if ending and int(ending["rank"]) == number:
+            self._failed(Failure(number, ending["host"], ending["how"]))
+
+    def _failed(self, failure: Failure) -> None:
+        if all(known.rank != failure.rank for known in self.failures):
+            self.failures.append(failure)
+
+    @property
+    def first(self) -> Failure | None:
+        """The rank that all the rest follows from, as far as can be told."""
+        causes = [failure for failure in self.failures if not failure.consequence]
+        return (causes or self.failures or [None])[0]  # type: ignore[list-item]
+
+    @property
+    def lost(self) -> list[str]:
+        """Ranks of whose end nobody has said anything, with their hosts."""
+        unknown = "a host that is not known"
+        return [f"{r} on {self.hosts.get(r, unknown)}" for r in range(self.size) if r not in self.finished]
+
+    def last_words(self, number: int) -> list[str]:
+        """A rank's last traceback and what it wrote after it, else its last lines on stderr."""
+        said = [text for text in self._said.get(number, ()) if not any(line.match(text) for line in _OF_ENDS)]
+        starts = [at for at, text in enumerate(said) if text.startswith("Traceback (most recent call last)")]
+        if not starts:
+            return said[-SHOWN:]
+        first = starts[-1]
+        # "During handling of the above exception ..." belongs to it.
+        while len(starts) > 1 and any(text.startswith(_CHAINS) for text in said[starts[-2] : first]):
+            starts.pop()
+            first = starts[-1]
+        return said[first:]
+
+    def summary(self) -> list[str]:
+        """The failing rank's traceback, then one line that says who failed and how; nothing if nobody is known to."""
+        first = self.first
+        if first is None:
+            return []
+        others = [failure.rank for failure in self.failures if failure.rank != first.rank]
+        also = f"; then rank{'s' * (len(others) > 1)} {', '.join(map(str, sorted(others)))}" if others else ""
+        end = f"ringrun: rank {first.rank} of {self.size} on {first.host} failed first, with {first.how}{also}"
+        return [*self.last_words(first.rank), end]
+
+
+_CHAINS = ("During handling of the above exception", "The above exception was the direct cause")

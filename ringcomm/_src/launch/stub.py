@@ -1,0 +1,90 @@
+"""Stands for a rank in the MPI job: the agent of this host starts the rank's program and watches it.
+
+The launcher sees an end of the stub only, which comes when the driver of the job wants it, so no launcher ends the
+other ranks before the driver knows whose fault it was.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from typing import Any
+
+from ringcomm._src.elastic.agent.peers import Peer
+from ringcomm._src.elastic.agent.said import ADDRESS, GENERATION
+from ringcomm._src.launch import rank
+
+_DESCRIPTORS = ("PMI_FD",)  # variables that name one: through it MPICH's ranks talk to their launcher
+
+
+class Program:
+    """A rank's program, as subprocess.Popen has it."""
+
+    def __init__(self, number: int, command: list[str], out: int, err: int) -> None:
+        """Raises OSError if there is no agent."""
+        self.returncode: int | None = None
+        self.go = False  # the stub may end
+        self._peer = Peer.connect(os.environ[ADDRESS])
+        more = [name for name in _DESCRIPTORS if os.environ.get(name, "").isdigit()]
+        asked = {
+            "stub": True,
+            "rank": number,
+            "generation": int(os.environ[GENERATION]),
+            "command": command,
+            "env": dict(os.environ),
+            "cwd": os.getcwd(),
+            "cores": sorted(os.sched_getaffinity(0)),
+            "more": more,
+        }
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        self._peer.send(asked, [nothing, out, err, *(int(os.environ[name]) for name in more)])
+        os.close(nothing)  # but not those of MPI, whose closing would tell the launcher of the rank's end
+
+    def fileno(self) -> int:
+        return self._peer.fileno()
+
+    def poll(self) -> int | None:
+        while self.returncode is None or not self.go:
+            if not select.select([self._peer], [], [], 0)[0]:
+                break
+            self._hear()
+        return self.returncode
+
+    def _hear(self) -> None:
+        try:
+            message, _ = self._peer.receive()
+        except EOFError:
+            message = {"ended": 1, "go": True}
+        if self.returncode is None:
+            self.returncode = message["ended"]
+        self.go |= message["go"]
+
+    def send_signal(self, number: int) -> None:
+        self._peer.tell({"signal": number})
+
+    def wait_to_go(self) -> None:
+        while not self.go:
+            self._hear()
+
+
+class Stub(rank.Rank):
+    """One rank, from the start of its stub to its end."""
+
+    mode = "ab"  # after what an earlier generation's rank of this number has written
+
+    def start(self, out: int, err: int) -> Any:
+        return Program(self.rank, self.command, out, err)
+
+    def signal(self, number: int) -> None:
+        self.child.send_signal(number)
+
+    def sources(self) -> list[Any]:
+        return [self.child]
+
+    def finish(self) -> None:
+        if self.child is not None:
+            self.child.wait_to_go()
+
+
+def main() -> int:
+    return rank.main(Stub)

@@ -1,0 +1,62 @@
+"""Whether ranks ask the same where that is more than one operation's description: they exchange rows of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.base.errors import MismatchError, RankJoinedError
+from ringcomm._src.calls import calls
+from ringcomm._src.named import named
+from ringcomm._src.named.process_sets import ProcessSet, global_process_set
+
+_CALLS = ("add_process_set", "remove_process_set", "init")
+
+
+def exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> dict[int, list[int]]:
+    """Every rank's row, by rank of the world, in order; they may be of different lengths. Ranks that have joined are
+    not among them. Collective over the set."""
+    if process_set.size() == 1:
+        return {process_set.ranks[0]: list(row)}
+    mine = np.array([process_set.ranks[process_set.require_rank()], len(row), *row], np.int64)
+    gathered = named.submit(process_set, calls.allgather_any(arrays.source(mine)), name).wait().tolist()
+    rows: dict[int, list[int]] = {}
+    while gathered:
+        end = 2 + gathered[1]
+        rows[gathered[0]], gathered = gathered[2:end], gathered[end:]
+    return rows
+
+
+def agree_on_sets(what: str, values: Sequence[int]) -> None:
+    """Raises on every rank, unless all are here and gave the same: MismatchError, or RankJoinedError."""
+    require_equal(what, exchange_sets(what, values))
+
+
+def exchange_sets(what: str, values: Sequence[int]) -> dict[int, list[int]]:
+    """What every rank gave to this call. Raises on every rank, unless all are here and make the same call."""
+    rows = exchange([_CALLS.index(what), *values], "process_sets", global_process_set)
+    missing = tuple(rank for rank in global_process_set.ranks if rank not in rows)
+    if missing:
+        raise RankJoinedError(f"{what}: needs all ranks, and ranks {list(missing)} have joined", missing)
+    given = {rank: row[1:] for rank, row in rows.items()}
+    first = next(iter(rows.values()))[0]
+    others = tuple(rank for rank, row in rows.items() if row[0] != first)
+    if others:
+        raise _disagreement(what, given, others)
+    return given
+
+
+def require_equal(what: str, rows: dict[int, list[int]]) -> None:
+    first = next(iter(rows.values()))
+    others = tuple(rank for rank, row in rows.items() if row != first)
+    if others:
+        raise _disagreement(what, rows, others)
+
+
+def _disagreement(what: str, rows: dict[int, list[int]], ranks: tuple[int, ...]) -> MismatchError:
+    given = "; ".join(f"rank {rank} gave {row}" for rank, row in rows.items())
+    return MismatchError(
+        f"{what}: all ranks must add, or remove, the same process set at the same time: {given}", ranks
+    )

@@ -1,0 +1,249 @@
+"""The named operations: Horovod's functions, defined once for arrays and for every framework's tensors.
+
+Operations of different ranks are paired by ``name``; ranks may submit them in any order. Without a name, operations of
+one kind are paired in the order in which they are submitted. Arrays are what :mod:`ringcomm._src.arrays.arrays` takes;
+results are new arrays of the same kind unless the function ends in an underscore (in place). The ``_async`` forms
+return a handle for ``poll`` and ``synchronize``; the arrays they were given must not be touched before.
+
+``algorithm`` names what runs instead of what would be chosen: a built-in of the collective ("ring", "tree", ...),
+"two_level:ring" and so on, or "shared"; the same on every rank.
+
+All of them raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root, algorithm or kind under
+one name: the job lives), ``RankLeftError`` (a rank that is needed has shut down or ended) and ``PeerLostError`` (a rank
+died; fatal); and on this rank ``ValueError`` before ``init()``, for an operation of the same name in flight, for an
+unknown algorithm, or if this rank is not in ``process_set``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays.forms import waited
+from ringcomm._src.arrays.handles import Handle
+from ringcomm._src.calls import calls
+from ringcomm._src.core._core import Request
+from ringcomm._src.named import named
+from ringcomm._src.named.process_sets import ProcessSet, global_process_set
+from ringcomm._src.named.reductions import Reductions, T
+from ringcomm._src.named.sites import root_in
+
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
+    "synchronize",
+]
+
+
+class Operations(Reductions[T]):
+    """All forms of the named operations. A binding makes one for its tensors, and its module names the methods."""
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+    def allgather_request(self, tensor: T) -> Request:
+        self._check(tensor, None)
+        return calls.allgather_any(arrays.source(tensor))
+
+    def broadcast_request(self, tensor: T, root_rank: int, process_set: ProcessSet, in_place: bool = False) -> Request:
+        """`root_rank` is a rank of the world, as in Horovod."""
+        self._check(tensor, None)
+        root = root_in(process_set, root_rank)
+        return calls.broadcast(*arrays.pair(tensor, tensor if in_place else None), root)
+
+    def alltoall_request(self, tensor: T, splits: Any, process_set: ProcessSet) -> Request:
+        self._check(tensor, None)
+        process_set.set_id()
+        return calls.alltoall_any(arrays.source(tensor), splits, process_set.size())
+
+    # ---- what waits for new results: bindings with gradients put theirs in its place ---------------------------------
+    def run_allgather(
+        self, grouped: bool, name: str | None, process_set: ProcessSet, algorithm: str | None, *tensors: T
+    ) -> Any:
+        if grouped:
+            return tuple(self.grouped_allgather_async(tensors, name, process_set, algorithm).wait())
+        return self.allgather_async(tensors[0], name, process_set, algorithm).wait()
+
+    def run_broadcast(
+        self, root_rank: int, name: str | None, process_set: ProcessSet, algorithm: str | None, tensor: T
+    ) -> T:
+        return self.broadcast_async(tensor, root_rank, name, process_set, algorithm).wait()
+
+    def run_alltoall(
+        self, splits: Any, name: str | None, process_set: ProcessSet, algorithm: str | None, tensor: T
+    ) -> Any:
+        output, received = self.alltoall_async(tensor, splits, name, process_set, algorithm).wait()
+        return output if splits is None else (output, received)
+
+    # ---- operations --------------------------------------------------------------------------------------------------
+    def allgather_async(
+        self,
+        tensor: T,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`allgather` in the background."""
+        return named.submit(process_set, self.allgather_request(tensor), name, algorithm)
+
+    def allgather(
+        self,
+        tensor: T,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> T:
+        """Every rank's ``tensor``, one after the other along the first dimension, which may differ between ranks. Any
+        dtype; without dimensions it counts as one row."""
+        return self.run_allgather(False, name, process_set, algorithm, tensor)
+
+    def grouped_allgather_async(
+        self,
+        tensors: Sequence[T],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[list[T]]:
+        """:meth:`grouped_allgather` in the background."""
+        process_set.set_id()  # refuses before anything is made
+        return named.submit_group(process_set, [self.allgather_request(one) for one in tensors], name, algorithm)
+
+    def grouped_allgather(
+        self,
+        tensors: Sequence[T],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> list[T]:
+        """:meth:`allgather` of several arrays that run together."""
+        return list(self.run_allgather(True, name, process_set, algorithm, *tensors))
+
+    def broadcast_async(
+        self,
+        tensor: T,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`broadcast` in the background."""
+        return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set), name, algorithm)
+
+    def broadcast(
+        self,
+        tensor: T,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> T:
+        """The values that ``root_rank`` (a rank of the world) gives, on every rank. Same dtype and shape everywhere;
+        any dtype."""
+        return self.run_broadcast(root_rank, name, process_set, algorithm, tensor)
+
+    def broadcast_async_(
+        self,
+        tensor: T,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[T]:
+        """:meth:`broadcast` in place and in the background."""
+        return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm)
+
+    broadcast_ = waited(broadcast_async_, ":meth:`broadcast` in place; returns ``tensor``.", "T")
+
+    def alltoall_async(
+        self,
+        tensor: T,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Handle[tuple[T, T]]:
+        """:meth:`alltoall` in the background; the result is always the pair (array, received splits)."""
+        return named.submit(process_set, self.alltoall_request(tensor, splits, process_set), name, algorithm)
+
+    def alltoall(
+        self,
+        tensor: T,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        algorithm: str | None = None,
+    ) -> Any:
+        """Sends part q of ``tensor`` (along the first dimension) to rank q of the set; gives the parts received, in
+        rank order.
+
+        Args:
+            tensor: of any dtype, the same on every rank.
+            splits: rows to each rank, integers that add up to at most the first dimension; None: even parts.
+
+        Returns:
+            The array received; with ``splits``, the pair (array, rows from each rank: int32).
+        """
+        return self.run_alltoall(splits, name, process_set, algorithm, tensor)
+
+    def barrier(self, process_set: ProcessSet = global_process_set) -> None:
+        """Returns when every rank of the set has called it."""
+        named.submit(process_set, calls.barrier()).wait()
+
+
+# ---- on arrays -------------------------------------------------------------------------------------------------------
+_arrays: Operations[Any] = Operations()
+allgather = _arrays.allgather
+allgather_async = _arrays.allgather_async
+allreduce = _arrays.allreduce
+allreduce_ = _arrays.allreduce_
+allreduce_async = _arrays.allreduce_async
+allreduce_async_ = _arrays.allreduce_async_
+alltoall = _arrays.alltoall
+alltoall_async = _arrays.alltoall_async
+barrier = _arrays.barrier
+broadcast = _arrays.broadcast
+broadcast_ = _arrays.broadcast_
+broadcast_async = _arrays.broadcast_async
+broadcast_async_ = _arrays.broadcast_async_
+grouped_allgather = _arrays.grouped_allgather
+grouped_allgather_async = _arrays.grouped_allgather_async
+grouped_allreduce = _arrays.grouped_allreduce
+grouped_allreduce_ = _arrays.grouped_allreduce_
+grouped_allreduce_async = _arrays.grouped_allreduce_async
+grouped_allreduce_async_ = _arrays.grouped_allreduce_async_
+grouped_reducescatter = _arrays.grouped_reducescatter
+grouped_reducescatter_async = _arrays.grouped_reducescatter_async
+reducescatter = _arrays.reducescatter
+reducescatter_async = _arrays.reducescatter_async
+
+
+# ---- handles ---------------------------------------------------------------------------------------------------------
+def poll(handle: Handle[Any]) -> bool:
+    """Whether the operation is done: :func:`synchronize` would not wait."""
+    return handle.test()
+
+
+def synchronize(handle: Handle[Any]) -> Any:
+    """Waits for the operation and gives its result; raises what it met."""
+    return handle.wait()

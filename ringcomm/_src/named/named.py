@@ -1,0 +1,94 @@
+"""Named operations: requests are given their names here, and handed to the engine.
+
+A name pairs the operations of different ranks, which may submit in any order; an operation without a name gets one from
+the number of nameless operations of its kind that the process set has had, so these must be submitted in the same order
+everywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ringcomm._src.arrays import aliasing, arrays
+from ringcomm._src.arrays.handles import Handle
+from ringcomm._src.base import process
+from ringcomm._src.base.ops import Adasum, Op
+from ringcomm._src.calls.calls import ALLREDUCE, REDUCESCATTER
+from ringcomm._src.core import _core
+from ringcomm._src.core._core import Request
+from ringcomm._src.named.process_sets import ProcessSet
+
+
+def submit(
+    process_set: ProcessSet, request: Request, name: str | None = None, algorithm: str | None = None
+) -> Handle[Any]:
+    """Raises ValueError if an operation of this name is in flight, this rank is not in the set, or there is no such
+    algorithm."""
+    _name(process_set, request, name, algorithm)
+    operation = _when_free(process_set, [request])[0]
+    return Handle([operation], lambda: request.finish(operation), operation.name)
+
+
+def submit_group(
+    process_set: ProcessSet,
+    requests: Sequence[Request],
+    name: str | Sequence[str] | None = None,
+    algorithm: str | None = None,
+) -> Handle[list[Any]]:
+    """Operations that run together, once all of them are ready on every rank. The result is the list of theirs.
+    `name`: of the group, or one of each."""
+    if not requests:
+        return Handle([], list, "empty group")
+    reduced = [request for request in requests if request.collective in (ALLREDUCE, REDUCESCATTER)]
+    aliasing.require_disjoint("group", "tensors", [request.written for request in reduced])
+    for i, request in enumerate(requests):
+        one = None if name is None else f"{name}.{i}" if isinstance(name, str) else name[i]
+        _name(process_set, request, one, algorithm)
+    operations = _when_free(process_set, requests)
+
+    def finish() -> list[Any]:
+        return [request.finish(operation) for request, operation in zip(requests, operations, strict=True)]
+
+    return Handle(operations, finish, f"group of {operations[0].name}")
+
+
+def _name(process_set: ProcessSet, request: Request, name: str | None, algorithm: str | None) -> None:
+    """The name comes last: a request that was refused has not counted."""
+    kind = _core.COLLECTIVES[request.collective]
+    if algorithm:
+        request.algorithm = process_set.algorithm(kind, algorithm)
+    request.nameless = name is None
+    request.name = process_set.next_name(kind) if name is None else f"{kind}.{name}"
+
+
+def submit_first(
+    process_set: ProcessSet, request: Request, name: Any, array: Any, op: Any, pre: float, post: float
+) -> Handle[Any]:
+    """As `submit`, of an all-reduce in place; the next one like it may go the short way (`ProcessSet.known`)."""
+    handle = submit(process_set, request, name)
+    like = arrays.kind_of(array).like(array)
+    if like is not None and (op is None or type(op) is Op) and op is not Adasum:
+        process_set.known.remember(name, op, pre, post, request, like)
+    return handle
+
+
+def _when_free(process_set: ProcessSet, requests: Sequence[Request]) -> list[_core.Operation]:
+    """Submits. The name of a nameless operation comes up again after many others: should the earlier one still be in
+    flight, this waits for it (it was submitted long before on every rank, so its end needs nothing that comes
+    later)."""
+    session = process_set.session()
+    process.check_not_forked()
+    names = {request.name for request in requests if request.nameless}
+    while True:
+        try:
+            if len(requests) == 1:
+                return [session.engine.submit(process_set.set_id(), requests[0])]
+            return session.engine.submit_group(process_set.set_id(), requests)
+        except ValueError:
+            if names.isdisjoint(session.engine.pending()):
+                raise
+        if not session.worker.threaded:
+            session.worker.help()
+        time.sleep(0.0005)

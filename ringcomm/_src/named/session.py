@@ -1,0 +1,159 @@
+"""What ``init`` makes and ``shutdown`` ends: the communicator of all ranks, the engine that runs named operations, and
+the process sets that are in use."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.base import affinity
+from ringcomm._src.communicator.communicator import Communicator
+from ringcomm._src.config import config as configuration
+from ringcomm._src.core import _core
+from ringcomm._src.named.agreement import agree_on_sets, exchange_sets, require_equal
+from ringcomm._src.named.process_sets import ProcessSet, global_process_set
+from ringcomm._src.observe import accounts, timeline
+from ringcomm._src.platform.links import Link
+from ringcomm._src.platform.mpi_link import MpiLink, processes
+from ringcomm._src.process import exits
+
+logger = logging.getLogger("ringcomm")
+
+ENGINE_SLOT = 2  # of the world's arenas, after the communicator's own two
+PLAN_SLOTS = range(ENGINE_SLOT + 1, _core.SLOTS)
+SET_SLOT, SET_PLAN_SLOTS = 0, range(1, _core.SLOTS)  # of a process set's own arenas
+
+before_end: list[Callable[[], None]] = []  # called while the peers can still be reached, before any session ends
+ended: list[MpiLink] = []  # of earlier sessions: freed when all ranks have come to a later init()
+
+
+class Session:
+    """Between ``init`` and ``shutdown``. ``comm`` is for ordered calls between all ranks, ``engine`` for named ones."""
+
+    def __init__(self, link: Link, config: configuration.Config) -> None:
+        self.link = link
+        self.comm = Communicator(link, config)
+        self.config = self.comm.config
+        self.host_of = link.topology.host_of
+        self.rank, self.size = link.rank, link.size
+        self.worker = link.worker
+        self.own = self.comm.own
+        self.ledger = accounts.Ledger(1, self.config.stats)
+        if self.config.stats:
+            accounts.report_at_end()
+        engine_config = self.config.channel(self.host_of, self.own.table, self.ledger.accounts[0])
+        self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
+        self.engine.watch(processes, link.rank_of)
+        self.sets: list[ProcessSet] = []
+        self.has_its_sets = False  # false after an init() that has refused them
+        self.at_end: list[Callable[[], None]] = []
+        self.extras: dict[str, Any] = {}
+        everybody = list(range(self.size))
+        set_id = self.engine.add_set(everybody, self.comm._node, ENGINE_SLOT)
+        self._attach(global_process_set, set_id, everybody, self.comm._node, PLAN_SLOTS)
+        exits.watch(self)
+        if self.config.thread_affinity:
+            affinity.pin(self.config.thread_affinity, self.comm.local_rank, self.comm.local_size)
+
+    def _attach(
+        self, process_set: ProcessSet, set_id: int, ranks: Sequence[int], node: _core.Node | None, slots: range
+    ) -> None:
+        process_set.attach(self, set_id, ranks, node, slots)
+        self.sets.append(process_set)
+
+    def add_set(self, process_set: ProcessSet) -> ProcessSet:
+        ranks = self._ranks_of(process_set)
+        agree_on_sets("add_process_set", ranks)
+        return self._add(process_set, ranks)
+
+    def add_sets(self, process_sets: Sequence[ProcessSet]) -> None:
+        """Several at once. A communicator may be another one on every rank: then each of these sets is added, and the
+        rank's object becomes its own. Adds none of them if one is refused."""
+        agree_on_sets("init", [len(process_sets)])
+        wanted: list[tuple[ProcessSet, list[int]]] = []
+        for process_set in process_sets:
+            mine = self._ranks_of(process_set)
+            everybody = exchange_sets("init", [process_set.from_communicator, *mine])
+            if not all(row[0] for row in everybody.values()):
+                require_equal("init", everybody)
+            for ranks in dict.fromkeys(tuple(everybody[rank][1:]) for rank in sorted(everybody)):
+                others = (*(one.ranks for one in self.sets), *(known for _, known in wanted))
+                self._require_new(list(ranks), others)
+                wanted.append((process_set if list(ranks) == mine else ProcessSet(ranks), list(ranks)))
+        for process_set, chosen in wanted:
+            self._add(process_set, chosen)
+        self.has_its_sets = True
+
+    def _ranks_of(self, process_set: ProcessSet) -> list[int]:
+        if process_set.process_set_id is not None:
+            raise ValueError(f"{process_set!r} is in use already")
+        return process_set.world_ranks(self)
+
+    def _require_new(self, ranks: list[int], others: Iterable[list[int]]) -> None:
+        if not ranks or ranks[0] < 0 or ranks[-1] >= self.size:
+            raise ValueError(f"a process set needs ranks of 0..{self.size - 1}; got {ranks}")
+        if ranks in others:
+            raise ValueError(f"there is a process set of ranks {ranks} already")
+
+    def _add(self, process_set: ProcessSet, ranks: list[int]) -> ProcessSet:
+        self._require_new(ranks, (one.ranks for one in self.sets))
+        if self.config.algorithm:
+            mine = ranks.index(self.rank) if self.rank in ranks else None
+            self.own.agree_on_default(self.config.algorithm, mine, len(ranks), self._digests)
+        node = self._node_for(ranks)
+        set_id = self.engine.add_set(ranks, node, SET_SLOT)
+        self._attach(process_set, set_id, ranks, node, SET_PLAN_SLOTS)
+        return process_set
+
+    def _digests(self, mine: bytes) -> list[bytes]:
+        rows = exchange_sets("add_process_set", np.frombuffer(mine, np.int64).tolist())
+        return [np.array(rows[rank], np.int64).tobytes() for rank in sorted(rows)]
+
+    def _node_for(self, ranks: list[int]) -> _core.Node | None:
+        """Arenas for a part of the world: where the whole world could be on one host, or wherever these ranks are."""
+        if len(ranks) == 1 or self.config.shared_memory == "off":
+            return None
+        node, why = self.link.share_memory(ranks)
+        if node is None and self.rank in ranks:
+            logger.debug("process set %s uses messages: %s", ranks, why)
+        return node
+
+    def remove_set(self, process_set: ProcessSet) -> None:
+        agree_on_sets("remove_process_set", [process_set.process_set_id or 0])
+        assert process_set.process_set_id is not None
+        self.engine.remove_set(process_set.process_set_id)
+        self.sets.remove(process_set)
+        process_set.detach()
+
+    def translate(self, comm: Any) -> list[int]:
+        """The world's ranks that an mpi4py communicator holds."""
+        if not isinstance(self.link, MpiLink):
+            raise ValueError("process sets from a communicator need MPI")
+        return self.link.ranks_of(comm)
+
+    def end(self) -> None:
+        self._leave("ringcomm has been shut down")
+        exits.unwatch(self)
+        exits.unwatch(self.comm)
+        if isinstance(self.link, MpiLink):
+            self.link.reported.update(self.engine.lost())
+            ended.append(self.link)
+
+    def _leave(self, why: str) -> None:
+        for act in (*before_end, *self.at_end):
+            act()
+        self.engine.leave()
+        self.ledger.end()
+        self.comm._leave(why)
+        timeline.stop()
+        for process_set in self.sets:
+            process_set.detach()
+        self.sets = []
+
+    def _disable(self, error: Exception) -> None:
+        """After a fork. Named operations look at process.in_child themselves, but not those that are remembered."""
+        for process_set in self.sets:
+            process_set.known = _core.NamedCalls(None, 0)

@@ -1,0 +1,213 @@
+"""Places in a framework's graph that communicate, whatever the framework.
+
+A graph is traced once and run often, without Python: what is known when it is traced, that is which collective, of
+which names, in which process set, becomes a site of the core (csrc/graph_ops/site.hpp), and the graph holds its
+number. A graph's sites live as long as the process. Those of eager programs are kept while they are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays.arrays import Buffer, NumPyKind
+from ringcomm._src.base import arguments, process
+from ringcomm._src.base.errors import UnsupportedError
+from ringcomm._src.base.ops import Op, wire_code
+from ringcomm._src.base.wire_formats import WireFormat
+from ringcomm._src.calls import calls
+from ringcomm._src.core import _core
+from ringcomm._src.named.keepers import Floats, Keeper
+from ringcomm._src.named.process_sets import ProcessSet
+
+_MOST = 4096  # sites of eager programs that are remembered
+
+
+class Reduce(NamedTuple):
+    """How values are reduced; for collectives that only move data it means nothing."""
+
+    op: Op = Op.Sum
+    pre: float = 1.0
+    post: float = 1.0
+    wire: Any = None  # what they travel as (ops.wire_code)
+    keeps: bool = False  # and, of a WireFormat with error feedback, what is left out comes in the next run
+
+
+PLAIN = Reduce()
+
+
+class Description(NamedTuple):
+    """All that a site is made of."""
+
+    process_set: ProcessSet
+    collective: int
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    how: Reduce = PLAIN
+    root: int = 0  # in the set
+    algorithm: str | None = None
+    splits: bool = False
+    even: bool = False  # all ranks must give as many rows: shapes of results were fixed for that when it was traced
+    look: Callable[[int, list[Any]], None] | None = (
+        None  # no collective: called on the inputs (ringcomm._src.training.replicas)
+    )
+    every: int = 0  # in how many runs once
+
+
+def dtype_index(name: str) -> int:
+    """The core's number of a dtype. Raises UnsupportedError for one that cannot travel."""
+    if name not in _core.DTYPES[: _core.DTYPES.index("complex128") + 1]:
+        raise UnsupportedError(f"tensors of {name} cannot be sent; numbers and booleans can")
+    return _core.DTYPES.index(name)
+
+
+def root_in(process_set: ProcessSet, root_rank: int) -> int:
+    """`root_rank` is a rank of the world, as in Horovod."""
+    process_set.set_id()
+    root_rank = arguments.integer("broadcast: root_rank", root_rank)
+    if root_rank not in process_set.ranks:
+        raise ValueError(f"broadcast: root rank {root_rank} is not in the process set of ranks {process_set.ranks}")
+    return process_set.ranks.index(root_rank)
+
+
+def names(
+    process_set: ProcessSet,
+    collective: int,
+    name: str | Sequence[str] | None,
+    count: int,
+    grouped: bool,
+    otherwise: Callable[[], str] | None = None,
+) -> tuple[str, ...]:
+    """Returns the names of one site's operations. Without `name`, `otherwise` makes it; without both it is a count.
+
+    A name of `otherwise` is a place in a program and does not hold the kind: ranks with different collectives at one
+    place get a MismatchError, where different names would wait for ever."""
+    kind, prefix = kind_of(collective), f"{kind_of(collective)}."
+    if name is None and otherwise is not None:
+        name, prefix = otherwise(), ""
+    if name is None:
+        return tuple(process_set.next_name(kind) for _ in range(count))
+    if isinstance(name, str):
+        name = [f"{name}.{i}" for i in range(count)] if grouped else [name]
+    return tuple(f"{prefix}{one}" for one in name)
+
+
+def kind_of(collective: int) -> str:
+    return _core.COLLECTIVES[collective]
+
+
+def check(what: Description) -> list[int]:
+    """The core's numbers of the dtypes. Raises what eager operations raise for such arguments: ValueError,
+    UnsupportedError."""
+    process.check_not_forked()
+    how, kind = what.how, kind_of(what.collective)
+    what.process_set.set_id()
+    if what.look is not None:
+        return []
+    indices = [dtype_index(name) for name in what.dtypes]
+    if what.collective in (calls.ALLREDUCE, calls.REDUCESCATTER):
+        for index, name in zip(indices, what.dtypes, strict=True):
+            calls.require_reducible(kind, Buffer(0, 0, index, 1, (), None, NumPyKind, name), how.op)
+        calls.require_unscaled(kind, how.op, how.pre, how.post)
+    return indices
+
+
+def make(what: Description) -> _core.Site:
+    """Raises what :func:`check` raises."""
+    indices = check(what)
+    process_set, how, kind = what.process_set, what.how, kind_of(what.collective)
+    if what.look is not None:
+        return _core.Site(process_set.link, what.collective, what.names, look=what.look, every=what.every)
+    warm, keeps = None, False
+    if how.keeps and isinstance(how.wire, WireFormat):
+        warm, keeps = how.wire if how.wire.warmup_steps else None, how.wire.error_feedback
+    site = _core.Site(
+        process_set.link,
+        what.collective,
+        what.names,
+        op=int(how.op),
+        root=what.root,
+        pre=how.pre,
+        post=how.post,
+        wires=[wire_code(how.wire, index) for index in indices],
+        algorithm=process_set.algorithm(kind, what.algorithm) if what.algorithm else "",
+        splits=what.splits,
+        even=what.even,
+        first_wires=[wire_code(warm.first(), index) for index in indices] if warm else [],
+        first_runs=warm.warmup_steps if warm else 0,
+        keeps=keeps,
+    )
+    if keeps:
+        _keepers[site.id] = _SiteKeeper(site, what)
+    return site
+
+
+class _SiteKeeper(Keeper):
+    def __init__(self, site: _core.Site, what: Description) -> None:
+        kind = f"{_core.COLLECTIVES[what.collective]}."
+        names = [name.removeprefix(kind) for name in what.names]
+        super().__init__(what.process_set, names, what.how.op, what.how.post)
+        self._site = site
+        self.register()
+
+    def owed(self, index: int) -> Floats:
+        return np.frombuffer(self._site.owed(index), np.float32)
+
+    def owe(self, index: int, values: Floats) -> None:
+        given = np.ascontiguousarray(values, np.float32)
+        self._site.owe(index, given.ctypes.data, given.size)
+
+
+_keepers: dict[int, _SiteKeeper] = {}  # by the site's number; as long as it
+
+
+def run(site: _core.Site, given: Sequence[Any]) -> list[Any]:
+    """Now, on NumPy arrays: where a framework calls Python. Results are 64-byte aligned, as TensorFlow's must be."""
+    buffers = [arrays.source(one).on_host() for one in given]
+    results = []
+    for one in site.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
+        results.append(array_at(one.address, one.dtype, one.shape, one))
+    return results
+
+
+def array_at(address: int, dtype: int, shape: Sequence[int], owner: object = None) -> np.ndarray[Any, Any]:
+    """`dtype`: the core's number. `owner`: what keeps the memory."""
+    kind = _numpy_dtype(_core.DTYPES[dtype])
+    nbytes = math.prod(shape) * kind.itemsize
+    memory = np.asarray(arrays.CoreMemory(address, nbytes, owner)) if nbytes else np.empty(0, np.uint8)
+    return memory.view(kind).reshape(shape)
+
+
+def _numpy_dtype(name: str) -> Any:
+    if name == "bfloat16":
+        import ml_dtypes  # every framework that has bfloat16 has it
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+class Kept:
+    """Sites of eager programs, by what they are made of. `wrap` makes of a site what a framework needs of it."""
+
+    def __init__(self, wrap: Callable[[_core.Site], Any]) -> None:
+        self._wrap = wrap
+        self._known: OrderedDict[Description, tuple[_core.Site, Any]] = OrderedDict()
+
+    def get(self, what: Description) -> Any:
+        known = self._known.get(what)
+        if known is None:
+            site = make(what)
+            known = self._known[what] = site, self._wrap(site)
+            if len(self._known) > _MOST:
+                _forget(self._known.popitem(last=False)[1][0])
+        return known[1]
+
+
+def _forget(site: _core.Site) -> None:
+    _keepers.pop(site.id, None)
+    site.remove()

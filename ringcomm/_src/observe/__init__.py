@@ -1,0 +1,1 @@
+"""Timeline, events and statistics."""

@@ -1,0 +1,241 @@
+"""What this rank has moved: the counters of all its communicators and of its named operations, as tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ringcomm._src.algorithms import registry as algorithms
+from ringcomm._src.base.arguments import nearest
+from ringcomm._src.core import _core
+
+NS = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class OperationStats:
+    """What one operation by one algorithm has moved, on this rank.
+
+    Bytes and messages are those that this rank handed to MPI, or got from it. ``memory_bytes`` are what it read from,
+    or wrote to, memory that it shares with the ranks of its host: one copy counts once, on the rank that makes it.
+
+    ``bytes_saved`` are those that would have been sent too, had elements not been encoded (``wire=``,
+    ``compression=``); less than none where pieces are so short that encoding makes them longer.
+
+    ``seconds_waited`` is how long callers did nothing but wait, ``seconds_lasted`` how long it took from each
+    submission to its completion, ``seconds_encoding`` how long the core encoded and decoded. All are 0.0 unless clocks
+    are looked at (``RINGCOMM_STATS=1``).
+    """
+
+    operation: str
+    algorithm: str
+    calls: int = 0
+    messages_sent: int = 0
+    bytes_sent: int = 0
+    messages_received: int = 0
+    bytes_received: int = 0
+    memory_bytes: int = 0
+    bytes_saved: int = 0
+    seconds_encoding: float = 0.0
+    seconds_waited: float = 0.0
+    seconds_lasted: float = 0.0
+
+    @property
+    def hidden(self) -> float | None:
+        """The share of the time, from submission to completion, in which the caller did something else: 0.0 to 1.0.
+        None where no clock was looked at."""
+        if self.seconds_lasted <= 0:
+            return None
+        return max(0.0, 1 - self.seconds_waited / self.seconds_lasted)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields, and ``hidden``."""
+        return {**dataclasses.asdict(self), "hidden": self.hidden}
+
+
+NUMBERS = tuple(field.name for field in dataclasses.fields(OperationStats))[2:]  # as the core lists them
+COUNTS, TIMES = NUMBERS[:-3], NUMBERS[-3:]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stats:
+    """What this rank has moved, by operation and algorithm. ``str()`` is a table.
+
+    ``operation`` is a collective's name (gather and scatter are ``"alltoall"``), ``"send"`` or ``"recv"``; or one of
+    ``"training step"`` (of optimizers: the time of whole steps, whose bytes are in ``"allreduce"``), ``"comparison"``
+    (of ordered calls, before data moves), ``"agreement"`` (on named operations), ``"replica check"`` (of parameters, by
+    its result: ``"equal"`` or ``"different"``) and ``"failed"``. ``algorithm`` is what
+    ran: a schedule's name, ``"shared"`` (the host's memory), ``"gathered"`` (with the comparison), ``"local"`` (one
+    rank); of messages ``"memory"``, ``"network"`` or ``"self"``.
+    """
+
+    operations: tuple[OperationStats, ...] = ()
+
+    def __iter__(self) -> Iterator[OperationStats]:
+        return iter(self.operations)
+
+    def of(self, operation: str, algorithm: str | None = None) -> OperationStats:
+        """One operation by one algorithm, or by all together (None). Zeros if there was none.
+
+        A name that stands for several is their sum: "butterfly" of "butterfly_doubling" and "butterfly_halving", "tree"
+        of "tree:0", "tree:1" and so on.
+
+        Raises:
+            ValueError: there is no such operation or algorithm.
+        """
+        _require_name("operation", operation, {*_OPERATIONS, *(one.operation for one in self)})
+        chosen = [one for one in self if one.operation == operation]
+        if algorithm is not None:
+            chosen = [one for one in chosen if _stands_for(algorithm, one.algorithm)]
+            if not chosen and not algorithms.is_builtin(operation, algorithm):
+                _require_name("algorithm", algorithm, _algorithm_names() | {one.algorithm for one in self})
+        return _sum(chosen, operation, algorithm or "")
+
+    @property
+    def total(self) -> OperationStats:
+        """All together."""
+        return _sum(self, "all", "")
+
+    def as_dict(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """(operation, algorithm) -> its numbers."""
+        return {(one.operation, one.algorithm): one.as_dict() for one in self}
+
+    def __str__(self) -> str:
+        head = ("operation", "algorithm", *(name.replace("_", " ") for name in COUNTS), "seconds waited", "hidden")
+        rows = [head, *(_row(one) for one in (*self, self.total))]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [[*(c.ljust(w) for c, w in zip(r[:2], widths[:2], strict=True)), *_right(r, widths)] for r in rows]
+        return "\n".join("  ".join(line).rstrip() for line in lines)
+
+    def __add__(self, other: Stats) -> Stats:
+        parts: dict[tuple[str, str], list[OperationStats]] = {}
+        for one in (*self, *other):
+            parts.setdefault((one.operation, one.algorithm), []).append(one)
+        sums = (_sum(some, *key) for key, some in sorted(parts.items()))
+        return Stats(tuple(one for one in sums if any(getattr(one, name) for name in COUNTS)))
+
+    def __sub__(self, earlier: Stats) -> Stats:
+        negated = (dataclasses.replace(one, **{name: -getattr(one, name) for name in NUMBERS}) for one in earlier)
+        return self + Stats(tuple(negated))
+
+
+_OTHERS = ("send", "recv", "training step", "comparison", "agreement", "replica check", "failed")
+_OPERATIONS = (*_core.COLLECTIVES, *_OTHERS)
+_WAYS = ("shared", "gathered", "local", "memory", "network", "self", "equal", "different")  # that are no schedules
+
+
+def _algorithm_names() -> set[str]:
+    registered = (one.name for one in algorithms.all_registered())
+    return {*_WAYS, "butterfly", *(one.name for one in _core.algorithms()), *registered}
+
+
+def _stands_for(name: str, algorithm: str) -> bool:
+    family = name.rpartition(":")[2] == "butterfly" and algorithm.startswith(f"{name}_")
+    return name == algorithm or family or algorithm.startswith(f"{name}:")
+
+
+def _require_name(what: str, name: str, known: set[str]) -> None:
+    if name not in known:
+        raise ValueError(
+            f"stats().of: there is no {what} {name!r}{nearest(name, known)} (known: {', '.join(sorted(known))})"
+        )
+
+
+def _right(row: tuple[str, ...], widths: list[int]) -> list[str]:
+    return [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+
+
+def _row(one: OperationStats) -> tuple[str, ...]:
+    counts = [f"{getattr(one, name):,}" for name in COUNTS]
+    timed = one.hidden is not None
+    times = (f"{one.seconds_waited:.3f}" if timed else "-", f"{one.hidden:.0%}" if timed else "-")
+    return (one.operation, one.algorithm or "-", *counts, *times)
+
+
+def _sum(some: Iterable[OperationStats], operation: str, algorithm: str) -> OperationStats:
+    listed = list(some)
+    return OperationStats(operation, algorithm, **{name: sum(getattr(one, name) for one in listed) for name in NUMBERS})
+
+
+class Ledger:
+    """The counters of a communicator, or of the engine. Whoever may count at the same time has one of its own."""
+
+    def __init__(self, number: int, timed: bool) -> None:
+        self.accounts = [_core.Account(timed) for _ in range(number)]
+        self._zero = Stats()
+        with _lock:
+            _open.append(self)
+
+    def all(self) -> Stats:
+        """Since it was made."""
+        found = Stats()
+        for account in self.accounts:
+            found += Stats(tuple(_read(*entry) for entry in account.entries()))
+        return found
+
+    def stats(self, reset: bool) -> Stats:
+        found, before = self.all(), self._zero
+        if reset:
+            self._zero = found
+        return found - before
+
+    def end(self) -> None:
+        """It counts no more: what it has counted stays in the process's sum."""
+        global _ended
+        with _lock:
+            if self in _open:
+                _open.remove(self)
+                _ended += self.all()
+
+
+def _read(operation: str, algorithm: str, numbers: list[int]) -> OperationStats:
+    values: dict[str, Any] = dict(zip(NUMBERS, numbers, strict=True))
+    return OperationStats(operation, algorithm, **(values | {name: values[name] * NS for name in TIMES}))
+
+
+_lock = threading.Lock()
+_open: list[Ledger] = []
+_ended = Stats()
+_zero = Stats()
+_wanted = False
+
+
+def stats(reset: bool = False) -> Stats:
+    """What this process has moved: all its communicators, those that are closed too, and its named operations. Not
+    collective.
+
+    Args:
+        reset: count from zero from now on. Other counts, such as those of :meth:`Communicator.stats`, go on.
+
+    With ``RINGCOMM_STATS=1`` there are times in it, and rank 0 prints its table when it ends.
+    """
+    global _zero
+    with _lock:
+        found = sum((ledger.all() for ledger in _open), start=_ended)
+        before = _zero
+        if reset:
+            _zero = found
+    return found - before
+
+
+def count(operation: str, algorithm: str) -> None:
+    """One call that the core knows nothing of."""
+    global _ended
+    with _lock:
+        _ended += Stats((OperationStats(operation, algorithm, calls=1),))
+
+
+def report_at_end() -> None:
+    """The table of this process is wanted, if it is rank 0."""
+    global _wanted
+    _wanted = True
+
+
+def report(rank: int) -> None:
+    """Prints the table of this process, which is this rank of the job, if it is wanted."""
+    if _wanted and rank == 0:
+        sys.stderr.write(f"ringcomm: what rank {rank} has moved\n{stats()}\n")
+        sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""MPI's library, connections between ranks, hosts and cores."""

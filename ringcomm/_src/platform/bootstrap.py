@@ -1,0 +1,256 @@
+"""Who is where, and how the ranks of a host come to share memory: arenas are memory files, passed over Unix sockets."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ringcomm._src.core import _core
+
+TIMEOUT = 20.0  # seconds that a rank waits for another of its host
+_MOST_FDS = 250  # descriptors in one message; the kernel's limit is 253
+
+
+def host_key() -> tuple[str, ...]:
+    """What two processes have in common if and only if they can share memory, sockets and process ids."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        boot = file.read().strip()
+        return (socket.gethostname(), boot, *(_namespace(kind) for kind in ("net", "pid", "ipc")))
+    return (socket.gethostname(),)
+
+
+def _namespace(kind: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/ns/{kind}")
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Where the ranks of a communicator are. ``hosts`` lists their ranks, hosts in the order of their lowest rank."""
+
+    rank: int
+    size: int
+    hosts: tuple[tuple[int, ...], ...]
+    host_names: tuple[str, ...]
+    pids: tuple[int, ...] = ()  # of each rank's process; empty: ranks are threads
+
+    @classmethod
+    def single_host(cls, rank: int, size: int, name: str) -> Topology:
+        return cls(rank, size, (tuple(range(size)),), (name,))
+
+    @property
+    def host(self) -> tuple[int, ...]:
+        """The ranks of this rank's host."""
+        return next(ranks for ranks in self.hosts if self.rank in ranks)
+
+    @property
+    def host_of(self) -> list[int]:
+        """Of each rank, which host it is on."""
+        hosts = {rank: host for host, ranks in enumerate(self.hosts) for rank in ranks}
+        return [hosts[rank] for rank in range(self.size)]
+
+    @property
+    def local_rank(self) -> int:
+        return self.host.index(self.rank)
+
+    @property
+    def local_size(self) -> int:
+        return len(self.host)
+
+    @property
+    def cross_rank(self) -> int:
+        """This host's number among the hosts that have a rank with this local rank, as Horovod counts."""
+        return [ranks for ranks in self.hosts if len(ranks) > self.local_rank].index(self.host)
+
+    @property
+    def cross_size(self) -> int:
+        return sum(len(ranks) > self.local_rank for ranks in self.hosts)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        return len({len(ranks) for ranks in self.hosts}) == 1
+
+
+def discover(comm: Any) -> Topology:
+    """The topology of an mpi4py communicator, by one allgather. Collective."""
+    processes = comm.allgather((host_key(), os.getpid()))
+    ranks_of: dict[tuple[str, ...], list[int]] = {}
+    for rank, (key, _) in enumerate(processes):
+        ranks_of.setdefault(key, []).append(rank)
+    hosts, names = tuple(tuple(ranks) for ranks in ranks_of.values()), tuple(key[0] for key in ranks_of)
+    return Topology(comm.Get_rank(), len(processes), hosts, names, tuple(pid for _, pid in processes))
+
+
+@dataclass
+class Arenas:
+    """Every local rank's arena and process, as file descriptors in the order of local ranks; ours to close."""
+
+    fds: list[int]
+    pidfds: list[int]  # -1: oneself, or the kernel refused
+
+    def close(self) -> None:
+        """Closes the arenas' descriptors, which mapping has duplicated, but not the processes'."""
+        _close(self.fds)
+        self.fds = []
+
+
+def share_arenas(comm: Any, topology: Topology, make_arena: Callable[[], int] = _core.Node.make_arena) -> Arenas | str:
+    """Gives every rank of a host every other's arena; or says why not, on all ranks of the communicator. Collective.
+
+    No rank waits longer than ``TIMEOUT`` for another, and nothing stays open after a failure.
+
+    Args:
+        comm: an mpi4py communicator.
+        topology: of that communicator.
+        make_arena: makes this rank's arena and returns its file descriptor.
+    """
+    deadline = time.monotonic() + TIMEOUT
+    listener, address, mine, trouble = None, "", -1, ""
+    try:  # the arena first: a refusal is then known before anybody waits for it
+        mine = make_arena()
+        if topology.local_rank == 0:
+            listener, address = _listen(topology.local_size)
+    except Exception as error:
+        trouble = f"rank {topology.rank} could not share memory: {error}"
+    hello = comm.allgather((address, os.getpid(), trouble))
+    arenas: Arenas | None = None
+    try:
+        trouble = next((said for _, _, said in hello if said), "")
+        if not trouble:
+            first = hello[topology.host[0]][0]
+            fds = _serve(listener, mine, topology, deadline) if listener else _ask(first, mine, topology, deadline)
+            arenas = Arenas(fds, [_watch(hello[r][1]) if r != topology.rank else -1 for r in topology.host])
+    except Exception as error:  # whatever it was, the peers must hear of it
+        trouble = f"rank {topology.rank} could not share memory: {error}"
+    finally:
+        if listener:
+            listener.close()
+        if mine >= 0:
+            os.close(mine)
+    troubles = [said for said in comm.allgather(trouble) if said]
+    if not troubles and arenas:
+        return arenas
+    if arenas:
+        _close((*arenas.fds, *arenas.pidfds))
+    return troubles[0] if troubles else "no arenas"
+
+
+def _watch(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends; -1 if the kernel has none to give."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return -1
+
+
+def _listen(backlog: int) -> tuple[socket.socket, str]:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    address = "\0ringcomm-" + secrets.token_hex(16)
+    listener.bind(address)
+    listener.listen(backlog)
+    return listener, address
+
+
+def _same_user(peer: socket.socket) -> bool:
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return uid == os.geteuid()
+
+
+def _wait_until(deadline: float, sock: socket.socket) -> None:
+    """Lets the socket's next call take until `deadline`."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(f"another rank of this host did not answer within {TIMEOUT} seconds")
+    sock.settimeout(left)
+
+
+def _connect(peer: socket.socket, address: str, deadline: float) -> None:
+    while True:
+        _wait_until(deadline, peer)
+        try:
+            peer.connect(address)
+        except BlockingIOError:  # a Unix socket with a time limit does not wait for room in the listener's queue
+            time.sleep(0.005)
+        else:
+            return
+
+
+def _close(fds: Iterable[int]) -> None:
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _serve(listener: socket.socket, mine: int, topology: Topology, deadline: float) -> list[int]:
+    """The host's first rank: takes everybody's arena, then hands all of them to everybody."""
+    fds = {0: os.dup(mine)}
+    peers: dict[int, socket.socket] = {}
+    try:
+        while len(peers) < topology.local_size - 1:
+            _wait_until(deadline, listener)
+            peer, _ = listener.accept()
+            _wait_until(deadline, peer)
+            text, received = _receive(peer) if _same_user(peer) else (b"", [])
+            local = int.from_bytes(text, "little")
+            if len(received) != 1 or not 0 < local < topology.local_size or local in peers:  # a stranger
+                _close(received)
+                peer.close()
+                continue
+            fds[local], peers[local] = received[0], peer
+        ordered = [fds[i] for i in range(topology.local_size)]
+        for peer in peers.values():
+            for first in range(0, len(ordered), _MOST_FDS):
+                _wait_until(deadline, peer)
+                socket.send_fds(peer, [b"."], ordered[first : first + _MOST_FDS])
+    except BaseException:
+        _close(fds.values())
+        raise
+    finally:
+        for peer in peers.values():
+            peer.close()
+    return ordered
+
+
+def _ask(address: str, mine: int, topology: Topology, deadline: float) -> list[int]:
+    """Every other rank of the host: gives its arena to the first, and gets all."""
+    fds: list[int] = []
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            _connect(peer, address, deadline)
+            if not _same_user(peer):
+                raise PermissionError("the socket of the host's first rank belongs to another user")
+            socket.send_fds(peer, [topology.local_rank.to_bytes(4, "little")], [mine])
+            while len(fds) < topology.local_size:
+                _wait_until(deadline, peer)
+                text, received = _receive(peer)
+                fds += received
+                if not text:
+                    raise ConnectionError("the host's first rank closed the socket")
+    except BaseException:
+        _close(fds)
+        raise
+    return fds
+
+
+def _receive(peer: socket.socket) -> tuple[bytes, list[int]]:
+    """One message: its text (empty at the end) and its descriptors, which programs started from here do not inherit."""
+    room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
+    text, ancillary, flags, _ = peer.recvmsg(16, room, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    if flags & socket.MSG_CTRUNC:
+        _close(fds)
+        raise OSError("the system refused a descriptor: too many open files?")
+    return text, list(fds)

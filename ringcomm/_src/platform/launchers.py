@@ -1,0 +1,127 @@
+"""Detects ranks that a launcher has started and MPI does not know: each of them would run as a job of one rank.
+
+A launcher writes the number of its ranks into their environment. If MPI's world is smaller, the launcher and the MPI
+library do not speak the same protocol. :func:`check` runs before the first communicator of a process is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ringcomm._src.base.errors import RingcommError
+from ringcomm._src.base.process import RANK_PROCESS
+from ringcomm._src.platform import mpi_library
+
+
+class Launcher(NamedTuple):
+    """A launcher's name, and the variables that hold the number of its ranks."""
+
+    name: str
+    sizes: tuple[str, ...]
+    of_mpi: bool = True  # the launcher belongs to an MPI library, or answers as one
+    needs: str = ""  # a variable that must be set too
+    unless: str = ""  # a variable that must not be set
+
+
+# The task of `srun --pty` is a shell, whose programs are no ranks. A batch script has no step's variables.
+SRUN = Launcher("Slurm's srun", ("SLURM_STEP_NUM_TASKS",), of_mpi=False, unless="SLURM_PTY_PORT")
+# The outermost first: srun also sets PMI_SIZE where its plugin speaks that protocol.
+LAUNCHERS = (
+    SRUN,
+    Launcher("Flux", ("FLUX_JOB_SIZE",), of_mpi=False),
+    Launcher("HPE's PALS (mpiexec, aprun)", ("PALS_SIZE", "PALS_LOCAL_SIZE"), of_mpi=False),
+    Launcher("IBM's jsrun", ("JSM_NAMESPACE_SIZE",), of_mpi=False),
+    Launcher("Open MPI's mpirun", ("OMPI_COMM_WORLD_SIZE",)),
+    Launcher("mpiexec of MPICH or Intel MPI", ("PMI_SIZE", "MPI_LOCALNRANKS")),
+    Launcher("MVAPICH's mpirun_rsh", ("MV2_COMM_WORLD_SIZE",)),
+    Launcher("horovodrun", ("HOROVOD_SIZE",), of_mpi=False),
+    Launcher("torchrun", ("WORLD_SIZE",), of_mpi=False, needs="TORCHELASTIC_RUN_ID"),
+)
+
+
+_FIRST_SPECIAL_STEP = 0xFFFFFF00  # of batch scripts, interactive shells and others
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def started(environment: Mapping[str, str]) -> dict[Launcher, int]:
+    """The launchers that have started this process as a rank, and the number of ranks that each reports."""
+    meant = [it for it in LAUNCHERS if it.unless not in environment and (not it.needs or it.needs in environment)]
+    sizes = {it: max(_number(environment.get(name, "")) for name in it.sizes) for it in meant}
+    return {it: size for it, size in sizes.items() if size}
+
+
+def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str:
+    """Returns the name of the Slurm step whose tasks are the `size` ranks of this job, as scancel takes it; empty if
+    another launcher has started them, in a step or not."""
+    found = started(environment)
+    if found.get(SRUN) != size or any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")):
+        return ""
+    job, step = (environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    return f"{job}.{step}" if _number(job) and step.isdigit() and int(step) < _FIRST_SPECIAL_STEP else ""
+
+
+def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) -> bool:
+    """Returns True if a rank of this host has started this process, and `found` comes from that rank's environment."""
+    rank = environment.get(RANK_PROCESS, "")
+    if rank in ("", str(os.getpid())):
+        return False
+    try:
+        with open(f"/proc/{rank}/environ", "rb") as file:
+            lines = os.fsdecode(file.read()).split("\0")
+    except OSError:  # on another host, where a launcher has started this process anew
+        return False
+    return started(dict(line.split("=", 1) for line in lines if "=" in line)) == found
+
+
+def plugin_of(library: str) -> str:
+    """Slurm's plugin that speaks the protocol of an MPI library (docs/slurm.md has what was measured)."""
+    return "pmix" if "Open MPI" in library else "pmi2"
+
+
+def _remedy(launcher: Launcher, size: int, library: str) -> str:
+    start = f"`ringrun -np {size} python script.py`, which finds the launcher of this MPI"
+    if not library:
+        return "Install an MPI library beside mpi4py, for example with `pip install ringcomm[mpich]`"
+    if launcher is not SRUN:
+        return f"Use the launcher of {library}, or {start}"
+    return f"Use `srun --mpi={plugin_of(library)}` for {library}, or {start}"
+
+
+def check(size: int, library: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Raises RingcommError if a launcher has started more ranks than MPI's world has.
+
+    Args:
+        size: number of ranks of MPI's world; 1 without MPI.
+        library: name of the MPI library; empty if none can be loaded.
+        environment: of this process.
+
+    A process that a rank has started inherits the rank's variables without being one: it is not checked. Where an
+    MPI launcher reports the size of the world, that launcher is the one that MPI has found, whatever started it.
+    """
+    found = started(environment)
+    if _inherited(found, environment):
+        return
+    if any(launcher.of_mpi and said == size for launcher, said in found.items()):
+        return
+    for launcher, said in found.items():
+        if said > size:
+            raise RingcommError(
+                f"{launcher.name} has started {said} ranks ({' or '.join(launcher.sizes)}), but MPI knows {size}: each "
+                f"would run as a job of its own. {_remedy(launcher, said, library)}. If this process is meant to be a "
+                "job of its own, set RINGCOMM_CHECK_LAUNCHER=0"
+            )
+
+
+def check_world() -> None:
+    """Runs :func:`check` for the MPI that mpi4py loads, which is initialised."""
+    try:
+        mpi = mpi_library.initialized()
+    except ImportError:
+        check(1, "")
+    else:
+        check(mpi.COMM_WORLD.Get_size(), mpi.get_vendor()[0])

@@ -1,0 +1,256 @@
+"""Ranks that are processes of MPI."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ringcomm._src.base.errors import PeerLostError
+from ringcomm._src.core import _core
+from ringcomm._src.platform import bootstrap, mpi_library
+from ringcomm._src.platform.links import Link
+from ringcomm._src.platform.workers import worker
+
+logger = logging.getLogger("ringcomm")
+
+processes = _core.Processes()  # of ranks of this host, watched
+
+
+def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] = ()) -> tuple[_core.Node | None, str]:
+    """Every rank makes an arena, gives it to the others of its host and maps theirs; all succeed, or none uses any.
+    Collective."""
+    shared = bootstrap.share_arenas(comm, topology)
+    node, why = None, shared if isinstance(shared, str) else ""
+    if not isinstance(shared, str):
+        try:
+            node = _core.Node(comm.Get_rank(), shared.fds)
+            node.watch(shared.pidfds)
+            for slot in boards:
+                node.make_board(slot)
+        except (ValueError, OSError) as error:
+            node, why = None, str(error)
+        finally:
+            for fd in (*shared.fds, *shared.pidfds):
+                if fd >= 0:
+                    os.close(fd)
+    reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(comm.allgather(why)) if reason]
+    return (None, reasons[0]) if reasons else (node, "")
+
+
+def map_arenas_of_hosts(
+    comm: Any, topology: bootstrap.Topology, compared: Sequence[int]
+) -> tuple[_core.Node | None, str]:
+    if len(topology.hosts) == 1:
+        return _map_arenas(comm, topology)
+    if all(len(ranks) == 1 for ranks in topology.hosts):
+        return None, f"each of the {topology.size} ranks is on a host of its own"
+    here = comm.Split(topology.hosts.index(topology.host), comm.Get_rank())
+    try:
+        node, why = _map_arenas(here, bootstrap.discover(here), compared)
+    finally:
+        here.Free()
+    reasons = [reason for reason in comm.allgather(why) if reason]
+    return (None, reasons[0]) if reasons else (node, "")
+
+
+def require_communicator(comm: Any, mpi: Any) -> None:
+    """TypeError for what is no communicator of mpi4py, ValueError for one that has no group of ranks."""
+    if not isinstance(comm, mpi.Comm):
+        raise TypeError(
+            f"Communicator takes an mpi4py communicator, or None for MPI.COMM_WORLD, not {comm!r}; of some ranks: "
+            "MPI.COMM_WORLD.Split(color), or Communicator().split(color)"
+        )
+    if comm == mpi.COMM_NULL:
+        raise ValueError("this rank is in no group: the communicator is MPI.COMM_NULL. Only ranks in a group make one")
+    if comm.Is_inter():
+        raise ValueError("ringcomm needs an intracommunicator, of one group of ranks; this one connects two groups")
+
+
+class MpiLink(Link):
+    """Over private duplicates of an mpi4py communicator, errors returned."""
+
+    def __init__(self, comm: Any, *, owned: bool = False, threads: bool = True) -> None:
+        """`owned`: `comm` is ours to free. `threads`: a thread of ours may call MPI, if MPI allows it."""
+        mpi = mpi_library.load()
+        require_communicator(comm, mpi)
+        require_alive(comm)
+        self._mpi = mpi
+        self._given = [comm] if owned else []
+        self._duplicates: list[tuple[Any, list[_core.Transport]]] = []  # each with the transports that use it
+        self._drain: Drain | None = None  # once this rank uses the link no more
+        self._threads = threads
+        self.ordered, first = self._duplicate(comm)
+        self.queued, _ = self._duplicate(comm)
+        self._control = first
+        self.rank, self.size = first.Get_rank(), first.Get_size()
+        self.is_whole_job = self.size == mpi.COMM_WORLD.Get_size()
+        self.tags = min(mpi_library.describe(first)["tag_limit"], 1 << 15) * 3 // 4
+        self.topology = bootstrap.discover(first)
+        self.rank_of = {self.topology.pids[rank]: rank for rank in self.topology.host if rank != self.rank}
+        for pid in self.rank_of:
+            processes.watch(pid)
+        self.reported: set[int] = set()  # ranks that a fatal error named
+        self.worker = worker(threads and mpi.Query_thread() >= mpi.THREAD_MULTIPLE)
+        _open.append(self)
+
+    def note_many_open(self) -> None:
+        """Warns once in a process where so many are open that some of them have probably been forgotten."""
+        global _many_noted
+        if len(_open) >= MANY_OPEN and not _many_noted:
+            _many_noted = True
+            logger.warning(
+                "rank %d has %d communicators open, each with memory and file descriptors that last until close(); "
+                "close() those that are no longer used, or make them in a with statement",
+                self.rank,
+                len(_open),
+            )
+
+    def _duplicate(self, comm: Any) -> tuple[_core.Transport, Any]:
+        mine = comm.Dup()
+        mine.Set_errhandler(self._mpi.ERRORS_RETURN)
+        transport = _core.Transport.mpi(**mpi_library.describe(mine))
+        self._duplicates.append((mine, [transport]))
+        return transport, mine
+
+    def exchange(self, item: Any) -> list[Any]:
+        return list(self._control.allgather(item))
+
+    def another_transport(self) -> _core.Transport:
+        return self._duplicate(self._control)[0]
+
+    def message_transport(self) -> _core.Transport:
+        comm, transports = self._duplicates[0]
+        transports.append(_core.Transport.mpi(**mpi_library.describe(comm)))
+        return transports[-1]
+
+    def share_memory(
+        self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
+    ) -> tuple[_core.Node | None, str]:
+        if ranks is None or len(ranks) == self.size:
+            return map_arenas_of_hosts(self._control, self.topology, compared)
+        # Split and not Create_group, which Open MPI may leave waiting for processes outside the group.
+        comm = self._control.Split(0 if self.rank in ranks else self._mpi.UNDEFINED, self.rank)
+        if comm == self._mpi.COMM_NULL:
+            return None, "this rank is not in the group"
+        try:
+            return map_arenas_of_hosts(comm, bootstrap.discover(comm), compared)
+        finally:
+            comm.Free()
+
+    def split(self, color: int | None, key: int) -> Link | None:
+        comm = self._control.Split(self._mpi.UNDEFINED if color is None else color, key)
+        return None if comm == self._mpi.COMM_NULL else MpiLink(comm, owned=True, threads=self._threads)
+
+    def free(self) -> None:
+        if not self._mpi.Is_finalized():
+            self._drain = self._drain or Drain(self._control, self._duplicates)
+            while not self.lost() and not self._drain.over():
+                time.sleep(1e-5)
+        del self.ordered, self.queued
+        _open.remove(self)
+        comms = [*self._given, *(comm for comm, _ in self._duplicates)]
+        self._given, self._duplicates, self._drain = [], [], None
+        if not self._mpi.Is_finalized():
+            for comm in reversed(comms):
+                comm.Free()
+
+    def ranks_of(self, comm: Any) -> list[int]:
+        """Our ranks of the processes of another communicator, sorted. ValueError if it has others."""
+        theirs, ours = comm.Get_group(), self._control.Get_group()
+        ranks = sorted(theirs.Translate_ranks(list(range(theirs.Get_size())), ours))
+        theirs.Free()
+        ours.Free()
+        if ranks and ranks[0] < 0:
+            raise ValueError("the communicator has processes that did not call init()")
+        return ranks
+
+    def lost(self) -> list[int]:
+        """Ranks whose processes are known to have ended without MPI's leave: no collective call comes to an end."""
+        return sorted(self.reported.union(self.rank_of[pid] for pid in processes.dead() & self.rank_of.keys()))
+
+    def lost_of(self, group: Any) -> list[int]:
+        """The same, as ranks of another group."""
+        lost = self.lost()
+        found = self._control.Get_group().Translate_ranks(lost, group) if lost else []
+        return [rank for rank in found if rank >= 0]
+
+    def others_ended(self) -> bool:
+        """Returns True once every rank has called this, or is lost, and MPI holds no message to this rank. Collective,
+        but does not block: call it again until it returns True."""
+        if self._mpi.Is_finalized() or self.lost():
+            return True
+        try:
+            self._drain = self._drain or Drain(self._control, self._duplicates)
+            return self._drain.over()
+        except self._mpi.Exception:  # a peer is lost
+            return True
+
+
+class Drain:
+    """Receives, and drops, the messages that no rank waits for any more: goodbyes, mostly. MPI wants every message
+    received before its communicator is freed and before MPI_Finalize.
+
+    Collective. Every rank learns from every other how many messages that rank has sent to it, so nothing is missed that
+    is still on its way.
+    """
+
+    PATIENCE = 2.0  # seconds for messages that are counted and do not arrive: after an error of MPI's
+
+    def __init__(self, control: Any, duplicates: Sequence[tuple[Any, Sequence[_core.Transport]]]) -> None:
+        mpi = mpi_library.load()
+        self._status, self._byte = mpi.Status(), mpi.BYTE
+        self._duplicates = duplicates
+        counts = [[transport.counts() for transport in transports] for _, transports in duplicates]
+        sent = np.array([np.sum([sent for sent, _ in of_one], 0) for of_one in counts], np.int64)
+        self._missing = np.empty_like(sent.T, order="C")  # by sender, then by duplicate
+        self._received = np.array([np.sum([received for _, received in of_one], 0) for of_one in counts], np.int64).T
+        self._sent = np.ascontiguousarray(sent.T)  # MPI reads it until the exchange is complete
+        self._exchange = control.Ialltoall(self._sent, self._missing)
+        self._deadline: float | None = None  # of the messages, once their number is known
+
+    def over(self) -> bool:
+        """Receives what has arrived. Returns True once nothing is missing; does not block."""
+        if self._deadline is None:
+            if not self._exchange.Test():
+                return False
+            self._missing -= self._received
+            self._deadline = time.monotonic() + self.PATIENCE
+        for index, (comm, _) in enumerate(self._duplicates):
+            while (message := comm.Improbe(status=self._status)) is not None:
+                self._missing[self._status.Get_source(), index] -= 1
+                message.Recv([bytearray(self._status.Get_count(self._byte)), self._byte])
+        return bool((self._missing <= 0).all()) or time.monotonic() > self._deadline
+
+
+MANY_OPEN = 100  # communicators of one process
+_many_noted = False
+_open: list[MpiLink] = []  # not freed
+
+
+def require_alive(comm: Any, ranks: Sequence[int] | None = None) -> None:
+    """Raises PeerLostError if one of `ranks` (None: all) of an mpi4py communicator is known to be lost."""
+    group = comm.Get_group()
+    lost = {rank for link in _open for rank in link.lost_of(group) if ranks is None or rank in ranks}
+    group.Free()
+    if lost:
+        raise PeerLostError(
+            f"ranks {sorted(lost)} have died, and MPI has no others in their place: start the job again, or make a "
+            "communicator of the ranks that live",
+            tuple(sorted(lost)),
+        )
+
+
+def any_lost() -> bool:
+    return any(link.lost() for link in _open)
+
+
+def await_ends() -> None:
+    """Returns when all ranks of all links have come here too. Costs no processor: the naps are up to 10 ms long."""
+    waiting, began = list(_open), time.monotonic()
+    while waiting := [link for link in waiting if not link.others_ended()]:
+        time.sleep(min(1e-2, 1e-5 + (time.monotonic() - began) / 8))

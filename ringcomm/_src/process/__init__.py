@@ -1,0 +1,1 @@
+"""The end of a process, and how its peers learn of it."""

@@ -1,0 +1,1 @@
+"""The TensorFlow binding. Public names are in ringcomm.tensorflow."""

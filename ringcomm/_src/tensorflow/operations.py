@@ -1,0 +1,143 @@
+"""Collectives on TensorFlow's tensors, eagerly and in graphs, of which gradients know nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
+from ringcomm._src.named import sites
+from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.named.sites import Description, Reduce
+from ringcomm._src.tensorflow import library
+
+# TensorFlow numbers the graphs of branches, loops and their gradients by how many a process has made: ranks may differ.
+_PART = re.compile(
+    r"(?:^|_)((?:true|false|body|cond|indexed_case_branch\d+|(?:rewritten_)?grad)(?=_\d)|cflow_gradient_wrapper)"
+    r"(?:_\d+)*(?:_rewritten)?$"
+)
+_GRADIENT = re.compile(r"^(__(?:forward|backward)_.*?)(_\d+)*$")
+# Attributes of graphs: counts of nameless operations and of parts that communicate; a part's path.
+_COUNTS, _PLACE = "_ringcomm_counts", "_ringcomm_place"
+
+Tensors = Sequence[Any]
+Name = str | Sequence[str] | None
+
+
+def dense(tensors: Tensors) -> list[Any]:
+    return [tf.convert_to_tensor(tensor) for tensor in tensors]
+
+
+def _next_in(graph: Any, kind: str) -> int:
+    counts = getattr(graph, _COUNTS, None)
+    if counts is None:
+        counts = {}
+        setattr(graph, _COUNTS, counts)
+    counts[kind] = counts.get(kind, -1) + 1
+    return int(counts[kind])
+
+
+def _path(graph: Any) -> str:
+    """Returns the function's name and, for a branch, a loop or the gradient of one, its place among those that
+    communicate."""
+    name = getattr(graph, "name", "graph")
+    if not _PART.search(name) or getattr(graph, "outer_graph", None) is None:
+        return _GRADIENT.sub(r"\1", name)
+    known = getattr(graph, _PLACE, None)
+    if known is None:
+        kind = _PART.search(name)[1]  # type: ignore[index]
+        known = f"{_path(graph.outer_graph)}/{kind}.{_next_in(graph.outer_graph, kind)}"
+        setattr(graph, _PLACE, known)
+    return str(known)
+
+
+def _otherwise() -> Callable[[], str] | None:
+    """Returns what names an operation in a graph: its place among the nameless ones of the function. Each trace counts
+    from zero, so a rank may trace more often. Tensors' names would not do: TensorFlow numbers them, and a rank that
+    prints has more of them."""
+    if tf.executing_eagerly():
+        return None
+
+    def name() -> str:
+        graph = tf.compat.v1.get_default_graph()
+        return f"{_path(graph)}.{_next_in(graph, 'nameless')}"
+
+    return name
+
+
+def _describe(
+    collective: int, tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **more: Any
+) -> Description:
+    names = sites.names(process_set, collective, name, len(tensors), grouped, _otherwise())
+    return Description(process_set, collective, names, tuple(one.dtype.name for one in tensors), **more)
+
+
+def _any_rows(tensors: Tensors) -> list[Any]:
+    """Shapes of results whose first dimensions are not known."""
+    shapes = [one.shape for one in tensors]
+    return [None if one.rank is None else tf.TensorShape([None]).concatenate(one[1:]) for one in shapes]
+
+
+def _run(collective: int, given: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **more: Any) -> list[Any]:
+    if not given:
+        return []
+    what = _describe(collective, given, name, grouped, process_set, **more)
+    same = collective in (ALLREDUCE, BROADCAST)
+    shapes = [one.shape for one in given] if same else _any_rows(given)
+    return library.run(what, given, [one.dtype for one in given], shapes)
+
+
+def allreduce(
+    tensors: Tensors, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    return _run(ALLREDUCE, dense(tensors), name, grouped, process_set, how=how, algorithm=algorithm)
+
+
+def broadcast(
+    tensors: Tensors, root_rank: int, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    root = sites.root_in(process_set, root_rank) if tensors else 0
+    return _run(BROADCAST, dense(tensors), name, grouped, process_set, root=root, algorithm=algorithm)
+
+
+def allgather(
+    tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    return _run(ALLGATHER, dense(tensors), name, grouped, process_set, algorithm=algorithm)
+
+
+def reducescatter(
+    tensors: Tensors, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    given = dense(tensors)
+    _require_rows("reducescatter", given)
+    return _run(REDUCESCATTER, given, name, grouped, process_set, how=how, algorithm=algorithm)
+
+
+def alltoall(
+    tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, algorithm: str | None = None
+) -> list[Any]:
+    """[rows received], and with splits [rows received, how many from each rank]."""
+    given = dense([tensor])
+    _require_rows("alltoall", given)
+    what = _describe(ALLTOALL, given, name, False, process_set, splits=splits is not None, algorithm=algorithm)
+    shapes = _any_rows(given)
+    if splits is None:
+        return library.run(what, given, [given[0].dtype], shapes)
+    rows = tf.convert_to_tensor(splits)
+    if rows.dtype not in (tf.int32, tf.int64):
+        raise ValueError(f"alltoall: splits must be a vector of int32 or int64, not of {rows.dtype.name}")
+    return library.run(what, [*given, rows], [given[0].dtype, tf.int32], [*shapes, [process_set.size()]])
+
+
+def _require_rows(collective: str, tensors: Tensors) -> None:
+    if any(one.shape.rank == 0 for one in tensors):
+        raise ValueError(f"{collective} works along the first dimension; the array has none")
+
+
+def barrier(process_set: ProcessSet) -> None:
+    names = sites.names(process_set, BARRIER, None, 1, False, _otherwise())
+    library.run(Description(process_set, BARRIER, names, ()), [], [], [])

@@ -1,0 +1,99 @@
+"""Optimizers whose steps use the gradients of all ranks: Keras' by :mod:`ringcomm.keras`, TensorFlow 1's here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ringcomm._src.base.ops import Average
+from ringcomm._src.named.process_sets import ProcessSet, global_process_set
+from ringcomm._src.tensorflow.aggregation import LocalAggregation
+from ringcomm._src.tensorflow.compression import Compression
+from ringcomm._src.tensorflow.reduction import GradientReduction
+
+
+class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
+    """Around an optimizer of TensorFlow 1."""
+
+    def __init__(
+        self, optimizer: Any, name: str, use_locking: bool, reduction: GradientReduction, aggregation: Any
+    ) -> None:
+        super().__init__(name=name, use_locking=use_locking)
+        self._optimizer, self._reduction, self._aggregation = optimizer, reduction, aggregation
+
+    def register_local_var(self, variable: Any) -> None:
+        """The gradient of this variable stays on its rank."""
+        self._reduction.keep_local(variable)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """As the optimizer's own, and then over all ranks."""
+        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        if not pairs:
+            return pairs
+        gradients, variables = zip(*pairs, strict=True)
+        reduce = self._reduction if self._aggregation is None else self._aggregation.compute
+        return list(zip(reduce(gradients, variables), variables, strict=True))
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+
+        def apply() -> Any:
+            return self._optimizer.apply_gradients(pairs, *args, **kwargs)
+
+        return apply() if self._aggregation is None else self._aggregation.apply(apply, [one for one, _ in pairs])
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer.variables(*args, **kwargs)
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: Any = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+    algorithm: str | None = None,
+) -> Any:
+    """An optimizer like ``optimizer`` whose steps use the gradients of all ranks.
+
+    Args:
+        optimizer: a Keras optimizer, of which :func:`ringcomm.keras.DistributedOptimizer` makes one, or a
+            ``tf.compat.v1.train.Optimizer``.
+        name, use_locking: of an optimizer of TensorFlow 1.
+        backward_passes_per_step: gradients of so many passes add up on their rank before they are reduced.
+        average_aggregated_gradients: they are divided by it.
+
+    The other arguments are :func:`DistributedGradientTape`'s.
+    """
+    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        from ringcomm._src.keras import optimizer as keras  # Keras itself is imported only where it is used
+
+        how: tuple[Any, ...] = compression, sparse_as_dense, gradient_predivide_factor, op
+        how += backward_passes_per_step, average_aggregated_gradients, num_groups, groups, process_set
+        how += scale_local_gradients, algorithm
+        return keras.DistributedOptimizer(optimizer, name, device_dense, device_sparse, *how)
+    if backward_passes_per_step <= 0:
+        raise ValueError(f"backward_passes_per_step must be positive, not {backward_passes_per_step}")
+    called = name or f"Distributed{type(optimizer).__name__}"
+    among = num_groups, groups, process_set, scale_local_gradients, algorithm
+    reduction = GradientReduction(called, op, compression, sparse_as_dense, gradient_predivide_factor, *among)
+    passes = backward_passes_per_step
+    aggregation = LocalAggregation(passes, average_aggregated_gradients, reduction) if passes > 1 else None
+    return _DistributedOptimizer(optimizer, called, use_locking, reduction, aggregation)

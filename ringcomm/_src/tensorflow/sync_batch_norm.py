@@ -1,0 +1,86 @@
+"""Batch normalisation over the batches of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ringcomm._src.named.process_sets import ProcessSet, global_process_set
+from ringcomm._src.tensorflow import gradients
+from ringcomm._src.training.gradient_lists import unnumbered
+
+
+@keras.saving.register_keras_serializable("ringcomm")
+class SyncBatchNormalization(keras.layers.BatchNormalization):
+    """Normalises by mean and variance over all ranks' batches, which may be of different sizes.
+
+    A drop-in for ``keras.layers.BatchNormalization`` on the TensorFlow backend. Gradients flow through the shared
+    statistics. In inference, on one rank, and on ranks outside the process set it is the ordinary batch normalisation.
+    Ranks must run the layer equally often, in one order.
+
+    Args:
+        process_set: the ranks that share statistics. In a configuration it is their numbers.
+        fused: accepted because Horovod has it: False.
+
+    The other arguments are those of ``keras.layers.BatchNormalization``.
+
+    Raises:
+        ValueError: for ``fused=True``; and for the configuration of a layer whose ranks are no process set here.
+    """
+
+    def __init__(
+        self, *args: Any, process_set: ProcessSet = global_process_set, fused: bool | None = False, **kwargs: Any
+    ) -> None:
+        if fused in (True, None):
+            raise ValueError("SyncBatchNormalization does not support fused=True")
+        super().__init__(*args, **kwargs)
+        self.process_set = process_set
+
+    def get_config(self) -> dict[str, Any]:
+        ranks = None if self.process_set is global_process_set else list(self.process_set.ranks)
+        return {**super().get_config(), "process_set": ranks}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> SyncBatchNormalization:
+        ranks = config.get("process_set")
+        known = () if ranks is None else global_process_set.session().sets
+        process_set = next((one for one in known if one.ranks == ranks), None) if ranks else global_process_set
+        if process_set is None:
+            raise ValueError(f"SyncBatchNormalization: no process set has the ranks {ranks}: add_process_set({ranks})")
+        return cls(**{**config, "process_set": process_set})
+
+    def _moments(self, inputs: Any, mask: Any) -> Any:
+        if not self.process_set.included() or self.process_set.size() == 1:
+            return super()._moments(inputs, mask)
+        inputs, axes = tf.convert_to_tensor(inputs), self._reduction_axes
+        weights = tf.ones_like(inputs) if mask is None else self._mask_like(mask, inputs)
+        count = tf.reduce_sum(weights, axes)
+        mean = tf.math.divide_no_nan(tf.reduce_sum(inputs * weights, axes), count)
+        centred = inputs - self._broadcast_over(mean, axes)
+        missed = tf.math.divide_no_nan(tf.reduce_sum(centred * weights, axes), count)  # of the mean, by rounding
+        squares = tf.reduce_sum(centred * centred * weights, axes) - count * missed**2
+        # What flows back is summed over the ranks: each has a loss of its own, and their sum is what the statistics'
+        # gradient is of.
+        ranks = gradients.gathered(
+            tf.stack([count, mean + missed, squares]), f"{unnumbered(self.path)}.statistics", self.process_set
+        )
+        counts, means, all_squares = tf.unstack(ranks, 3, axis=1)
+        total = tf.reduce_sum(counts, 0)
+        # Chan et al. (1979), "Updating formulae and a pairwise algorithm for computing sample variances", relative to
+        # the first rank's mean, so that small numbers are summed.
+        apart = means - means[0]
+        shift = tf.reduce_sum(counts * apart, 0) / total
+        return means[0] + shift, tf.reduce_sum(all_squares + counts * (apart - shift) ** 2, 0) / total
+
+    @staticmethod
+    def _broadcast_over(mean: Any, axes: Any) -> Any:
+        for axis in sorted(axes):
+            mean = tf.expand_dims(mean, axis)
+        return mean
+
+    @staticmethod
+    def _mask_like(mask: Any, inputs: Any) -> Any:
+        mask = tf.cast(mask, inputs.dtype)
+        return tf.broadcast_to(mask[..., None] if mask.shape.rank < inputs.shape.rank else mask, tf.shape(inputs))

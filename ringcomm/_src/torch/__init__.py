@@ -1,0 +1,1 @@
+"""The PyTorch binding. Public names are in ringcomm.torch."""

@@ -1,0 +1,124 @@
+"""The optimizer of ``DistributedOptimizer(op=Adasum)``: it reduces not gradients, but what the optimizer makes of them.
+
+Every rank takes the optimizer's step on its own gradients. The changes of the parameters are combined by Adasum, each
+parameter's as one vector, and applied to where the parameters were before. The optimizer's state (momentum and so on)
+is each rank's own. As Horovod does it, but that the step is taken of all parameters at once, when ``step()`` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from ringcomm._src.base.ops import Adasum
+from ringcomm._src.named.reductions import Reduction
+from ringcomm._src.torch import loss_scaling
+from ringcomm._src.torch.arguments import Settings
+from ringcomm._src.torch.asynchronous import operations
+from ringcomm._src.torch.compression import parts_of
+from ringcomm._src.torch.hooked import TOO_OFTEN, HookedParameters
+from ringcomm._src.torch.replicas import ReplicaCheck
+from ringcomm._src.torch.slot import QUIET, Slot
+from ringcomm._src.torch.wrapped import DistributedOptimizerBase, require_closure, taking_the_step
+from ringcomm._src.training.plan_agreement import require_equal
+
+
+class DeltaReducer(HookedParameters):
+    """The changes of one optimizer's parameters."""
+
+    def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self.settings = settings
+        self.replicas = ReplicaCheck(settings)
+        super().__init__(parameters)
+
+    def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
+        if slot.state == QUIET:
+            slot.begin(0)
+        if self.in_nested_backward():  # parts of a gradient: none tells that it is the last
+            return
+        slot.count_pass(gradient)
+        if slot.passes > self.settings.passes:
+            raise AssertionError(TOO_OFTEN.format(name=slot.name))
+
+    @torch.no_grad()
+    def step(self, local_step: Callable[[], Any]) -> Any:
+        """Takes the step, and gives every rank the combined change. The result is the step's.
+
+        If that fails, parameters are where they were before.
+        """
+        self.refuse_capture()
+        self.hook_new()
+        self.claim()
+        texts = [self.settings.text(), *(slot.watched().text for slot in self._slots)]
+        name, asks = f"{self.settings.name}.deltas", self.replicas.due
+        self.replicas.step(self._slots, require_equal(texts, name, self.settings.process_set, asks=asks))
+        parameters = [slot.parameter.detach() for slot in self._slots]
+        starts = [parameter.clone() for parameter in parameters]
+        try:
+            with torch.enable_grad():
+                result = local_step()
+            for parameter, start in zip(parameters, starts, strict=True):
+                parameter.sub_(start)
+            for start, delta in zip(starts, self._reduce(parameters), strict=True):
+                start.add_(delta)
+        finally:
+            for parameter, start in zip(parameters, starts, strict=True):
+                parameter.copy_(start)
+            self.restart()
+        return result
+
+    def _reduce(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        settings = self.settings
+        wire, compressor = parts_of(settings.compression)
+        pairs = [compressor.compress(delta) for delta in deltas]
+        how = Reduction(Adasum, 1.0, 1.0, settings.process_set, wire=wire)
+        requests = [operations.allreduce_request(how, tensor, True) for tensor, _ in pairs]
+        reduced = how.submit_group(requests, [f"{settings.name}.{slot.name}" for slot in self._slots]).wait()
+        return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]
+
+
+class DistributedAdasumOptimizer(DistributedOptimizerBase):
+    """What ``DistributedOptimizer(op=Adasum)`` gives."""
+
+    _reducer: DeltaReducer
+
+    def synchronize(self) -> None:
+        """Does nothing: gradients are not reduced; ``step()`` reduces what comes of them."""
+
+    def skip_synchronize(self) -> NoReturn:
+        """Raises AssertionError, as in Horovod: there is nothing to skip."""
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+
+    _step_supports_amp_scaling = True  # torch.amp.GradScaler leaves overflows to step(), which tells all ranks
+
+    @taking_the_step
+    def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
+        """Takes the optimizer's step on this rank's gradients, and combines the changes of all ranks by Adasum.
+
+        A ``closure`` is evaluated as often as the optimizer likes, on this rank alone. ``grad_scaler`` is given by
+        ``torch.amp.GradScaler.step``: the step is left out on all ranks if any of them had an overflow.
+        """
+        if grad_scaler is not None:
+            settings = self._reducer.settings
+            loss_scaling.unscale(self, grad_scaler)
+            loss_scaling.share_overflow(self, grad_scaler, settings.name, settings.process_set)
+            return loss_scaling.step_if_finite(self, grad_scaler, lambda: self.step(**kwargs))
+        require_closure(closure)
+        self._follow_groups()
+        arguments = () if closure is None else (closure,)
+        return self._reducer.step(lambda: self._base.step(self, *arguments, **kwargs))
+
+    def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
+        if optimizer is not self:  # this one steps on this rank's gradients
+            DistributedOptimizerBase._before_step_of(self, optimizer, parameters)
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the optimizer's own. Backward passes are counted anew."""
+        self._reducer.restart()
+        self._base.zero_grad(self, *args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._reducer.restart()
+        self._base.load_state_dict(self, *args, **kwargs)

@@ -1,0 +1,180 @@
+"""The arguments of DistributedOptimizer: what they say, and their checks."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ringcomm._src.base.ops import Average, Sum
+from ringcomm._src.base.wire_formats import OneBit, PowerSGD, Threshold, TopK, WireFormat
+from ringcomm._src.compression.compression import NoneCompressor, unused_patterns
+from ringcomm._src.torch.compression import Parts, format_of, is_lossy, parts_of
+from ringcomm._src.torch.units import Units
+from ringcomm._src.training.plans import Limits
+
+
+@dataclass
+class Settings:
+    """The arguments of DistributedOptimizer."""
+
+    op: Any
+    predivide: float
+    compression: Any
+    passes: int
+    groups: Any  # None, a number, or a list of lists of parameters
+    sparse_as_dense: bool
+    process_set: Any
+    limits: Limits
+    algorithm: str | None = None  # None: as the options say
+    units: Units = field(default_factory=Units, repr=False)  # of gradients
+    before_travel: list[Any] = field(default_factory=list, repr=False)  # done to gradients, in this order
+    key: int = 0  # of the parameters' names and shapes
+    _numbers: Iterator[int] | None = field(default=None, repr=False)
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self.number  # noqa: B018  (numbered in the order in which optimizers are made)
+
+    @property
+    def number(self) -> int:
+        """Among the optimizers that have used the process set since it was added: the same on every rank of it.
+
+        Threads make optimizers in an order of their own on each rank: there names and shapes of parameters tell them
+        apart.
+        """
+        if self._numbers is not self.process_set.optimizers:
+            self._numbers = self.process_set.optimizers
+            if threading.current_thread() is threading.main_thread():
+                self._number = next(self._numbers)
+            else:
+                self._number = (self.key << 16) + next(self.process_set.optimizers_of_threads[self.key])
+        return self._number
+
+    @property
+    def name(self) -> str:
+        return f"optimizer{self.number}"
+
+    def scales(self) -> tuple[float, float]:
+        """(before, after) the sum."""
+        return (1.0 / self.predivide, self.predivide) if self.op == Average else (1.0, 1.0)
+
+    def worth(self) -> float:
+        """What one of what encoders owe would be in the reduced gradient."""
+        return self.scales()[1] / (self.process_set.size() if self.op == Average else 1)
+
+    def text(self) -> str:
+        """For a comparison between ranks."""
+        return (
+            f"op {self.op}, gradient_predivide_factor {self.predivide}, compression {self._compression_text()}, "
+            f"sparse_as_dense {self.sparse_as_dense}, algorithm {self.algorithm}"
+        )
+
+    def _compression_text(self) -> str:
+        if isinstance(self.compression, Mapping):
+            return f"by pattern {', '.join(self.compression)}"
+        if isinstance(self.compression, WireFormat):
+            return self.compression.text()
+        return getattr(self.compression, "__name__", type(self.compression).__name__)
+
+    def format_of(self, name: str, parameter: torch.Tensor) -> WireFormat | torch.dtype | None:
+        """What this gradient travels as in a bucket; None: as it is."""
+        return format_of(self.compression, name, parameter)
+
+    def by_name(self) -> Parts:
+        """Of a gradient that travels by itself: what loses something, and keeps it, is for buckets."""
+        return Parts(None, NoneCompressor) if is_lossy(self.compression) else parts_of(self.compression)
+
+
+def key_of(names: list[tuple[str, torch.Tensor]]) -> int:
+    """A number above zero for the names and shapes of parameters."""
+    text = "\0".join(f"{name} {tuple(parameter.shape)}" for name, parameter in names).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "little") | 1
+
+
+def format_text(wire: WireFormat | torch.dtype | None) -> str:
+    """All of a format that must be equal on all ranks."""
+    return wire.text() if isinstance(wire, WireFormat) else str(wire)
+
+
+def check_compression(compression: Any, op: Any) -> None:
+    if is_lossy(compression) and op not in (Average, Sum):
+        raise ValueError(f"compression={compression}: only sums and averages can travel so, not {op}")
+
+
+def warn_of_unused(compression: Any, names: list[tuple[str, torch.Tensor]]) -> None:
+    """Warns of patterns that fit no parameter."""
+    unused = unused_patterns(compression, (name for name, _ in names))
+    if unused:
+        warnings.warn(
+            f"compression: no parameter's name fits {', '.join(map(repr, unused))}. The names are those of "
+            f"named_parameters, such as {', '.join(repr(name) for name, _ in names[:3])}",
+            stacklevel=3,
+        )
+
+
+def require_host(wire: Any, parameter: torch.Tensor) -> None:
+    """ValueError for a format that works on the host's memory alone, and a gradient that is made elsewhere."""
+    if isinstance(wire, PowerSGD) and not parameter.is_cpu:
+        raise ValueError(
+            f"compression={wire}: the factors of gradients on {parameter.device} are not made there. Take "
+            "hvd.Compression.int8, int4, onebit or topk for a model on a GPU, or keep the model on the CPU"
+        )
+
+
+def leaves_much_out(compression: Any, names: list[tuple[str, torch.Tensor]]) -> bool:
+    """True if gradients are sent as signs, or few of their elements are sent."""
+    if not is_lossy(compression):
+        return False
+    return any(isinstance(format_of(compression, *one), OneBit | TopK | Threshold) for one in names)
+
+
+def names_of(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
+) -> list[tuple[str, torch.Tensor]]:
+    """Names of the optimizer's parameters, as given and checked, or made up."""
+    in_groups = [p for group in optimizer.param_groups for p in group["params"]]
+    if named_parameters is None:
+        return [
+            (f"allreduce.noname.{i}.{j}", p)
+            for i, group in enumerate(optimizer.param_groups)
+            for j, p in enumerate(group["params"])
+        ]
+    named = list(named_parameters)
+    if any(not isinstance(pair, tuple) for pair in named):
+        raise ValueError("named_parameters takes (name, parameter) tuples, as model.named_parameters() gives them")
+    twice = sorted(name for name, count in Counter(name for name, _ in named).items() if count > 1)
+    if twice:
+        raise ValueError(f"named_parameters has these names more than once: {', '.join(twice)}")
+    names = {id(p): name for name, p in named}
+    without = [p for p in in_groups if id(p) not in names]
+    if without:
+        raise ValueError(
+            "named_parameters leaves out parameters of the optimizer, of shapes "
+            + ", ".join(str(tuple(p.shape)) for p in without)
+        )
+    # In the order of the groups: named_parameters may hold more, and in another order.
+    return [(names[id(p)], p) for p in in_groups]
+
+
+def check_groups(groups: Any) -> None:
+    if groups is None:
+        return
+    if not isinstance(groups, list):
+        if isinstance(groups, int) and groups > 0:
+            return
+        raise ValueError("groups must be a positive number, or a list of lists of parameters")
+    seen: set[int] = set()
+    for parameter in itertools.chain.from_iterable(groups):
+        if not isinstance(parameter, torch.Tensor):
+            raise ValueError("groups must hold tensors")
+        if id(parameter) in seen:
+            raise ValueError("a parameter is in groups more than once")
+        seen.add(id(parameter))

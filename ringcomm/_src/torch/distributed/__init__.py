@@ -1,0 +1,1 @@
+"""The torch.distributed backend. Public names are in ringcomm.torch.distributed."""

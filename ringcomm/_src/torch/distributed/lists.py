@@ -1,0 +1,94 @@
+"""Tensors seen as one row of elements, without a copy where they lie so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ringcomm._src.torch.kind import used_here
+
+Tensor = torch.Tensor
+
+
+def rows_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Elements of each."""
+    return [tensor.numel() for tensor in tensors]
+
+
+def require_one(call: str, what: str, given: Sequence[Tensor]) -> None:
+    """ValueError unless `given` is a list of one tensor.
+
+    Gloo reduces several tensors of one call together, NCCL refuses them, and both have coalesced calls for tensors that
+    are reduced each by itself.
+    """
+    if len(given) != 1:
+        raise ValueError(f"{call}: {what} must be a list of one tensor, not of {len(given)}")
+
+
+def require_parts(call: str, what: str, given: Sequence[Sequence[Tensor]], count: int, size: int) -> None:
+    """ValueError unless `given` is `count` lists, each of one tensor for each of `size` ranks."""
+    if len(given) != count or count == 0:
+        raise ValueError(f"{call}: {what} must be {max(count, 1)} list(s) of {size} tensors, not {len(given)} lists")
+    for each in given:
+        if len(each) != size:
+            raise ValueError(
+                f"{call}: each list of {what} must have a tensor for each of {size} ranks, not {len(each)}"
+            )
+
+
+class FlatList:
+    """Tensors of one call, each flat in ``flats``: itself where it is contiguous, else a copy that ``write_back``
+    assigns."""
+
+    def __init__(self, tensors: Sequence[Tensor], flats: list[Tensor], copied: bool) -> None:
+        self._tensors, self.flats, self._copied = tensors, flats, copied
+
+    @property
+    def flat(self) -> Tensor:
+        """Of a list made by ``of``: all of them in a row."""
+        return self.flats[0]
+
+    @classmethod
+    def each(cls, tensors: Sequence[Tensor]) -> FlatList:
+        """Each by itself, to be written."""
+        flats = [tensor.detach().contiguous().view(-1) for tensor in tensors]
+        moved = any(flat.data_ptr() != tensor.data_ptr() for flat, tensor in zip(flats, tensors, strict=True))
+        return cls(tensors, flats, moved)
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], read: bool) -> FlatList:
+        """All of one dtype in a row. `read`: what they hold matters."""
+        if in_a_row(tensors):
+            first = tensors[0].detach()
+            total = sum(tensor.numel() for tensor in tensors)
+            return cls(tensors, [first.as_strided((total,), (1,))], False)
+        flats = [tensor.detach().contiguous().view(-1) for tensor in tensors]
+        if read:
+            return cls(tensors, [torch.cat(flats)], True)
+        return cls(tensors, [flats[0].new_empty(sum(flat.numel() for flat in flats))], True)
+
+    def write_back(self) -> None:
+        """To the tensors, if they are elsewhere."""
+        if not self._copied:
+            return
+        parts = self.flats
+        if len(self.flats) == 1 and len(self._tensors) > 1:
+            parts = list(self.flats[0].split(rows_of(self._tensors)))
+        with torch.no_grad():
+            for tensor, part in zip(self._tensors, parts, strict=True):
+                tensor.copy_(part.view(tensor.shape))
+                used_here(part)
+
+
+def in_a_row(tensors: Sequence[Tensor]) -> bool:
+    """Whether they are neighbours in one storage."""
+    first = tensors[0]
+    storage, end = first.untyped_storage().data_ptr(), first.data_ptr()
+    for tensor in tensors:
+        if not tensor.is_contiguous() or tensor.data_ptr() != end or tensor.dtype != first.dtype:
+            return False
+        if tensor.untyped_storage().data_ptr() != storage:
+            return False
+        end += tensor.numel() * tensor.element_size()
+    return True

@@ -1,0 +1,289 @@
+"""The calls of a process group of torch.distributed, as requests to the core. How they run: runs.py."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.base import ops
+from ringcomm._src.calls import calls
+from ringcomm._src.core import _core
+from ringcomm._src.core._core import Request
+from ringcomm._src.torch.distributed import forms, sparse
+from ringcomm._src.torch.distributed.lists import FlatList, require_one, require_parts, rows_of
+from ringcomm._src.torch.distributed.messages import GroupMessages
+from ringcomm._src.torch.distributed.reductions import of_torch
+from ringcomm._src.torch.distributed.shared_tensors import BIG, is_from_reducer
+from ringcomm._src.torch.distributed.work import Work
+
+Tensor = torch.Tensor
+Tensors = list[Tensor]
+
+
+class ProcessGroup(GroupMessages):
+    """What ``init_process_group("ringcomm")`` and ``new_group`` make: every collective and message of torch.distributed
+    on CPU and CUDA tensors of any dtype (reductions: those of :class:`ringcomm.Op`), contiguous or not; messages of
+    CUDA tensors by way of the host, which waits for the copies.
+
+    Reductions, broadcasts, gathers, scatters and barriers take both of torch's forms: lists and an object of options,
+    or tensors, ``root``, ``op`` and ``timeout``.
+
+    Calls of one group run in the order submitted, beside those of other groups. Ranks compare each call before data
+    moves; MismatchError then names the call by the group and its number in it.
+    """
+
+    # ---- reductions --------------------------------------------------------------------------------------------------
+    def allreduce(self, *given: Any, **named: Any) -> Work:
+        """In place."""
+        tensors, opts = forms.ALLREDUCE.read(given, named)
+        require_one("all_reduce", "the input", tensors)
+        return self._allreduce(tensors, opts)
+
+    def _allreduce(self, tensors: Tensors, opts: Any) -> Work:
+        op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        if tensors[0].is_sparse:
+            sparse.allreduce(self, tensors, op)
+            return self._work([], tensors, None, None)
+        if tensors[0].nbytes >= BIG:
+            self._meet(tensors, is_from_reducer(sys._getframe(1).f_back))  # the caller of the public call
+
+        def make(name: str) -> list[Request]:
+            buffers = [arrays.target(tensor) for tensor in tensors]
+            return [calls.allreduce(one, one, op, name=name, pre=factor) for one in buffers]
+
+        return self._in_place((op, factor), tensors, make, opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        """In place, each tensor by itself."""
+        if not tensors:
+            raise ValueError("all_reduce_coalesced: the list of tensors is empty")
+        self._written(tensors)
+        return self._allreduce(tensors, opts)
+
+    def average(self, tensor: Tensor, wire: Any, feedback: _core.Feedback | None) -> Work:
+        """A bucket in place, as a wire format between hosts; ``feedback`` keeps what that leaves out."""
+        self._meet([tensor], bucket=True)
+
+        def make(name: str) -> list[Request]:
+            buffer = arrays.target(tensor)
+            return [calls.allreduce(buffer, buffer, ops.Average, wire, name=name, feedback=feedback)]
+
+        return self._run(make, [tensor], None)
+
+    def reduce(self, *given: Any, **named: Any) -> Work:
+        """In place on the root; elsewhere tensors stay as they are."""
+        tensors, opts = forms.REDUCE.read(given, named)
+        require_one("reduce", "the input", tensors)
+        op, factor = of_torch(opts.reduceOp)
+
+        def make(name: str) -> list[Request]:
+            root, here = opts.rootRank, opts.rootRank == self._group.rank
+            return [
+                calls.reduce(one, one if here else None, root, op, self._group.rank, name=name, pre=factor)
+                for one in tensors
+            ]
+
+        return self._run(make, tensors, opts)
+
+    def reduce_scatter(self, *given: Any, **named: Any) -> Work:
+        """Rank r gets the reduction of the r-th tensors of each list, which may differ in size."""
+        outputs, inputs, opts = forms.REDUCE_SCATTER.read(given, named)
+        require_parts("reduce_scatter", "the inputs", inputs, len(outputs), self._group.size)
+        lists = [FlatList.of(each, True) for each in inputs]
+        return self._reduce_scatter(outputs, [one.flat for one in lists], [rows_of(each) for each in inputs], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Part r of each input's reduction for rank r."""
+        rows = [[out.numel()] * self._group.size for out in outputs]
+        return self._reduce_scatter(outputs, [one.reshape(-1) for one in inputs], rows, opts)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        """As ``reduce_scatter_single_coalesced``, of one."""
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def _reduce_scatter(self, outputs: Tensors, flats: Tensors, rows: list[list[int]], opts: Any) -> Work:
+        op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        self._meet(flats)
+        self._written(outputs)
+        me, size = self._group.rank, self._group.size
+        whole = FlatList.each(outputs)
+
+        def make(name: str) -> list[Request]:
+            return [
+                calls.reducescatter(arrays.source(flat), out, op, me, size, rows=each, name=name, pre=factor)
+                for flat, out, each in zip(flats, whole.flats, rows, strict=True)
+            ]
+
+        return self._run(make, outputs, opts, whole.write_back)
+
+    # ---- what is only moved ------------------------------------------------------------------------------------------
+    def broadcast(self, *given: Any, **named: Any) -> Work:
+        """The root's tensor, on every rank."""
+        tensors, opts = forms.BROADCAST.read(given, named)
+        require_one("broadcast", "the input", tensors)
+
+        def make(name: str) -> list[Request]:
+            buffers = [arrays.target(tensor) for tensor in tensors]
+            return [calls.broadcast(one, one, opts.rootRank, name=name) for one in buffers]
+
+        if opts.rootRank != self._group.rank:
+            self._written(tensors)
+        return self._in_place(("broadcast", opts.rootRank), tensors, make, opts)
+
+    def allgather(self, *given: Any, **named: Any) -> Work:
+        """Every rank's tensor into a list; sizes may differ between ranks."""
+        outputs, inputs, opts = forms.ALLGATHER.read(given, named)
+        require_parts("all_gather", "the outputs", outputs, len(inputs), self._group.size)
+        if inputs[0].is_cpu:
+            return self._allgather_apart(outputs, inputs, opts)
+        lists = [FlatList.of(each, False) for each in outputs]
+        rows = [rows_of(each) for each in outputs]
+        everything = [out for each in outputs for out in each]
+
+        def finish() -> None:
+            for one in lists:
+                one.write_back()
+
+        return self._allgather([one.flat for one in lists], inputs, rows, everything, opts, finish)
+
+    def _allgather_apart(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+        """With no copy of the whole: what each rank reads of another's memory goes where it belongs."""
+        everything = [out for each in outputs for out in each]
+        self._meet([*inputs, *everything])
+        self._written(everything)
+        me, size = self._group.rank, self._group.size
+
+        def make(name: str) -> list[Request]:
+            return [
+                calls.allgather_apart(one.reshape(-1), each, me, size, name=name)
+                for one, each in zip(inputs, outputs, strict=True)
+            ]
+
+        return self._run(make, everything, opts)
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Every rank's tensors, one after the other."""
+        whole = FlatList.each(outputs)
+        rows = [[one.numel()] * self._group.size for one in inputs]
+        return self._allgather(whole.flats, inputs, rows, outputs, opts, whole.write_back)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        """As ``all_gather_single_coalesced``, of one."""
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        """``outputs[r][i]`` is rank r's i-th tensor."""
+        return self.allgather([list(each) for each in zip(*outputs, strict=True)], inputs, opts)
+
+    def _allgather(
+        self, flats: Tensors, inputs: Tensors, rows: list[list[int]], outputs: Tensors, opts: Any, finish: Any
+    ) -> Work:
+        self._meet([*inputs, *flats])
+        self._written(outputs)
+        me, size = self._group.rank, self._group.size
+
+        def make(name: str) -> list[Request]:
+            return [
+                calls.allgather(one.reshape(-1), flat, each, me, size, name=name)
+                for one, flat, each in zip(inputs, flats, rows, strict=True)
+            ]
+
+        return self._run(make, outputs, opts, finish)
+
+    def all_to_all_single(
+        self, output: Tensor, input: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
+    ) -> Work:
+        """Rows of the first dimension to each rank; without splits in even parts."""
+        sent, received = self._elements(input, input_splits), self._elements(output, output_splits)
+        whole = FlatList.each([output])
+        row = math.prod(input.shape[1:])
+        return self._alltoall(input.reshape(-1), whole.flats[0], sent, received, [output], opts, whole.write_back, row)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Tensor r of the inputs to rank r."""
+        sent, into = FlatList.of(inputs, True), FlatList.of(outputs, False)
+        counts = rows_of(inputs), rows_of(outputs)
+        return self._alltoall(sent.flat, into.flat, *counts, outputs, opts, into.write_back)
+
+    def _elements(self, tensor: Tensor, splits: Sequence[int]) -> list[int]:
+        size, rows = self._group.size, tensor.shape[0] if tensor.dim() else 1
+        if not splits and rows % size:
+            raise ValueError(f"all_to_all_single: {size} ranks do not divide the first dimension, {rows}; give splits")
+        splits = list(splits) or [rows // size] * size
+        if len(splits) != size or sum(splits) != rows:
+            raise ValueError(f"all_to_all_single: splits {splits} must be {size} that add up to {rows} rows")
+        row = tensor.numel() // rows if rows else 0
+        return [n * row for n in splits]
+
+    def _alltoall(
+        self,
+        flat: Tensor,
+        into: Tensor,
+        sent: list[int],
+        received: list[int],
+        outputs: Tensors,
+        opts: Any,
+        finish: Any,
+        row: int = 1,
+    ) -> Work:
+        self._meet([flat, into])
+        self._written(outputs)
+
+        def make(name: str) -> list[Request]:
+            return [calls.alltoall(flat, into, sent, received, self._group.size, name=name, count=row)]
+
+        return self._run(make, outputs, opts, finish)
+
+    def gather(self, *given: Any, **named: Any) -> Work:
+        """Every rank's tensor into the root's list."""
+        outputs, inputs, opts = forms.GATHER.read(given, named)
+        here = opts.rootRank == self._group.rank
+        require_one("gather", "the input", inputs)
+        if here:
+            require_parts("gather", "the outputs", outputs, 1, self._group.size)
+        into = FlatList.of(outputs[0], False) if here else None
+        rows = rows_of(outputs[0]) if here else [inputs[0].numel()] * self._group.size
+        flat = inputs[0].reshape(-1)
+        if here:
+            self._written(outputs[0])
+
+        def make(name: str) -> list[Request]:
+            out = into.flat if into else None
+            return [calls.gather(flat, out, opts.rootRank, rows, self._group.rank, self._group.size, name)]
+
+        return self._run(make, outputs[0] if here else [], opts, into.write_back if into else None)
+
+    def scatter(self, *given: Any, **named: Any) -> Work:
+        """Tensor r of the root's list to rank r."""
+        outputs, inputs, opts = forms.SCATTER.read(given, named)
+        here = opts.rootRank == self._group.rank
+        require_one("scatter", "the output", outputs)
+        if here:
+            require_parts("scatter", "the inputs", inputs, 1, self._group.size)
+        flat = FlatList.of(inputs[0], True).flat if here else None
+        whole = FlatList.each(outputs)
+        self._written(outputs)
+
+        def make(name: str) -> list[Request]:
+            me, size = self._group.rank, self._group.size
+            return [calls.scatter(flat, whole.flats[0], opts.rootRank, None, me, size, name)]
+
+        return self._run(make, outputs, opts, whole.write_back)
+
+    def barrier(self, *given: Any, **named: Any) -> Work:
+        """Done when every rank has called it."""
+        (opts,) = forms.BARRIER.read(given, named)
+        return self._run(lambda name: [calls.barrier(name=name)], [], opts)
+
+    # ---- names of other versions of torch ----------------------------------------------------------------------------
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single

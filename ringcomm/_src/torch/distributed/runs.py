@@ -1,0 +1,241 @@
+"""A process group of torch.distributed: who it is, and how its calls run. What they are: process_group.py."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ringcomm._src.arrays import arrays
+from ringcomm._src.communicator.groups import Group
+from ringcomm._src.core._core import Operation, Request
+from ringcomm._src.observe import accounts
+from ringcomm._src.torch.distributed import world
+from ringcomm._src.torch.distributed.callbacks import Callbacks, running
+from ringcomm._src.torch.distributed.work import DONE, OperationTimeoutError, Pending, Work, run_to_the_end
+from ringcomm._src.torch.kind import DEVICES
+
+Tensor = torch.Tensor
+Tensors = list[Tensor]
+
+MOST_KNOWN = 1024  # calls in place that a group remembers
+SOON = 1e-3  # seconds: a caller that waits no longer need not know its timeout
+_NO_TIMEOUT = timedelta(0)
+_Base: Any = dist.ProcessGroup  # names and types of its methods differ between versions
+
+
+class GroupCalls(_Base):
+    """Calls of one group run in the order submitted, beside those of other groups."""
+
+    def __init__(self, group: Group, options: Any) -> None:
+        super().__init__(group.rank, group.size)
+        self._group, self._store = group, options.store
+        self._seconds = options.timeout.total_seconds()
+        self._shared = world.shared_tensors()
+        self._described = ""
+        self.setGroupName(options.group_id)
+        self._calls = 0
+        self._order = threading.Lock()  # a call's number is its place in the group's order
+        self._last: list[Operation | None] = [None, None]  # submitted: by the program, and by callbacks
+        self._callbacks, self._unordered = Callbacks(), Callbacks(ordered=False)  # of collectives, of messages
+        self._known: dict[Any, tuple[Any, Request]] = {}
+        self._together: list[Work] | None = None  # between _start_coalescing and _end_coalescing
+
+    @classmethod
+    def of(cls, options: Any) -> Any:
+        """Of torch.distributed's description. Collective over the members."""
+        ranks = list(options.global_ranks_in_group)
+        if not ranks:
+            world.join(options.group_rank, options.group_size)
+            ranks = list(range(options.group_size))
+        return cls(world.make_group(ranks, options.group_id, options.timeout.total_seconds()), options)
+
+    # ---- who it is ---------------------------------------------------------------------------------------------------
+    def getBackendName(self) -> str:
+        return "ringcomm"
+
+    def setGroupName(self, name: str) -> None:
+        self._called = name
+        self._group.name = f"process group {name}"
+
+    def getGroupName(self) -> str:
+        return self._called
+
+    def setGroupDesc(self, text: str) -> None:
+        self._described = text
+
+    def getGroupDesc(self) -> str:
+        return self._described
+
+    # What newer versions of torch ask the backend of a device, which here is the group itself.
+    supports_splitting = supports_coalescing = _supports_time_estimate = False
+
+    def _get_backend(self, device: Any) -> Any:
+        if torch.device(device).type not in ("cpu", *DEVICES):
+            raise RuntimeError(
+                f"process group {self._called} of the backend ringcomm has tensors of CPUs and of CUDA, not {device}"
+            )
+        return self
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long its operations may take from now on."""
+        self._seconds = timeout.total_seconds()
+
+    def stats(self, reset: bool = False) -> accounts.Stats:
+        """What this rank has moved by the group's collectives. Messages are in :func:`ringcomm.stats`, with all else.
+
+        Args:
+            reset: count from zero from now on.
+        """
+        return self._group.stats(reset)
+
+    def shutdown(self) -> None:
+        """This rank makes no more calls. Those under way end first, within the group's timeout, but for an exception
+        that is being handled; else they end with ShutDownError. Not collective."""
+        self._known.clear()
+        if sys.exc_info()[1] is None:
+            self._finish_works()
+        self._group.leave(f"process group {self._called} has been destroyed")
+
+    def _finish_works(self) -> None:
+        """As Gloo does: calls that nobody has waited for end before the group. Warns of those that do not."""
+        for operation in self._last:
+            if operation is None or self._group.has_left:
+                continue
+            why = "" if operation.wait(self._seconds) else f"is not done after {self._seconds:g} s"
+            try:
+                if not why:
+                    operation.check()
+            except Exception as error:
+                why = f"has failed: {error}"
+            if why:
+                warnings.warn(
+                    f"destroy_process_group: on rank {self._group.rank} {operation.name}, which nobody has waited for, "
+                    f"{why}. Its tensors and those of calls before it may differ between ranks: wait() for every work",
+                    stacklevel=4,
+                )
+
+    def abort(self) -> None:
+        """As ``shutdown``: who waits for this rank gets RankLeftError."""
+        self._known.clear()
+        self._group.leave(f"process group {self._called} has been aborted")
+
+    # ---- how calls run -----------------------------------------------------------------------------------------------
+    def _meet(self, tensors: Tensors, bucket: bool = False) -> None:
+        """Of a call that is about to run. `bucket`: of DistributedDataParallel."""
+        if self._shared is not None:
+            act = self._shared.move if bucket else self._shared.met
+            for one in tensors:
+                act(one)
+
+    @staticmethod
+    def _written(tensors: Tensors) -> None:
+        """Counts a change of the tensors, so that autograd refuses those that it has saved. As on Gloo and NCCL,
+        reductions in place do not count."""
+        for one in tensors:
+            torch.autograd.graph.increment_version(one)
+
+    def _run(
+        self,
+        make: Callable[..., Sequence[Request]],
+        outputs: Tensors,
+        options: Any,
+        finish: Callable[[], Any] | None = None,
+    ) -> Work:
+        """`make`: requests, of the name that it is given; they run in a row. `finish`: after theirs."""
+        with self._order:
+            requests = make(name=self._next_name())
+            operations = [self._submit(request) for request in requests]
+
+        def complete() -> None:
+            for request in requests:
+                request.finish()
+            if finish is not None:
+                finish()
+
+        return self._work(operations, outputs, complete, options)
+
+    def _in_place(self, what: Any, tensors: Tensors, make: Callable[..., Sequence[Request]], options: Any) -> Work:
+        """`_run` of calls in place. One alone is remembered: tensors like this one cost less the next time. `what`
+        tells it from other calls of such a tensor."""
+        if len(tensors) != 1:
+            return self._run(make, tensors, options)
+        tensor = tensors[0]
+        key = (what, tensor.dtype, tensor.shape)
+        known = self._known.get(key)
+        if known is not None and (address := known[0].of(tensor)) != -1:
+            with self._order:
+                operation = self._submit(known[1], self._next_name(), address)
+            if self._together is None and not getattr(options, "asyncOp", True) and operation.wait(SOON):
+                operation.check()
+                return DONE
+            return self._work([operation], [tensor], None, options)
+        like = arrays.kind_of(tensor).like(tensor)
+
+        def remember(name: str) -> Sequence[Request]:
+            requests = make(name)
+            if like is not None and len(self._known) < MOST_KNOWN and like.of(tensor) != -1:
+                self._known[key] = like, requests[0]
+            made.extend(requests)
+            return requests
+
+        def forget_the_tensor() -> None:
+            made[0].finish = None
+
+        made: list[Request] = []
+        return self._run(remember, [tensor], options, forget_the_tensor)
+
+    def _submit(self, request: Request, name: str | None = None, address: int = 0) -> Operation:
+        beside = running.callbacks is not None
+        operation = self._last[beside] = self._group.submit(request, name, address, beside)
+        return operation
+
+    def _next_name(self) -> str:
+        if running.callbacks is not None:
+            running.calls += 1
+            path = ".".join(map(str, running.path))
+            return f"call {running.calls} of callback {path} of process group {self._called}"
+        self._calls += 1
+        return f"call {self._calls} of process group {self._called}"
+
+    def _work(self, operations: Sequence[Pending], outputs: Tensors, finish: Any, options: Any) -> Work:
+        """Of an operation under way; of one that the caller waits for (`options.asyncOp`), once it is over."""
+        timeout = getattr(options, "timeout", None)
+        seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
+        if self._together is None and not getattr(options, "asyncOp", True):
+            run_to_the_end(operations, outputs, finish, seconds, self._timed_out)
+            return DONE
+        callbacks = self._callbacks if all(isinstance(one, Operation) for one in operations) else self._unordered
+        work = Work(operations, outputs, finish, seconds, self._timed_out, callbacks)
+        if self._together is not None:
+            self._together.append(work)
+        return work
+
+    def _timed_out(self, what: Pending, after: float) -> Exception:
+        self.abort()
+        return OperationTimeoutError(
+            f"rank {self._group.rank} of process group {self._called}: {what.name} was not done within the timeout of "
+            f"{after:g} s: some rank has not made it, or is slower. This rank has left the group"
+        )
+
+    def _start_coalescing(self, device: Any = None) -> None:
+        self._together = []
+
+    def _end_coalescing(self, device: Any = None) -> Work:
+        works, self._together = self._together or [], None
+
+        def finish() -> None:
+            for work in works:
+                work.wait()
+
+        operations = [operation for work in works for operation in work._operations]
+        return self._work(operations, [out for work in works for out in work._outputs], finish, None)

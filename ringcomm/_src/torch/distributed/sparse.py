@@ -1,0 +1,40 @@
+"""Sums of sparse COO tensors, which DistributedDataParallel makes of the gradients of sparse embeddings."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from ringcomm._src.base.errors import UnsupportedError
+from ringcomm._src.base.ops import Average, Sum
+
+Tensor = torch.Tensor
+
+
+class Gathers(Protocol):
+    """What a process group does here."""
+
+    def size(self) -> int: ...
+
+    def allgather(self, *given: Any, **named: Any) -> Any: ...
+
+
+def allreduce(group: Gathers, tensors: list[Tensor], op: Any) -> None:
+    """In place, by gathering all entries; waits for that. UnsupportedError for other ops than sum and average."""
+    if op not in (Sum, Average):
+        raise UnsupportedError(f"all_reduce: sparse tensors are added or averaged; there is no {op.name} of them")
+    for tensor in tensors:
+        mine = tensor.detach().coalesce()
+        counts = [torch.empty(1, dtype=torch.int64) for _ in range(group.size())]
+        group.allgather([counts], [torch.tensor([mine._nnz()])]).wait()
+        entries = [int(count) for count in counts]
+        parts = []
+        for dense in (mine.indices().t(), mine.values()):
+            everybody = [dense.new_empty((n, *dense.shape[1:])) for n in entries]
+            group.allgather([everybody], [dense.contiguous()]).wait()
+            parts.append(torch.cat(everybody))
+        values = parts[1] / group.size() if op == Average else parts[1]
+        total = torch.sparse_coo_tensor(parts[0].t(), values.to(tensor.dtype), tensor.shape, check_invariants=False)
+        with torch.no_grad():
+            tensor.copy_(total.coalesce())

@@ -1,0 +1,117 @@
+"""torch.distributed's store, where MPI and not the environment says who is who."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import socket
+import struct
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from ringcomm._src.platform import mpi_library
+from ringcomm._src.shims import ringcomm_torch_backend
+
+_ADDRESS_OF = 0x8915  # SIOCGIFADDR
+_MOST_NAME = 15  # bytes of an interface's name
+
+
+def launched_by_mpi() -> bool:
+    """Whether a launcher of MPI has started this process, or there is one process only."""
+    return ringcomm_torch_backend.launched_by_mpi() or "RANK" not in os.environ
+
+
+_base: Any = None  # as long as the process lives: connections are not made again
+_calls = itertools.count()
+
+
+def over_mpi(timeout: timedelta) -> tuple[Any, int, int]:
+    """(store, rank, size). Collective over MPI's ranks. What an earlier call's store holds is not in it."""
+    global _base
+    world = mpi_library.initialized().COMM_WORLD
+    _base = _base or _make(world, timeout)
+    return dist.PrefixStore(f"start {next(_calls)}", _base), world.Get_rank(), world.Get_size()
+
+
+def _make(world: Any, timeout: timedelta) -> Any:
+    """One that MPI's rank 0 serves, whose address the others are told."""
+    size, first = world.Get_size(), world.Get_rank() == 0
+    server = dist.TCPStore("localhost", 0, size, True, timeout, False) if first else None
+    here = (socket.gethostname(), _boot())
+    where = world.bcast((here, addresses(), server.port) if server else None)
+    if server:
+        return server
+    host, others, port = where
+    return _connect(["127.0.0.1", *others] if host == here else others, port, size, timeout)
+
+
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip() + os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""
+
+
+def addresses() -> list[str]:
+    """This host's IPv4 addresses other hosts may reach it by: those of its interfaces, and of its name."""
+    found: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            try:
+                row = fcntl.ioctl(any_socket.fileno(), _ADDRESS_OF, struct.pack("256s", name.encode()[:_MOST_NAME]))
+                found.append(socket.inet_ntoa(row[20:24]))
+            except OSError:  # it has none
+                continue
+    return [one for one in found if not one.startswith("127.")] + [socket.gethostname()]
+
+
+def _connect(candidates: list[str], port: int, size: int, timeout: timedelta) -> Any:
+    trouble = ""
+    for host in candidates:
+        try:
+            with socket.create_connection((host, port), 3):  # a store would try for minutes
+                pass
+            return dist.TCPStore(host, port, size, False, timeout, False)
+        except (OSError, dist.DistError) as error:
+            trouble = f"{trouble}; {host}: {error}" if trouble else f"{host}: {error}"
+    raise RuntimeError(
+        f"the store of rank 0, port {port}, cannot be reached ({trouble}). Set MASTER_ADDR, MASTER_PORT, RANK and "
+        "WORLD_SIZE, or give init_process_group a store"
+    )
+
+
+class StoreSpace:
+    """A space of ringcomm._src.platform.pmi over a store. After torchrun has started the processes again the keys are
+    other ones."""
+
+    def __init__(self, store: Any, size: int) -> None:
+        self._store, self._size = store, size
+        self._prefix = f"pmi/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        self._fences = 0
+
+    def put(self, key: str, value: str) -> None:
+        self._store.set(f"{self._prefix}/{key}", value)
+
+    def get(self, key: str) -> str | None:
+        name = f"{self._prefix}/{key}"
+        return str(self._store.get(name).decode()) if self._has(name) else None
+
+    def _has(self, name: str) -> bool:
+        if hasattr(self._store, "check"):
+            return bool(self._store.check([name]))
+        try:  # torch 2.1; values are put before the fence that precedes this
+            self._store.wait([name], timedelta(milliseconds=1))
+        except RuntimeError:
+            return False
+        return True
+
+    def fence(self) -> None:
+        self._fences += 1
+        name = f"{self._prefix}/fence {self._fences}"
+        if self._store.add(name, 1) == self._size:
+            self._store.set(f"{name} is full", "")
+        self._store.wait([f"{name} is full"])

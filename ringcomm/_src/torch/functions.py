@@ -1,0 +1,189 @@
+"""State of models and optimizers, and Python objects, from one rank to all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ringcomm._src.named.objects import allgather_object, broadcast_object
+from ringcomm._src.named.process_sets import global_process_set
+from ringcomm._src.named.runtime import rank
+from ringcomm._src.torch.asynchronous import synchronize
+from ringcomm._src.torch.autograd import with_gradients as operations
+
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------------
+def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key in sorted(value, key=str):
+            yield from _flatten(f"{prefix}.{key}" if prefix else str(key), value[key])
+    elif value is not None:
+        yield prefix, value
+
+
+def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(params, str | bytes | torch.Tensor | set | frozenset) or not isinstance(params, Iterable):
+        raise ValueError(f"invalid params of type: {type(params)}")
+    if isinstance(params, Mapping):
+        pairs = list(_flatten("", params))
+    else:
+        pairs = []
+        for number, item in enumerate(params):
+            name, value = item if isinstance(item, tuple) else (None, item)
+            pairs += _flatten(str(number) if name is None else str(name), value)
+    for name, value in pairs:
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(
+                f"broadcast_parameters takes tensors; {name} is a {type(value).__name__}: use broadcast_object"
+            )
+    return pairs
+
+
+def broadcast_parameters(params: Any, root_rank: int, process_set: Any = global_process_set) -> None:
+    """Gives every rank the root's values, in place.
+
+    Args:
+        params: ``model.state_dict()`` (it may nest), ``model.named_parameters()``, ``model.parameters()``, or a list of
+            tensors or of (name, tensor). The same names, shapes and dtypes on all ranks. None values are passed over.
+        root_rank: global rank whose values they become.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: for anything else.
+        MismatchError: on every rank, if names, shapes or dtypes differ.
+    """
+    seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
+    handles = []
+    for name, tensor in _named_tensors(params):
+        memory = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and memory in seen:  # tied weights: one tensor under two names
+            continue
+        seen.add(memory)
+        handles.append(operations.broadcast_async_(tensor, root_rank, f"parameters.{name}", process_set))
+    for handle in handles:
+        synchronize(handle)
+
+
+# ---- optimizers ------------------------------------------------------------------------------------------------------
+class _TensorStandIn:
+    """Stands for a tensor in the description of a state."""
+
+    def __init__(self, number: int, tensor: torch.Tensor) -> None:
+        self.number, self.shape, self.dtype = number, tuple(tensor.shape), tensor.dtype
+        self.on_host = tensor.is_cpu
+
+
+def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The nested value with its tensors taken out and put into the list."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return _TensorStandIn(len(tensors) - 1, value)
+    if isinstance(value, dict):
+        return {key: _describe(item, tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_describe(item, tensors) for item in value)
+    return value
+
+
+def _restore(described: Any, current: Any, tensors: list[torch.Tensor], device: torch.device) -> Any:
+    """The value described, with tensors of the current value where they fit; all are collected in order. `device`: of
+    those that are not to be in the host's memory."""
+    if isinstance(described, _TensorStandIn):
+        fits = (
+            isinstance(current, torch.Tensor)
+            and (current.dtype, current.is_cpu) == (described.dtype, described.on_host)
+            and tuple(current.shape) == described.shape
+            and not current.is_sparse
+        )
+        device = torch.device("cpu") if described.on_host else device
+        tensors.append(current.detach() if fits else torch.empty(described.shape, dtype=described.dtype, device=device))
+        return current if fits else tensors[-1]
+    if isinstance(described, dict):
+        known = current if isinstance(current, dict) else {}
+        return {key: _restore(item, known.get(key), tensors, device) for key, item in described.items()}
+    if type(described) in (list, tuple):
+        known_items = list(current) if isinstance(current, list | tuple) else []
+        known_items += [None] * (len(described) - len(known_items))
+        return type(described)(
+            _restore(item, now, tensors, device) for item, now in zip(described, known_items, strict=False)
+        )
+    return described
+
+
+def _restore_all(described: Any, current: Any, tensors: list[torch.Tensor], parameters: list[torch.Tensor]) -> Any:
+    """`_restore` of an optimizer's ``state_dict``: what is of a parameter lies where that does."""
+    device = next((p.device for p in parameters if not p.is_cpu), torch.device("cpu"))
+    known = current.get("state", {})
+
+    def home(key: Any) -> torch.device:
+        return parameters[key].device if isinstance(key, int) and key < len(parameters) else device
+
+    restored = {}
+    for name, item in described.items():  # in the order in which the root has listed its tensors
+        if name == "state":
+            restored[name] = {key: _restore(one, known.get(key), tensors, home(key)) for key, one in item.items()}
+        else:
+            restored[name] = _restore(item, current.get(name), tensors, device)
+    return restored
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: Any = global_process_set,
+) -> None:
+    """Gives every rank the root's optimizer state and options (learning rate and so on).
+
+    Works for every ``torch.optim`` optimizer, LBFGS included, and before the first step: ranks whose state is empty,
+    or of another shape, get the root's. No step is taken, so parameters and gradients stay as they are.
+
+    Args:
+        optimizer: an optimizer, distributed or not, with the same groups of parameters on every rank.
+        root_rank: global rank whose state it becomes.
+        model: accepted because Horovod does; not needed.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: on ranks whose parameter groups differ from the root's in number or size.
+    """
+    here = rank() == root_rank
+    state = optimizer.state_dict()
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    mine: list[torch.Tensor] = []
+    described = broadcast_object(
+        (_describe(state, mine), sizes) if here else None, root_rank, "optimizer_state", process_set
+    )
+    theirs, their_sizes = described
+    tensors: list[torch.Tensor] = []
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    restored = state if here else _restore_all(theirs, state if sizes == their_sizes else {}, tensors, parameters)
+    for number, tensor in enumerate(mine if here else tensors):
+        operations.broadcast_(tensor, root_rank, f"optimizer_state.{number}", process_set)
+    if here:
+        return
+    if sizes != their_sizes:
+        raise ValueError(
+            f"optimizer has parameter groups of {sizes} parameters here, and of {their_sizes} on rank {root_rank}"
+        )
+    _put_back(optimizer, restored)
+
+
+def _put_back(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    # Not by load_state_dict: it would cast and copy, and call hooks. The numbers of a state_dict count parameters
+    # over the groups.
+    by_number = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    optimizer.state.clear()
+    for key, value in state["state"].items():
+        optimizer.state[by_number[key] if isinstance(key, int) else key] = value
+    for group, theirs in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        group.update((key, value) for key, value in theirs.items() if key != "params")

@@ -1,0 +1,302 @@
+"""One step's reduction of an optimizer's gradients: buckets in a plan of the core, and the few that travel by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import torch
+
+from ringcomm._src.base import errors
+from ringcomm._src.base.ops import Average, Sum, wire_code
+from ringcomm._src.base.wire_formats import PowerSGD, WireFormat
+from ringcomm._src.observe import timeline
+from ringcomm._src.torch import shared_gradients
+from ringcomm._src.torch.arguments import Settings, require_host
+from ringcomm._src.torch.asynchronous import operations
+from ringcomm._src.torch.bucket_memory import memory_on
+from ringcomm._src.torch.buckets import Bucket
+from ringcomm._src.torch.compression import is_builtin
+from ringcomm._src.torch.held_back import HeldBack
+from ringcomm._src.torch.named_gradients import NamedGradients
+from ringcomm._src.torch.slices import FlatSlice, Slice
+from ringcomm._src.torch.slot import HANDED_OVER, SPLIT, Slot
+from ringcomm._src.torch.travel import BeforeTravel
+from ringcomm._src.training.plan_agreement import Agreed
+from ringcomm._src.training.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan, assign, decided
+
+
+class GradientPlan:
+    """The plan for the parameters that were trainable when it was made, which is collective: all ranks make it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        slots: Sequence[Slot],
+        name: str,
+        generation: int,
+        agreed: Agreed,
+        steps: int = 0,
+        owed: dict[Slot, torch.Tensor] | None = None,
+    ) -> None:
+        """`steps`: that the optimizer has taken before; `owed`: what the plan before this one has held back."""
+        self._settings = settings
+        self.slots = list(slots)  # in the order of the plan's items
+        together = min(settings.limits.bytes, sum(s.like.numel() * s.like.element_size() for s in self.slots))
+        formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
+        one = {wire: decided(wire, settings.process_set, together) for wire in set(formats)}
+        self._formats = [one[wire] for wire in formats]
+        sparse = set(itertools.compress(self.slots, agreed.sparse_dims))
+        self._sparse = set() if settings.sparse_as_dense else sparse
+        self._buckets = self._make_buckets(agreed.order)
+        self._left: list[int] = []  # slots still to come, by bucket
+        self._by_name = NamedGradients(settings, sparse)
+        self._plan = StepPlan(
+            settings.process_set,
+            (settings.number, generation),
+            name,
+            [self._shape(bucket, steps) for bucket in self._buckets],
+            len(self.slots),
+            settings.op,
+            settings.scales(),
+            settings.algorithm or self._algorithm(),
+        )
+        measures = settings.scales()[0], settings.worth()
+        self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, owed or {}, *measures)
+        self._before_travel: list[BeforeTravel] = [*settings.before_travel, self.held_back]
+        self._lay_out()
+        # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
+        self._sequence = [item for bucket in self._buckets for item in bucket.items]
+        self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
+        self._members = set(self.slots)
+        timeline.describe(
+            {
+                f"plan/{name}/{number}": [self.slots[item].name for item in bucket.items]
+                for number, bucket in enumerate(self._buckets)
+            }
+        )
+        self.begun = False
+        self.aliased = False  # a script has the memory of gradients that it does not clear
+
+    def _make_buckets(self, order: Sequence[int]) -> list[Bucket]:
+        if not is_builtin(self._settings.compression):
+            return []
+        parameters = [slot.like for slot in self.slots]
+        assignment = assign(
+            [item for item in order if self.slots[item] not in self._sparse],
+            [p.numel() * p.element_size() for p in parameters],
+            [(p.dtype, wire, p.device) for p, wire in zip(parameters, self._formats, strict=True)],
+            self._groups(),
+            self._settings.limits,
+        )
+        apart, node = shared_gradients.wanted(self._settings.process_set), self._settings.process_set.node
+        return [
+            Bucket.cut(items, parameters, apart, memory_on(parameters[items[0]].device, node)) for items in assignment
+        ]
+
+    def _shape(self, bucket: Bucket, steps: int) -> BucketShape:
+        wire, low_rank = self._formats[bucket.items[0]], LowRank()
+        if isinstance(wire, PowerSGD):
+            require_host(wire, self.slots[bucket.items[0]].parameter)
+            matrices = bucket.matrices([slot.like for slot in self.slots])
+            low_rank = LowRank(wire.rank, wire.warm_start, matrices)
+        return bucket.shape(self._wire(wire, steps), low_rank)
+
+    @staticmethod
+    def _wire(wire: WireFormat | torch.dtype | None, steps: int) -> BucketWire:
+        if not isinstance(wire, WireFormat):
+            return BucketWire(wire_code(wire))
+        left = max(0, wire.warmup_steps - steps)
+        return BucketWire(wire.code, wire.error_feedback, wire.first().code if left else 0, left)
+
+    def _algorithm(self) -> str | None:
+        """By messages also where all ranks share memory, if a format is to be used there."""
+        everywhere = any(isinstance(wire, WireFormat) and wire.everywhere for wire in self._formats)
+        return "round_robin" if everywhere else None
+
+    def _lay_out(self) -> None:
+        parameters, node = [slot.like for slot in self.slots], self._settings.process_set.node
+        slices: dict[int, Slice] = {}
+        for number, bucket in enumerate(self._buckets):
+            slices |= bucket.lay_out(number, parameters, self._plan, node)
+        for item, slot in enumerate(self.slots):
+            slot.slice = slices.get(item)
+        self._in_flats = [(slot, slot.slice) for slot in self.slots if isinstance(slot.slice, FlatSlice)]
+
+    def _groups(self) -> list[Hashable | None]:
+        """By item: which group it is of."""
+        groups, count = self._settings.groups, len(self.slots)
+        if groups is None:
+            return [None] * count
+        if isinstance(groups, int):
+            return [item * groups // max(count, groups) for item in range(count)]
+        of = {id(parameter): number for number, group in enumerate(groups) for parameter in group}
+        return [of.get(id(slot.parameter)) for slot in self.slots]
+
+    def usable(self) -> bool:
+        """Not once ``shutdown()`` has been called."""
+        return self._plan.usable()
+
+    def holds(self, slot: Slot) -> bool:
+        return slot in self._members
+
+    def close(self) -> None:
+        """On all ranks at the same place of their program, between steps."""
+        self._plan.close()
+
+    def abandon(self) -> None:
+        """Whoever used it is gone: closed when all ranks have said so."""
+        self._plan.abandon(None if not self.begun else self._memory())
+
+    def _memory(self) -> list[object]:
+        """What the core, and other ranks, may be at work on."""
+        return [self._buckets, [slot.slice.travelling() for slot in self.slots if slot.slice is not None]]
+
+    # ---- a step ------------------------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        if not self.begun:
+            change = self._settings.units.change()
+            for one in self._before_travel:
+                one.begin(change)
+            for bucket in self._buckets:
+                bucket.memory.begin()
+            self._leave_kept()
+            self._plan.begin()
+            self.begun = True
+            self._left = [len(bucket.items) for bucket in self._buckets]
+
+    def _leave_kept(self) -> None:
+        """Leaves memory to a script that still has gradients of earlier steps there, and finds scripts that may write
+        to gradients that are added to in place."""
+        kept = {one: slot for slot, one in self._in_flats if one.is_kept() and slot.parameter.grad is not one.view}
+        self.aliased = False
+        for bucket in self._buckets:
+            for flat in bucket.flats:
+                holders = [kept[one] for one in flat.slices if one in kept]
+                if flat.is_aliased():
+                    own = [(slot, one) for slot, one in self._in_flats if one.flat is flat]
+                    cleared = [slot for slot, one in own if slot.parameter.grad is not one.view]
+                    self.aliased = self.aliased or len(cleared) < len(own)
+                    holders += cleared
+                if holders:
+                    flat.renew()
+                for slot in holders:
+                    slot.lends = False
+
+    def hand_over(self, slot: Slot) -> bool:
+        """Nothing more comes to this gradient in this step, so it may travel. True if there is one."""
+        slot.hand_over()
+        if slot.slice is None:
+            gradient = slot.gradient()
+            if gradient is not None:
+                self._by_name.start(slot, gradient)
+            return gradient is not None
+        had = slot.store()
+        for one in self._before_travel:
+            one.apply(slot, had)
+        number = slot.slice.bucket
+        bucket = self._buckets[number]
+        bucket.memory.written()
+        self._left[number] -= 1
+        if self._left[number] == 0:
+            bucket.ready(self._plan, number)
+        return had
+
+    def run(self, skip: AbstractSet[Slot], mine: Flags) -> Flags:
+        """Sends what is left of the step, but for `skip`, waits, and makes ``.grad`` the result unless it is dropped.
+
+        `mine`: this rank's flags, but for `split`. The result: how many ranks said so.
+        """
+        self.begin()
+        present = Presence(len(self.slots))
+        for item in self._sequence:
+            slot = self.slots[item]
+            if slot in skip:
+                if slot.slice is not None:
+                    slot.slice.clear()
+            elif slot.state >= HANDED_OVER or self.hand_over(slot):
+                present.here[item] = 1
+                present.sparse[item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
+        for number, bucket in enumerate(self._buckets):
+            if self._left[number] > 0:  # some are skipped
+                bucket.ready(self._plan, number)
+        rests = {slot: slot.parameter.grad for slot in self.slots if slot.state == SPLIT and mine.kept}
+        self.begun = False
+        try:
+            ranks_with, ranks_with_sparse, flags = self._plan.finish(present, mine._replace(split=bool(rests)))
+        except Exception:
+            self._plan.keep(self._memory())
+            raise
+        for bucket in self._buckets:
+            bucket.memory.join()
+        self._take_back(ranks_with, flags)
+        # All ranks collect the same, whatever became of the step, lest a name stay in flight.
+        collected = self._by_name.finish(
+            [
+                s
+                for i, s in enumerate(self.slots)
+                if s.slice is None and ranks_with[i] and (mine.dropped or s not in skip)
+            ]
+        )
+        self._refuse(flags)
+        if mine.kept:
+            for slot, gradient in collected.items():
+                slot.parameter.grad = gradient
+            for item, slot in enumerate(self.slots):
+                if slot.slice is not None and slot not in skip and ranks_with[item]:
+                    slot.deliver(ranks_with_sparse[item] > 0)
+                    for one in self._before_travel:
+                        one.delivered(slot)
+            if flags.split:
+                self._add_rests(rests)
+        for slot in self.slots:
+            if slot.slice is not None:
+                slot.slice.release()
+        return flags
+
+    def _take_back(self, ranks_with: Sequence[int], flags: Flags) -> None:
+        """What was sent and is not used is owed again."""
+        if flags.dropped or flags.changed:
+            return self.undo()
+        unused = [slot for slot, count in zip(self.slots, ranks_with, strict=True) if count == 0]
+        for one in self._before_travel:
+            one.undo_items(unused)
+
+    def undo(self) -> None:
+        """The gradients of the step just reduced are not used."""
+        for one in self._before_travel:
+            one.undo()
+
+    def _refuse(self, flags: Flags) -> None:
+        """Raises the same error on every rank for a step that has come to nothing."""
+        if flags.dropped and flags.kept:
+            raise errors.HorovodInternalError(
+                "Some ranks dropped the gradients of this step (zero_grad() after backward, without step()), others "
+                "stepped. Whether a step is taken must be decided by what all ranks know: call optimizer.synchronize() "
+                "before looking at the gradients."
+            )
+        if flags.changed:
+            raise errors.HorovodInternalError(
+                f"The script of {flags.changed} rank(s) changed gradients between backward() and step(), while they "
+                "were on their way to the other ranks. To clip or unscale gradients, call optimizer.synchronize() "
+                "first, then change them, then step within optimizer.skip_synchronize()."
+            )
+        if flags.split and self._settings.op not in (Average, Sum):
+            raise errors.HorovodInternalError(
+                "More came to gradients that were on their way (from reentrant checkpointing), which only op=Average "
+                "and op=Sum can add. This concerns the first such step only."
+            )
+
+    def _add_rests(self, rests: Mapping[Slot, torch.Tensor | None]) -> None:
+        """Reduces what came too late for the buckets, on any rank, and adds it. Rare, so in the plain way."""
+        name, process_set = f"{self._settings.name}.rest", self._settings.process_set
+        mine = torch.tensor([item for item, slot in enumerate(self.slots) if slot in rests], dtype=torch.int64)
+        items = sorted(set(operations.allgather_async(mine, name, process_set).wait().tolist()))
+        slots = [self.slots[item] for item in items]
+        for slot in slots:
+            rest = rests.get(slot)
+            if rest is not None:
+                self._by_name.start(slot, rest, "rest.")
+        for slot, reduced in self._by_name.finish(slots, "rest.").items():
+            slot.add(reduced)

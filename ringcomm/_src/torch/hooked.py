@@ -1,0 +1,164 @@
+"""Parameters of an optimizer, watched for their gradients."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import torch
+
+from ringcomm._src.torch import shared_gradients
+from ringcomm._src.torch.arguments import Settings
+from ringcomm._src.torch.kind import place_of
+from ringcomm._src.torch.replicas import ReplicaCheck
+from ringcomm._src.torch.slot import HANDED_OVER, QUIET, NestedBackward, Slot
+from ringcomm._src.torch.tensors import require_arithmetic
+
+TOO_OFTEN = (
+    "{name} got a gradient from more backward passes than backward_passes_per_step allows before step(). To add up "
+    "gradients of several passes, raise backward_passes_per_step; to drop unwanted ones, call zero_grad()."
+)
+
+
+_reducers: weakref.WeakSet[HookedParameters] = weakref.WeakSet()
+
+
+class HookedParameters(ABC):
+    """Calls `on_gradient` when backward has made, or added to, the gradient of a parameter that is trainable."""
+
+    settings: Settings
+    replicas: ReplicaCheck
+
+    def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self._known = list(parameters)
+        self._slots: list[Slot] = []  # of trainable parameters, hooked
+        self._devices: list[torch.device] = []  # theirs, but for the CPU; each has a thread that calls hooks
+        self._one_by_one = threading.RLock()  # hooks
+        self._nested = NestedBackward()
+        self.alone = True  # False: another optimizer may step with the same gradients
+        self.hook_new()
+
+    def follow(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """Watches these parameters, in place of those so far, from now on."""
+        self._known = list(parameters)
+        wanted = {id(parameter) for _, parameter in parameters}
+        self.retire({slot for slot in self._slots if id(slot.parameter) not in wanted})
+        self.hook_new()
+
+    def retire(self, slots: AbstractSet[Slot]) -> None:
+        """Watches these no more; `hook_new` makes new slots for those whose parameters are still known."""
+        if slots:
+            self._slots = [slot for slot in self._slots if slot not in slots]
+        for slot in slots:
+            slot.end()
+
+    def hook_new(self) -> None:
+        """Hooks parameters that have become trainable."""
+        hooked, count = {id(slot.parameter) for slot in self._slots}, len(self._slots)
+        for name, parameter in self._known:
+            if parameter.requires_grad and id(parameter) not in hooked:
+                require_arithmetic(parameter)
+                slot = Slot(name, parameter)
+                slot.hooks = [
+                    parameter.register_hook(self._make_hook(slot, type(self).before_gradient)),
+                    parameter.register_post_accumulate_grad_hook(
+                        self._make_hook(slot, HookedParameters._after_gradient)
+                    ),
+                ]
+                if not parameter.is_cpu and parameter.device not in self._devices:
+                    self._devices.append(parameter.device)
+                slot.room = shared_gradients.make_room(self.settings.process_set, slot.like)
+                self._slots.append(slot)
+        if len(self._slots) > count:
+            _reducers.add(self)
+            for rival in self._rivals():
+                self.alone = rival.alone = False
+
+    # ---- other optimizers with the same parameters -------------------------------------------------------------------
+    def _rivals(self) -> list[HookedParameters]:
+        mine = {id(slot.parameter) for slot in self._slots}
+        return [
+            other
+            for other in list(_reducers)
+            if other is not self and any(id(slot.parameter) in mine for slot in other._slots)
+        ]
+
+    def claim(self) -> None:
+        """This optimizer takes the step with these gradients: the others, which are at rest, have had none."""
+        if not self.alone:
+            mine = {id(slot.parameter) for slot in self._slots}
+            rivals = self._rivals()
+            self.alone = not rivals
+            for rival in rivals:
+                rival.forget(mine)
+
+    def forget(self, parameters: AbstractSet[int] | None) -> None:
+        """Another optimizer has used the gradients of these parameters (their ids)."""
+        taken = [slot for slot in self._slots if parameters is None or id(slot.parameter) in parameters]
+        if any(slot.state >= HANDED_OVER for slot in taken):
+            raise AssertionError(
+                f"gradients of {taken[0].name} and others are on their way for another DistributedOptimizer over the "
+                "same parameters: make all optimizers of these parameters before backward()"
+            )
+        for slot in taken:
+            slot.restart()
+
+    def unreduced(self, parameters: AbstractSet[int] | None) -> list[str]:
+        """Names of the parameters (by id; None: all) that have a gradient of this rank alone."""
+        return [
+            slot.name
+            for slot in self._slots
+            if slot.state != QUIET and (parameters is None or id(slot.parameter) in parameters)
+        ]
+
+    def _make_hook(self, slot: Slot, act: Callable[[Any, Slot], None]) -> Callable[[torch.Tensor], None]:
+        # Weak, so that an optimizer that a script has dropped leaves its parameters to the next one.
+        me = weakref.ref(self)
+
+        def hook(_: torch.Tensor) -> None:
+            owner = me()
+            if owner is not None:
+                with owner._one_by_one:
+                    act(owner, slot)
+
+        return hook
+
+    def _after_gradient(self, slot: Slot) -> None:
+        gradient = slot.gradient()
+        if gradient is None:
+            return
+        if gradient.requires_grad:
+            raise AssertionError(
+                f"the gradient of {slot.name} requires a gradient itself: backward(create_graph=True) cannot be "
+                "combined with DistributedOptimizer"
+            )
+        self.on_gradient(slot, gradient)
+
+    def in_nested_backward(self) -> bool:
+        """In a hook: whether gradients may come in parts."""
+        return self._nested(bool(self._devices))
+
+    def refuse_capture(self) -> None:
+        """UnsupportedError while a CUDA graph is captured."""
+        for device in self._devices:
+            place_of(device).refuse_capture()
+
+    def before_gradient(self, slot: Slot) -> None:  # noqa: B027
+        """Autograd is about to make, or add to, the gradient; or to return it from ``torch.autograd.grad``."""
+
+    @abstractmethod
+    def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
+        """During backward."""
+
+    def restart(self) -> None:
+        """A new step begins."""
+        for slot in self._slots:
+            slot.restart()
+
+    def __del__(self) -> None:
+        for slot in getattr(self, "_slots", ()):
+            slot.end()

@@ -1,0 +1,70 @@
+"""Lists of torch's gradients, reduced over all ranks: Keras' on that backend. In place, for backward has made them and
+nobody else has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ringcomm._src.base.wire_formats import WireFormat
+from ringcomm._src.compression.compression import owed_array, parts_of
+from ringcomm._src.core import _core
+from ringcomm._src.named.keepers import Floats, Keeper
+from ringcomm._src.named.reductions import Reduction
+from ringcomm._src.torch.asynchronous import operations
+from ringcomm._src.torch.replicas import digests_of, values_of
+from ringcomm._src.training import gradient_lists
+from ringcomm._src.training.gradient_lists import names_of
+from ringcomm._src.training.replicas import CountedCheck
+
+
+class Kept(Keeper):
+    """Of one gradient: what encoders have left out of it, and how often it has travelled."""
+
+    def __init__(self, name: str, count: int, how: Reduction) -> None:
+        super().__init__(how.process_set, [name], how.op, how.postscale)
+        self.feedback = _core.Feedback([count])
+        self.runs = 0
+        self.register()
+
+    def owed(self, index: int) -> Floats:
+        return owed_array(self.feedback, 0)
+
+    def owe(self, index: int, values: Floats) -> None:
+        owed_array(self.feedback, 0)[:] = values
+
+
+class GradientReduction(gradient_lists.GradientReduction):
+    def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
+        wire, compressor = parts_of(compression)
+        algorithm = self.how_to(wire)[1]
+        how = Reduction(self.op, *self.factors(), self.process_set, algorithm, wire)
+        pairs = [compressor.compress(one.detach()) for one in gradients]
+        ways = [self._keeping(how, name, sent) for name, (sent, _) in zip(names, pairs, strict=True)]
+        requests = [operations.allreduce_request(one, sent, True) for one, (sent, _) in zip(ways, pairs, strict=True)]
+        reduced = how.submit_group(requests, names).wait()
+        return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+
+    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        run = check.due()
+        if run:
+            values = [one.value.detach() for one in variables]
+            check.compare(run, names_of(variables), digests_of(values), lambda index: values_of(values[index]))
+        return gradients
+
+    def nothing_for(self, variable: Any) -> Any:
+        return None if variable is None else torch.zeros(0, dtype=variable.value.dtype)
+
+    def _keeping(self, how: Reduction, name: str, gradient: torch.Tensor) -> Reduction:
+        """With what is left out of this gradient, and as its first steps travel."""
+        wire = how.wire
+        if not isinstance(wire, WireFormat):
+            return how
+        kept = self.kept.get(name)
+        if kept is None or kept.feedback.count() != gradient.numel():
+            kept = self.kept[name] = Kept(name, gradient.numel(), how)
+        kept.runs += 1
+        if kept.runs <= wire.warmup_steps:
+            how = how._replace(wire=wire.first())
+        return how._replace(feedback=kept.feedback) if wire.error_feedback else how

@@ -1,0 +1,63 @@
+"""DiLoCo and SlowMo: an outer optimizer on what the ranks' weights have changed by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ringcomm._src.decentralized.averager import outer_rule
+from ringcomm._src.decentralized.periodic import Periodic, wire_of
+from ringcomm._src.named.process_sets import global_process_set
+from ringcomm._src.torch.relaxed.optimizer import relaxed, replica_of
+
+
+def DiLoCo(
+    optimizer: torch.optim.Optimizer,
+    every: int | str = 100,
+    outer_lr: float = 0.7,
+    outer_momentum: float = 0.9,
+    nesterov: bool = True,
+    fragments: int = 1,
+    delay: int = 0,
+    blend: float = 0.5,
+    model: torch.nn.Module | None = None,
+    wire: Any = None,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    process_set: Any = global_process_set,
+) -> Any:
+    """An optimizer like ``optimizer`` that steps on this rank's gradients; from time to time an outer one (SGD with
+    Nesterov's momentum) steps from the last common weights a with a - (mean of the ranks' weights) for a gradient.
+
+    The defaults are DiLoCo's, whose inner optimizer is AdamW. SlowMo is ``outer_lr=1.0, outer_momentum=0.5,
+    nesterov=False``. Streaming DiLoCo is ``fragments=4, delay=2``: a part of the parameters at a time travels while
+    steps go on. ``outer_lr=1, outer_momentum=0`` is LocalSGD. The model (``global_weights()``) is a.
+
+    Source: Douillard et al., arXiv:2311.08105 and arXiv:2501.18512; Wang et al. (SlowMo), arXiv:1910.00643.
+
+    Args:
+        optimizer: any but LBFGS.
+        every: steps in which every parameter is exchanged once, or a time such as "2s".
+        outer_lr, outer_momentum, nesterov: the outer optimizer's.
+        fragments: the parameters are cut into so many parts of about equal size, of which one is exchanged every
+            every/fragments steps.
+        delay: steps from the beginning of an exchange to the use of what came of it; less than ``every``.
+        blend: with a delay, the share of this rank's weights in its new ones; the rest is a's.
+        model: its floating buffers (BatchNorm's statistics) are averaged at each exchange of the last fragment.
+        wire: what a change travels as between hosts: "float16", "bfloat16", or a wire format such as
+            ``Compression.int8`` or ``.int4``, whose losses are added to the next one.
+        named_parameters: as DistributedOptimizer's; names for errors.
+        process_set: the ranks.
+
+    Raises:
+        ValueError: arguments that are none, or do not go together. MismatchError: on every rank, ranks differ.
+    """
+    wire = wire_of(wire, narrow_only=False)
+    outer = {"lr": outer_lr, "momentum": outer_momentum, "nesterov": nesterov, "blend": blend}
+    settings = {"every": every, "outer": outer, "fragments": fragments, "delay": delay, "wire": wire}
+    made, name, parameters = relaxed(optimizer, "DiLoCo", named_parameters, process_set, **settings)
+    replica = replica_of(parameters, model, fragments)
+    rule = outer_rule(outer_lr, outer_momentum, nesterov, delay, blend, every, replica)
+    made._method = Periodic(name, replica, rule, every, process_set, delay=delay, wire=wire)
+    return made

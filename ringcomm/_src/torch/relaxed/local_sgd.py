@@ -1,0 +1,147 @@
+"""Local SGD: ranks train on their own, and average their weights from time to time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ringcomm._src.decentralized.periodic import Periodic, wire_of
+from ringcomm._src.decentralized.rounds import Lane
+from ringcomm._src.decentralized.rules import Mean
+from ringcomm._src.named.process_sets import global_process_set
+from ringcomm._src.torch import loss_scaling
+from ringcomm._src.torch.relaxed.optimizer import RelaxedOptimizer, relaxed, replica_of
+from ringcomm._src.torch.relaxed.replica import GradientReplica, TensorReplica, statistics_of
+
+
+class _LocalSGD(RelaxedOptimizer):
+    """What LocalSGD adds to an optimizer's class."""
+
+    _momentum: str
+    _synchronous: int  # steps at the beginning
+    _gradients: Lane | None
+
+    def _gradients_made(self, scaler: Any) -> None:
+        if self._gradients is not None and self._gradients.begun < self._synchronous:
+            self._gradients.exchange()
+            if scaler is not None:
+                loss_scaling.look_again(self, scaler)
+
+    def _exchanged(self) -> None:
+        if self._momentum == "reset":
+            self.state.clear()
+
+
+class _WithState(TensorReplica):
+    """Parameters, and what the optimizer keeps of each that has its shape: momenta and variances. Zeros stand for what
+    it does not have yet."""
+
+    def __init__(self, optimizer: Any, parameters: list[torch.Tensor], model: torch.nn.Module | None) -> None:
+        super().__init__(parameters, statistics_of(model))
+        self._optimizer, self._parameters, self._plain = optimizer, parameters, list(self.fragments[0])
+        self._keys = _kept_by(optimizer)
+        self._zeros = [torch.zeros_like(p) for p in parameters for _ in self._keys]
+        self.fragments = [self._plain + self._zeros]
+        self.sizes = [sum(map(self.count, self.fragments[0]))]
+
+    def items(self, fragment: int) -> list[torch.Tensor]:
+        state = self._optimizer.state
+        kept = [state.get(p, {}).get(key) for p in self._parameters for key in self._keys]
+        for zero in self._zeros:
+            zero.zero_()
+        return self._plain + [zero if one is None else one for one, zero in zip(kept, self._zeros, strict=True)]
+
+
+def _kept_by(optimizer: Any) -> list[str]:
+    """What the optimizer keeps of a parameter that has its shape: found by a step of one of its class."""
+    probe = torch.zeros(2, requires_grad=True)
+    probe.grad = torch.zeros(2)
+    group = {key: value for key, value in optimizer.param_groups[0].items() if key != "params"}
+    base: Any = optimizer._base
+    trial: Any = object.__new__(base)
+    torch.optim.Optimizer.__init__(trial, [{"params": [probe], **group}], dict(optimizer.defaults))
+    with contextlib.suppress(KeyError):  # one whose constructor makes the state, as Adagrad's: it is there
+        base.step(trial)
+    seen = [(trial.state[probe], probe)] + [(state, p) for p, state in optimizer.state.items()]
+    return sorted({key for state, p in seen for key, value in state.items() if _like(value, p)})
+
+
+def _like(value: Any, parameter: torch.Tensor) -> bool:
+    return torch.is_tensor(value) and value.shape == parameter.shape and value.dim() > 0 and value.is_floating_point()
+
+
+def LocalSGD(
+    optimizer: torch.optim.Optimizer,
+    every: int | str = 8,
+    start: int = 0,
+    momentum: str = "local",
+    groups: Mapping[int, Any] | None = None,
+    overlap: bool = False,
+    model: torch.nn.Module | None = None,
+    wire: Any = None,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    process_set: Any = global_process_set,
+) -> Any:
+    """An optimizer like ``optimizer`` that steps on this rank's gradients, and from time to time replaces the weights
+    by the mean of all ranks'::
+
+        optimizer = hvd.LocalSGD(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), every=8, model=model)
+        with optimizer:
+            for x, y in batches:  # as many as this rank has
+                ...
+                optimizer.step()
+
+    The first rank's weights become all ranks' when it is made, which is collective. Communication is 1/every of
+    DistributedOptimizer's. A slow network is what it cures; a slow rank, only with a time for ``every``.
+
+    Source: Stich, arXiv:1805.09767; post-local (``start``): Lin et al., arXiv:1808.07217; hierarchical (``groups``):
+    Castiglia et al., arXiv:2007.13819; ``overlap``: Shen et al., arXiv:1906.12043.
+
+    Args:
+        optimizer: any but LBFGS.
+        every: steps between exchanges, or a time such as "200ms": each rank comes at the end of its first step after
+            it, so that none waits for longer than another's step.
+        start: so many steps first in which gradients are averaged, as DistributedOptimizer does.
+        momentum: what becomes of the optimizer's state at an exchange: "local" (nothing), "average", "reset".
+        groups: in place of ``every``: ``{4: "host", 16: "all"}``: among this host's ranks every 4 steps, among all
+            every 16. Values may be process sets; each number divides the next.
+        overlap: weights travel while steps go on; a round ends where the next begins: x <- x + mean - what was sent.
+        model: its floating buffers (BatchNorm's statistics) are averaged too.
+        wire: "float16" or "bfloat16": what travels between hosts.
+        named_parameters: as DistributedOptimizer's; names for errors.
+        process_set: the ranks.
+
+    Raises:
+        ValueError: arguments that are none, or do not go together. MismatchError: on every rank, ranks differ.
+    """
+    if momentum not in ("local", "average", "reset"):
+        raise ValueError(f'momentum={momentum!r}: "local", "average" or "reset"')
+    if overlap and momentum != "local":
+        raise ValueError(f"momentum={momentum!r} does not go with overlap=True: the state has changed meanwhile")
+    if start < 0:
+        raise ValueError(f"start={start}: a number of steps")
+    wire = wire_of(wire, narrow_only=True)
+    settings = {"every": every, "start": start, "momentum": momentum, "groups": groups and sorted(groups)}
+    made, name, parameters = relaxed(
+        optimizer, "LocalSGD", named_parameters, process_set, _LocalSGD, **settings, overlap=overlap, wire=wire
+    )
+    replica = _WithState(made, parameters, model) if momentum == "average" else replica_of(parameters, model)
+    delay = None if overlap else 0
+    made._method = Periodic(name, replica, Mean(overlap), every, process_set, groups, delay, start, wire)
+    made._momentum, made._synchronous, made._gradients = momentum, start, None
+    if start:
+        gradients = GradientReplica(parameters)
+        made._gradients = Lane(
+            f"{name}.gradients",
+            process_set,
+            gradients.sizes,
+            gradients.dtype,
+            gradients.read,
+            lambda fragment, outcome: gradients.write(fragment, outcome.mean),
+            rounds=start,
+        )
+        made._method.beside.append(made._gradients)
+    return made

@@ -1,0 +1,301 @@
+"""A parameter as the gradient reducer sees it, and what a hook can know of the backward pass that called it."""
+
+from __future__ import annotations
+
+import enum
+import operator
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ringcomm._src.torch.in_flight import GradientInFlight, take_lent, was_written
+from ringcomm._src.torch.shared_gradients import Room
+from ringcomm._src.torch.slices import COUNTS_USERS, ONE_USER, Slice, dense_strides, users_of
+from ringcomm._src.training.plan_agreement import Watched
+
+_BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
+
+
+def _backwards_on(frame: FrameType | None) -> int:
+    """Calls of backward on a stack, from this frame on down; two are as many as matter."""
+    seen = 0
+    while frame is not None and seen < 2:
+        seen += frame.f_code in _BACKWARD_CODE
+        frame = frame.f_back
+    return seen
+
+
+def inside_nested_backward(everywhere: bool = False) -> bool:
+    """Whether a backward pass runs inside another one, as reentrant checkpointing does.
+
+    Then a parameter's gradient may come in several parts, each of which calls the hook, and none says that it is the
+    last. Autograd does not tell; but on the CPU both passes run on the caller's thread, so both are on its stack.
+    Hooks of a device's parameters run on a thread of that device, and so does what begins the inner pass, while the
+    outer one is on its caller's stack: `everywhere` looks on the stacks of all threads. (Two threads that each run a
+    pass of their own look like that too; then gradients travel late, and right.)
+    """
+    if not everywhere:
+        return _backwards_on(sys._getframe(1)) > 1
+    return sum(_backwards_on(frame) for frame in sys._current_frames().values()) > 1
+
+
+class NestedBackward:
+    """Answers `inside_nested_backward` once per backward pass, for walking the stack costs microseconds."""
+
+    def __init__(self) -> None:
+        self._pass_id = -1
+        self._nested = False
+
+    def __call__(self, everywhere: bool) -> bool:
+        """`everywhere`: hooks may run on other threads than the one that has called backward."""
+        pass_id = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else -1
+        if pass_id == -1:
+            return inside_nested_backward(everywhere)
+        if pass_id != self._pass_id:
+            self._pass_id, self._nested = pass_id, inside_nested_backward(everywhere)
+        return self._nested
+
+
+class GradientWatch:
+    """Tells whether a gradient was only added to since the last look, or replaced or rewritten (``zero_grad``).
+
+    Autograd adds in place, which raises the tensor's version by one; anything else leaves other traces. (Not all does:
+    ``GradScaler.unscale_`` and writes to ``.data`` leave none.)
+    """
+
+    __slots__ = ("_address", "_identity", "_version")
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._identity, self._address, self._version = 0, 0, -1
+
+    def look(self, gradient: torch.Tensor) -> None:
+        self._identity, self._version = id(gradient), gradient._version
+        self._address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
+
+    def only_added_to(self, gradient: torch.Tensor) -> bool:
+        return self._changes(gradient) == 1
+
+    def untouched(self, gradient: torch.Tensor | None) -> bool:
+        return gradient is not None and self._changes(gradient) == 0
+
+    def _changes(self, gradient: torch.Tensor) -> int:
+        """How often it was written to; -1 if it is another one."""
+        address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
+        same = (id(gradient), address) == (self._identity, self._address)
+        return gradient._version - self._version if same else -1
+
+
+class State(enum.IntEnum):
+    """How far a gradient is in this step. It only goes on, until the next step begins."""
+
+    QUIET = 0  # none has come
+    ACCUMULATING = 1
+    HANDED_OVER = 2  # it may travel, or there is none
+    SPLIT = 3  # more came after that: `.grad` is what came since
+
+
+# Bound once: looking up members of an enum costs more than comparing them, and is done for every gradient.
+QUIET, ACCUMULATING, HANDED_OVER, SPLIT = State
+
+
+# Of the gradients of a parameter. torch 2.10 and later: their dtype may be another one than the parameter's.
+facts_of = operator.attrgetter("grad_dtype" if hasattr(torch.Tensor, "grad_dtype") else "dtype", "shape", "is_cpu")
+
+
+def _references(parameter: torch.Tensor) -> int:
+    gradient = parameter.grad
+    return sys.getrefcount(gradient)
+
+
+def _references_of_one_alone() -> int:
+    parameter = torch.empty(1, requires_grad=True)
+    parameter.grad = torch.empty(1)
+    return _references(parameter)
+
+
+_ALONE = _references_of_one_alone()
+
+
+class Slot:
+    """One parameter: where its gradient goes, and how far it is in this step."""
+
+    def __init__(self, name: str, parameter: torch.Tensor) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.hooks: list[Any] = []
+        self._facts = facts_of(parameter)
+        self.like = parameter  # of the dtype and shape of its gradients
+        if self._facts[0] not in (None, parameter.dtype):
+            self.like = torch.empty((), dtype=self._facts[0], device=parameter.device).expand(parameter.shape)
+        self.room: Room | None = None
+        self.state = QUIET
+        self.passes = 0  # backward passes that gave a gradient since the last reduction
+        self.fired = -1  # place in the order of first gradients of this step; -1 none yet
+        self.in_parts = False  # its gradient has come so: sent by synchronize() only, from then on
+        self.sparse_dim = 0  # of the sparse gradients it has had; 0: none so far
+        self.watch = GradientWatch()
+        self._marked: torch.Tensor | None = None  # a gradient whose memory is lent with care
+        self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from it in this step
+        self._held = False  # the script has this step's gradient: `.grad` stays the same object, in the same memory
+        self.lends = True  # False: a script has kept gradients, so it gets memory of their own
+        # By the plan: a slice of a bucket, or None for what travels by name.
+        self.slice: Slice | None = None
+        self.collect: Callable[[], torch.Tensor] | None = None
+
+    def fits(self) -> bool:
+        """Whether the parameter is still what it was (``net.double()`` leaves the parameter, and changes its data)."""
+        return facts_of(self.parameter) == self._facts
+
+    def will_accumulate(self) -> bool:
+        """In a hook: whether the backward pass adds to ``.grad``; ``torch.autograd.grad`` leaves it alone."""
+        with torch.enable_grad():
+            node: Any = self.parameter.view_as(self.parameter).grad_fn
+        try:
+            return torch._C._will_engine_execute_node(node.next_functions[0][0])
+        except RuntimeError:  # which torch raises for a leaf in autograd.grad
+            return False
+
+    def end(self) -> None:
+        """Watches the parameter no more."""
+        for hook in self.hooks:
+            hook.remove()
+        if self.room is not None:
+            self.room.end()
+        self.hooks, self.room = [], None
+
+    def gradient(self) -> torch.Tensor | None:
+        gradient = self.parameter.grad
+        if gradient is not None and gradient.is_sparse:
+            self.sparse_dim = gradient.sparse_dim()
+        return gradient
+
+    def begin(self, fired: int) -> None:
+        """The first gradient of this step has come, as number `fired`."""
+        self.state, self.fired = ACCUMULATING, fired
+
+    def mark(self, gradient: torch.Tensor, kind: type[GradientInFlight]) -> None:
+        """What a script does to the gradient's memory is to be found, until `written_to` or `restart`."""
+        if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
+            self._unmark()  # another one, which a script has replaced
+            gradient.__class__ = kind
+            self._marked = gradient
+
+    def _unmark(self) -> None:
+        marked = self._marked
+        if marked is not None:
+            marked.__class__, self._marked = torch.Tensor, None
+            self._lent = take_lent(marked)
+
+    def written_to(self) -> bool:
+        """Returns True if the script has changed the gradient since it was looked at, in whatever way. Finds out, too,
+        whether the script has the gradient."""
+        self._unmark()
+        self._held = self._is_held()
+        return was_written(self._lent) or not self.watch.untouched(self.gradient())
+
+    def _is_held(self) -> bool:
+        if self.state == HANDED_OVER and self.lends:  # `.grad` is what travels, so it stays the same object anyway
+            return False
+        gradient = self.parameter.grad
+        if gradient is None or gradient.layout is not torch.strided:
+            return False
+        if not self._lent and _references(self.parameter) <= _ALONE + 1:  # `gradient`
+            return False
+        # The result is not written to memory that is also another parameter's gradient, as in a sum of two views.
+        address = gradient.data_ptr()
+        expected = ONE_USER + sum(memory.data_ptr() == address for memory, _ in self._lent)
+        return COUNTS_USERS and users_of(gradient.untyped_storage()) <= expected
+
+    def hand_over(self) -> None:
+        """Nothing more is to come in this step, or nothing has."""
+        assert self.state < HANDED_OVER
+        self.state = HANDED_OVER
+
+    def split(self) -> None:
+        """More is about to come all the same: ``.grad`` holds that alone, for what came first is on its way."""
+        assert self.state == HANDED_OVER
+        self.state, self.in_parts = SPLIT, True
+        self.parameter.grad = None
+
+    def watched(self) -> Watched:
+        """For the ranks to agree on a plan."""
+        p = self.like
+        text = f"{self.name}: {p.dtype} {tuple(p.shape)} strides {dense_strides(p)}"
+        text += "" if p.is_cpu else f" on {p.device.type}"
+        return Watched(text, self.fired, self.sparse_dim)
+
+    def count_pass(self, gradient: torch.Tensor) -> bool:
+        """A backward pass has given it a gradient. False if what had come before was cleared, and does not count."""
+        added = self.passes == 0 or self.watch.only_added_to(gradient)
+        self.passes = self.passes + 1 if added else 1
+        self.watch.look(gradient)
+        return added
+
+    def store(self) -> bool:
+        """Brings the gradient, or zeros if there is none, into the bucket. True if there is one."""
+        assert self.slice is not None
+        gradient = self.gradient()
+        if gradient is None:
+            self.slice.clear()
+            return False
+        if gradient.is_sparse:  # dense in the bucket; turned back by deliver()
+            self.slice.store(gradient.to_dense())
+            return True
+        view = self.slice.store(gradient)
+        if gradient is not view:
+            if self.lends and not self._held:
+                self.parameter.grad = view
+            if self.room is not None:
+                self.room.missed()
+        return True
+
+    def deliver(self, sparse: bool) -> None:
+        """The reduced gradient becomes ``.grad``; ``sparse``: some rank's was."""
+        assert self.slice is not None
+        view, gradient = self.slice.view, self.parameter.grad
+        if sparse:
+            self.parameter.grad = view.to_sparse(self.sparse_dim or 1)
+        elif self._held and gradient is not None and self.state < SPLIT:
+            with torch.no_grad():
+                gradient.copy_(view)
+        elif not self.lends:
+            self.parameter.grad = view.clone()
+        elif gradient is not view:
+            self.parameter.grad = view
+        if self._lent:
+            self._write_lent(view)
+
+    @torch.no_grad()
+    def _write_lent(self, result: torch.Tensor) -> None:
+        """Writes the result to the memory that the script got in place of the gradient's."""
+        for memory, _ in self._lent:
+            if memory.shape == result.shape:
+                memory.copy_(result)
+
+    def add(self, rest: torch.Tensor) -> None:
+        """To the reduced gradient."""
+        first = self.parameter.grad
+        if first is not None and first.is_sparse and not rest.is_sparse:
+            rest = rest.to_sparse(first.sparse_dim())
+        self.parameter.grad = rest if first is None else first + rest
+
+    def leave_bucket(self) -> None:
+        """Moves the gradient out of its bucket, which is about to be written to."""
+        gradient = self.parameter.grad
+        if self.slice is not None and gradient is not None:
+            kept = self.slice.leave(gradient)
+            if kept is not gradient:
+                self.parameter.grad = kept
+
+    def restart(self) -> None:
+        """A new step begins."""
+        self._unmark()
+        self._lent, self._held = [], False
+        self.state, self.passes, self.fired, self.collect = QUIET, 0, -1, None
+        self.watch.forget()

@@ -1,0 +1,164 @@
+"""How an optimizer becomes a distributed one: an object of a subclass of its own class."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import torch
+
+from ringcomm._src.torch import foreign_steps
+from ringcomm._src.torch.hooked import HookedParameters
+
+MARK = "_is_distributed_by_ringcomm"  # an attribute of the classes that DistributedOptimizer makes
+
+
+def taking_the_step(step: Any) -> Any:
+    """The base's step runs the step hooks and the profiler's mark; torch would else run them around ours too."""
+    step.hooked = True
+    return step
+
+
+def require_closure(closure: Any) -> None:
+    """TypeError for ``step(loss)``, which an optimizer that does not use its closure would not notice."""
+    if closure is not None and not callable(closure):
+        raise TypeError(f"step() takes a closure, a function that computes the loss, not a {type(closure).__name__}")
+
+
+class Wrapper(torch.optim.Optimizer):
+    """What is added to the class of an optimizer that takes the place of another one, and shares everything with it."""
+
+    _base: Any  # the optimizer's own class
+    _inner: torch.optim.Optimizer  # what has been wrapped
+    _shared: dict[str, Any]  # its state and groups, as they were shared last
+    _seen: list[int]  # ids of the parameters in the groups
+
+    def _share_groups(self) -> None:
+        """Gives both optimizers the state and groups of the one that has got new ones (by ``load_state_dict``)."""
+        for key, last in self._shared.items():
+            mine, theirs = vars(self)[key], vars(self._inner)[key]
+            if mine is not theirs:
+                newest = theirs if mine is last else mine
+                vars(self)[key] = vars(self._inner)[key] = self._shared[key] = newest
+
+    def _groups_changed(self) -> bool:
+        """Whether parameters have come or gone since it was asked last, in whatever way."""
+        self._share_groups()
+        ids = [id(p) for group in self.param_groups for p in group["params"]]
+        changed, self._seen = ids != self._seen, ids
+        return changed
+
+    def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
+        """The optimizer is about to step with this one's parameters; `parameters`: as for `foreign_steps.watch`."""
+        raise NotImplementedError
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            f"a distributed {type(self).__name__} cannot be copied or pickled, for all ranks have to make the other "
+            "one together: save state_dict(), and load it into an optimizer that DistributedOptimizer returned"
+        )
+
+
+class DistributedOptimizerBase(Wrapper):
+    """What is added to the class of an optimizer whose gradients, or what comes of them, are reduced in every step."""
+
+    _reducer: HookedParameters | None  # None where there is nobody to reduce with
+    _parameter_names: dict[torch.Tensor, str]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's own; call it on all ranks. The new parameters are reduced from the next step on."""
+        self._base.add_param_group(self, param_group)
+        self._follow_groups()
+
+    def _follow_groups(self) -> None:
+        """Reduces the parameters that are in the groups now: scripts edit these, or those of the wrapped optimizer."""
+        if not self._groups_changed():
+            return
+        before, self._parameter_names = self._parameter_names, {}
+        used = set(before.values())
+        for number, group in enumerate(self.param_groups):
+            for place, parameter in enumerate(group["params"]):
+                name = before.get(parameter, f"allreduce.noname.{number}.{place}")
+                while parameter not in before and name in used:
+                    name += ".new"
+                used.add(name)
+                self._parameter_names[parameter] = name
+        if self._reducer is not None:
+            self._reducer.follow([(name, parameter) for parameter, name in self._parameter_names.items()])
+
+    def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
+        if self._reducer is None:
+            return
+        if getattr(optimizer, MARK, False) and optimizer is not self:
+            return self._reducer.forget(parameters)
+        names = self._reducer.unreduced(parameters)
+        if names:
+            raise AssertionError(
+                f"{type(optimizer).__name__}.step() would use gradients of this rank alone: {', '.join(names[:3])} got "
+                "a gradient that has not been reduced. Step the optimizer that DistributedOptimizer returned, or call "
+                "its synchronize() before, and step within its skip_synchronize()"
+            )
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As the optimizer's own. Ranks compare their parameters as they are at the next step
+        (`ringcomm._src.training.replicas`); one rank alone may call this."""
+        if self._reducer is not None:
+            self._reducer.replicas.due = True
+        return self._base.state_dict(self, *args, **kwargs)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """How many backward passes add up before a step's reduction."""
+        self.backward_passes_per_step = passes
+        if self._reducer is not None:
+            self._reducer.settings.passes = passes
+
+
+class SkipsSynchronize:
+    """What is added where ``synchronize()`` may be called before ``step()``."""
+
+    _should_synchronize = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it, ``step()`` takes the gradients as they are, because ``synchronize()`` has been called::
+
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        """
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+
+def wrapped(optimizer: torch.optim.Optimizer, additions: type[torch.optim.Optimizer]) -> Any:
+    """The optimizer again, as an object of a subclass of its class, with what `additions` and its bases hold.
+
+    All is shared and not copied: a scheduler or script that holds the first optimizer still acts on this one. But a
+    scheduler made before has put a wrapper of the first one's step into that instance, which is not for this one.
+    """
+    base = type(optimizer)
+    contents: dict[str, Any] = {}
+    for one in reversed(additions.__mro__):
+        if one not in torch.optim.Optimizer.__mro__:
+            contents |= vars(one)
+    own = {key: value for key, value in contents.items() if key not in ("__dict__", "__weakref__")}
+    made: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base, MARK: True}))
+    made.__dict__.update((key, value) for key, value in vars(optimizer).items() if key != "step")
+    made._inner, made._seen = optimizer, []
+    made._shared = {"state": optimizer.state, "param_groups": optimizer.param_groups}
+    made._groups_changed()
+    reference = weakref.ref(made)  # the hook is one of both optimizers, for they share the list
+
+    def share(_: Any) -> None:
+        if (wrapper := reference()) is not None:
+            wrapper._share_groups()
+
+    optimizer.register_load_state_dict_post_hook(share)
+    foreign_steps.watch(made)
+    return made

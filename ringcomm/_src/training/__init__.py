@@ -1,0 +1,1 @@
+"""One training step, for every framework: plans of buckets, agreement on them, lists of gradients, replica checks."""

@@ -1,0 +1,118 @@
+"""What the ranks tell each other about an optimizer's parameters before its gradients get a plan."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ringcomm._src.base import errors
+from ringcomm._src.named.agreement import exchange
+from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.training.plans import PlanId, dead_plans
+
+
+class Watched(NamedTuple):
+    """A parameter, as a rank has seen it in the step before the plan."""
+
+    text: str  # what must be equal on all ranks: name, dtype, shape
+    fired: int  # its place in the order of first gradients; -1: none came
+    sparse_dim: int  # of sparse gradients it has had; 0: none
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """The same on every rank."""
+
+    order: list[int]  # parameters in the order in which the first rank's backward made their gradients
+    sparse_dims: list[int]  # the most of any rank's
+    dead_plans: list[PlanId]  # abandoned by every rank
+    complete: bool  # every rank is here: none has joined
+    turn: int  # of the process set, in which the plan is to be made
+
+
+class _Row(NamedTuple):
+    """A rank's part of the agreement."""
+
+    digest: int
+    turn: int
+    fired: list[int]
+    sparse_dims: list[int]
+    dead: list[PlanId]
+
+    def packed(self) -> list[int]:
+        return [self.digest, self.turn, len(self.fired), *self.fired, *self.sparse_dims, *itertools.chain(*self.dead)]
+
+    @staticmethod
+    def unpacked(numbers: list[int]) -> _Row:
+        digest, turn, count, *rest = numbers
+        fired, dims, dead = rest[:count], rest[count : 2 * count], iter(rest[2 * count :])
+        return _Row(digest, turn, fired, dims, list(zip(dead, dead, strict=True)))
+
+
+def _digest(texts: Sequence[str]) -> int:
+    return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=7).digest(), "little")
+
+
+def require_equal(
+    texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer", asks: bool = False
+) -> bool:
+    """Raises MismatchError on every rank (that has not joined) unless all give the same. The first text is of settings,
+    the others of parameters; errors name their `owner`. Returns whether any rank `asks`."""
+    rows = list(exchange([_digest(texts), asks], name, process_set).values())
+    if any(other[0] != rows[0][0] for other in rows):
+        raise _mismatch(texts, name, process_set, owner)
+    return any(other[1] for other in rows)
+
+
+def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: ProcessSet) -> Agreed:
+    """Exchanges one row of numbers per rank.
+
+    ``settings`` describes what must be equal besides the parameters. Raises MismatchError on every rank if they differ.
+    """
+    texts = [settings, *(one.text for one in parameters)]
+    fired, dims = [one.fired for one in parameters], [one.sparse_dim for one in parameters]
+    first = process_set.rank() == 0
+    mine = _Row(_digest(texts), process_set.turns.draw() if first else -1, fired, dims, dead_plans(process_set))
+    rows = [_Row.unpacked(row) for row in exchange(mine.packed(), name, process_set).values()]
+    complete = len(rows) == process_set.size()
+    if first and not complete:
+        process_set.turns.return_last()
+    if any(row.digest != mine.digest for row in rows):
+        if complete:
+            with process_set.turns.take(rows[0].turn):
+                pass  # it is over
+        raise _mismatch(texts, name, process_set)
+    fired = rows[0].fired
+    return Agreed(
+        # Those that gave no gradient come last, the parameters of the last layers first: backward runs from there.
+        sorted(range(len(fired)), key=lambda i: (fired[i] < 0, fired[i] if fired[i] >= 0 else -i)),
+        [max(of_all) for of_all in zip(*(row.sparse_dims for row in rows), strict=True)],
+        sorted(set.intersection(*(set(row.dead) for row in rows))),
+        complete,
+        rows[0].turn,
+    )
+
+
+def _mismatch(
+    texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer"
+) -> errors.MismatchError:
+    """Says where the first two ranks that differ do so."""
+    mine = "\0".join(texts).encode()
+    rows = exchange(list(mine), f"{name}.details", process_set).items()
+    (first_rank, first), *others = ((rank, bytes(text).decode().split("\0")) for rank, text in rows)
+    for rank, theirs in others:
+        if theirs == first:
+            continue
+        what = next(
+            ((a, b) for a, b in zip(first, theirs, strict=False) if a != b),
+            (f"{len(first) - 1} trainable parameters", f"{len(theirs) - 1} trainable parameters"),
+        )
+        return errors.MismatchError(
+            f"{owner}: rank {first_rank} has {what[0]} where rank {rank} has {what[1]}; every rank must "
+            "wrap the same parameters, of the same names, with the same settings",
+            (first_rank, rank),
+        )
+    return errors.MismatchError(f"{owner}: ranks have different parameters")

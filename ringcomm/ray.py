@@ -1,0 +1,22 @@
+"""``RayExecutor`` as in ``horovod.ray``: ranks that are Ray actors.
+
+::
+
+    from ringcomm.ray import RayExecutor
+
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=30), num_workers=4)
+    executor.start()
+    results = executor.run(train, args=[0.1])  # one result per rank, in order
+    executor.shutdown()
+
+Each actor is one rank. MPI starts in the actors by :mod:`ringcomm._src.platform.pmi`, so it is MPICH.
+"""
+
+from ringcomm._src.base.installed import lacks
+
+if _missing := lacks("ray", "ringcomm.ray"):
+    raise ImportError(_missing)
+
+from ringcomm._src.launch.ray_runner import RayExecutor
+
+__all__ = ["RayExecutor"]

@@ -1,0 +1,35 @@
+"""The cases of ringcomm.torch: alone, and on ranks under mpiexec.
+
+One job for each number of ranks: importing torch takes longer than most cases.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+import mpi_case  # noqa: E402
+from run_cases import run_cases  # noqa: E402
+
+PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+MODULES = sorted(path.stem for path in HERE.glob("cases_*.py"))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [0, pytest.param(2, marks=pytest.mark.slow), 3])
+def test_cases(ranks: int) -> None:
+    result = mpi_case.run(ranks, run_cases, ",".join(MODULES), limit=280, variables={"PYTHONPATH": PATHS})
+    (line,) = result.lines("passed ")
+    assert line.endswith(f"cases on {max(ranks, 1)} ranks")
+    assert int(line.split()[1]) > 5 * len(MODULES)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
+def test_cases_of_stores_without_shared_memory(ranks: int) -> None:
+    """As between hosts: what one rank asks of another's shard goes by messages."""
+    variables = {"PYTHONPATH": PATHS, "RINGCOMM_SHARED_MEMORY": "off"}
+    result = mpi_case.run(ranks, run_cases, "cases_store,cases_relaxed_ends", limit=280, variables=variables)
+    (line,) = result.lines("passed ")
+    assert int(line.split()[1]) > 15

@@ -1,0 +1,257 @@
+// Sites of frameworks' graphs: any collective, on arrays whose shapes change from run to run; failures; later sessions.
+#include <functional>
+#include <thread>
+
+#include "base/aligned_bytes.hpp"
+#include "engine_ranks.hpp"
+#include "graph_ops/site.hpp"
+
+using namespace ringcomm;
+
+namespace {
+
+using Values = std::vector<std::int32_t>;
+using Shape = std::vector<std::int64_t>;
+
+struct Array {
+  Values values;
+  Shape shape;
+};
+
+// A framework: gives memory for results, or takes what lies there.
+struct Framework {
+  std::vector<std::shared_ptr<std::int32_t[]>> memory;
+  std::vector<Array> results;
+  int failed = -1;
+  std::string text;
+
+  static Framework& of(void* context) { return *static_cast<Framework*>(context); }
+  Array& result(int index, const std::int64_t* dims, int rank) {
+    if (results.size() <= static_cast<std::size_t>(index)) results.resize(static_cast<std::size_t>(index) + 1);
+    Array& made = results[static_cast<std::size_t>(index)];
+    made.shape.assign(dims, dims + rank);
+    std::size_t count = 1;
+    for (const std::int64_t n : made.shape) count *= static_cast<std::size_t>(n);
+    made.values.assign(count + 1, -1);  // one more, so that none is without memory
+    return made;
+  }
+  static void* allocate(void* context, int index, int, int, const std::int64_t* dims, int rank) {
+    return of(context).result(index, dims, rank).values.data();
+  }
+  static int adopt(void* context, int index, int, const std::int64_t* dims, int rank, void* data, std::size_t bytes,
+                   void (*release)(void*), void* owner) {
+    CHECK(reinterpret_cast<std::uintptr_t>(data) % 64 == 0);
+    Array& made = of(context).result(index, dims, rank);
+    std::copy_n(static_cast<const std::int32_t*>(data), bytes / sizeof(std::int32_t), made.values.data());
+    release(owner);
+    return 1;
+  }
+  static void fail(void* context, int kind, const char* text) {
+    of(context).failed = kind;
+    of(context).text = text;
+  }
+};
+
+Framework run(const SiteTable& table, std::int64_t site, const std::vector<Array>& given) {
+  Framework framework;
+  framework.results.reserve(given.size() + 1);
+  std::vector<ringcomm_array> inputs;
+  for (const Array& one : given) {
+    inputs.push_back(
+        {one.values.data(), one.shape.data(), static_cast<int>(one.shape.size()), static_cast<int>(DType::int32)});
+  }
+  const ringcomm_run call{&framework,       static_cast<int>(inputs.size()),
+                          inputs.data(),    Framework::allocate,
+                          Framework::adopt, Framework::fail};
+  const ringcomm_sites* functions = table.functions();
+  CHECK(functions->version == RINGCOMM_SITES_VERSION);
+  functions->run(functions->self, site, &call);
+  return framework;
+}
+
+SiteSpec spec(Collective collective, std::vector<std::string> names, bool splits = false) {
+  SiteSpec made;
+  made.call.collective = collective;
+  made.names = std::move(names);
+  made.splits = splits;
+  return made;
+}
+
+struct Sites {
+  Rank r;
+  std::shared_ptr<SetLink> link = std::make_shared<SetLink>();
+  SiteTable table;
+
+  Sites(const std::shared_ptr<ThreadsHub>& hub, int rank, int size) : r(hub, rank, size) { connect(); }
+  void connect() {
+    link->connect({r.engine.get(), [](Engine*) {}}, r.worker, 0, r.rank, r.size);
+  }
+  std::int64_t make(SiteSpec what) { return table.add(std::make_shared<Site>(link, std::move(what))); }
+};
+
+Array filled(Shape shape, std::int32_t value) {
+  std::size_t count = 1;
+  for (const std::int64_t n : shape) count *= static_cast<std::size_t>(n);
+  return {Values(std::max<std::size_t>(count, 1), value), std::move(shape)};
+}
+
+void check(const Array& result, const Shape& shape, const std::function<std::int32_t(std::size_t)>& expected) {
+  CHECK(result.shape == shape);
+  for (std::size_t i = 0; i + 1 < result.values.size(); ++i) CHECK(result.values[i] == expected(i));
+}
+
+void steps(Sites& sites, int trials) {
+  const int rank = sites.r.rank, size = sites.r.size;
+  const auto sum = sites.make(spec(Collective::allreduce, {"a", "b", "c"}));
+  const auto gather = sites.make(spec(Collective::allgather, {"g", "h"}));
+  const auto scatter = sites.make(spec(Collective::reducescatter, {"s"}));
+  const auto exchange = sites.make(spec(Collective::alltoall, {"x"}, true));
+  const auto barrier = sites.make(spec(Collective::barrier, {"barrier"}));
+  Random random(1);
+  for (int trial = 0; trial < trials; ++trial) {
+    const auto n = static_cast<std::int64_t>(trial % 3 ? 7 : below(random, 2000));  // mostly the same as before
+    const auto summed = run(sites.table, sum, {filled({n}, rank), filled({}, 1), filled({n, 2}, 2 * rank)});
+    CHECK(summed.failed < 0);
+    check(summed.results[0], {n}, [&](std::size_t) { return size * (size - 1) / 2; });
+    check(summed.results[1], {}, [&](std::size_t) { return size; });
+    check(summed.results[2], {n, 2}, [&](std::size_t) { return size * (size - 1); });
+    const auto gathered = run(sites.table, gather, {filled({rank, 3}, rank), filled({}, rank)});
+    CHECK(gathered.failed < 0);
+    check(gathered.results[1], {size}, [&](std::size_t i) { return static_cast<std::int32_t>(i); });
+    CHECK((gathered.results[0].shape == Shape{size * (size - 1) / 2, 3}));
+    const std::int64_t rows = 2 * size + 1, mine = rank == 0 ? 3 : 2;
+    const auto scattered = run(sites.table, scatter, {filled({rows, 2}, 1)});
+    check(scattered.results.at(0), {mine, 2}, [&](std::size_t) { return size; });
+    Array splits{{}, {size}};
+    for (int to = 0; to < size; ++to) splits.values.push_back(to + trial % 2);
+    const auto total = std::accumulate(splits.values.begin(), splits.values.end(), 0);
+    const auto exchanged = run(sites.table, exchange, {filled({total + 1, 2}, rank), splits});
+    const std::int64_t each = rank + trial % 2;
+    check(exchanged.results.at(0), {each * size, 2},
+          [&](std::size_t i) { return each ? static_cast<std::int32_t>(i) / static_cast<std::int32_t>(2 * each) : 0; });
+    check(exchanged.results.at(1), {size}, [&](std::size_t) { return static_cast<std::int32_t>(each); });
+    CHECK(run(sites.table, barrier, {}).failed < 0);
+  }
+}
+
+void collectives(int size) {
+  const auto hub = make_threads_hub(size);
+  on_ranks(size, [&](int rank) {
+    Sites sites(hub, rank, size);
+    steps(sites, 20);
+    sites.r.engine->leave();
+  });
+}
+
+// A failure is the same on all ranks, and the site works again; threads of one rank run sites side by side.
+void failures(int size) {
+  const auto hub = make_threads_hub(size);
+  std::barrier<> end(size);
+  on_ranks(size, [&](int rank) {
+    Sites sites(hub, rank, size);
+    const auto site = sites.make(spec(Collective::allreduce, {"first", "second"}));
+    for (int trial = 0; trial < 3; ++trial) {
+      const std::int64_t n = 5 + (rank == size - 1);
+      const auto wrong = run(sites.table, site, {filled({4}, 1), filled({n}, 1)});
+      CHECK(wrong.failed == static_cast<int>(ErrorKind::mismatch));
+      CHECK(wrong.text.find("second") != std::string::npos && wrong.text.find("(6,)") != std::string::npos);
+      CHECK(sites.table.find(site)->take_failure() && !sites.table.find(site)->take_failure());
+      const auto right = run(sites.table, site, {filled({4}, 1), filled({5}, 1)});
+      check(right.results.at(1), {5}, [&](std::size_t) { return size; });
+    }
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i] {
+        const auto own = sites.make(spec(Collective::allreduce, {"thread." + std::to_string(i)}));
+        for (int trial = 0; trial < 30; ++trial)
+          check(run(sites.table, own, {filled({i}, 1)}).results.at(0), {i}, [&](std::size_t) { return size; });
+      });
+    }
+    for (std::thread& one : threads) one.join();
+    CHECK(run(sites.table, site, {filled({4}, 1)}).failed == static_cast<int>(ErrorKind::invalid));  // one is missing
+    CHECK(run(sites.table, 99, {}).failed == static_cast<int>(ErrorKind::invalid));
+    end.arrive_and_wait();
+    sites.r.engine->leave();
+    CHECK(run(sites.table, site, {filled({4}, 1), filled({5}, 1)}).failed == static_cast<int>(ErrorKind::shut_down));
+    sites.link->disconnect();
+    CHECK(run(sites.table, site, {filled({4}, 1), filled({5}, 1)}).failed == static_cast<int>(ErrorKind::shut_down));
+    sites.table.remove(site);
+    CHECK(run(sites.table, site, {}).failed == static_cast<int>(ErrorKind::invalid));
+  });
+}
+
+// The same sites on the engine of a later session.
+void sessions(int size) {
+  const auto first = make_threads_hub(size), second = make_threads_hub(size);
+  on_ranks(size, [&](int rank) {
+    Sites sites(first, rank, size);
+    const auto site = sites.make(spec(Collective::allreduce, {"again"}));
+    check(run(sites.table, site, {filled({3}, 1)}).results.at(0), {3}, [&](std::size_t) { return size; });
+    sites.r.engine->leave();
+    sites.link->disconnect();
+    Rank later(second, rank, size);
+    sites.link->connect({later.engine.get(), [](Engine*) {}}, later.worker, 0, rank, size);
+    check(run(sites.table, site, {filled({3}, 1)}).results.at(0), {3}, [&](std::size_t) { return size; });
+    later.engine->leave();
+    sites.link->disconnect();
+  });
+}
+
+// By a site's tensors: what is restored before the first run is there in it, unless the array has another length.
+void what_is_left_out() {
+  using Floats = std::vector<float>;
+  LeftOut left_out;
+  CHECK(!left_out.feedback() && left_out.owed(1).empty());
+  left_out.owe(1, {1, 2});
+  left_out.owe(0, {5});
+  CHECK((left_out.owed(1) == Floats{1, 2}) && left_out.owed(2).empty());
+  left_out.begin({3, 2, 1});
+  CHECK((left_out.owed(0) == Floats{0, 0, 0}) && (left_out.owed(1) == Floats{1, 2}) && left_out.owed(2) == Floats{0});
+  Feedback* const feedback = left_out.feedback();
+  feedback->begin(1, 1);
+  feedback->after(1)[0] = feedback->after(1)[1] = 7;
+  left_out.begin({3, 2, 1});
+  CHECK(left_out.feedback() == feedback && (left_out.owed(1) == Floats{7, 7}));
+  left_out.owe(1, {3, 4});
+  left_out.owe(0, {9});
+  CHECK((left_out.owed(1) == Floats{3, 4}) && (left_out.owed(0) == Floats{0, 0, 0}));
+  left_out.begin({3, 4, 1});
+  CHECK((left_out.owed(1) == Floats{0, 0, 0, 0}));
+}
+
+// Sites that look at their inputs: in the second run of a name, and in every third after it, whatever site runs it.
+void looks() {
+  const auto hub = make_threads_hub(1);
+  Sites sites(hub, 0, 1);
+  std::vector<std::uint64_t> seen;
+  SiteSpec what = spec(Collective::allreduce, {"looked"});
+  what.every = 3;
+  what.look = [&](std::uint64_t number, const ringcomm_run& given) {
+    seen.push_back(number);
+    CHECK(given.inputs == 1 && static_cast<const std::int32_t*>(given.input[0].data)[0] == 5);
+    if (number == 8) throw Error(ErrorKind::mismatch, "replicas differ");
+  };
+  const std::int64_t first = sites.make(what), second = sites.make(what);
+  for (int run_number = 1; run_number <= 7; ++run_number) {
+    const Framework done = run(sites.table, run_number % 2 ? first : second, {filled({2}, 5)});
+    CHECK(done.failed == -1 && done.results.size() == 1 && done.results[0].shape == Shape{1});
+  }
+  CHECK((seen == std::vector<std::uint64_t>{2, 5}));
+  const Framework failed = run(sites.table, first, {filled({2}, 5)});
+  CHECK(failed.failed == static_cast<int>(ErrorKind::mismatch) && failed.text == "replicas differ");
+  sites.link->restart();  // as when all ranks have joined
+  for (int run_number = 1; run_number <= 2; ++run_number) run(sites.table, first, {filled({2}, 5)});
+  CHECK((seen == std::vector<std::uint64_t>{2, 5, 8, 2}));
+}
+
+}  // namespace
+
+int main() {
+  looks();
+  what_is_left_out();
+  for (const int size : {1, 2, 3, 5}) collectives(size);
+  for (const int size : {2, 3}) failures(size);
+  for (const int size : {1, 3}) sessions(size);
+  std::puts("sites: all passed");
+  return 0;
+}

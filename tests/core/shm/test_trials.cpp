@@ -1,0 +1,66 @@
+// Of two ways, the faster one is taken: by all ranks alike, though some calls are held up, and also after the machine
+// has changed its mind.
+#include "shm/trials.hpp"
+
+#include <random>
+
+#include "check.hpp"
+
+using namespace ringcomm;
+
+using Seconds = std::array<double, 2>;
+
+// Calls of some ranks, of which each sees times of its own.
+struct Ranks {
+  std::vector<Trials> ranks;
+  std::mt19937 random;
+  std::size_t kind = 3;
+
+  Ranks(std::size_t size, unsigned seed, float margin = 1) : ranks(size, Trials(margin)), random(seed) {}
+
+  bool call(const Seconds& typical) {
+    const bool second = ranks[0].second(kind);
+    Trials::Times slowest{};
+    for (Trials& one : ranks) {
+      CHECK(one.second(kind) == second);
+      for (std::size_t way = 0; way < 2; ++way) slowest[way] = std::max(slowest[way], one.tell(kind)[way]);
+    }
+    for (Trials& one : ranks) {
+      one.hear(kind, slowest);
+      const double spread = std::uniform_real_distribution(0.9, 1.1)(random);
+      const bool held_up = std::uniform_real_distribution(0.0, 1.0)(random) < 0.05;
+      one.took(kind, second, typical[second ? 1 : 0] * spread * (held_up ? 50 : 1));
+    }
+    return second;
+  }
+  double share_of_second(int calls, const Seconds& typical) {
+    int second = 0;
+    for (int i = 0; i < calls; ++i) second += call(typical) ? 1 : 0;
+    return static_cast<double>(second) / calls;
+  }
+};
+
+int main() {
+  for (std::size_t size = 1; size <= 9; ++size) {
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      Ranks ranks(size, seed);
+      const double first = ranks.share_of_second(20, {1, 2});
+      CHECK(first == 0.5);  // both are tried
+      CHECK(ranks.share_of_second(2000, {1, 2}) < 0.1);
+      ranks.share_of_second(4000, {2, 1});  // in which it finds out
+      CHECK(ranks.share_of_second(2000, {2, 1}) > 0.9);
+    }
+  }
+  // Another kind is another question, and a margin is one.
+  Ranks ranks(2, 1);
+  ranks.share_of_second(1000, {2, 1});
+  ranks.kind = 4;
+  ranks.share_of_second(20, {1, 2});
+  CHECK(ranks.share_of_second(1000, {1, 2}) < 0.1);
+  for (const auto [margin, least, most] : {std::tuple{1.25F, 0.0, 0.1}, std::tuple{1.0F, 0.9, 1.0}}) {
+    Ranks close(1, 2, margin);
+    close.share_of_second(20, {1, 0.88});
+    const double share = close.share_of_second(2000, {1, 0.88});
+    CHECK(share >= least && share <= most);
+  }
+}

@@ -1,0 +1,60 @@
+"""Starts commands as a user would: alone, or on ranks under the MPI that belongs to this interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHER = Path(sys.executable).with_name("mpiexec")
+
+
+def environment() -> dict[str, str]:
+    """Open MPI as root, and more ranks than cores, which otherwise take turns badly; other MPIs do not read these."""
+    return os.environ | {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",  # the same for Open MPI 4
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_MCA_btl": "^ofi",  # or MPI_Init takes a second, see ringcomm._src.platform.mpi_library.quick_start
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def run(
+    arguments: Sequence[str | Path],
+    folder: Path,
+    ranks: int = 0,
+    timeout: float = 240,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """`arguments` follow the interpreter. `folder` is the working directory; not the clone, which hides the package.
+
+    ranks = 0: without a launcher. A wrong exit status is the caller's to judge.
+    """
+    launch = [str(LAUNCHER), "-n", str(ranks)] if ranks else []
+    return subprocess.run(
+        [*launch, sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env=environment() | dict(variables or {}),
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+    )
+
+
+def output_of(
+    arguments: Sequence[str | Path],
+    folder: Path,
+    ranks: int = 0,
+    timeout: float = 240,
+    variables: Mapping[str, str] | None = None,
+) -> str:
+    """The standard output of a run that must succeed."""
+    done = run(arguments, folder, ranks, timeout, variables)
+    assert done.returncode == 0, f"{arguments} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

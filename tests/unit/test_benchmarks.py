@@ -1,0 +1,141 @@
+"""The benchmarks' own code: that ratios, files and pages say what was measured, and that the scripts run."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launching import ROOT, output_of
+
+from ringcomm._src.cli.measured import first_to_last
+
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """Imports a file of benchmarks/ or docs/ by its name, and forgets it afterwards."""
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), str(ROOT / "docs"), *sys.path])
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith((str(BENCHMARKS), str(ROOT / "docs"))):
+            del sys.modules[name]
+
+
+def test_ratio_is_of_medians_and_inside_its_interval(module):
+    rng = np.random.default_rng(0)
+    slow, fast = rng.normal(2.0, 0.1, 31), rng.normal(1.0, 0.1, 31)
+    middle, low, high = module("measure").ratio(list(slow), list(fast))
+    assert middle == pytest.approx(np.median(slow) / np.median(fast))
+    assert 1.5 < low < middle < high < 2.5
+
+
+@pytest.mark.parametrize(("one_clock", "seconds"), [(True, [2.5, 1.0]), (False, [2.0, 0.75])])
+def test_a_time_is_from_the_first_begin_to_the_last_end(one_clock, seconds):
+    """Or, without a clock in common, the slowest rank's own."""
+    times = [[(1.0, 3.0), (7.5, 8.0)], [(0.5, 2.0), (7.0, 7.75)]]  # by rank
+
+    class World:
+        """Of two ranks, of which this is the first; the second's numbers come as they are asked for."""
+
+        @staticmethod
+        def Allreduce(own, every, op):
+            signs = (-1, 1) if one_clock else ()
+            others = [[[sign * pair[k] for pair in times[1]]] for k, sign in enumerate(signs)]
+            np.maximum(own, others or [[[end - begin for begin, end in times[1]]]], out=every)
+
+    assert first_to_last(World, {"a": times[0]}, one_clock) == {"a": seconds}
+
+
+def test_results_of_the_same_setup_are_replaced_and_others_stay(module, tmp_path):
+    measure, file = module("measure"), tmp_path / "results.json"
+    measure.write_merged(file, [{"kind": "mpich", "ranks": 2, "rows": [1.23456789e-6, 2.0]}], ("kind", "ranks"))
+    measure.write_merged(file, [{"kind": "openmpi", "ranks": 2, "rows": []}], ("kind", "ranks"))
+    measure.write_merged(file, [{"kind": "mpich", "ranks": 2, "rows": [3.0, 4e-07]}], ("kind", "ranks"))
+    assert measure.read(file) == {
+        "results": [
+            {"kind": "mpich", "ranks": 2, "rows": [3.0, 4e-07]},
+            {"kind": "openmpi", "ranks": 2, "rows": []},
+        ]
+    }
+    assert "[3.0, 4e-07]" in file.read_text()  # on one line
+
+
+@pytest.mark.parametrize(("ours", "count"), [(1.0, 0), (1.2, 3)])
+def test_a_cell_fails_that_may_take_longer_than_mpi(module, ours, count):
+    seconds = dict.fromkeys(("mpi", "mpi in place"), [1.0] * 15)
+    seconds |= dict.fromkeys(("ordinary", "in place", "shared"), [ours] * 15)
+    result = {"ranks": 2, "machine": {"mpi": "MPICH Version: 5"}, "rows": [{"nbytes": 4, "seconds": seconds}]}
+    assert len(module("host_allreduce").failing([result])) == count
+
+
+def calls_of_ringcomm(file: Path) -> Iterator[tuple[ast.Call, Any]]:
+    """Calls of what a script imports from ringcomm's modules by name, and what they call."""
+    tree, imported = ast.parse(file.read_text(encoding="utf-8")), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ringcomm."):
+            for alias in node.names:
+                imported[alias.asname or alias.name] = (node.module, alias.name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in imported:
+            module, name = imported[node.func.id]
+            with contextlib.suppress(ImportError):  # a framework that is not installed
+                yield node, getattr(importlib.import_module(module), name)
+
+
+def test_scripts_call_ringcomm_as_it_wants_to_be_called():
+    """Most of them need a cluster, or hours: what nobody runs each day would not be missed."""
+    seen = 0
+    for file in [*BENCHMARKS.glob("*.py"), *(ROOT / "examples").rglob("*.py")]:
+        for call, function in calls_of_ringcomm(file):
+            named = {word.arg: None for word in call.keywords}
+            if None in named or any(isinstance(one, ast.Starred) for one in call.args):
+                continue
+            try:
+                inspect.signature(function).bind(*call.args, **named)
+            except TypeError as error:
+                pytest.fail(f"{file.name}:{call.lineno}: {ast.unparse(call)}: {error}")
+            seen += 1
+    assert seen > 30
+
+
+def test_the_bound_of_two_levels_counts_hosts(module):
+    contest = module("contest")
+    assert contest.bound(16 << 20, 4, 200e6) == pytest.approx(1.5 * (16 << 20) * 8 / 200e6)
+    calls = contest.calls_in_a_timing(65536, 4, 25e6)
+    assert calls * 1.5 * 65536 >= 25e6 > (calls - 1) * 1.5 * 65536
+
+
+def test_a_page_keeps_its_text_and_gets_its_tables(module):
+    pages = module("write_benchmarks")
+    page = "before\n<!-- training -->\nold\n<!-- /training -->\nafter\n<!-- unknown -->\n"
+    once = pages.filled(page)
+    assert once.startswith("before\n<!-- training -->\n|") and once.endswith(
+        "<!-- /training -->\nafter\n<!-- unknown -->\n"
+    )
+    assert "old" not in once and pages.filled(once) == once
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("host_allreduce.py", ["--sizes", "4,64K", "--repeat", "2", "--ranks", "2"]),
+        ("collectives.py", ["--sizes", "4,4K", "--repeat", "1", "--ranks", "2", "--starts", "2"]),
+    ],
+)
+def test_a_script_measures_and_writes(tmp_path, script, arguments):
+    output_of([BENCHMARKS / script, *arguments, "--json", tmp_path / "a.json", "--plot", tmp_path / "a.png"], tmp_path)
+    (result,) = json.loads((tmp_path / "a.json").read_text())["results"]
+    assert result["ranks"] == 2 and result["rows"] and result["machine"]["mpi"]
+    assert (tmp_path / "a.png").stat().st_size > 1000

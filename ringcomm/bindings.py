@@ -5,7 +5,9 @@ of ringcomm takes such arrays and gives such results. A *site* is one collective
 often: :func:`make_site` when it is built, :func:`run_site` at every run, or C's functions in place of that.
 """
 
-from ringcomm._src.arrays.arrays import Buffer, Kind, NumPyKind, register_kind
+from ringcomm._src.arrays.arrays import register_kind
+from ringcomm._src.arrays.buffers import Buffer, Kind
+from ringcomm._src.arrays.numpy_kind import NumPyKind
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from ringcomm._src.core._core import Site, site_functions
 from ringcomm._src.named.sites import Description, Reduce

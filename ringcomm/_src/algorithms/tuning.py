@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ringcomm._src.algorithms import tuning_cache
-from ringcomm._src.arrays.arrays import BYTES
+from ringcomm._src.arrays.buffers import BYTES
 from ringcomm._src.calls.calls import BROADCAST
 from ringcomm._src.config import rules
 from ringcomm._src.config.config import NETWORK, Config

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ringcomm._src.arrays.arrays import Buffer
+from ringcomm._src.arrays.buffers import Buffer
 from ringcomm._src.core import _core
 
 NEVER = -(1 << 62)  # in place is not possible: an offset that no two arrays have

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm._src.arrays import arrays
-from ringcomm._src.arrays.arrays import Buffer
+from ringcomm._src.arrays import buffers
+from ringcomm._src.arrays.buffers import Buffer
 from ringcomm._src.arrays.device.values import host_copy
 from ringcomm._src.base import arguments
 
@@ -83,9 +83,9 @@ def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int
     return listed
 
 
-def signed(sign: arrays.Signature, rows: Sequence[int], root: int | None = None) -> arrays.Signature:
+def signed(sign: buffers.Signature, rows: Sequence[int], root: int | None = None) -> buffers.Signature:
     """The signature with counts, and perhaps a root, that must agree too. What is most likely to differ comes first in
     its text, for that is cut."""
     text = f"rows {list(rows)} of {sign.text}"
-    hashed = arrays.signature((sign.hash, *rows, *([] if root is None else [root]))).hash
-    return arrays.Signature(hashed, text if root is None else f"root {root}, {text}")
+    hashed = buffers.signature((sign.hash, *rows, *([] if root is None else [root]))).hash
+    return buffers.Signature(hashed, text if root is None else f"root {root}, {text}")

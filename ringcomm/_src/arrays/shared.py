@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm._src.arrays.arrays import CoreMemory
+from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.core import _core
 
 ALIGNED = 64  # bytes: where there is no shared memory, arrays start at cache lines all the same

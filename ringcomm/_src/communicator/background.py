@@ -7,7 +7,7 @@ from typing import Any, Concatenate, NoReturn
 
 from ringcomm._src.arrays.forms import P, renamed
 from ringcomm._src.arrays.handles import Handle
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import row_calls
 from ringcomm._src.communicator.counted import CountedCalls
 from ringcomm._src.communicator.folding import Folding
 from ringcomm._src.communicator.ordered import Calls, request_fields
@@ -93,4 +93,4 @@ class BackgroundCalls(Calls):
         if (splits is None) != (received_splits is None):
             raise ValueError("ialltoall needs both splits and received_splits, or neither")
         how = request_fields(algorithm, name)
-        return self._submit(calls.alltoall(x, out, splits, received_splits, self.size, **how))
+        return self._submit(row_calls.alltoall(x, out, splits, received_splits, self.size, **how))

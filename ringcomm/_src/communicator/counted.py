@@ -8,7 +8,7 @@ from typing import Any
 from ringcomm._src.arrays import arrays
 from ringcomm._src.arrays.rows import splits_of
 from ringcomm._src.base.ops import Adasum, Average, Op, Sum, UserOp, as_op
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLTOALL, EXSCAN, SCAN
 from ringcomm._src.communicator.folding import Folding
 from ringcomm._src.communicator.ordered import NOT_PLAIN, OrderedCalls, request_fields
@@ -31,7 +31,7 @@ class CountedCalls(OrderedCalls):
             result = self._channel.plain(ALLTOALL, x, out, 0, [GATHER, root], here)
             if result is not NOT_PLAIN:
                 return result
-        request = calls.gather(x, out, root, None, self.rank, self.size, name)
+        request = row_calls.gather(x, out, root, None, self.rank, self.size, name)
         return self._call(request, x, plain, None, [GATHER, root])
 
     def gatherv(
@@ -45,7 +45,7 @@ class CountedCalls(OrderedCalls):
         """
         if counts is None and (exchange := self._exchange_rows(x, name or f"gatherv to rank {root}")) is not None:
             counts = exchange[2]
-        return self._once(calls.gather(x, out, root, counts, self.rank, self.size, name))
+        return self._once(row_calls.gather(x, out, root, counts, self.rank, self.size, name))
 
     def scatter(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
         """Part r of ``root``'s ``x``, cut evenly along the first dimension, on rank r.
@@ -60,7 +60,7 @@ class CountedCalls(OrderedCalls):
             result = self._channel.plain(ALLTOALL, given, out, 0, how)
             if result is not NOT_PLAIN:
                 return result
-        request = calls.scatter(x, out, root, None, self.rank, self.size, name)
+        request = row_calls.scatter(x, out, root, None, self.rank, self.size, name)
         return self._call(request, given, plain, None, how)
 
     def scatterv(self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, name: str = "") -> Any:
@@ -68,7 +68,7 @@ class CountedCalls(OrderedCalls):
 
         On other ranks than the root ``x`` may be any array of its dtype and its dimensions after the first.
         """
-        return self._once(calls.scatter(x, out, root, counts, self.rank, self.size, name))
+        return self._once(row_calls.scatter(x, out, root, counts, self.rank, self.size, name))
 
     def allgatherv(
         self,
@@ -99,7 +99,7 @@ class CountedCalls(OrderedCalls):
             mine = arrays.source(x)
             recvcounts = self._exchange_splits(mine, splits_of(mine, sendcounts, self.size), name)[2]
         how = request_fields(algorithm, name)
-        return self._once(calls.alltoall(x, out, sendcounts, recvcounts, self.size, **how))
+        return self._once(row_calls.alltoall(x, out, sendcounts, recvcounts, self.size, **how))
 
     def reduce_scatter(
         self,
@@ -121,7 +121,7 @@ class CountedCalls(OrderedCalls):
         if isinstance(op, UserOp):
             return self._fold(Folding("reduce_scatter", x, out, op, self.rank, self.size, None, how, rows=counts))
         source = arrays.source(x)
-        return self._once(calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
+        return self._once(row_calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
 
     def scan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """The reduction of the ``x`` of the ranks up to this one, in their order.

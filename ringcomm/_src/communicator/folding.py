@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm._src.arrays import arrays
-from ringcomm._src.arrays.arrays import Buffer
+from ringcomm._src.arrays import arrays, buffers, numpy_kind
+from ringcomm._src.arrays.buffers import Buffer
 from ringcomm._src.arrays.rows import parts, rows_of_parts, signed
 from ringcomm._src.base import arguments
 from ringcomm._src.base.ops import Max, UserOp
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
 
@@ -69,12 +69,14 @@ class Folding:
         self.target.on_host(*refusal)
         self.counts = [n * unit for n in rows]  # of each rank's part, in elements
         self.mine = as_numpy(self.source)
-        sign = arrays.signature(self.source.shape, f"{what} by {op.name} of {self.source.label}")
+        sign = buffers.signature(self.source.shape, f"{what} by {op.name} of {self.source.label}")
         self.fields: dict[str, Any] = {"sign": signed(sign, rows, root), "name": fields["name"] or what}
 
     def gathered(self) -> Request:
         """All of it in one call, whose result every rank combines itself."""
-        request = calls.allgather(self.mine.reshape(1, -1), None, [1] * self.size, self.rank, self.size, **self.fields)
+        request = row_calls.allgather(
+            self.mine.reshape(1, -1), None, [1] * self.size, self.rank, self.size, **self.fields
+        )
         gather = request.finish
 
         def finish(operation: Any = None) -> Any:
@@ -95,7 +97,7 @@ class Folding:
 
     def _in_parts(self, call: Callable[[Request], Any]) -> Any:
         part = self.counts[self.rank]
-        request = calls.alltoall(self.mine, None, self.counts, [part] * self.size, self.size, **self.fields)
+        request = row_calls.alltoall(self.mine, None, self.counts, [part] * self.size, self.size, **self.fields)
         rows = call(request).reshape(self.size, part)
         if self.what == "reducescatter":
             return self._written(self._folded(rows)[-1])
@@ -106,14 +108,14 @@ class Folding:
     def _handed_on(self, folded: Any, part: int) -> Request:
         """What was combined here goes to the ranks whose result it is."""
         if self.what == "allreduce":
-            return calls.allgather(folded[-1], None, self.counts, self.rank, self.size, **self.fields)
+            return row_calls.allgather(folded[-1], None, self.counts, self.rank, self.size, **self.fields)
         sent, received = [part] * self.size, self.counts if self.here else [0] * self.size
         given = folded.reshape(-1)
         if self.what == "reduce":
             given, sent = folded[-1], [part if rank == self.root else 0 for rank in range(self.size)]
         elif self.what == "exscan":
             given, sent[0] = folded[:-1].reshape(-1), 0
-        return calls.alltoall(given, None, sent, received, self.size, **self.fields)
+        return row_calls.alltoall(given, None, sent, received, self.size, **self.fields)
 
     def _folded_everywhere(self, call: Callable[[Request], Any], rows: Any) -> Any:
         """Every rank raises if the function does on one."""
@@ -163,4 +165,4 @@ def as_numpy(buffer: Buffer) -> Any:
     if buffer.count == 0:
         return np.empty(0, dtype)
     nbytes = buffer.count * _core.ITEM_SIZES[buffer.dtype]
-    return np.asarray(arrays.CoreMemory(buffer.address, nbytes, buffer.array)).view(dtype)
+    return np.asarray(numpy_kind.CoreMemory(buffer.address, nbytes, buffer.array)).view(dtype)

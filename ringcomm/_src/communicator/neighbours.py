@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ringcomm._src.arrays import arrays
-from ringcomm._src.arrays.arrays import Buffer
+from ringcomm._src.arrays import arrays, buffers
+from ringcomm._src.arrays.buffers import Buffer
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.arrays.rows import require_rows, with_rows
 from ringcomm._src.base import arguments
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import row_calls
 from ringcomm._src.communicator.ordered import OrderedCalls
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
@@ -109,10 +109,10 @@ class Neighbours:
 
     def _request(self, source: Buffer, rows: int, out: Any, name: str) -> Request:
         target = arrays.result(out, source, (rows * len(self.receives_from), *source.shape[1:]))
-        shape = arrays.signature_of(source, 1)
-        sign = arrays.Signature(
-            arrays.signature((shape.hash, rows, *self._numbers)).hash, f"{rows} rows of {shape.text}, {self._text}"
+        shape = buffers.signature_of(source, 1)
+        sign = buffers.Signature(
+            buffers.signature((shape.hash, rows, *self._numbers)).hash, f"{rows} rows of {shape.text}, {self._text}"
         )
         ranks = range(self._comm.size)
         sent, received = ([rows * (rank in some) for rank in ranks] for some in (self.sends_to, self.receives_from))
-        return calls.between(source, target, sent, received, sign, call="neighbours.alltoall", name=name)
+        return row_calls.between(source, target, sent, received, sign, call="neighbours.alltoall", name=name)

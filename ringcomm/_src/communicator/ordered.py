@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays import arrays, buffers
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.arrays.rows import splits_of, with_rows
 from ringcomm._src.base import arguments
 from ringcomm._src.base.ops import Adasum, Op, Sum, UserOp, as_op, wire_number
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
 from ringcomm._src.communicator.folding import Folding
 from ringcomm._src.compression.compression import Feedback
@@ -177,7 +177,7 @@ class OrderedCalls(Calls):
                 return result
         if received is None and (exchange := self._exchange_rows(x, name)) is not None:
             received = exchange[2]
-        request = calls.allgather(x, out, received, self.rank, self.size, **request_fields(algorithm, name))
+        request = row_calls.allgather(x, out, received, self.rank, self.size, **request_fields(algorithm, name))
         return self._call(request, x, plain, exchange, None if rows is None else [int(n) for n in rows])
 
     def reducescatter(
@@ -207,7 +207,7 @@ class OrderedCalls(Calls):
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
             return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, wire, how))
-        request = calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
+        request = row_calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
         return self._call(request, x, plain, told=told)
 
     def alltoall(
@@ -235,7 +235,7 @@ class OrderedCalls(Calls):
         if received is None:
             exchange = self._exchange_splits(mine, sent, name)
             received = exchange[2]
-        request = calls.alltoall(x, out, sent, received, self.size, **request_fields(algorithm, name))
+        request = row_calls.alltoall(x, out, sent, received, self.size, **request_fields(algorithm, name))
         result = self._call(request, x, plain, exchange)
         return result if splits is None else (result, np.array(received, np.int32))
 
@@ -273,17 +273,17 @@ class OrderedCalls(Calls):
         mine = with_rows(arrays.source(x))
         sent, received, sign = self._numbers(mine, [mine.shape[0]])
         ones = [1] * self.size
-        request = calls.allgather(sent, received, ones, self.rank, self.size, sign, name=name)
+        request = row_calls.allgather(sent, received, ones, self.rank, self.size, sign, name=name)
         return self._exchange(request, sent, received)
 
-    def _exchange_splits(self, mine: arrays.Buffer, splits: Sequence[int], name: str) -> Exchange:
+    def _exchange_splits(self, mine: buffers.Buffer, splits: Sequence[int], name: str) -> Exchange:
         sent, received, sign = self._numbers(mine, splits)
         ones = [1] * self.size
-        request = calls.alltoall(sent, received, ones, ones, self.size, sign, name=name, even=True)
+        request = row_calls.alltoall(sent, received, ones, ones, self.size, sign, name=name, even=True)
         return self._exchange(request, sent, received)
 
-    def _numbers(self, mine: arrays.Buffer, sent: Sequence[int]) -> tuple[Any, Any, arrays.Signature]:
-        sign = arrays.signature(mine.shape[1:], f"rows of {mine.label}")
+    def _numbers(self, mine: buffers.Buffer, sent: Sequence[int]) -> tuple[Any, Any, buffers.Signature]:
+        sign = buffers.signature(mine.shape[1:], f"rows of {mine.label}")
         return np.array(sent, np.int64), np.empty(self.size, np.int64), sign
 
     def _exchange(self, request: Request, sent: Any, received: Any) -> Exchange:

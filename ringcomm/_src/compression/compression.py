@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ringcomm._src.arrays.arrays import CoreMemory
+from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.base.wire_formats import (
     Auto,
     Int4,

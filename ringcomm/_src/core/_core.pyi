@@ -397,8 +397,6 @@ class Account:
         """Operation, algorithm, and its numbers: calls; messages and bytes sent; received; bytes of memory; nanoseconds
         waited, lasted."""
 
-SLOTS: int
-
 class ChannelConfig(NamedTuple):
     """Of a channel, or of an engine and its channels."""
 
@@ -425,6 +423,8 @@ class OwnAlgorithms:
     """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/own_algorithms.hpp)."""
     def __init__(self) -> None: ...
     def add(self, name: str, schedule: Schedule) -> None: ...
+
+SLOTS: int
 
 class Channel:
     """One ordered stream of collective calls (csrc/collectives/channel.hpp)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm._src.arrays.arrays import CoreMemory
+from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.decentralized.neighbourhood import Neighbourhood
 from ringcomm._src.decentralized.topology import Topology
 from ringcomm._src.decentralized.workers import Workers

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ringcomm._src.arrays import arrays, shared
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.base.ops import Sum
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import row_calls
 from ringcomm._src.named import named
 from ringcomm._src.named.collectives import Operations
 from ringcomm._src.named.process_sets import ProcessSet
@@ -146,7 +146,7 @@ class Lane:
         me = self.process_set.ranks[self.process_set.require_rank()]
         row = np.array(Row(me, kind, counted, self._finishing, self._left, self.steps), np.int64)
         name = f"{self.name}.{fragment}"
-        header = named.submit(self.process_set, calls.allgather_any(arrays.source(row)), name)
+        header = named.submit(self.process_set, row_calls.allgather_any(arrays.source(row)), name)
         wire, feedback = self._wires[fragment]
         how = Reduction(Sum, 1.0, 1.0, self.process_set, wire=wire, feedback=feedback)
         data = how.submit(_operations.allreduce_request(how, flat, in_place=True), name)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringcomm._src.arrays import shared
-from ringcomm._src.arrays.arrays import CoreMemory
+from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.base.errors import PeerLostError, UnsupportedError
 from ringcomm._src.core import _core
 from ringcomm._src.named.agreement import exchange

@@ -8,7 +8,7 @@ import numpy as np
 
 from ringcomm._src.arrays import arrays
 from ringcomm._src.base.errors import MismatchError, RankJoinedError
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import row_calls
 from ringcomm._src.named import named
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
@@ -21,7 +21,7 @@ def exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> dict[int
     if process_set.size() == 1:
         return {process_set.ranks[0]: list(row)}
     mine = np.array([process_set.ranks[process_set.require_rank()], len(row), *row], np.int64)
-    gathered = named.submit(process_set, calls.allgather_any(arrays.source(mine)), name).wait().tolist()
+    gathered = named.submit(process_set, row_calls.allgather_any(arrays.source(mine)), name).wait().tolist()
     rows: dict[int, list[int]] = {}
     while gathered:
         end = 2 + gathered[1]

@@ -22,7 +22,7 @@ from typing import Any
 from ringcomm._src.arrays import arrays
 from ringcomm._src.arrays.forms import waited
 from ringcomm._src.arrays.handles import Handle
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.core._core import Request
 from ringcomm._src.named import named
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
@@ -64,7 +64,7 @@ class Operations(Reductions[T]):
     # ---- requests ----------------------------------------------------------------------------------------------------
     def allgather_request(self, tensor: T) -> Request:
         self._check(tensor, None)
-        return calls.allgather_any(arrays.source(tensor))
+        return row_calls.allgather_any(arrays.source(tensor))
 
     def broadcast_request(self, tensor: T, root_rank: int, process_set: ProcessSet, in_place: bool = False) -> Request:
         """`root_rank` is a rank of the world, as in Horovod."""
@@ -75,7 +75,7 @@ class Operations(Reductions[T]):
     def alltoall_request(self, tensor: T, splits: Any, process_set: ProcessSet) -> Request:
         self._check(tensor, None)
         process_set.set_id()
-        return calls.alltoall_any(arrays.source(tensor), splits, process_set.size())
+        return row_calls.alltoall_any(arrays.source(tensor), splits, process_set.size())
 
     # ---- what waits for new results: bindings with gradients put theirs in its place ---------------------------------
     def run_allgather(

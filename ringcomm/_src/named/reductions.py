@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays import arrays, buffers
 from ringcomm._src.arrays.forms import waited
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.base.ops import Average, chosen_op, core_op
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.compression.compression import NoneCompressor
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
@@ -33,16 +33,18 @@ class Reduction(NamedTuple):
     wire: Any = None  # what they travel as
     feedback: _core.Feedback | None = None  # of one array: what its encoders leave out
 
-    def allreduce(self, source: arrays.Buffer, target: arrays.Buffer) -> Request:
+    def allreduce(self, source: buffers.Buffer, target: buffers.Buffer) -> Request:
         """`target` may be `source`."""
         return calls.allreduce(
             source, target, self.op, self.wire, pre=self.prescale, post=self.postscale, feedback=self.feedback
         )
 
-    def reducescatter(self, source: arrays.Buffer) -> Request:
+    def reducescatter(self, source: buffers.Buffer) -> Request:
         """Rank r of the set gets part r along the first dimension."""
         me, size = self.process_set.require_rank(), self.process_set.size()
-        return calls.reducescatter(source, None, self.op, me, size, self.wire, pre=self.prescale, post=self.postscale)
+        return row_calls.reducescatter(
+            source, None, self.op, me, size, self.wire, pre=self.prescale, post=self.postscale
+        )
 
     def submit(self, request: Request, name: str | None) -> Handle[Any]:
         return named.submit(self.process_set, request, name, self.algorithm)

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ringcomm._src.arrays import arrays
-from ringcomm._src.arrays.arrays import Buffer, NumPyKind
+from ringcomm._src.arrays import arrays, numpy_kind
+from ringcomm._src.arrays.buffers import Buffer
+from ringcomm._src.arrays.numpy_kind import NumPyKind
 from ringcomm._src.base import arguments, process
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.base.ops import Op, wire_code
@@ -179,7 +180,7 @@ def array_at(address: int, dtype: int, shape: Sequence[int], owner: object = Non
     """`dtype`: the core's number. `owner`: what keeps the memory."""
     kind = _numpy_dtype(_core.DTYPES[dtype])
     nbytes = math.prod(shape) * kind.itemsize
-    memory = np.asarray(arrays.CoreMemory(address, nbytes, owner)) if nbytes else np.empty(0, np.uint8)
+    memory = np.asarray(numpy_kind.CoreMemory(address, nbytes, owner)) if nbytes else np.empty(0, np.uint8)
     return memory.view(kind).reshape(shape)
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ringcomm._src.arrays import arrays
-from ringcomm._src.arrays.arrays import Buffer, CoreMemory, Shape
+from ringcomm._src.arrays import arrays, buffers
+from ringcomm._src.arrays.buffers import Buffer, Shape
 from ringcomm._src.arrays.device import devices
 from ringcomm._src.arrays.device.place import Place
+from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
 
@@ -25,7 +26,7 @@ def _dtype(dtype: torch.dtype) -> tuple[int, int, str]:
     if known is None:
         name = str(dtype).removeprefix("torch.")
         reducible = name in _core.DTYPES
-        known = (_core.DTYPES.index(name), 1, name) if reducible else (arrays.BYTES, dtype.itemsize, name)
+        known = (_core.DTYPES.index(name), 1, name) if reducible else (buffers.BYTES, dtype.itemsize, name)
         _dtypes[dtype] = known
     return known
 

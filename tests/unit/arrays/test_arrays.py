@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import ringcomm
 from ringcomm import threads
-from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays import arrays, numpy_kind
 
 torch = pytest.importorskip("torch")
 
@@ -237,18 +237,18 @@ class Boxed:
         self.values = values
 
 
-class BoxedKind(arrays.NumPyKind):
+class BoxedKind(numpy_kind.NumPyKind):
     @staticmethod
     def source(x):
-        return arrays.NumPyKind.source(x.values)._replace(kind=BoxedKind)
+        return numpy_kind.NumPyKind.source(x.values)._replace(kind=BoxedKind)
 
     @staticmethod
     def target(x):
-        return arrays.NumPyKind.target(x.values)._replace(kind=BoxedKind, given=x)
+        return numpy_kind.NumPyKind.target(x.values)._replace(kind=BoxedKind, given=x)
 
     @staticmethod
     def describe(array):
-        return arrays.NumPyKind.describe(array)._replace(kind=BoxedKind, given=Boxed(array))
+        return numpy_kind.NumPyKind.describe(array)._replace(kind=BoxedKind, given=Boxed(array))
 
 
 def test_kinds_attach_from_outside():

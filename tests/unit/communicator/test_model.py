@@ -82,13 +82,13 @@ def run_on_mpi(first, last, length):
         with comm:
             for seed in range(first, last):
                 model_ranks.run(comm, seeded(seed, length))
-    mpi_case.say("ran")
+    mpi_case.say("programs ran")
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("size", [2, 3])
 def test_programs_on_mpi(size):
-    assert len(mpi_case.run(size, run_on_mpi, 0, 8, 30).lines("ran")) == size
+    assert len(mpi_case.run(size, run_on_mpi, 0, 8, 30).lines("programs ran")) == size
 
 
 @pytest.mark.mpi
@@ -96,4 +96,4 @@ def test_programs_on_mpi(size):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_many_programs_on_mpi(size):
-    assert len(mpi_case.run(size, run_on_mpi, 100, 600, 30, limit=1700).lines("ran")) == size
+    assert len(mpi_case.run(size, run_on_mpi, 100, 600, 30, limit=1700).lines("programs ran")) == size

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm._src.arrays import arrays
-from ringcomm._src.arrays.arrays import Buffer, Shape
+from ringcomm._src.arrays import buffers, numpy_kind
+from ringcomm._src.arrays.buffers import Buffer, Shape
 from ringcomm._src.arrays.device import array, devices, dlpack
 from ringcomm._src.arrays.device.place import Place
 from ringcomm._src.base.errors import UnsupportedError
@@ -110,7 +110,7 @@ def _source(view: dlpack.View, x: Any) -> Buffer:
 
 def _copied(view: dlpack.View, x: Any) -> Buffer:
     """A C-contiguous copy, behind what the array's stream holds; who waits for the array waits for the copy."""
-    arrays.dtype_index(view.dtype)  # refuses before anything is copied
+    numpy_kind.dtype_index(view.dtype)  # refuses before anything is copied
     place = _place(view, x)
     place.refuse_capture("an array that is not C-contiguous")
     made = array.empty(view.shape, view.dtype, place.device, _stream_of(x))
@@ -134,11 +134,13 @@ def _place(view: dlpack.View, given: Any) -> Place:
 
 def _buffer(view: dlpack.View, given: Any) -> Buffer:
     count = math.prod(view.shape)
-    index = arrays.dtype_index(view.dtype)
+    index = numpy_kind.dtype_index(view.dtype)
     place = _place(view, given)
-    if index == arrays.MOVES_ONLY:
+    if index == buffers.MOVES_ONLY:
         width = view.dtype.itemsize
-        shown = Buffer(view.address, count * width, arrays.BYTES, width, view.shape, given, DeviceKind, str(view.dtype))
+        shown = Buffer(
+            view.address, count * width, buffers.BYTES, width, view.shape, given, DeviceKind, str(view.dtype)
+        )
     else:
         shown = Buffer(view.address, count, index, 1, view.shape, given, DeviceKind, _core.DTYPES[index])
     return shown._replace(given=given, place=place, keeps=view.owner)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm._src.arrays.arrays import Buffer
+from ringcomm._src.arrays.buffers import Buffer
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import MessageRequest, Status
 

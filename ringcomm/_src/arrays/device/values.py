@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm._src.arrays import arrays
+from ringcomm._src.arrays import numpy_kind
 from ringcomm._src.base.errors import UnsupportedError
 
 
 def host_copy(x: Any) -> Any:
     """A NumPy array of what an array of a GPU holds (torch's as a tensor); anything else as it is."""
-    if isinstance(x, np.ndarray) or not arrays.elsewhere(x):
+    if isinstance(x, np.ndarray) or not numpy_kind.elsewhere(x):
         return x
     if hasattr(x, "cpu"):
         return x.detach().cpu()
-    return arrays.device_kind().to_host(x)
+    return numpy_kind.device_kind().to_host(x)
 
 
 def refuse_elsewhere(x: Any, what: str) -> None:
     """UnsupportedError for an array of a GPU."""
-    if not isinstance(x, np.ndarray) and arrays.elsewhere(x):
+    if not isinstance(x, np.ndarray) and numpy_kind.elsewhere(x):
         raise UnsupportedError(
             f"{what} takes arrays in the host's memory, and this {type(x).__name__} lies on a GPU: give a NumPy array"
         )

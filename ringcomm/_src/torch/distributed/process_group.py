@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from ringcomm._src.arrays import arrays
 from ringcomm._src.base import ops
-from ringcomm._src.calls import calls
+from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
 from ringcomm._src.torch.distributed import forms, sparse
@@ -116,7 +116,7 @@ class ProcessGroup(GroupMessages):
 
         def make(name: str) -> list[Request]:
             return [
-                calls.reducescatter(arrays.source(flat), out, op, me, size, rows=each, name=name, pre=factor)
+                row_calls.reducescatter(arrays.source(flat), out, op, me, size, rows=each, name=name, pre=factor)
                 for flat, out, each in zip(flats, whole.flats, rows, strict=True)
             ]
 
@@ -161,7 +161,7 @@ class ProcessGroup(GroupMessages):
 
         def make(name: str) -> list[Request]:
             return [
-                calls.allgather_apart(one.reshape(-1), each, me, size, name=name)
+                row_calls.allgather_apart(one.reshape(-1), each, me, size, name=name)
                 for one, each in zip(inputs, outputs, strict=True)
             ]
 
@@ -190,7 +190,7 @@ class ProcessGroup(GroupMessages):
 
         def make(name: str) -> list[Request]:
             return [
-                calls.allgather(one.reshape(-1), flat, each, me, size, name=name)
+                row_calls.allgather(one.reshape(-1), flat, each, me, size, name=name)
                 for one, flat, each in zip(inputs, flats, rows, strict=True)
             ]
 
@@ -236,7 +236,7 @@ class ProcessGroup(GroupMessages):
         self._written(outputs)
 
         def make(name: str) -> list[Request]:
-            return [calls.alltoall(flat, into, sent, received, self._group.size, name=name, count=row)]
+            return [row_calls.alltoall(flat, into, sent, received, self._group.size, name=name, count=row)]
 
         return self._run(make, outputs, opts, finish)
 
@@ -255,7 +255,7 @@ class ProcessGroup(GroupMessages):
 
         def make(name: str) -> list[Request]:
             out = into.flat if into else None
-            return [calls.gather(flat, out, opts.rootRank, rows, self._group.rank, self._group.size, name)]
+            return [row_calls.gather(flat, out, opts.rootRank, rows, self._group.rank, self._group.size, name)]
 
         return self._run(make, outputs[0] if here else [], opts, into.write_back if into else None)
 
@@ -272,7 +272,7 @@ class ProcessGroup(GroupMessages):
 
         def make(name: str) -> list[Request]:
             me, size = self._group.rank, self._group.size
-            return [calls.scatter(flat, whole.flats[0], opts.rootRank, None, me, size, name)]
+            return [row_calls.scatter(flat, whole.flats[0], opts.rootRank, None, me, size, name)]
 
         return self._run(make, outputs, opts, whole.write_back)
 

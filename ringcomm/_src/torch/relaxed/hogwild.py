@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ringcomm._src.arrays.arrays import CoreMemory
+from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.core import _core
 from ringcomm._src.decentralized.across import Across, host_sets
 from ringcomm._src.decentralized.method import Method

@@ -1,0 +1,134 @@
+"""NumPy arrays, and whatever NumPy can see as one."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ringcomm._src.core import _core
+
+if TYPE_CHECKING:
+    pass
+
+from ringcomm._src.arrays.buffers import BYTES, MOVES_ONLY, Buffer, Shape
+
+_core.know_heads(np.empty(3, np.float32), np.empty)
+
+_dtypes: dict[np.dtype[Any], int] = {}
+
+
+def dtype_index(dtype: np.dtype[Any]) -> int:
+    """The core's index of a NumPy dtype, or MOVES_ONLY. Raises TypeError for what cannot travel at all."""
+    known = _dtypes.get(dtype)
+    if known is None:
+        if not dtype.isnative:
+            raise TypeError(
+                f"ringcomm needs native byte order, not {dtype.str}; convert with x.astype(x.dtype.newbyteorder('='))"
+            )
+        if dtype.hasobject:
+            raise TypeError("arrays of Python objects cannot be sent; ringcomm moves plain memory")
+        if dtype.itemsize == 0:
+            raise TypeError(f"elements of dtype {dtype!r} have no bytes")
+        name = _pair_name(dtype) if dtype.names else dtype.name
+        known = _core.DTYPES.index(name) if name in _core.DTYPES else MOVES_ONLY
+        _dtypes[dtype] = known
+    return known
+
+
+def _pair_name(dtype: np.dtype[Any]) -> str:
+    """The core's name of a pair of numbers, if C would lay it out so."""
+    fields = list((dtype.fields or {}).values())  # dtype, offset
+    alike = np.dtype([(str(i), field[0]) for i, field in enumerate(fields)], align=True)
+    offsets = [field[1] for field in (alike.fields or {}).values()]
+    laid_out = dtype.itemsize == alike.itemsize and offsets == [field[1] for field in fields]
+    return f"({', '.join(field[0].name for field in fields)})" if laid_out else ""
+
+
+class CoreMemory:
+    """Memory of the core, given to NumPy without a copy."""
+
+    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": (address, False)}
+
+
+class NumPyKind:
+    @staticmethod
+    def empty(like: Any, shape: Shape) -> Any:
+        return np.empty(shape, like.dtype)
+
+    @staticmethod
+    def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
+        if nbytes == 0:
+            return np.empty(shape, like.dtype)
+        return np.asarray(CoreMemory(address, nbytes, owner)).view(like.dtype).reshape(shape)
+
+    @staticmethod
+    def assign(target: Any, source: Any) -> None:
+        target[...] = source
+
+    @staticmethod
+    def source(x: Any) -> Buffer:
+        if elsewhere(x):
+            return device_kind().source(x)
+        array = x if isinstance(x, np.ndarray) else _foreign(x)
+        dtype_index(array.dtype)  # refuses before anything is copied
+        return _of_numpy(array if array.flags.c_contiguous else array.copy(order="C"))
+
+    @staticmethod
+    def target(x: Any) -> Buffer:
+        if not isinstance(x, np.ndarray) and isinstance(x, list | tuple | int | float | complex | bool | bytes | str):
+            raise TypeError(f"a {type(x).__name__} cannot be written in place; pass an array")
+        if elsewhere(x):
+            return device_kind().target(x)
+        array = x if isinstance(x, np.ndarray) else _foreign(x)
+        if not array.flags.writeable:
+            raise ValueError("the array to write is read-only")
+        return _of_numpy(array, x) if array.flags.c_contiguous else _of_numpy(array.copy(order="C"), array, True)
+
+    @staticmethod
+    def describe(array: Any) -> Buffer:
+        return _of_numpy(array)
+
+    @staticmethod
+    def of_numpy(array: np.ndarray[Any, Any]) -> Any:
+        return array
+
+    @staticmethod
+    def like(x: Any) -> _core.Likeness | None:
+        return _core.likeness_of(x)
+
+
+def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = False) -> Buffer:
+    dtype = array.dtype
+    index = dtype_index(dtype)
+    address, _flags = _core.array_memory(array)
+    if index != MOVES_ONLY:
+        return Buffer(address, array.size, index, 1, array.shape, array, NumPyKind, _core.DTYPES[index], given, copied)
+    return Buffer(
+        address, array.nbytes, BYTES, dtype.itemsize, array.shape, array, NumPyKind, str(dtype), given, copied
+    )
+
+
+def elsewhere(x: Any) -> bool:
+    """Whether it is an array of a device."""
+    return not isinstance(x, np.ndarray) and (
+        hasattr(x, "__cuda_array_interface__")
+        or (hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] not in (1, 3))  # the CPU's, pinned or not
+    )
+
+
+def device_kind() -> Any:
+    """Imported when the first such array comes."""
+    return importlib.import_module("ringcomm._src.arrays.device.kind").DeviceKind
+
+
+def _foreign(x: Any) -> np.ndarray[Any, Any]:
+    """Anything else as a NumPy array, sharing memory where its protocol allows."""
+    if isinstance(x, bytes | bytearray):
+        return np.frombuffer(x, np.uint8)
+    if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
+        return np.from_dlpack(x)
+    return np.asarray(x)

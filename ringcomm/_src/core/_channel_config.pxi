@@ -1,0 +1,79 @@
+# What channels and engines are made with.
+cdef extern from "collectives/own_algorithms.hpp" namespace "ringcomm" nogil:
+    cdef cppclass COwnAlgorithms "ringcomm::OwnAlgorithms":
+        void add(const string&, shared_ptr[const CSchedule]) except +translate
+
+cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CRule "ringcomm::Rule":
+        Collective collective
+        size_t from_bytes, to_bytes, segment
+        int from_ranks, to_ranks
+        string algorithm
+    cdef cppclass CChannelConfig "ringcomm::ChannelConfig":
+        size_t segment_bytes, node_segment_bytes, window
+        cbool check
+        int64_t spin_ns
+        CNetwork network
+        vector[int] hosts
+        string algorithm
+        string device_path
+        vector[CRule] rules
+        shared_ptr[const COwnAlgorithms] own
+        shared_ptr[CAccount] account
+        double stall_warn_seconds
+
+
+class ChannelConfig(NamedTuple):
+    """Of a channel, or of an engine and its channels."""
+
+    options: Config
+    network: Network
+    hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
+    rules: Sequence[Rule]
+    own: OwnAlgorithms | None = None
+    account: Account | None = None  # with nobody else in it at the same time; None: one of its own
+    spin_ns: int = 0  # that a caller keeps its core while it waits
+
+
+class Rule(NamedTuple):
+    """Calls of so many bytes on so many ranks run this, all bounds included; "" and 0: chosen."""
+
+    collective: str
+    from_bytes: int
+    to_bytes: int
+    from_ranks: int
+    to_ranks: int
+    algorithm: str
+    segment: int
+
+
+cdef class OwnAlgorithms:
+    """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/own_algorithms.hpp)."""
+    cdef shared_ptr[COwnAlgorithms] it
+
+    def __init__(self):
+        self.it = make_shared[COwnAlgorithms]()
+
+    def add(self, str name, Schedule schedule not None) -> None:
+        self.it.get().add(name.encode(), <shared_ptr[const CSchedule]>make_shared[CSchedule](schedule.it))
+
+
+cdef CChannelConfig channel_config(it) except *:
+    cdef CChannelConfig config
+    cdef CRule rule
+    options = it.options
+    config.segment_bytes, config.window, config.check = options.segment_bytes, options.window, options.check
+    config.node_segment_bytes, config.stall_warn_seconds = options.node_segment_bytes, options.stall_warn_seconds
+    config.algorithm, config.device_path = options.algorithm.encode(), options.gpu_path.encode()
+    config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
+    if it.own is not None:
+        config.own = <shared_ptr[const COwnAlgorithms]>(<OwnAlgorithms?>it.own).it
+    if it.account is not None:
+        config.account = (<Account?>it.account).it
+    for one in it.rules:
+        rule.collective = <Collective>position(COLLECTIVES, one.collective, "collective")
+        rule.from_bytes, rule.to_bytes, rule.segment = one.from_bytes, one.to_bytes, one.segment
+        rule.from_ranks, rule.to_ranks = one.from_ranks, one.to_ranks
+        rule.algorithm = one.algorithm.encode()
+        config.rules.push_back(rule)
+    return config

@@ -8,9 +8,9 @@ from typing import Any, Concatenate, NoReturn
 from ringcomm._src.arrays.forms import P, renamed
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.calls import row_calls
+from ringcomm._src.communicator.call_base import Calls, request_fields
 from ringcomm._src.communicator.counted import CountedCalls
 from ringcomm._src.communicator.folding import Folding
-from ringcomm._src.communicator.ordered import Calls, request_fields
 from ringcomm._src.core._core import Request
 
 

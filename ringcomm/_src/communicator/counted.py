@@ -10,8 +10,9 @@ from ringcomm._src.arrays.rows import splits_of
 from ringcomm._src.base.ops import Adasum, Average, Op, Sum, UserOp, as_op
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLTOALL, EXSCAN, SCAN
+from ringcomm._src.communicator.call_base import NOT_PLAIN, request_fields
 from ringcomm._src.communicator.folding import Folding
-from ringcomm._src.communicator.ordered import NOT_PLAIN, OrderedCalls, request_fields
+from ringcomm._src.communicator.ordered import OrderedCalls
 from ringcomm._src.core import _core
 
 GATHER, SCATTER, SCATTER_INTO = range(3)  # what an all-to-all that is remembered was; and its root

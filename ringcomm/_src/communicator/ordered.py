@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ringcomm._src.arrays import arrays, buffers
-from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.arrays.rows import splits_of, with_rows
 from ringcomm._src.base import arguments
 from ringcomm._src.base.ops import Adasum, Op, Sum, UserOp, as_op, wire_number
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
+from ringcomm._src.communicator.call_base import NOT_PLAIN, Calls, request_fields
 from ringcomm._src.communicator.folding import Folding
 from ringcomm._src.compression.compression import Feedback
-from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
 
 Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbers sent, numbers received
-NOT_PLAIN = NotImplemented
-
-
-def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: float = 1.0) -> dict[str, Any]:
-    """Of a request."""
-    return {"algorithm": algorithm or "", "name": name, "pre": pre, "post": post}
-
-
-class Calls:
-    """What the calls of :class:`ringcomm.Communicator` stand on."""
-
-    rank: int
-    size: int
-    _channel: _core.Channel
-    _messages: _core.Messages
-    _plain: bool  # the communicator is usable: what the core remembers may run
-
-    if TYPE_CHECKING:
-
-        def _run(self, request: Request) -> None:
-            """Runs one call of the core to its end, once all ranks have agreed on its algorithm if it names one."""
-
-        def _submit(self, request: Request) -> Handle[Any]:
-            """Hands one call to the worker, once all ranks have agreed on its algorithm if it names one."""
-
-        def _require_usable(self) -> None:
-            """Raises what makes the communicator unusable, if something does."""
 
 
 class OrderedCalls(Calls):

@@ -11,8 +11,8 @@ from ringcomm._src.arrays.device.place import Joined
 from ringcomm._src.arrays.forms import P, renamed
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.communicator.background import BackgroundCalls, Submitted
+from ringcomm._src.communicator.call_base import Calls
 from ringcomm._src.communicator.counted import CountedCalls
-from ringcomm._src.communicator.ordered import Calls
 from ringcomm._src.core._core import Request
 
 

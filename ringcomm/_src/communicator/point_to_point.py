@@ -8,7 +8,7 @@ from typing import Any
 from ringcomm._src.arrays import arrays
 from ringcomm._src.arrays.device.messages import DeviceMessageRequest, OnDevice, on_host
 from ringcomm._src.base.errors import MismatchError
-from ringcomm._src.communicator.ordered import Calls
+from ringcomm._src.communicator.call_base import Calls
 from ringcomm._src.config.config import Config
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import ANY_SOURCE, ANY_TAG, MessageRequest, Status

@@ -7,7 +7,6 @@
 #include "collectives/consistency/comparison.hpp"
 #include "collectives/context.hpp"
 #include "collectives/resolver.hpp"
-#include "collectives/stall_clock.hpp"
 
 namespace ringcomm {
 
@@ -47,9 +46,6 @@ class Channel {
   bool on_one_host() const { return context_.on_one_host(); }
   const std::string& device_path() const { return context_.config.device_path; }
   CallContext& context() { return context_; }  // of a Place that sends messages of its own, while no task runs here
-
-  // For who runs tasks of start().
-  StallClock stall_clock(const char* kind) const { return {context_, kind}; }
 
   // So that calls which wait for messages end when a rank of this host has died: the group's ranks here, by process.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {

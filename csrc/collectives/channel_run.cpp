@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "base/caller_wait.hpp"
 #include "base/short_sleeps.hpp"
 #include "base/wait.hpp"
 #include "collectives/run_call.hpp"
@@ -12,11 +13,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kLooks = 64;                            // for messages, before sleeping
-constexpr std::int64_t kYieldOnHost = 300'000;        // ns of waiting for ranks of this host before sleeping
-constexpr std::int64_t kSpinInCrowd = 20'000;         // ns: most waits between ranks that both run are over by then
-constexpr int kCrowded = 10'000;                      // calls until it is worth trying again whether the core is ours
-constexpr std::int64_t kInterruptEvery = 50'000'000;  // ns between two looks for Ctrl-C, and at the clock
+constexpr int kLooks = 64;                      // for messages, before sleeping
+constexpr std::int64_t kYieldOnHost = 300'000;  // ns of waiting for ranks of this host before sleeping
+constexpr std::int64_t kSpinInCrowd = 20'000;   // ns: most waits between ranks that both run are over by then
+constexpr int kCrowded = 10'000;                // calls until it is worth trying again whether the core is ours
 
 // To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them:
 // yield after each look, but not a second time.
@@ -38,11 +38,10 @@ Backoff backoff_for(const CallContext& context) {
 void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
   Backoff backoff = backoff_for(context);
   std::optional<ShortSleeps> short_sleeps;
-  StallClock stall(context, "an ordered call");
-  std::int64_t asked = 0;
+  CallerWait caller(interrupted, context.me, context.config.stall_warn_seconds);
   const auto look = [&] {
     const Progress progress = task.advance();
-    if (progress == Progress::moved) stall.moved();
+    if (progress == Progress::moved) caller.moved();
     return progress;
   };
   wait_until(look, backoff, kForEver, [&](std::chrono::nanoseconds longest) {
@@ -50,12 +49,7 @@ void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
     // Peers may be waiting for what others of this process have begun before they make this call.
     const bool helped = context.config.help && context.config.help();
     if (!helped) task.nap(longest);
-    const std::int64_t now = now_ns();
-    if (asked == 0) asked = now;
-    if (now - asked <= kInterruptEvery) return;
-    asked = now;
-    if (interrupted && interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    stall.blocked(now, task.label());
+    caller.look(now_ns(), [&] { return context.stalled_in(task.label(), "an ordered call"); });
   });
   if (backoff.lost_core())
     context.crowded = kCrowded;

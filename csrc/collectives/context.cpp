@@ -1,5 +1,7 @@
 #include "collectives/context.hpp"
 
+#include "base/rank_text.hpp"
+#include "base/text.hpp"
 #include "transport/counted.hpp"
 
 namespace ringcomm {
@@ -22,6 +24,12 @@ std::vector<int> CallContext::host_of() const {
   if (config.hosts.empty()) return hosts_of;
   for (const int peer : peers) hosts_of.push_back(config.hosts.at(static_cast<std::size_t>(peer)));
   return hosts_of;
+}
+
+StallReport::Text CallContext::stalled_in(std::string_view call, std::string_view kind) const {
+  const std::vector<int> behind = epochs ? epochs->behind() : std::vector<int>{};
+  const std::string who = rank_text(behind) + (behind.size() == 1 ? " has" : " have") + " not come as far";
+  return {concat("'", call, "', ", kind, ","), behind.empty() ? "not all ranks have made this call" : who};
 }
 
 void CallContext::publish_state(std::uint32_t state) {

@@ -4,9 +4,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/caller_wait.hpp"
 #include "base/error.hpp"
 #include "base/tuned.hpp"
 #include "collectives/call_account.hpp"
@@ -48,6 +50,7 @@ struct CallContext {
   std::vector<int> host_of() const;         // by group rank; empty: each has one of its own
   void publish_state(std::uint32_t state);  // as Mailbox has it
   void end_after(const Error& error);       // as Channel::end_after
+  StallReport::Text stalled_in(std::string_view call, std::string_view kind) const;  // `kind`: "an ordered call"
   // What has moved since it was asked last was so many calls' that ran as `choice`; or one's that failed.
   void book(Collective collective, const Choice& choice, std::uint64_t calls);
   void book_failure() noexcept { account.book_failure(memory_moved()); }

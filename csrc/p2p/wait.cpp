@@ -2,9 +2,9 @@
 #include "base/wait.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
+#include "base/caller_wait.hpp"
 #include "base/short_sleeps.hpp"
 #include "base/trace.hpp"
 #include "p2p/host_path.hpp"
@@ -21,7 +21,6 @@ constexpr auto kAsleep = 10ms;            // and where somebody will: to see who
 constexpr std::int64_t kYield = 300'000;  // ns of waiting for ranks of this host before sleeping
 constexpr std::uint64_t kBytesInNs = 4, kLongestMove = 2'000'000;  // a host's data moves about so fast; ns
 constexpr int kLooks = 64;                                         // at messages, for one at who has died
-constexpr std::int64_t kInterruptEvery = 50'000'000;
 
 }  // namespace
 
@@ -49,7 +48,7 @@ bool PointToPoint::wait_for(Over&& over, int peer, std::int64_t deadline_ns, boo
   else
     backoff.insist(group_.spin_ns > 0 ? group_.spin_ns + moving_ns : 0, kYield);
   std::optional<ShortSleeps> short_sleeps;
-  std::int64_t asked = 0, begun = 0, warned = 0;
+  CallerWait caller(interrupted, group_.rank, group_.stall_warn_seconds);
   int looks = 0;
   const auto look = [&] {
     const bool helped = group_.help && group_.help();
@@ -66,18 +65,7 @@ bool PointToPoint::wait_for(Over&& over, int peer, std::int64_t deadline_ns, boo
       const std::lock_guard lock(mutex_);
       look_now_and_then();
     }
-    const std::int64_t now = now_ns();
-    if (begun == 0) begun = asked = warned = now;
-    if (interrupted && now - asked > kInterruptEvery) {
-      asked = now;
-      if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    }
-    const double patience = group_.stall_warn_seconds;
-    if (patience > 0 && static_cast<double>(now - warned) * 1e-9 > patience) {
-      warned = now;
-      std::fprintf(stderr, "ringcomm: rank %d waits in %s since %lld s\n", group_.rank, what().c_str(),
-                   static_cast<long long>((now - begun) / 1'000'000'000));
-    }
+    caller.look(now_ns(), [&] { return StallReport::Text{what(), ""}; });
   };
   return wait_until(look, backoff, deadline_ns, sleep);
 }

@@ -9,7 +9,8 @@
 namespace ringcomm {
 
 CallQueue::CallQueue(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel)
-    : worker_(std::move(worker)), channel_(std::move(channel)), stall_(channel_->stall_clock("a non-blocking call")) {}
+    : worker_(std::move(worker)), channel_(std::move(channel)),
+      stall_(channel_->rank(), channel_->context().config.stall_warn_seconds) {}
 
 std::shared_ptr<CallQueue> CallQueue::make(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel) {
   std::shared_ptr<CallQueue> queue(new CallQueue(worker, std::move(channel)));
@@ -55,7 +56,9 @@ Progress CallQueue::turn() {
       if (!task_ && !start_next()) return Progress::done;  // else the worker would be woken to find that out
       const Progress progress = task_->advance();
       if (progress == Progress::blocked)
-        stall_.blocked(now_ns(), current_.operation->name);
+        stall_.blocked(now_ns(), [this] {
+          return channel_->context().stalled_in(current_.operation->name, "a non-blocking call");
+        });
       else
         stall_.moved();
       if (progress != Progress::done) return moved || progress == Progress::moved ? Progress::moved : Progress::blocked;

@@ -46,7 +46,7 @@ class CallQueue : public Source, public std::enable_shared_from_this<CallQueue> 
   // The worker's own.
   std::unique_ptr<Task> task_;
   Entry current_;
-  StallClock stall_;
+  StallReport stall_;
 };
 
 }  // namespace ringcomm

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/caller_wait.hpp"
 #include "base/error.hpp"
 #include "base/short_sleeps.hpp"
 #include "base/wait.hpp"
@@ -234,23 +235,20 @@ class Blocked {
 }  // namespace
 
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)()) {
-  constexpr std::int64_t kAsk = 50'000'000;  // ns between two questions whether Ctrl-C was pressed
-  constexpr double kYear = 3e7;              // seconds; it must fit in ns
-  constexpr double kHelp = 1e-3;             // seconds between two looks whether this thread must work
+  constexpr double kYear = 3e7;   // seconds; it must fit in ns
+  constexpr double kHelp = 1e-3;  // seconds between two looks whether this thread must work
   const std::int64_t deadline =
       seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9);
   const std::int64_t begun = now_ns();
   const Blocked blocked(seconds < 0 ? &operation.waiters : nullptr);
-  for (std::int64_t asked = begun; !operation.done();) {
-    const std::int64_t now = now_ns(), next = std::min(deadline, asked + kAsk);
+  CallerWait caller(interrupted);
+  while (!operation.done()) {
+    const std::int64_t now = now_ns();
     if (now >= deadline) return false;
-    if (now >= next) {
-      asked = now;
-      if (interrupted && interrupted())
-        throw Error(ErrorKind::interrupted, "interrupted while waiting for '" + operation.name + "'");
-    } else if (!worker.assist([&] { return operation.done(); }, next)) {
+    caller.look(now);
+    const std::int64_t next = std::min(deadline, caller.asks_next());
+    if (!worker.assist([&] { return operation.done(); }, next))
       operation.wait(worker.threaded() ? static_cast<double>(next - now) * 1e-9 : kHelp);
-    }
   }
   if (operation.entry) operation.entry->add_wait(now_ns() - begun);
   return true;

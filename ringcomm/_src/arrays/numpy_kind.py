@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 from ringcomm._src.arrays.buffers import BYTES, MOVES_ONLY, Buffer, Shape
 
-_core.know_heads(np.empty(3, np.float32), np.empty)
-
 _dtypes: dict[np.dtype[Any], int] = {}
 
 
@@ -104,7 +102,7 @@ class NumPyKind:
 def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = False) -> Buffer:
     dtype = array.dtype
     index = dtype_index(dtype)
-    address, _flags = _core.array_memory(array)
+    address = _core.array_memory(array)
     if index != MOVES_ONLY:
         return Buffer(address, array.size, index, 1, array.shape, array, NumPyKind, _core.DTYPES[index], given, copied)
     return Buffer(

@@ -133,7 +133,7 @@ cdef class Channel:
         """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
         result's, None if there is none; `exchange`: (request, numbers sent, numbers received) of the
         call that comes first; `told`: numbers from the caller that the call depends on."""
-        if not heads_are_known or self.busy:
+        if self.busy:
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
             return

@@ -300,14 +300,8 @@ class Request:
     name: str
     algorithm: str  # "": chosen
 
-def array_memory(array: object) -> tuple[int, int]:
-    """Several times faster than `array.ctypes.data`: it is on the path of every call."""
-
-def know_heads(probe: Any, empty: Callable[..., Any]) -> bool:
-    """Plain calls from now on, if a NumPy array's head holds what NumPy's interface says of it.
-
-    `empty` is numpy.empty.
-    """
+def array_memory(array: object) -> int:
+    """The address of a NumPy array: several times faster than `array.ctypes.data`, on the path of every call."""
 
 class ThreadsHub:
     ...
@@ -495,7 +489,7 @@ def serve_library(library: str) -> bool:
 def serve_from(pool: BlockPool) -> None: ...
 def serve_no_more_from(pool: BlockPool) -> None: ...
 def numpy_memory(node: Node) -> Any: ...  # a handler, in a capsule, that allocates in this rank's arena
-def set_numpy_memory(functions: Any, handler: Any) -> Any: ...  # NumPy's _ARRAY_API; the handler until now
+def set_numpy_memory(handler: Any) -> Any: ...  # the handler until now
 
 class Operation:
     ...

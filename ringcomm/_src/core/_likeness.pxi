@@ -1,6 +1,6 @@
 # Whether a request in place that was made for one array serves another, found out in the least time.
 from cpython.exc cimport PyErr_Clear
-
+from cpython.pycapsule cimport PyCapsule_GetPointer
 
 cdef extern from "border/likeness.hpp":
     object call_method "ringcomm_border::call_method"(object, object)
@@ -121,5 +121,4 @@ cdef class HeadLikeness(Likeness):
 
 def likeness_of(array: Any) -> Likeness | None:
     """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
-    plain = heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type)
-    return HeadLikeness(array) if plain else None
+    return HeadLikeness(array) if c_plain_array(<PyObject*>array, <PyTypeObject*>array_type) else None

@@ -175,15 +175,13 @@ cdef class Messages:
 
     cdef object memory(self, array, bint written, void** data, size_t* nbytes):
         """Of an array, and what keeps it."""
-        cdef Py_ssize_t known = -1
-        if heads_are_known:
-            known = self.sizes.bytes_of(<PyObject*>array, <PyTypeObject*>array_type, written)
+        cdef Py_ssize_t known = self.sizes.bytes_of(<PyObject*>array, <PyTypeObject*>array_type, written)
         if known >= 0:
             data[0], nbytes[0] = data_of(<PyObject*>array), known
             return array
         address, size, keeps, plain = self.describe(array, written)
         data[0], nbytes[0] = <void*><uintptr_t>address, size
-        if plain and heads_are_known and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
+        if plain and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
             self.sizes.learn(<PyObject*>array.dtype, array.itemsize)
         return keeps
 

@@ -42,12 +42,12 @@ def serve_no_more_from(BlockPool pool not None) -> None:
 # ---- NumPy's arrays
 cdef extern from "border/numpy_memory.hpp" namespace "ringcomm_border":
     object c_numpy_memory "ringcomm_border::NumpyMemory::make"(shared_ptr[CNode])
-    object c_set_numpy_memory "ringcomm_border::NumpyMemory::set"(object functions, object handler)
+    object c_set_numpy_memory "ringcomm_border::NumpyMemory::set"(object handler)
 
 
 def numpy_memory(Node node not None) -> Any:  # a handler, in a capsule, that allocates in this rank's arena
     return c_numpy_memory(node.it)
 
 
-def set_numpy_memory(functions: Any, handler: Any) -> Any:  # NumPy's _ARRAY_API; the handler until now
-    return c_set_numpy_memory(functions, handler)
+def set_numpy_memory(handler: Any) -> Any:  # the handler until now
+    return c_set_numpy_memory(handler)

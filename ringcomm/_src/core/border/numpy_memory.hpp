@@ -2,7 +2,6 @@
 // NumPy") describes it.
 #pragma once
 
-#include <Python.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "border/numpy.hpp"
 #include "shm/node.hpp"
 
 namespace ringcomm_border {
@@ -30,27 +30,14 @@ class NumpyMemory {
     }
     return capsule;
   }
-  // The handler that held until now; `functions`: NumPy's table of its C functions.
-  static PyObject* set(PyObject* functions, PyObject* handler) {
-    constexpr int kSetHandler = 304;  // PyDataMem_SetHandler
-    auto** const table = static_cast<void**>(PyCapsule_GetPointer(functions, nullptr));
-    if (!table) return nullptr;
-    return reinterpret_cast<PyObject* (*)(PyObject*)>(table[kSetHandler])(handler);
-  }
+  // Returns the handler that held until now.
+  static PyObject* set(PyObject* handler) { return _import_array() < 0 ? nullptr : PyDataMem_SetHandler(handler); }
 
  private:
   static constexpr std::size_t kLeast = 64 << 10;  // bytes: smaller arrays stay ordinary
-  struct Handler {                                 // PyDataMem_Handler, version 1
-    char name[127] = "ringcomm";
-    std::uint8_t version = 1;
-    void* context = nullptr;
-    void* (*allocate)(void*, std::size_t) = allocate_bytes;
-    void* (*allocate_zeros)(void*, std::size_t, std::size_t) = zeros;
-    void* (*reallocate)(void*, void*, std::size_t) = resize;
-    void (*release)(void*, void*, std::size_t) = release_bytes;
-  };
 
-  explicit NumpyMemory(std::shared_ptr<ringcomm::Node> node) : node_(std::move(node)) { handler_.context = this; }
+  explicit NumpyMemory(std::shared_ptr<ringcomm::Node> node)
+      : node_(std::move(node)), handler_{"ringcomm", 1, {this, allocate_bytes, zeros, resize, release_bytes}} {}
   static void destroy(PyObject* capsule) { delete static_cast<NumpyMemory*>(PyCapsule_GetContext(capsule)); }
   static NumpyMemory& self(void* context) { return *static_cast<NumpyMemory*>(context); }
 
@@ -91,7 +78,7 @@ class NumpyMemory {
   }
 
   const std::shared_ptr<ringcomm::Node> node_;
-  Handler handler_;
+  PyDataMem_Handler handler_;
 };
 
 }  // namespace ringcomm_border

@@ -28,13 +28,13 @@ class ElementSizes {
   // Bytes of an array of the exact `type`; -1: it is none, or not contiguous (or read-only and `written`), or new.
   Py_ssize_t bytes_of(PyObject* object, PyTypeObject* type, bool written) const {
     if (Py_TYPE(object) != type) return -1;
-    const ArrayHead* const array = head_of(object);
-    const int needed = written ? kPlain | kWritable : kPlain;
-    if ((array->flags & needed) != needed) return -1;
+    const PyArrayObject* const array = array_of(object);
+    const int needed = written ? kPlain | NPY_ARRAY_WRITEABLE : kPlain;
+    if ((PyArray_FLAGS(array) & needed) != needed) return -1;
     for (const auto& [descr, size] : known_) {
-      if (descr != array->descr) continue;
+      if (descr != dtype_of(object)) continue;
       Py_ssize_t nbytes = size;
-      for (int i = 0; i < array->dimensions; ++i) nbytes *= array->shape[i];
+      for (int i = 0; i < PyArray_NDIM(array); ++i) nbytes *= PyArray_DIMS(array)[i];
       return nbytes;
     }
     return -1;

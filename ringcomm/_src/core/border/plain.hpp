@@ -1,7 +1,7 @@
 // Plain calls (_plain.pxi): NumPy arrays read by their heads, and what is remembered of calls on them.
 #pragma once
 
-#include <Python.h>
+#include "border/numpy.hpp"
 
 #include <array>
 #include <utility>
@@ -11,25 +11,7 @@
 
 namespace ringcomm_border {
 using namespace ringcomm;
-struct ArrayInterface {  // NumPy's documented array interface, C side
-  int two, dimensions;
-  char kind;
-  int item_size, flags;
-  Py_ssize_t *shape, *strides;
-  void* data;
-};
-// The part of NumPy's ABI that every extension compiled against it relies on.
-struct ArrayHead {
-  PyObject_HEAD char* data;
-  int dimensions;
-  Py_ssize_t *shape, *strides;
-  PyObject *base, *descr;
-  int flags;
-};
-inline const ArrayHead* head_of(PyObject* array) { return reinterpret_cast<ArrayHead*>(array); }
-inline char* data_of(PyObject* array) { return array == Py_None ? nullptr : head_of(array)->data; }
-
-constexpr int kMostDimensions = 8, kPlain = 0x1 | 0x100, kWritable = 0x400;  // contiguous and aligned
+constexpr int kMostDimensions = 8;
 
 // An object that is held, or none.
 class Held {
@@ -53,15 +35,15 @@ class ArrayKind {
   bool fits(PyObject* object, bool written) const {
     if (Py_TYPE(object) != type_) return false;
     if (object == Py_None) return true;
-    const ArrayHead* const array = head_of(object);
-    const int needed = written ? kPlain | kWritable : kPlain;
-    return (array->flags & needed) == needed && array->descr == descr_.get() && array->dimensions == dimensions_ &&
-           std::equal(shape_, shape_ + dimensions_, array->shape);
+    const PyArrayObject* const array = array_of(object);
+    const int needed = written ? kPlain | NPY_ARRAY_WRITEABLE : kPlain;
+    return (PyArray_FLAGS(array) & needed) == needed && dtype_of(object) == descr_.get() &&
+           PyArray_NDIM(array) == dimensions_ && std::equal(shape_, shape_ + dimensions_, PyArray_DIMS(array));
   }
   void forget() { type_ = nullptr; }
   // `array` is one, or None; but of this shape.
   void learn(PyObject* array, const std::vector<Py_ssize_t>& shape) {
-    descr_.hold(array == Py_None ? nullptr : head_of(array)->descr);  // so that no other comes to lie at its address
+    descr_.hold(array == Py_None ? nullptr : dtype_of(array));  // so that no other comes to lie at its address
     dimensions_ = static_cast<int>(shape.size());
     std::copy(shape.begin(), shape.end(), shape_);
     type_ = Py_TYPE(array);
@@ -180,12 +162,7 @@ class PlainCalls {
 };
 
 inline bool plain_array(PyObject* object, PyTypeObject* type) {
-  return Py_TYPE(object) == type && (head_of(object)->flags & kPlain) == kPlain &&
-         head_of(object)->dimensions <= kMostDimensions;
-}
-inline bool head_is(PyObject* object, std::uintptr_t data, int dimensions, PyObject* descr, int flags) {
-  const ArrayHead* const array = head_of(object);
-  return reinterpret_cast<std::uintptr_t>(array->data) == data && array->dimensions == dimensions &&
-         array->descr == descr && ((array->flags ^ flags) & (kPlain | kWritable)) == 0;
+  return Py_TYPE(object) == type && (PyArray_FLAGS(array_of(object)) & kPlain) == kPlain &&
+         PyArray_NDIM(array_of(object)) <= kMostDimensions;
 }
 }  // namespace ringcomm_border

@@ -1,0 +1,68 @@
+// What a caller looks after while it waits: Ctrl-C, and how long nothing has moved. Whatever waits in a call of the
+// user's has one: ordered calls, messages, operations that the worker runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace ringcomm {
+
+// Reports on stderr, again and again, that something has not moved for long.
+class StallReport {
+ public:
+  struct Text {
+    std::string what, why;  // "rank 3 waits in WHAT since 60 s: WHY"; without a `why` the text ends before the colon
+  };
+
+  StallReport(int rank, double every_seconds);  // 0: never
+  void moved() { since_ = 0; }
+  // It still does not move; `now` in now_ns()'s time. `text` gives a Text; it is called if a report is due.
+  template <class MakeText>
+  void blocked(std::int64_t now, MakeText&& text) {
+    if (since_ == 0) since_ = reported_ = now;
+    if (every_ <= 0 || now - reported_ < every_) return;
+    reported_ = now;
+    print(text(), (now - since_) / 1'000'000'000);
+  }
+
+ private:
+  void print(const Text& text, std::int64_t seconds) const;
+
+  const int rank_;
+  const std::int64_t every_;
+  std::int64_t since_ = 0, reported_ = 0;
+};
+
+class CallerWait {
+ public:
+  // `interrupted`: whether Ctrl-C was pressed; may be null.
+  explicit CallerWait(bool (*interrupted)(), int rank = 0, double warn_seconds = 0)
+      : interrupted_(interrupted), stall_(rank, warn_seconds) {}
+
+  void moved() { stall_.moved(); }
+  std::int64_t asks_next() const { return asked_ + kAskEvery; }  // when look() will ask for Ctrl-C again
+  // To be called now and then while the caller waits. Throws Error(interrupted) after Ctrl-C. `text`: as StallReport's.
+  template <class MakeText>
+  void look(std::int64_t now, MakeText&& text) {
+    if (asked_ == 0) asked_ = now;
+    if (now - asked_ >= kAskEvery) {
+      asked_ = now;
+      if (interrupted_ && interrupted_()) throw Error(ErrorKind::interrupted, "interrupted");
+    }
+    stall_.blocked(now, text);
+  }
+  void look(std::int64_t now) {
+    look(now, [] { return StallReport::Text(); });
+  }
+
+ private:
+  static constexpr std::int64_t kAskEvery = 50'000'000;  // ns
+
+  bool (*const interrupted_)();
+  StallReport stall_;
+  std::int64_t asked_ = 0;
+};
+
+}  // namespace ringcomm

@@ -33,15 +33,13 @@ struct Guess {
   bool right = false;  // it has taken place
 };
 
-// Buffers live until the task is done, and so does the call, which passes refer to. `input == output`: in place.
-struct Call {
+// What is called: the same on every rank, but for the counts of an all-to-all, and compared between them.
+struct CallSpec {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;  // collectives that only move bytes take any dtype (of the same size)
   Op op = Op::sum;
   int root = 0;           // group rank
   std::string algorithm;  // empty: chosen
-  const void* input = nullptr;
-  void* output = nullptr;
   // Elements of the buffer: allreduce, reduce, broadcast, scan, exscan. Alltoall: of a row, for messages; 0: unknown.
   std::size_t count = 0;
   // Elements per rank. allgather: of each rank's part (output holds all, input this rank's); reducescatter: of each
@@ -52,23 +50,33 @@ struct Call {
   // What elements travel as in a schedule's messages. Where ranks share memory nothing is encoded, for reading a
   // neighbour's memory is faster than encoding is; nor what is so small that it goes with the comparison of calls.
   Wire wire;
-  Feedback* feedback = nullptr;  // may be null; outlives the call
-  std::uint64_t tensor = 0;      // of those that it is for
   std::string name;
   std::uint64_t shape = 0;  // hash of dimensions that must agree
   std::string shape_text;
-  bool even = false;            // alltoall: all blocks of all ranks have one size, and every rank knows it
-  Guess* guess = nullptr;       // of an exchange; lives as long as the buffers
-  bool agreed = false;          // the engine has compared it already
-  const Call* about = nullptr;  // what ranks compare in place of this one, which is a part of it
-  bool part = false;            // of another call, which counts by itself
+  bool even = false;  // alltoall: all blocks of all ranks have one size, and every rank knows it
+};
+
+// Where this rank's data is. Buffers live until the task is done. `input == output`: in place.
+struct CallBuffers {
+  const void* input = nullptr;
+  void* output = nullptr;
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
   std::vector<void*> apart;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
   std::shared_ptr<Place> place;    // of all buffers; null: the host's memory
   bool on_device = false;          // of the array on every rank, wherever a stand-in's buffers lie
-  bool stand_ins = false;          // of ranks that have joined: the others' inputs are scaled first
+};
+
+// The call lives until its task is done, for passes refer to it. Its own members are for one path each.
+struct Call : CallSpec, CallBuffers {
+  Feedback* feedback = nullptr;  // of encoders: may be null; outlives the call
+  std::uint64_t tensor = 0;      // of those that it is for
+  Guess* guess = nullptr;        // of an exchange; lives as long as the buffers
+  bool agreed = false;           // the engine has compared it already
+  const Call* about = nullptr;   // what ranks compare in place of this one, which is a part of it
+  bool part = false;             // of another call, which counts by itself
+  bool stand_ins = false;        // of ranks that have joined: the others' inputs are scaled first
 
   std::size_t elements() const {  // of the whole buffer
     return collective == Collective::barrier ? 0 : has_blocks(collective) ? total(counts) : count;

@@ -14,8 +14,6 @@ namespace {
 constexpr std::size_t kReadFrom = 16 << 10;  // bytes of all blocks, of which a system call is no large part
 constexpr std::size_t kSizes = 64;
 
-enum class Lies : std::uint64_t { staging, arena, own_memory };
-
 bool gives(const Call& call, int rank) { return call.collective != Collective::broadcast || call.root == rank; }
 
 // The same on all ranks: of an all-to-all of uneven blocks only that it is one.
@@ -32,7 +30,8 @@ std::optional<std::size_t> kind_of(const Call& call) {
 }  // namespace
 
 struct Readable::Note {
-  Lies lies = Lies::staging;
+  enum class Lies : std::uint64_t { staging, arena, own_memory };
+  Lies lies = Note::Lies::staging;
   std::uint64_t where = 0;     // offset, or address
   std::uint64_t can_read = 0;  // 1: this rank can read everybody's own memory
   Trials::Times times{};       // of such calls
@@ -66,9 +65,9 @@ bool Readable::publish() {
   if (gives(call_, me) && !overwrites_input(call_, me)) {
     const std::uint64_t offset = epochs_.node().offset_of(call_.input, payload_bytes(call_, me));
     if (offset != kPrivate)
-      note.lies = Lies::arena, note.where = offset;
+      note.lies = Note::Lies::arena, note.where = offset;
     else if (asks_)
-      note.lies = Lies::own_memory, note.where = reinterpret_cast<std::uint64_t>(call_.input);
+      note.lies = Note::Lies::own_memory, note.where = reinterpret_cast<std::uint64_t>(call_.input);
   }
   std::byte* const to = note_of(me);
   std::memcpy(to, &note, sizeof note);
@@ -77,7 +76,7 @@ bool Readable::publish() {
     std::memcpy(to + sizeof note + rank * sizeof start, &start, sizeof start);
     start += call_.counts[rank] * size_of(call_.dtype);
   }
-  return note.lies != Lies::staging;
+  return note.lies != Note::Lies::staging;
 }
 
 // What ranks say of reading, which decides over their next calls.
@@ -91,7 +90,7 @@ void Readable::hear() {
     const Note note = note_from(rank);
     if (!epochs_.reads_peers) reads_peers = reads_peers && PeerMemory::readable(note.card);
     all_read &= note.can_read == 1;
-    counts_ &= note.lies != Lies::arena;  // which would be none of the two ways
+    counts_ &= note.lies != Note::Lies::arena;  // which would be none of the two ways
     for (std::size_t way = 0; way < slowest.size(); ++way) slowest[way] = std::max(slowest[way], note.times[way]);
   }
   if (counts_) epochs_.reading.hear(*kind_, slowest);
@@ -107,7 +106,7 @@ std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
   any = false;
   for (int rank = 0; rank < ranks; ++rank) {
     if (!gives(call_, rank)) continue;
-    const bool lies = note_from(rank).lies != Lies::staging;
+    const bool lies = note_from(rank).lies != Note::Lies::staging;
     any |= lies;
     all &= lies;
   }
@@ -137,7 +136,7 @@ ReadableBlock Readable::block_of(int rank) const {
   ReadableBlock block{rank, nullptr, note.card, 0, target, count * item};
   if (rank == me)
     block.here = at(call_.input, start);
-  else if (note.lies == Lies::arena)
+  else if (note.lies == Note::Lies::arena)
     block.here = epochs_.node().at(rank, note.where + start);
   else
     block.there = note.where + start;

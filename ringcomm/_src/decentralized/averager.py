@@ -15,7 +15,7 @@ from ringcomm._src.decentralized.replicas import ArrayReplica, Replica, next_num
 from ringcomm._src.decentralized.rules import Elastic, Mean, Outer
 from ringcomm._src.decentralized.topology import Topology
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.training.plan_agreement import require_equal
+from ringcomm._src.training.plan_agreement import require_equal_texts
 
 
 class Exchanger(Exchanging):
@@ -36,7 +36,7 @@ class Exchanger(Exchanging):
         name, who = f"relaxed{next_number(process_set)}", type(self).__name__
         pairs = zip(replica.heads, replica.sizes, strict=True)
         sizes = [f"a fragment of {head} weights, {size} numbers in all" for head, size in pairs]
-        require_equal([agreed_text(method=who, **settings), *sizes], name, process_set, who)
+        require_equal_texts([agreed_text(method=who, **settings), *sizes], name, process_set, who)
         return name
 
     def step(self) -> None:

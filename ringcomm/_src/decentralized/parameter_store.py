@@ -15,7 +15,7 @@ from ringcomm._src.decentralized.store import Store
 from ringcomm._src.decentralized.store_options import Scale, StoreOptions
 from ringcomm._src.decentralized.updates import SGD, Update
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.training.plan_agreement import require_equal
+from ringcomm._src.training.plan_agreement import require_equal_texts
 
 
 class ParameterStore(Exchanging):
@@ -67,7 +67,7 @@ class ParameterStore(Exchanging):
         name = f"store{next_number(process_set)}"
         texts = [f"'{key}' {one.dtype} {one.shape}" for key, one in arrays.items()]
         how = f"ParameterStore, {rule.text()}, {consistency}, servers {servers}, every {every}, across {across}"
-        require_equal([how, *texts], name, process_set, "ParameterStore")
+        require_equal_texts([how, *texts], name, process_set, "ParameterStore")
         options = StoreOptions(consistency, servers, scale, compensate, on_loss, every, across)
         self._method = Store(name, process_set, self._replica, [(slice(0, self._replica.sizes[0]), rule)], options)
         self._method.set_options(0, rule.options["lr"])

@@ -31,7 +31,7 @@ def exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> dict[int
 
 def agree_on_sets(what: str, values: Sequence[int]) -> None:
     """Raises on every rank, unless all are here and gave the same: MismatchError, or RankJoinedError."""
-    require_equal(what, exchange_sets(what, values))
+    require_equal_sets(what, exchange_sets(what, values))
 
 
 def exchange_sets(what: str, values: Sequence[int]) -> dict[int, list[int]]:
@@ -48,7 +48,7 @@ def exchange_sets(what: str, values: Sequence[int]) -> dict[int, list[int]]:
     return given
 
 
-def require_equal(what: str, rows: dict[int, list[int]]) -> None:
+def require_equal_sets(what: str, rows: dict[int, list[int]]) -> None:
     first = next(iter(rows.values()))
     others = tuple(rank for rank, row in rows.items() if row != first)
     if others:

@@ -13,7 +13,7 @@ from ringcomm._src.base import affinity
 from ringcomm._src.communicator.communicator import Communicator
 from ringcomm._src.config import config as configuration
 from ringcomm._src.core import _core
-from ringcomm._src.named.agreement import agree_on_sets, exchange_sets, require_equal
+from ringcomm._src.named.agreement import agree_on_sets, exchange_sets, require_equal_sets
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 from ringcomm._src.observe import accounts, timeline
 from ringcomm._src.platform.links import Link
@@ -78,7 +78,7 @@ class Session:
             mine = self._ranks_of(process_set)
             everybody = exchange_sets("init", [process_set.from_communicator, *mine])
             if not all(row[0] for row in everybody.values()):
-                require_equal("init", everybody)
+                require_equal_sets("init", everybody)
             for ranks in dict.fromkeys(tuple(everybody[rank][1:]) for rank in sorted(everybody)):
                 others = (*(one.ranks for one in self.sets), *(known for _, known in wanted))
                 self._require_new(list(ranks), others)

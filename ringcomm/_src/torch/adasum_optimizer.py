@@ -22,7 +22,7 @@ from ringcomm._src.torch.hooked import TOO_OFTEN, HookedParameters
 from ringcomm._src.torch.replicas import ReplicaCheck
 from ringcomm._src.torch.slot import QUIET, Slot
 from ringcomm._src.torch.wrapped import DistributedOptimizerBase, require_closure, taking_the_step
-from ringcomm._src.training.plan_agreement import require_equal
+from ringcomm._src.training.plan_agreement import require_equal_texts
 
 
 class DeltaReducer(HookedParameters):
@@ -53,7 +53,7 @@ class DeltaReducer(HookedParameters):
         self.claim()
         texts = [self.settings.text(), *(slot.watched().text for slot in self._slots)]
         name, asks = f"{self.settings.name}.deltas", self.replicas.due
-        self.replicas.step(self._slots, require_equal(texts, name, self.settings.process_set, asks=asks))
+        self.replicas.step(self._slots, require_equal_texts(texts, name, self.settings.process_set, asks=asks))
         parameters = [slot.parameter.detach() for slot in self._slots]
         starts = [parameter.clone() for parameter in parameters]
         try:

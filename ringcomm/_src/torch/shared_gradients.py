@@ -3,6 +3,10 @@
 torch's CPU allocator asks the C library for memory through entries of libc10's tables that can be pointed elsewhere
 (csrc/shm/served_memory.hpp). Blocks of the sizes of an optimizer's parameters then come from this rank's arena, as
 many as there are parameters, and again and again, so that their pages need not be made anew in every step.
+
+It saves one copy of all gradients in a step. Two ranks on two cores of an AMD EPYC, 12 linear layers of 1024 x 1024: a
+step takes 39 ms with it and 49 ms without at a batch of 8, 77 and 83 ms at a batch of 64 (medians of five runs).
+``RINGCOMM_SHARED_ALLOCATOR=off`` turns it off.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def _digest(texts: Sequence[str]) -> int:
     return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=7).digest(), "little")
 
 
-def require_equal(
+def require_equal_texts(
     texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer", asks: bool = False
 ) -> bool:
     """Raises MismatchError on every rank (that has not joined) unless all give the same. The first text is of settings,

@@ -1,4 +1,18 @@
-// The status of the SystemExit that ends the interpreter (_exits.pxi).
+// The status of the SystemExit that ends the interpreter (_exits.pxi): how it is found, and why in this way.
+//
+// A rank that ends with `sys.exit(1)` must end the job: its peers may compute for hours before they need it, and the
+// launcher waits with them. But an extension cannot ask Python for the status. When no handler is left, Python takes
+// the number out of the exception, destroys the exception, and then runs atexit's functions; `sys.last_value` is not
+// set, and Py_AtExit's functions get no argument. What else was tried:
+// - replacing `sys.exit` (done before Python 3.12, for another reason) does not see `raise SystemExit(1)`, and cannot
+//   tell an exit that the script catches from one that ends it;
+// - a wrapper around the script needs users to start their scripts differently;
+// - RankLeftError, which peers get without this, comes only when a peer needs this rank.
+//
+// So the destructor of SystemExit is replaced, in the type's own table. An exception that the main thread destroys while
+// no Python frame runs is the one that ends the interpreter. The destructor's place is searched for, not assumed: where
+// CPython keeps it elsewhere nothing is replaced, and peers get RankLeftError. Every other SystemExit costs two
+// comparisons. tests/ranks/test_exits.py holds it for each Python that the matrix has.
 #pragma once
 
 #include <Python.h>

@@ -15,7 +15,7 @@ from ringcomm._src.torch import loss_scaling
 from ringcomm._src.torch.arguments import names_of
 from ringcomm._src.torch.relaxed.replica import TensorReplica, statistics_of, texts_of
 from ringcomm._src.torch.wrapped import MARK, Wrapper, taking_the_step, wrapped
-from ringcomm._src.training.plan_agreement import require_equal
+from ringcomm._src.training.plan_agreement import require_equal_texts
 
 _KEY = "relaxed"  # in a state_dict
 
@@ -138,7 +138,7 @@ def relaxed(
             raise ValueError(f"{who}: '{name}' is {parameter.dtype}; weights that are averaged are floating, and dense")
     process_set.require_rank()
     name = f"relaxed{next_number(process_set)}"
-    require_equal([agreed_text(method=who, **settings), *texts_of(names)], name, process_set, who)
+    require_equal_texts([agreed_text(method=who, **settings), *texts_of(names)], name, process_set, who)
     return wrapped(optimizer, additions), name, [parameter for _, parameter in names]
 
 

@@ -1,25 +1,9 @@
-# What the worker runs: queues of non-blocking calls, named operations, plans.
+# Queues of non-blocking calls, and the engine of named operations.
 cdef extern from "border/named.hpp":
-    cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
-    void c_check "ringcomm_border::check"(const COperation&) except +translate
-    uintptr_t c_output_of "ringcomm_border::output_of"(const COperation&)
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
                                                      size_t, cbool, vector[vector[size_t]], cbool)
-    shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
                                                                shared_ptr[CNode], int, string) except +translate nogil
-
-cdef extern from "engine/operation.hpp" namespace "ringcomm" nogil:
-    cdef cppclass COperation "ringcomm::Operation":
-        string name
-        cbool done()
-        cbool wait(double seconds)
-        size_t output_bytes
-        vector[size_t] counts
-        int last_joined
-
-cdef extern from "engine/worker/worker.hpp" namespace "ringcomm" nogil:
-    cbool wait_for(COperation&, CWorker&, double seconds, cbool (*)() noexcept nogil) except +translate
 
 cdef extern from "engine/worker/queue.hpp" namespace "ringcomm" nogil:
     cdef cppclass CCallQueue "ringcomm::CallQueue"(CSource):
@@ -35,16 +19,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         CChannelConfig channel
     cdef cppclass CPending "ringcomm::Pending"(COperation):
         pass
-    cdef cppclass CPlanBucket "ringcomm::PlanBucket":
-        pass
-    cdef cppclass CPlan "ringcomm::Plan":
-        void begin() except +translate
-        void place(size_t, size_t, void*) except +translate
-        void ready(size_t) except +translate
-        void ready(size_t, shared_ptr[CDevicePlace]) except +translate
-        shared_ptr[COperation] finish(vector[uint8_t]) except +translate
-        cbool takes_stretches(size_t) except +translate
-        void close() except +translate
     cdef cppclass CEngine "ringcomm::Engine":
         CEngine(shared_ptr[CWorker], shared_ptr[CTransport], CEngineConfig) except +translate
         void wake()
@@ -61,74 +35,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         vector[shared_ptr[COperation]] join(vector[int]) except +translate
         void leave() except +translate
         vector[string] pending()
-
-
-cdef bint wait_until_done(shared_ptr[COperation] it, const shared_ptr[CWorker]& worker, double seconds) except -1:
-    cdef cbool finished
-    if it.get().done():
-        return True
-    with nogil:
-        finished = wait_for(it.get()[0], worker.get()[0], seconds, interrupted)
-    return finished
-
-
-cdef int raise_failure(const shared_ptr[COperation]& it) except -1:
-    if c_failed(it.get()[0]):
-        c_check(it.get()[0])
-    return 0
-
-
-@freelist(64)
-cdef class Operation:
-    cdef shared_ptr[COperation] it
-    cdef shared_ptr[CWorker] worker
-    cdef DeviceOrder order  # None: the buffers are in the host's memory
-
-    @staticmethod
-    cdef Operation wrap(shared_ptr[COperation] it, shared_ptr[CWorker] worker):
-        cdef Operation made = Operation.__new__(Operation)
-        made.it = it
-        made.worker = worker
-        return made
-
-    cdef Operation of(self, Request request):
-        self.order = request.order
-        return self
-
-    @property
-    def name(self) -> str: return self.it.get().name.decode()
-
-    cpdef bint done(self) except -1:
-        if self.it.get().done() or in_child:
-            return self.it.get().done()
-        if not self.worker.get().threaded():
-            with nogil:
-                self.worker.get().help()
-        else:
-            self.worker.get().hurry()
-        return self.it.get().done()
-
-    def over(self) -> bool:  # done, and nothing is on its way to buffers on a GPU: they may go
-        """Nothing uses the buffers any more."""
-        if not self.done() or (c_failed(self.it.get()[0]) and orphaned_messages() > 0):
-            return False
-        return self.order is None or c_landed(self.order.it)
-
-    cpdef bint wait(self, double seconds=-1) except -1:  # negative: for ever; Ctrl-C raises
-        return wait_until_done(self.it, self.worker, seconds)
-
-    cpdef check(self):  # raises what the operation met
-        raise_failure(self.it)
-
-    @property
-    def counts(self) -> list[int]: return list(self.it.get().counts)
-
-    @property
-    def last_joined(self) -> int: return self.it.get().last_joined  # of a join: the world's rank that was last
-
-    def output(self) -> tuple[int, int] | None:  # (address, bytes), alive as long as this object
-        cdef uintptr_t address = c_output_of(self.it.get()[0])
-        return None if address == 0 else (address, self.it.get().output_bytes)
 
 
 cdef class Queue:
@@ -217,37 +123,3 @@ cdef class Engine:
 
     def pending(self) -> list[str]:
         return [name.decode() for name in self.it.get().pending()]
-
-
-cdef class Plan:
-    """The buckets of a training step, in a fixed order (csrc/engine/engine.hpp)."""
-    cdef shared_ptr[CPlan] it
-    cdef shared_ptr[CWorker] worker
-
-    def begin(self) -> None:
-        self.it.get().begin()
-
-    def takes_stretches(self, size_t bucket) -> bool:
-        return bool(self.it.get().takes_stretches(bucket))
-
-    def place(self, size_t bucket, size_t stretch, uintptr_t address) -> None:
-        self.it.get().place(bucket, stretch, <void*>address)
-
-    def ready(self, size_t bucket) -> None:
-        self.it.get().ready(bucket)
-
-    def ready_at(self, size_t bucket, DeviceOrder order not None) -> None:  # one on a GPU
-        self.it.get().ready(bucket, order.it)
-
-    def finish(self, bytes present not None) -> Operation:  # of the result, counts: per item, how many ranks had it
-        cdef vector[uint8_t] items = present
-        return Operation.wrap(self.it.get().finish(items), self.worker)
-
-    def feedback(self) -> Feedback | None:  # of its buckets; ValueError while a step is under way
-        cdef Feedback found = Feedback.__new__(Feedback)
-        found.it = c_feedback_of(self.it)
-        return found if found.it else None
-
-    def close(self) -> None:
-        with nogil:
-            self.it.get().close()

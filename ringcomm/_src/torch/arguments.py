@@ -18,7 +18,7 @@ from ringcomm._src.base.wire_formats import OneBit, PowerSGD, Threshold, TopK, W
 from ringcomm._src.compression.compression import NoneCompressor, unused_patterns
 from ringcomm._src.torch.compression import Parts, format_of, is_lossy, parts_of
 from ringcomm._src.torch.units import Units
-from ringcomm._src.training.plans import Limits
+from ringcomm._src.training.bucket_limits import Limits
 
 
 @dataclass

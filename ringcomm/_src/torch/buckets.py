@@ -1,6 +1,6 @@
 """Which gradients travel together, and where they lie.
 
-Which ones share a *bucket*, `ringcomm._src.training.plans.assign` says. All gradients of a bucket have one dtype, and
+Which ones share a *bucket*, `bucket_limits.assign` says. All gradients of a bucket have one dtype, and
 follow one upon the other in stretches. A big gradient may be a stretch of its own, which lies where autograd made it if
 that is in this rank's arena; small ones lie in one flat tensor.
 """

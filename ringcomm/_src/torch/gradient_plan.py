@@ -15,7 +15,7 @@ from ringcomm._src.observe import timeline
 from ringcomm._src.torch import shared_gradients
 from ringcomm._src.torch.arguments import Settings, require_host
 from ringcomm._src.torch.asynchronous import operations
-from ringcomm._src.torch.bucket_memory import memory_on
+from ringcomm._src.torch.bucket_device_memory import memory_on
 from ringcomm._src.torch.buckets import Bucket
 from ringcomm._src.torch.compression import is_builtin
 from ringcomm._src.torch.held_back import HeldBack
@@ -23,8 +23,9 @@ from ringcomm._src.torch.named_gradients import NamedGradients
 from ringcomm._src.torch.slices import FlatSlice, Slice
 from ringcomm._src.torch.slot import HANDED_OVER, SPLIT, Slot
 from ringcomm._src.torch.travel import BeforeTravel
+from ringcomm._src.training.bucket_limits import assign, decided
 from ringcomm._src.training.plan_agreement import Agreed
-from ringcomm._src.training.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan, assign, decided
+from ringcomm._src.training.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan
 
 
 class GradientPlan:

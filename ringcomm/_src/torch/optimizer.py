@@ -25,29 +25,24 @@ from ringcomm._src.torch.arguments import (
     warn_of_unused,
 )
 from ringcomm._src.torch.autograd import with_gradients as operations
+from ringcomm._src.torch.closures import TakesClosures
 from ringcomm._src.torch.compression import Compression, format_of, is_lossy
 from ringcomm._src.torch.reducer import GradientReducer
 from ringcomm._src.torch.relaxed.delayed import late_optimizer
 from ringcomm._src.torch.travel import MomentumCorrection
 from ringcomm._src.torch.wrapped import (
     MARK,
-    DistributedOptimizerBase,
-    SkipsSynchronize,
     require_closure,
     taking_the_step,
     wrapped,
 )
-from ringcomm._src.training.plans import bucket_limits
+from ringcomm._src.training.bucket_limits import bucket_limits
 
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
 
 
-class _DistributedOptimizer(SkipsSynchronize, DistributedOptimizerBase):
+class _DistributedOptimizer(TakesClosures):
     """What DistributedOptimizer adds to an optimizer's class, where gradients are reduced."""
-
-    _reducer: GradientReducer | None
-    op: Any
-    process_set: Any
 
     def synchronize(self) -> None:
         """Waits until the gradients are reduced; then ``.grad`` of every parameter is the same on all ranks."""
@@ -142,46 +137,6 @@ class _DistributedOptimizer(SkipsSynchronize, DistributedOptimizerBase):
         """Of each bucket of gradients whose encoders hold something back, on this rank: ``bucket``, ``elements``, and
         ``owed``, the norm of what is left out. What has been sent, ``ringcomm.stats()`` says. Between steps."""
         return [] if self._reducer is None else self._reducer.norms()
-
-    def _evaluating(self, closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
-        """The closure, followed by a reduction of what its backward has made, unless synchronize() is skipped."""
-        if closure is None or self._reducer is None:
-            return closure
-        should_synchronize = self._should_synchronize
-
-        def evaluate() -> Any:
-            before = self._gradients() if self._synchronized else None
-            loss = closure()
-            if not should_synchronize:
-                self._before_step_of(self, None)  # gradients of this rank alone are refused
-                return loss
-            if before is None or self._changed_anywhere(before):
-                self.synchronize()
-            self._synchronized = False
-            return self._agreed_loss(loss)
-
-        return evaluate
-
-    def _gradients(self) -> list[tuple[int, int]]:
-        """To be compared: which they are, and how often they have been written to."""
-        gradients = [p.grad for group in self.param_groups for p in group["params"]]
-        return [(0, 0) if one is None else (id(one), one._version) for one in gradients]
-
-    def _changed_anywhere(self, before: list[tuple[int, int]]) -> bool:
-        """Whether the closure has made gradients on some rank after those that were reduced before it."""
-        assert self._reducer is not None
-        mine = torch.tensor([self._reducer.has_gradients() or before != self._gradients()], dtype=torch.int32)
-        name = f"{self._reducer.settings.name}.after_closure"
-        return bool(operations.allreduce_(mine, name=name, op=Max, process_set=self.process_set))
-
-    def _agreed_loss(self, loss: Any) -> Any:
-        """LBFGS decides by the loss how often it calls the closure: ranks must see one loss, or they part."""
-        if self._reducer is None or not isinstance(self, torch.optim.LBFGS):
-            return loss
-        value = torch.as_tensor(loss).detach().clone()
-        return operations.allreduce_(
-            value, name=f"{self._reducer.settings.name}.loss", op=self.op, process_set=self.process_set
-        )
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimizer's own.

@@ -16,7 +16,7 @@ from ringcomm._src.compression.compression import NoneCompressor, compressed, pa
 from ringcomm._src.named.build import split_list
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 from ringcomm._src.named.sites import Reduce
-from ringcomm._src.training.plans import bucket_limits, decided
+from ringcomm._src.training.bucket_limits import bucket_limits, decided
 from ringcomm._src.training.replicas import CountedCheck, every
 
 

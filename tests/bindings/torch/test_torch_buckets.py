@@ -14,7 +14,7 @@ from ringcomm._src.torch.buckets import MOST_APART, Bucket
 from ringcomm._src.torch.compression import Compression
 from ringcomm._src.torch.slices import ALIGNMENT, BIG, dense_strides, padded
 from ringcomm._src.torch.slot import GradientWatch, NestedBackward
-from ringcomm._src.training.plans import Limits, assign
+from ringcomm._src.training.bucket_limits import Limits, assign
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 

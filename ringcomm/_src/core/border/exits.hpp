@@ -9,9 +9,9 @@
 // - a wrapper around the script needs users to start their scripts differently;
 // - RankLeftError, which peers get without this, comes only when a peer needs this rank.
 //
-// So the destructor of SystemExit is replaced, in the type's own table. An exception that the main thread destroys while
-// no Python frame runs is the one that ends the interpreter. The destructor's place is searched for, not assumed: where
-// CPython keeps it elsewhere nothing is replaced, and peers get RankLeftError. Every other SystemExit costs two
+// So the destructor of SystemExit is replaced, in the type's own table. An exception that the main thread destroys
+// while no Python frame runs is the one that ends the interpreter. The destructor's place is searched for, not assumed:
+// where CPython keeps it elsewhere nothing is replaced, and peers get RankLeftError. Every other SystemExit costs two
 // comparisons. tests/ranks/test_exits.py holds it for each Python that the matrix has.
 #pragma once
 

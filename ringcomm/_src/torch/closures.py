@@ -1,0 +1,67 @@
+"""Closures of ``step``, which some optimizers call several times: each call's gradients are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ringcomm._src.base.ops import Max
+from ringcomm._src.torch.autograd import with_gradients as operations
+from ringcomm._src.torch.reducer import GradientReducer
+from ringcomm._src.torch.wrapped import DistributedOptimizerBase, SkipsSynchronize
+
+
+class TakesClosures(SkipsSynchronize, DistributedOptimizerBase):
+    """What is added to the class of an optimizer for ``step(closure)``."""
+
+    _reducer: GradientReducer | None
+    op: Any
+    process_set: Any
+    _synchronized: bool
+
+    if TYPE_CHECKING:
+
+        def synchronize(self) -> None:
+            """Waits until the gradients are reduced."""
+
+    def _evaluating(self, closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
+        """The closure, followed by a reduction of what its backward has made, unless synchronize() is skipped."""
+        if closure is None or self._reducer is None:
+            return closure
+        should_synchronize = self._should_synchronize
+
+        def evaluate() -> Any:
+            before = self._gradients() if self._synchronized else None
+            loss = closure()
+            if not should_synchronize:
+                self._before_step_of(self, None)  # gradients of this rank alone are refused
+                return loss
+            if before is None or self._changed_anywhere(before):
+                self.synchronize()
+            self._synchronized = False
+            return self._agreed_loss(loss)
+
+        return evaluate
+
+    def _gradients(self) -> list[tuple[int, int]]:
+        """To be compared: which they are, and how often they have been written to."""
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
+        return [(0, 0) if one is None else (id(one), one._version) for one in gradients]
+
+    def _changed_anywhere(self, before: list[tuple[int, int]]) -> bool:
+        """Whether the closure has made gradients on some rank after those that were reduced before it."""
+        assert self._reducer is not None
+        mine = torch.tensor([self._reducer.has_gradients() or before != self._gradients()], dtype=torch.int32)
+        name = f"{self._reducer.settings.name}.after_closure"
+        return bool(operations.allreduce_(mine, name=name, op=Max, process_set=self.process_set))
+
+    def _agreed_loss(self, loss: Any) -> Any:
+        """LBFGS decides by the loss how often it calls the closure: ranks must see one loss, or they part."""
+        if self._reducer is None or not isinstance(self, torch.optim.LBFGS):
+            return loss
+        value = torch.as_tensor(loss).detach().clone()
+        return operations.allreduce_(
+            value, name=f"{self._reducer.settings.name}.loss", op=self.op, process_set=self.process_set
+        )

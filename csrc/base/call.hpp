@@ -33,43 +33,42 @@ struct Guess {
   bool right = false;  // it has taken place
 };
 
+// Where this rank's data is. Buffers live until the task is done. `input == output`: in place.
+struct CallBuffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::shared_ptr<Place> place;  // of all buffers; null: the host's memory
+  bool on_device = false;        // of the array on every rank, wherever a stand-in's buffers lie
+  // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
+  std::vector<Fragment> fragments;
+  std::vector<void*> apart;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
+  std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
+};
+
 // What is called: the same on every rank, but for the counts of an all-to-all, and compared between them.
 struct CallSpec {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;  // collectives that only move bytes take any dtype (of the same size)
   Op op = Op::sum;
-  int root = 0;           // group rank
-  std::string algorithm;  // empty: chosen
+  int root = 0;  // group rank
   // Elements of the buffer: allreduce, reduce, broadcast, scan, exscan. Alltoall: of a row, for messages; 0: unknown.
   std::size_t count = 0;
-  // Elements per rank. allgather: of each rank's part (output holds all, input this rank's); reducescatter: of each
-  // rank's result (input holds all); alltoall: sent to each rank from input, in order.
-  std::vector<std::size_t> counts;
-  std::vector<std::size_t> receive_counts;  // alltoall: from each rank, in order, into output
   kernels::Scale pre, post;
   // What elements travel as in a schedule's messages. Where ranks share memory nothing is encoded, for reading a
   // neighbour's memory is faster than encoding is; nor what is so small that it goes with the comparison of calls.
   Wire wire;
-  std::string name;
   std::uint64_t shape = 0;  // hash of dimensions that must agree
-  std::string shape_text;
-  bool even = false;  // alltoall: all blocks of all ranks have one size, and every rank knows it
-};
-
-// Where this rank's data is. Buffers live until the task is done. `input == output`: in place.
-struct CallBuffers {
-  const void* input = nullptr;
-  void* output = nullptr;
-  // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
-  std::vector<Fragment> fragments;
-  std::vector<void*> apart;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
-  std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
-  std::shared_ptr<Place> place;    // of all buffers; null: the host's memory
-  bool on_device = false;          // of the array on every rank, wherever a stand-in's buffers lie
+  bool even = false;        // alltoall: all blocks of all ranks have one size, and every rank knows it
+  // Elements per rank. allgather: of each rank's part (output holds all, input this rank's); reducescatter: of each
+  // rank's result (input holds all); alltoall: sent to each rank from input, in order.
+  std::vector<std::size_t> counts;
+  std::vector<std::size_t> receive_counts;  // alltoall: from each rank, in order, into output
+  std::string algorithm;                    // empty: chosen
+  std::string name, shape_text;
 };
 
 // The call lives until its task is done, for passes refer to it. Its own members are for one path each.
-struct Call : CallSpec, CallBuffers {
+struct Call : CallBuffers, CallSpec {
   Feedback* feedback = nullptr;  // of encoders: may be null; outlives the call
   std::uint64_t tensor = 0;      // of those that it is for
   Guess* guess = nullptr;        // of an exchange; lives as long as the buffers

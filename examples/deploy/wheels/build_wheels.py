@@ -97,7 +97,7 @@ def finish(wheel: Path, machine: str, output: Path) -> None:
     with tempfile.TemporaryDirectory() as there:
         run(sys.executable, "-m", "wheel", "unpack", "--dest", there, wheel)
         content = next(Path(there).iterdir())
-        split_symbols(next(content.glob("ringcomm/_core*.so")), machine, output / "symbols")
+        split_symbols(next(content.glob("ringcomm/_src/core/_core*.so")), machine, output / "symbols")
         wheel.unlink()
         run(sys.executable, "-m", "wheel", "pack", "--dest-dir", wheel.parent, content)
     platform = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"

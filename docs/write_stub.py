@@ -71,7 +71,7 @@ def parameter(text: str) -> str:
 
 
 def header_end(lines: list[str], at: int) -> int:
-    """The line behind a def's header, whose brackets may go on over several lines."""
+    """Returns the index of the first line after a def's header, which may span several lines."""
     depth = 0
     while True:
         depth += sum((letter in "([") - (letter in ")]") for letter in lines[at].partition("  #")[0])
@@ -81,7 +81,7 @@ def header_end(lines: list[str], at: int) -> int:
 
 
 def docstring(lines: list[str], at: int) -> list[str]:
-    """The one that begins at this line, if one does."""
+    """Returns the lines of the docstring that begins at line `at`, or no lines if none begins there."""
     if at == len(lines) or not lines[at].strip().startswith('"""'):
         return []
     end = at if lines[at].count('"""') == 2 else next(i for i in range(at + 1, len(lines)) if '"""' in lines[i])

@@ -70,7 +70,7 @@ bindings.register_kind(lambda cls: issubclass(cls, Tensor), TensorKind)
 
 
 def average_gradients(gradients: dict[str, Tensor]) -> None:
-    """In place. All are under way at once, and small ones travel together."""
+    """Averages gradients in place. All are under way at once, and ringcomm fuses small ones."""
     handles = [ringcomm.allreduce_async_(gradient, name=name) for name, gradient in gradients.items()]
     for handle in handles:
         handle.wait()

@@ -45,7 +45,7 @@ struct CallBuffers {
   std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
 };
 
-// What is called: the same on every rank, but for the counts of an all-to-all, and compared between them.
+// The operation. It is equal on every rank, except for the counts of an all-to-all, and ranks compare it.
 struct CallSpec {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;  // collectives that only move bytes take any dtype (of the same size)

@@ -1,5 +1,5 @@
-// What a caller looks after while it waits: Ctrl-C, and how long nothing has moved. Whatever waits in a call of the
-// user's has one: ordered calls, messages, operations that the worker runs.
+// CallerWait checks for Ctrl-C and reports stalls while a user's call waits. Ordered calls, messages and the
+// operations that the worker runs all use it.
 #pragma once
 
 #include <cstdint>

@@ -64,15 +64,9 @@ def text_of(function: Any) -> str:
         star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
         default = "" if one.default is one.empty else f"={text_of_default(one.default)}"
         words.append(f"{star}{one.name}{default}")
-        if one.kind is one.POSITIONAL_ONLY:
-            last = one.name == last_positional_only(function)
-            words += ["/"] * last
+    if positional_only := sum(one.kind is one.POSITIONAL_ONLY for one in parameters):
+        words.insert(positional_only, "/")
     return f"({', '.join(words)})"
-
-
-def last_positional_only(function: Any) -> str:
-    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind is one.POSITIONAL_ONLY]
-    return names[-1]
 
 
 def names_of_ours(kind: type) -> set[str]:

@@ -1,4 +1,4 @@
-"""What the core needs to know of an array, and what a family of arrays is to it."""
+"""The core's description of an array (Buffer), and the interface of a family of arrays (Kind)."""
 
 from __future__ import annotations
 

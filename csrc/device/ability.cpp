@@ -25,10 +25,14 @@ std::string why_no_ipc(const std::vector<Ability>& all, bool on_one_host) {
   return processes.size() == all.size() ? "" : "ranks are threads of one process";
 }
 
-std::string why_no_nccl(const std::vector<Ability>& all) {
+bool share_gpus(const std::vector<Ability>& all) {
   std::set<std::string> devices;
   for (const Ability& one : all) devices.insert(std::string(one.uuid, sizeof one.uuid));
-  if (devices.size() < all.size()) return "ranks share a GPU, which NCCL refuses";
+  return devices.size() < all.size();
+}
+
+std::string why_no_nccl(const std::vector<Ability>& all) {
+  if (share_gpus(all)) return "ranks share a GPU, which NCCL refuses";
   if (!std::ranges::all_of(all, [](const Ability& one) { return one.nccl > 0; })) return "a rank has no NCCL";
   const auto other = [&](const Ability& one) { return one.nccl / 100 != all[0].nccl / 100; };
   return std::ranges::any_of(all, other) ? "ranks have different versions of NCCL" : "";

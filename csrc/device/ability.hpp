@@ -20,6 +20,8 @@ struct Ability {
 
 inline constexpr std::uint8_t kSaid = 1, kProved = 2;  // by what the library says; by a message that has arrived
 
+bool share_gpus(const std::vector<Ability>& all);
+
 // Why ranks cannot go this way; empty: they can. `on_one_host`: all of them are.
 std::string why_no_ipc(const std::vector<Ability>& all, bool on_one_host);
 std::string why_no_nccl(const std::vector<Ability>& all);

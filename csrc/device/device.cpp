@@ -183,10 +183,12 @@ CuFunction Device::kernel(const std::string& module, const std::string& name) {
 
 Device::Current::Current(const Device& device) : driver_(device.driver()) {
   driver_.check(driver_.context_push(device.context_), "use the device's context");
+  driver_.thread_capture_mode(&capture_mode_);
 }
 
 Device::Current::~Current() {
   CuContext before = nullptr;
+  driver_.thread_capture_mode(&capture_mode_);
   driver_.context_pop(&before);
 }
 

@@ -98,7 +98,8 @@ class Device {
   bool pin(void* data, std::size_t nbytes);
   void unpin(void* data) noexcept;
 
-  // Its context is the thread's while this lives.
+  // Its context is the thread's while this lives. What is called meanwhile does no harm to a CUDA graph that the program
+  // is capturing: without that, a look at an event by a thread of ours would end the capture with an error.
   class Current {
    public:
     explicit Current(const Device& device);
@@ -108,6 +109,7 @@ class Device {
 
    private:
     const Driver& driver_;
+    int capture_mode_ = kCuCaptureRelaxed;  // the thread's own, while this lives
   };
 
  private:

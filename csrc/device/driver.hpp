@@ -23,6 +23,7 @@ struct CuIpcEvent {
 };
 
 inline constexpr CuResult kCuInvalidValue = 1, kCuOutOfMemory = 2, kCuNotReady = 600;
+inline constexpr int kCuCaptureRelaxed = 2;                         // CUstreamCaptureMode
 inline constexpr unsigned kCuUntimed = 2, kCuBetweenProcesses = 4;  // of events
 inline constexpr unsigned kCuApart = 1;                             // of streams: the default one does not wait for it
 inline constexpr unsigned kCuPortable = 1;                          // of registered memory: all contexts know it
@@ -52,6 +53,7 @@ inline constexpr unsigned kCuPortable = 1;                          // of regist
   one(stream_synchronize, "cuStreamSynchronize", (CuStream)) \
   one(stream_wait, "cuStreamWaitEvent", (CuStream, CuEvent, unsigned)) \
   one(stream_capturing, "cuStreamIsCapturing", (CuStream, int*)) \
+  one(thread_capture_mode, "cuThreadExchangeStreamCaptureMode", (int*)) \
   one(event_create, "cuEventCreate", (CuEvent*, unsigned)) \
   one(event_destroy, "cuEventDestroy_v2", (CuEvent)) \
   one(event_record, "cuEventRecord", (CuEvent, CuStream)) \

@@ -162,12 +162,21 @@ class IpcTask final : public RouteTask {
 
 class IpcRoute final : public RouteOf<IpcTask, Ipc> {
  public:
-  using RouteOf::RouteOf;
-  bool takes(const Call& call) const override { return !kept_.refused && kernels_take(call); }
+  IpcRoute(Device& device, std::size_t least) : RouteOf("ipc", device), least_(least) {}
+  bool takes(const Call& call) const override {
+    if (kept_.refused || !kernels_take(call)) return false;
+    if (call.collective == Collective::alltoall) return true;  // whose counts differ between ranks
+    return (has_blocks(call.collective) ? total(call.counts) : call.count) * size_of(call.dtype) >= least_;
+  }
+
+ private:
+  const std::size_t least_;
 };
 
 }  // namespace
 
-std::unique_ptr<Route> make_ipc_route(Device& device) { return std::make_unique<IpcRoute>("ipc", device); }
+std::unique_ptr<Route> make_ipc_route(Device& device, std::size_t least) {
+  return std::make_unique<IpcRoute>(device, least);
+}
 
 }  // namespace ringcomm

@@ -22,6 +22,10 @@ namespace {
 
 // Bytes of a call that is worth the steps of levels. Guessed: no GPU has been timed.
 constexpr std::size_t kLeastLevels = 1 << 20;
+// Bytes from which kernels of several processes on one GPU, which take turns there, are faster than copies by the host.
+// On an H200 1 MiB of two ranks takes 0.37 ms by the host and 0.66 by kernels, 16 MiB of four ranks 3.1 and 1.8
+// (benchmarks/results/gpu_bench_h200.txt); where between the two it changes has not been timed.
+constexpr std::size_t kLeastOnSharedGpus = 4 << 20;
 
 // The first call on devices of a channel: ranks compare it, and tell each other what they can before it goes its way.
 class FirstTask final : public Chain {
@@ -152,9 +156,10 @@ void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Abili
       throw Error(ErrorKind::invalid, "RINGCOMM_GPU_PATH=" + wanted + " cannot be: " + why_not + "; use auto");
   };
   consider("nccl", why_no_nccl(all), [&] { return make_nccl_route(device); });
+  const std::size_t least = share_gpus(all) && wanted != "ipc" ? kLeastOnSharedGpus : 0;
   consider("ipc", why_no_ipc(all, channel.on_one_host()), [&] {
-    routes_.push_back(make_one_shot_route(device, channel.size()));
-    return make_ipc_route(device);
+    if (least == 0) routes_.push_back(make_one_shot_route(device, channel.size()));
+    return make_ipc_route(device, least);
   });
   consider("levels", why_no_levels(all, channel.hosts()),
            [&] { return make_levels_route(device, wanted == "levels" ? 0 : kLeastLevels); });

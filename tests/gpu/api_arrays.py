@@ -6,9 +6,10 @@ for random times: a call that does not wait for what its streams hold takes wron
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import ringcomm
 
 CASES: list[Callable[[Here], None]] = []
 LIBRARY = os.environ.get("RINGCOMM_CUDA_LIBRARY", "")
+REAL = os.environ.get("TEST_GPU") == "device"
 
 
 class Described:
@@ -74,7 +76,7 @@ KINDS = {"cupy": late, "interface": lambda v: ByInterface(late(v)), "dlpack": la
 @dataclass
 class Here:
     comm: Any
-    library: Any  # the stand-in
+    library: Any  # the driver, or the stand-in for it
 
     @property
     def rank(self) -> int:
@@ -83,6 +85,23 @@ class Here:
     @property
     def size(self) -> int:
         return int(self.comm.size)
+
+
+@contextlib.contextmanager
+def capturing(library: Any) -> Iterator[None]:
+    """The current stream is being captured into a CUDA graph."""
+    stream, graph = ctypes.c_void_p(da.current_stream()), ctypes.c_void_p()
+    if REAL:
+        assert library.cuStreamBeginCapture_v2(stream, 0) == 0
+    else:
+        library.standin_capture(stream, 1)
+    try:
+        yield
+    finally:
+        if REAL:
+            assert library.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+        else:
+            library.standin_capture(stream, 0)
 
 
 def case(function: Callable[[Here], None]) -> Callable[[Here], None]:

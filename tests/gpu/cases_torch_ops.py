@@ -1,7 +1,7 @@
 """The operations of ringcomm.torch on a device: results, order of streams, memory that goes early."""
 
 import torch
-from on_device import DEVICE, busy, cuda, driver, ignoring, there, waits
+from on_device import DEVICE, busy, capturing, cuda, ignoring, only_a_stand_in, settle, there, waits
 
 import ringcomm.torch as hvd
 from ringcomm._src.base.errors import UnsupportedError
@@ -135,6 +135,7 @@ def case_order_of_streams():
         assert bool((_reduced_on_a_side_stream() == _expected()).all())
 
 
+@only_a_stand_in
 def case_a_forgotten_wait_shows():
     """Of our own calls: torch's are not ignored."""
     for calls in ("cuStreamWaitEvent:*", "cuEventRecord:*"):
@@ -157,7 +158,7 @@ def case_the_host_does_not_wait():
 def case_memory_that_goes_early():
     """Tensors that nobody holds any more: of handles that nobody waits for, before and after they are done, and of one
     that another stream has waited for. Their memory is not to be written when it is others'."""
-    other, count = cuda.Stream(), 200_000
+    other, count, before = cuda.Stream(), 200_000, cuda.memory_allocated()
     for turn in range(8):
         x = torch.full((count,), 1.0, device=DEVICE)
         handle = hvd.allreduce_async_(x, op=hvd.Sum, name=f"early {turn}")
@@ -172,25 +173,22 @@ def case_memory_that_goes_early():
         del x, handle
         others = [torch.full((count,), -1.0, device=DEVICE) for _ in range(2)]  # of the same width
         hvd.barrier()
-        cuda.synchronize()
-        driver.standin_settle()
+        settle()
         assert all(bool((one == -1).all()) for one in others)
     del others
     hvd.allreduce(torch.ones(1))  # lets go of what is done
-    assert cuda.memory_allocated() < 6 * 4 * count
+    assert cuda.memory_allocated() < before + 6 * 4 * count
 
 
 def case_capture_is_refused():
     x = torch.ones(3, device=DEVICE)
-    driver.standin_capture(cuda.current_stream().cuda_stream, 1)
-    try:
-        hvd.allreduce(x)
-    except UnsupportedError as error:
-        assert "CUDA graph" in str(error)
-    else:
-        raise AssertionError("not refused")
-    finally:
-        driver.standin_capture(cuda.current_stream().cuda_stream, 0)
+    with capturing():
+        try:
+            hvd.allreduce(x)
+        except UnsupportedError as error:
+            assert "CUDA graph" in str(error)
+        else:
+            raise AssertionError("not refused")
     same(hvd.allreduce(x), torch.ones(3))
 
 

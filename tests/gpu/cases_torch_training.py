@@ -1,7 +1,7 @@
 """DistributedOptimizer on models that lie on a device: the same weights as on the CPU, in every way of training."""
 
 import torch
-from on_device import DEVICE, busy, cuda, driver, there, waits
+from on_device import DEVICE, REAL, busy, cuda, driver, only_a_stand_in, there, waits
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -55,7 +55,10 @@ def trained(device, train=plain, net=None, **options):
 
 
 def equal(mine, theirs):
-    """Bits: the arithmetic is the same."""
+    """Bits on the stand-in, where the arithmetic is the same; a GPU adds in another order."""
+    if REAL:
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+        return
     assert torch.equal(mine, theirs), (mine - theirs).abs().max()
 
 
@@ -270,6 +273,7 @@ def case_the_host_does_not_wait():
         assert step < STEPS - 1 or waits() == before, waits() - before
 
 
+@only_a_stand_in
 def case_capture_is_refused():
     if hvd.size() == 1:
         return

@@ -1,4 +1,4 @@
-"""The kernels' C++ form from Python: their parameters as ctypes has them, and a launch of one."""
+"""The kernels from Python: their parameters as ctypes has them, and a launch of one, by the host or on a GPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
+
+import on_gpu
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "kernels"))
@@ -107,6 +109,9 @@ def scaling_of(dtype: int, factor: float, divisor: int) -> Scaling:
 
 
 def launch(name: str, parameters: ctypes.Structure, blocks: int, threads: int, form: str = "c++") -> None:
+    if form == "gpu":
+        on_gpu.the_gpu().launch(name, parameters, blocks, threads)
+        return
     sizes = ctypes.c_size_t()
     assert getattr(library(form), f"{name}_parameter_sizes")(ctypes.byref(sizes)) == 1
     assert sizes.value == ctypes.sizeof(parameters)

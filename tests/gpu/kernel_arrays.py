@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
+import on_gpu
 
 from ringcomm._src.core import _core
+
+ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 
 DTYPES, OPS, SIZES = _core.DTYPES, _core.OPS, _core.ITEM_SIZES
 FLOATS = range(4)
@@ -14,12 +19,18 @@ UNITS = {  # what an element must be aligned to
 RIM = 64
 
 
+def memory(nbytes: int) -> np.ndarray:
+    """Bytes that a kernel can reach."""
+    return on_gpu.the_gpu().memory(nbytes) if ON_DEVICE else np.empty(nbytes, np.uint8)
+
+
 class Array:
     """Elements some way past a multiple of 16 bytes, between rims that nobody may touch."""
 
     def __init__(self, dtype: int, count: int, misaligned: int) -> None:
         self.nbytes = count * SIZES[dtype]
-        self.memory = np.full(RIM * 2 + 16 + self.nbytes + 16, 0xA5, np.uint8)
+        self.memory = memory(RIM * 2 + 16 + self.nbytes + 16)
+        self.memory[:] = 0xA5
         start = -self.memory.ctypes.data % 16 + RIM + misaligned * UNITS[DTYPES[dtype]] % 16
         self.start = start
         self.bytes = self.memory[start : start + self.nbytes]

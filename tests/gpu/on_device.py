@@ -1,6 +1,7 @@
-"""The stand-in's torch device, for cases of ringcomm.torch. Imported, it is there, and ringcomm takes it for CUDA's.
+"""The device of the cases of ringcomm.torch: the stand-in's, or with TEST_GPU=device the GPU that is here.
 
-By hand, with tests/bindings/torch and tests/gpu on PYTHONPATH and the stand-in's path in RINGCOMM_CUDA_LIBRARY:
+Imported, the stand-in's device is there, and ringcomm takes it for CUDA's. By hand, with tests/bindings/torch and
+tests/gpu on PYTHONPATH and the stand-in's path in RINGCOMM_CUDA_LIBRARY:
 ``mpiexec -n 2 python tests/bindings/torch/run_cases.py cases_torch_ops,cases_torch_training [part of a name]``
 """
 
@@ -8,24 +9,42 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch_device
 
 from ringcomm._src.torch import kind
 
-DEVICE = torch_device.NAME
+REAL = os.environ.get("TEST_GPU") == "device"
 WAITS = "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"
-cuda = torch_device.install(os.environ["RINGCOMM_CUDA_LIBRARY"])
-kind.DEVICES.add(DEVICE)
-driver = ctypes.CDLL(os.environ["RINGCOMM_CUDA_LIBRARY"])
-driver.standin_calls.restype = driver.standin_pageable_waits.restype = ctypes.c_long
-driver.standin_capture.restype = None
-driver.standin_capture.argtypes = [ctypes.c_void_p, ctypes.c_int]
-_sleep = ctypes.CDLL(None).usleep
+CYCLES_PER_MILLISECOND = 1_500_000
+
+cuda: Any
+driver: Any
+if REAL:
+    DEVICE, cuda, driver = "cuda", torch.cuda, None
+    cuda.set_device(
+        int(os.environ.get("MPI_LOCALRANKID", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))) % cuda.device_count()
+    )
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+else:
+    import torch_device
+
+    DEVICE = torch_device.NAME
+    cuda = torch_device.install(os.environ["RINGCOMM_CUDA_LIBRARY"])
+    kind.DEVICES.add(DEVICE)
+    driver = ctypes.CDLL(os.environ["RINGCOMM_CUDA_LIBRARY"])
+    driver.standin_calls.restype = driver.standin_pageable_waits.restype = ctypes.c_long
+    driver.standin_capture.restype = None
+    driver.standin_capture.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    _sleep = ctypes.CDLL(None).usleep
+
+
+def only_a_stand_in(case: Callable[[], None]) -> Callable[[], None]:
+    """Marks a case that counts or leaves out calls of the driver."""
+    return (lambda: None) if REAL else case
 
 
 def there(*values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -34,12 +53,40 @@ def there(*values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def busy(stream: Any, milliseconds: int = 20) -> None:
     """What the stream is given next comes later."""
-    cuda.queue.launch(0, stream.cuda_stream, lambda: _sleep(milliseconds * 1000))
+    if REAL:
+        with cuda.stream(stream):
+            cuda._sleep(milliseconds * CYCLES_PER_MILLISECOND)
+    else:
+        cuda.queue.launch(0, stream.cuda_stream, lambda: _sleep(milliseconds * 1000))
 
 
 def waits() -> int:
-    """How often ringcomm has waited for the device here so far."""
+    """How often ringcomm has waited for the device here so far; unknown on a GPU."""
+    if REAL:
+        return 0
     return sum(driver.standin_calls(name.encode()) for name in WAITS) + driver.standin_pageable_waits()
+
+
+def settle() -> None:
+    """Waits until the device has done all that it was given."""
+    cuda.synchronize()
+    if not REAL:
+        driver.standin_settle()
+
+
+@contextmanager
+def capturing() -> Iterator[None]:
+    """The current stream of what is done here is being captured into a graph."""
+    if REAL:
+        with cuda.graph(cuda.CUDAGraph()):
+            yield
+        return
+    stream = cuda.current_stream().cuda_stream
+    driver.standin_capture(stream, 1)
+    try:
+        yield
+    finally:
+        driver.standin_capture(stream, 0)
 
 
 @contextmanager

@@ -1,9 +1,13 @@
-"""The GPU's kernels, in their C++ form, against the CPU's: the same bits for every dtype, op, scale and alignment."""
+"""The GPU's kernels against the CPU's: the same bits for every dtype, op, scale and alignment.
+
+They run in their C++ form; with TEST_GPU=device on the GPU that is here, from the package's PTX.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Iterator
 
 import host_kernels as gpu
@@ -11,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_arrays import DTYPES, FLOATS, OPS, SIZES, Array, assert_same, fill_randomly
+from kernel_arrays import DTYPES, FLOATS, ON_DEVICE, OPS, SIZES, Array, assert_same, fill_randomly, memory
 
 from ringcomm._src.core import _core
 
@@ -25,13 +29,13 @@ grids = st.tuples(st.integers(1, 5), st.sampled_from([1, 32, 64, 256]))
 seeds = st.integers(0, 2**32 - 1)
 
 
-forms = ["c++", pytest.param("ptx", marks=pytest.mark.slow)]
+forms = ["gpu"] if ON_DEVICE else ["c++", pytest.param("ptx", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module", autouse=True, params=forms)
 def kernels_of(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The sources as C++, or the package's PTX run an instruction after the other."""
-    gpu.library(request.param)  # built once, not by every example
+    """The sources as C++, the package's PTX run an instruction after the other, or that PTX on a GPU."""
+    gpu.library("ptx" if request.param == "ptx" else "c++")  # built once, not by every example
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "launch", functools.partial(gpu.launch, form=request.param))
         yield
@@ -242,7 +246,8 @@ def test_strided(dtype, shape, seed, grid):
 
     def view(shape):
         order, steps = rng.permutation(len(shape)), rng.choice([-3, -1, 1, 2], len(shape))
-        whole = np.zeros([shape[d] * abs(step) for d, step in zip(order, steps[order], strict=True)], dtype)
+        full = [shape[d] * abs(step) for d, step in zip(order, steps[order], strict=True)]
+        whole = memory(math.prod(full) * np.dtype(dtype).itemsize).view(dtype).reshape(full)
         whole.reshape(-1).view(np.uint8)[:] = rng.integers(0, 256, whole.nbytes, np.uint8)
         return whole.transpose(np.argsort(order))[(..., *(slice(None, None, step) for step in steps))], whole
 

@@ -1,4 +1,4 @@
-"""ringcomm.torch on the stand-in's torch device, alone and on ranks under mpiexec."""
+"""ringcomm.torch on the stand-in's torch device, or with TEST_GPU=device on a GPU, alone and on ranks under mpiexec."""
 
 from __future__ import annotations
 
@@ -18,11 +18,19 @@ import mpi_case  # noqa: E402
 import test_torch_elastic  # noqa: E402
 from run_cases import run_cases  # noqa: E402
 
+ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 VARIABLES = {
     "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), str(TORCH), os.environ.get("PYTHONPATH")))),
     "STANDIN_DELAY_US": "200",
     "OMP_NUM_THREADS": "1",
 }
+
+
+def variables() -> dict[str, str]:
+    """Of a job on the stand-in's device, or with TEST_GPU=device on the GPUs here."""
+    if ON_DEVICE:
+        return VARIABLES | {"RINGCOMM_CUDA_LIBRARY": "libcuda.so.1"}
+    return VARIABLES | {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_KERNELS": libkernels()}
 
 
 @pytest.mark.mpi
@@ -37,9 +45,8 @@ VARIABLES = {
 def test_cases(ranks: int, modules: str) -> None:
     """One job for each number of ranks: importing torch takes longer than most cases."""
     names = [f"cases_torch_{module}" for module in modules.split(",")]
-    libraries = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_KERNELS": libkernels()}
-    variables = VARIABLES | libraries | {"STANDIN_SEED": str(ranks)}
-    result = mpi_case.run(ranks, run_cases, ",".join(names), limit=120, alone=True, variables=variables)
+    how = variables() | {"STANDIN_SEED": str(ranks)}
+    result = mpi_case.run(ranks, run_cases, ",".join(names), limit=120, alone=True, variables=how)
     (line,) = result.lines("passed ")
     written = sum((HERE / f"{name}.py").read_text().count("\ndef case_") for name in names)
     assert line == f"passed {written} cases on {ranks} ranks"
@@ -48,7 +55,6 @@ def test_cases(ranks: int, modules: str) -> None:
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_rank_is_lost_in_an_elastic_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    libraries = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_KERNELS": libkernels()}
-    for name, value in (VARIABLES | libraries | {"DIGITS_DEVICE": "standin"}).items():
+    for name, value in (variables() | {"DIGITS_DEVICE": "cuda" if ON_DEVICE else "standin"}).items():
         monkeypatch.setenv(name, value)
     test_torch_elastic.test_a_rank_is_lost_in_the_middle_of_an_epoch(tmp_path)

@@ -80,6 +80,31 @@ def test_cases(ranks: int) -> None:
     assert line.endswith(f"cases on {max(ranks, 1)} ranks")
 
 
+def groups_beside_gloo(folder: str) -> None:
+    import torch
+    import torch.distributed as dist
+    from mpi4py import MPI
+
+    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
+    if rank < 2:  # torch asks the backend on members alone
+        with pytest.raises(RuntimeError, match=r"new_group.backend=.ringcomm.. of all of them first"):
+            dist.new_group([0, 1], backend="ringcomm")
+    else:
+        dist.new_group([0, 1], backend="ringcomm")
+    for members in (None, [0, 1]):
+        group, x = dist.new_group(members, backend="ringcomm"), torch.ones(3)
+        if members is None or rank in members:
+            dist.all_reduce(x, group=group)
+            assert x.tolist() == [len(members or range(size))] * 3
+    dist.destroy_process_group()
+
+
+@pytest.mark.mpi
+def test_groups_where_the_default_group_is_of_another_backend(tmp_path: Path) -> None:
+    mpi_case.run(3, groups_beside_gloo, str(tmp_path), limit=60, variables={"PYTHONPATH": PATHS}, alone=True)
+
+
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])

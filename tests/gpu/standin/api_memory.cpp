@@ -28,6 +28,7 @@ CUresult standin::free_device(CUdeviceptr address) { return Memory::get().releas
 
 STANDIN_API CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) {
   STANDIN_ENTER(context);
+  if (ends_a_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return allocate(address, size);
 }
 
@@ -74,6 +75,7 @@ STANDIN_API CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* siz
 STANDIN_API CUresult cuMemHostRegister_v2(void* begin, std::size_t size, unsigned flags) {
   STANDIN_ENTER(context);
   if (begin == nullptr || size == 0 || flags > 15) return CUDA_ERROR_INVALID_VALUE;
+  if (ends_a_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (Settings::get().takes_fault("register")) return CUDA_ERROR_NOT_SUPPORTED;
   return Memory::get().lock_host(begin, size, Kind::registered, current_context()->device);
 }

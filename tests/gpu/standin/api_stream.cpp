@@ -71,6 +71,11 @@ STANDIN_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned 
   return queue(stream, std::move(wait));
 }
 
+STANDIN_API CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return CUDA_SUCCESS;
+}
+
 STANDIN_API CUresult cuStreamIsCapturing(CUstream stream, int* status) {
   STANDIN_ENTER(context);
   const auto found = find_stream(stream);
@@ -137,6 +142,7 @@ STANDIN_API CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 STANDIN_API CUresult cuEventQuery(CUevent event) {
   STANDIN_ENTER(context);
+  if (ends_a_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const auto found = event_handles().find(event);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const bool reached = Scheduler::get().poll(latest(*found));

@@ -48,7 +48,7 @@ STANDIN_API void standin_check() { Memory::get().check(); }
 
 STANDIN_API void standin_capture(void* stream, int on) {
   const auto found = find_stream(static_cast<CUstream>(stream));
-  if (found != nullptr) found->capturing = on != 0;
+  if (found != nullptr && found->capturing.exchange(on != 0) != (on != 0)) captures += on != 0 ? 1 : -1;
 }
 
 STANDIN_API void standin_settle() {

@@ -46,6 +46,10 @@ std::string plain(std::string name) {  // without the version that cuda.h hides 
 }  // namespace
 
 thread_local bool in_host_function = false;
+std::atomic<int> captures{0};
+thread_local int capture_mode = 0;  // CU_STREAM_CAPTURE_MODE_GLOBAL
+bool ends_a_capture() { return captures > 0 && capture_mode != 2 && !aside; }
+
 thread_local bool aside = false;
 
 long now_ns() {

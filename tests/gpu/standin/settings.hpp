@@ -15,6 +15,12 @@
 
 namespace standin {
 
+// While a graph is captured, by whichever thread, much of the driver is refused to threads whose mode is not relaxed, and
+// the capture ends by that.
+extern std::atomic<int> captures;  // streams from which graphs are being captured
+extern thread_local int capture_mode;
+bool ends_a_capture();
+
 extern thread_local bool aside;  // this thread's calls are not ours but torch's or CuPy's own
 
 enum class Need {

@@ -68,10 +68,13 @@ class DeviceArray:
 
 
 def empty(shape: Any, dtype: Any, device: int, stream: int = devices.LEGACY) -> Any:
-    """CuPy's array if CuPy is installed."""
+    """CuPy's array if CuPy is installed and has the dtype (it has no dates, say)."""
     try:
         import cupy
     except ImportError:
         return DeviceArray(shape, dtype, device, stream)
     with cupy.cuda.Device(device):
-        return cupy.empty(shape, dtype)
+        try:
+            return cupy.empty(shape, dtype)
+        except (TypeError, ValueError):
+            return DeviceArray(shape, dtype, device, stream)

@@ -51,6 +51,7 @@ class DeviceKind:
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
         view = _view(like)
+        _place(view, like).refuse_capture("a call's result")  # during a capture, memory cannot be had either
         return array.empty(shape, view.dtype, _device_of(view, like), _stream_of(like))
 
     @staticmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch.distributed as dist
+
 from ringcomm._src.base.errors import RingcommError
 from ringcomm._src.communicator.communicator import Communicator
 from ringcomm._src.communicator.groups import Group, Groups
@@ -53,7 +55,19 @@ def stop_timeline() -> None:
 
 
 def make_group(ranks: Sequence[int], name: str, timeout: float) -> Group:
-    """A group of torch.distributed's ranks. Collective over these."""
+    """A group of torch.distributed's ranks. Collective over these.
+
+    Where the default group is another backend's, the first group must have all ranks: with it they join.
+    """
+    if _groups is None:
+        size = dist.get_world_size()
+        if len(ranks) < size:
+            raise RingcommError(
+                f'ranks {list(ranks)} cannot make the first group with backend="ringcomm": the default group is of '
+                f'another backend. On all {size} ranks, call init_process_group("ringcomm"), or '
+                'new_group(backend="ringcomm") of all of them first'
+            )
+        join(dist.get_rank(), size)
     assert _groups is not None
     return _groups.make([_rank_of[rank] for rank in ranks], name, timeout)
 

@@ -17,6 +17,20 @@ inline std::int64_t now_ns() {
       .count();
 }
 
+// Lets its owner do something at most once in so many nanoseconds.
+class Every {
+ public:
+  explicit Every(std::int64_t ns, std::int64_t since = 0) : ns_(ns), last_(since) {}
+  bool at(std::int64_t now) {
+    if (now - last_ < ns_) return false;
+    last_ = now;
+    return true;
+  }
+
+ private:
+  std::int64_t ns_, last_;
+};
+
 inline void cpu_relax() {
 #if defined(__x86_64__) || defined(__i386__)
   _mm_pause();

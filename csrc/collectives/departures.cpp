@@ -5,16 +5,9 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/rank_text.hpp"
 #include "base/wait.hpp"
 
 namespace ringcomm {
-namespace {
-
-// ns between two looks: a probe takes as long as a small message's other costs, a look at processes a system call
-constexpr std::int64_t kProbeEvery = 100'000, kLookEvery = 10'000'000;
-
-}  // namespace
 
 Departures::Departures(Transport& transport, std::span<const int> peers, int me, int tag)
     : transport_(transport), peers_(peers), me_(me) {
@@ -22,15 +15,8 @@ Departures::Departures(Transport& transport, std::span<const int> peers, int me,
 }
 
 void Departures::check() {
-  const std::int64_t now = now_ns();
-  if (now - probed_ns_ >= kProbeEvery) {
-    probed_ns_ = now;
-    check_goodbyes();
-  }
-  if (now - looked_ns_ >= kLookEvery) {
-    looked_ns_ = now;
-    look_for_deaths();
-  }
+  if (probe_.at(now_ns())) check_goodbyes();
+  if (monitor_.due()) look_for_deaths();
 }
 
 void Departures::check_goodbyes() {
@@ -45,19 +31,15 @@ void Departures::check_goodbyes() {
   for (const Goodbye& goodbye : departed_) {
     if (goodbye.calls < calls_) gone.push_back(static_cast<int>(goodbye.rank));
   }
-  if (gone.empty()) return;
-  throw Error(ErrorKind::left,
-              rank_text(gone) + " closed the communicator or ended its script, and takes part in no further call",
-              gone);
+  if (!gone.empty()) throw left_error(gone);
 }
 
 void Departures::look_for_deaths() {
-  if (!deaths_.watches()) return;
+  if (!monitor_.watches()) return;
   const auto has_left = [this](int rank) {
     return std::any_of(departed_.begin(), departed_.end(), [rank](const Goodbye& one) { return one.rank == rank; });
   };
-  const std::vector<int> dead = deaths_.look(has_left);
-  if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + " died: the process has ended", dead);
+  if (const std::vector<int> dead = monitor_.dead(has_left); !dead.empty()) throw died_error(dead);
 }
 
 void Departures::say_goodbye(bool within_call) noexcept {

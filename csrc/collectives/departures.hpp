@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "shm/death_watch.hpp"
+#include "shm/peer_monitor.hpp"
 #include "transport/mail.hpp"
 
 namespace ringcomm {
@@ -24,7 +24,7 @@ class Departures {
 
   // Of this host's other ranks, by process number. Who cannot be watched is noticed by MPI or the launcher, if at all.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
-    deaths_.start(std::move(processes), std::move(rank_of));
+    monitor_.watch(std::move(processes), std::move(rank_of));
   }
   void begin_call() { ++calls_; }
   // Throws Error(left | peer_lost) if the current call needs a rank that has left, or died. Cheap enough for every poll
@@ -46,8 +46,8 @@ class Departures {
   std::uint64_t calls_ = 0;
   std::optional<Mail> mail_;  // of goodbyes
   std::vector<Goodbye> departed_;
-  DeathWatch deaths_;
-  std::int64_t probed_ns_ = 0, looked_ns_ = 0;  // times of the last looks
+  PeerMonitor monitor_;
+  Every probe_{100'000};  // for goodbyes: a probe takes as long as a small message's other costs
 };
 
 }  // namespace ringcomm

@@ -98,8 +98,8 @@ class Device {
   bool pin(void* data, std::size_t nbytes);
   void unpin(void* data) noexcept;
 
-  // Its context is the thread's while this lives. What is called meanwhile does no harm to a CUDA graph that the program
-  // is capturing: without that, a look at an event by a thread of ours would end the capture with an error.
+  // Makes its context the thread's while this lives. Driver calls meanwhile do no harm to a CUDA graph that the
+  // program captures: otherwise even an event query by one of our threads ends the capture with an error.
   class Current {
    public:
     explicit Current(const Device& device);

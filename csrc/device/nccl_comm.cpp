@@ -12,7 +12,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr auto kLookEvery = std::chrono::milliseconds(50);
+constexpr auto kPollEvery = std::chrono::milliseconds(50);
 
 // Results that calls have given already will never be there, and streams of all ranks wait for them: there is nobody
 // left to raise an exception to. The peers see this rank's end as any other.
@@ -69,7 +69,7 @@ void NcclComm::live(const Nccl& nccl, Device& device, NcclId id, int size, int r
   if (result != 0) return;
   state->handle = made;
   while (!state->ending) {
-    std::this_thread::sleep_for(kLookEvery);
+    std::this_thread::sleep_for(kPollEvery);
     int error = 0;
     if (nccl.async_error(made, &error) == 0 && error != 0) end_process(nccl, error);
   }

@@ -95,9 +95,7 @@ class DeviceTask final : public Task {
   // Streams wait for events of peers without end, and hosts for streams: so what a kernel has met is asked here, and
   // who has failed elsewhere.
   void look_around() {
-    const std::int64_t now = now_ns();
-    if (now - looked_ns_ < kLookEvery) return;
-    looked_ns_ = now;
+    if (!look_.at(now_ns())) return;
     channel_.look_for_loss();
     device_.record(device_.from_device());
   }
@@ -106,8 +104,6 @@ class DeviceTask final : public Task {
     if (begun_ns_ != 0 && trace().enabled())
       trace().record("run", name_, route_->choice().name, begun_ns_, now_ns(), 0, channel_.rank(), thread_);
   }
-
-  static constexpr std::int64_t kLookEvery = 20'000'000;  // ns
 
   Channel& channel_;
   Device& device_;
@@ -118,7 +114,7 @@ class DeviceTask final : public Task {
   const std::string name_;
   const std::unique_ptr<Task> task_;
   const std::int64_t begun_ns_ = trace().enabled() ? now_ns() : 0;
-  std::int64_t looked_ns_ = now_ns();
+  Every look_ = Every(kLookEvery, now_ns());
 };
 
 // `route`: null for none.

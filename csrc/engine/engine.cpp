@@ -112,7 +112,7 @@ Engine::~Engine() {
 
 void Engine::watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
   const std::lock_guard lock(state_->context.mutex);
-  state_->deaths.start(std::move(processes), std::move(rank_of));
+  state_->monitor.watch(std::move(processes), std::move(rank_of));
 }
 
 std::vector<int> Engine::lost() const {

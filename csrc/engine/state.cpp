@@ -6,16 +6,13 @@
 #include <variant>
 
 #include "base/clock.hpp"
-#include "base/rank_text.hpp"
 
 namespace ringcomm {
 
 namespace {
 
-constexpr std::int64_t kLookEvery = 50'000'000;  // ns
-constexpr int kLooksAfterFailure = 20;           // a millisecond apart
-constexpr const char* kDied = " died: the process has ended";
-constexpr double kLeaveAtMost = 60;  // seconds in all, however much still moves
+constexpr int kLooksAfterFailure = 20;  // a millisecond apart
+constexpr double kLeaveAtMost = 60;     // seconds in all, however much still moves
 
 // Its channels only run what has been agreed, and have turns: one account serves all of them.
 EngineConfig for_all_channels(EngineConfig config) {
@@ -164,19 +161,21 @@ bool Engine::State::still_busy() {
 }
 
 void Engine::State::look_around() {
+  if (monitor.due()) {
+    const std::vector<int> dead = monitor.dead([this](int rank) { return gone_.contains(rank); });
+    if (!dead.empty()) throw died_error(dead);
+  }
   const std::int64_t now = now_ns();
-  if (now - looked_ns_ < kLookEvery) return;
-  looked_ns_ = now;
-  const std::vector<int> dead = deaths.look([this](int rank) { return gone_.contains(rank); });
-  if (!dead.empty()) throw Error(ErrorKind::peer_lost, rank_text(dead) + kDied, dead);
+  if (!stall_look_.at(now)) return;
   for (const auto& [id, set] : live_) set->check_stall(now);
 }
 
 // MPI fails as soon as it reads the memory of a process that is going, a moment before that has ended.
 Error Engine::State::explained(const Error& error) const {
-  for (int look = 0; error.kind() == ErrorKind::transport && deaths.watches() && look < kLooksAfterFailure; ++look) {
-    const std::vector<int> dead = deaths.ended([this](int rank) { return gone_.contains(rank); });
-    if (!dead.empty()) return Error(ErrorKind::peer_lost, rank_text(dead) + kDied + " (" + error.what() + ")", dead);
+  for (int look = 0; error.kind() == ErrorKind::transport && monitor.watches() && look < kLooksAfterFailure; ++look) {
+    const std::vector<int> dead = monitor.ended([this](int rank) { return gone_.contains(rank); });
+    if (!dead.empty())
+      return Error(ErrorKind::peer_lost, concat(died_error(dead).what(), " (", error.what(), ")"), dead);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return error;

@@ -12,7 +12,7 @@
 
 #include "engine/agreement/departure.hpp"
 #include "engine/engine.hpp"
-#include "shm/death_watch.hpp"
+#include "shm/peer_monitor.hpp"
 
 namespace ringcomm {
 
@@ -38,7 +38,7 @@ struct Engine::State final : public Source {
   Services services;
   // Guarded by the context's mutex.
   SetTable sets;
-  DeathWatch deaths;  // once something was submitted, the worker's
+  PeerMonitor monitor;  // once something was submitted, the worker's
   std::exception_ptr fatal;
   std::vector<int> lost;  // whom it named
 
@@ -61,8 +61,8 @@ struct Engine::State final : public Source {
   int known_sets_ = 0;                         // sets with lower ids are live, or removed
   std::vector<std::pair<int, Record>> early_;  // of sets that this rank has not added yet
   std::map<int, LeaveRecord> gone_;            // who has left the job
+  Every stall_look_{50'000'000};               // each takes as long as there are operations in flight
   bool reported_ = false;                      // the fatal error, by a peer, which reports it to everybody
-  std::int64_t looked_ns_ = 0;
   std::optional<Departure> departure_;
 };
 

@@ -7,20 +7,6 @@
 #include "p2p/point_to_point.hpp"
 
 namespace ringcomm {
-namespace {
-
-Error died_error(int rank) {
-  return Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " died: the process has ended", {rank});
-}
-
-}  // namespace
-
-Error PointToPoint::left(int rank) {
-  return Error(ErrorKind::left,
-               "rank " + std::to_string(rank) +
-                   " has closed the communicator or ended its script: it sends and receives nothing more",
-               {rank});
-}
 
 // What was said before its end is heard first: whoever is seen to have gone wrote nothing after that.
 bool PointToPoint::look() {
@@ -32,31 +18,25 @@ bool PointToPoint::look() {
     if (rank == group_.rank || gone_[static_cast<std::size_t>(rank)]) continue;
     const std::uint32_t state = doorbell_of(*group_.node, local).state.load(std::memory_order_seq_cst);
     if (state == 1) {
-      lost.emplace_back(rank, left(rank));
+      lost.emplace_back(rank, left_error({rank}));
     } else if (state != 0) {
-      lost.emplace_back(rank, Error(ErrorKind::peer_lost, "rank " + std::to_string(rank) + " has failed", {rank}));
+      lost.emplace_back(rank, failed_error({rank}));
     } else if (std::find(ended.begin(), ended.end(), local) != ended.end()) {
-      lost.emplace_back(rank, died_error(rank));
+      lost.emplace_back(rank, died_error({rank}));
     }
   }
   const auto known = [&](int rank) {
     return gone_[static_cast<std::size_t>(rank)] ||
            std::any_of(lost.begin(), lost.end(), [rank](const auto& one) { return one.first == rank; });
   };
-  for (const int rank : deaths_.look(known)) lost.emplace_back(rank, died_error(rank));
+  for (const int rank : monitor_.dead(known)) lost.emplace_back(rank, died_error({rank}));
   if (lost.empty()) return false;
   advance();  // reads all that a ring can hold
   for (const auto& [rank, why] : lost) lose(rank, why);
   return true;
 }
 
-bool PointToPoint::look_now_and_then() {
-  constexpr std::int64_t kEvery = 10'000'000;
-  const std::int64_t now = now_ns();
-  if (now - looked_ns_ < kEvery) return false;
-  looked_ns_ = now;
-  return look();
-}
+bool PointToPoint::look_now_and_then() { return monitor_.due() && look(); }
 
 void PointToPoint::lose(int rank, const Error& why) {
   gone_[static_cast<std::size_t>(rank)] = why;

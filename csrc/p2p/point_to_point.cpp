@@ -43,7 +43,7 @@ PointToPoint::~PointToPoint() {
 
 void PointToPoint::watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
   const std::lock_guard lock(mutex_);
-  deaths_.start(std::move(processes), std::move(rank_of));
+  monitor_.watch(std::move(processes), std::move(rank_of));
 }
 
 MessagePath& PointToPoint::path_to(int rank) {
@@ -109,7 +109,7 @@ bool PointToPoint::advance() {
     if (host_) moved |= host_->advance();
     if (network_) {
       moved |= network_->advance();
-      for (const int rank : network_->departed()) lose(rank, left(rank));
+      for (const int rank : network_->departed()) lose(rank, left_error({rank}));
     }
   } catch (const Error& error) {
     break_off(error);

@@ -16,8 +16,8 @@
 
 #include "p2p/matcher.hpp"
 #include "p2p/request.hpp"
-#include "shm/death_watch.hpp"
 #include "shm/node.hpp"
+#include "shm/peer_monitor.hpp"
 #include "transport/transport.hpp"
 
 namespace ringcomm {
@@ -105,7 +105,6 @@ class PointToPoint {
   bool look_now_and_then();
   void lose(int rank, const Error& why);
   std::optional<Error> hopeless(int source) const;  // why no message can come from there
-  static Error left(int rank);                      // of a rank that has said so
   void break_off(const Error& error) noexcept;
   std::vector<std::string> left_over();  // that close() and leave() tell
 
@@ -119,8 +118,7 @@ class PointToPoint {
   std::vector<std::optional<Error>> gone_;  // by rank: why nothing comes from it any more
   std::vector<std::shared_ptr<Request>> background_;
   std::vector<std::shared_ptr<Request>> failed_;  // their callers may not know yet
-  DeathWatch deaths_;
-  std::int64_t looked_ns_ = 0;
+  PeerMonitor monitor_;
   std::optional<Error> broken_;
 };
 

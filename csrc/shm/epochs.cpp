@@ -10,11 +10,10 @@
 #include "base/rank_text.hpp"
 #include "base/trace.hpp"
 #include "shm/futex.hpp"
+#include "shm/peer_monitor.hpp"
 
 namespace ringcomm {
 namespace {
-
-constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two looks at the processes of laggards
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -26,14 +25,7 @@ std::int64_t coarse_now_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-constexpr const char* kFailed = "failed in an earlier call, or was interrupted";
-
-constexpr const char* kLeftCall = "gave this call up before all ranks had made it, and closed the communicator";
 constexpr std::uint32_t kLeftWithinCall = 3;  // Mailbox::state
-
-void report(ErrorKind kind, const std::vector<int>& ranks, const char* what) {
-  if (!ranks.empty()) throw Error(kind, rank_text(ranks) + " of this host " + what, ranks);
-}
 
 }  // namespace
 
@@ -72,7 +64,8 @@ void Epochs::report_left(std::uint32_t epoch) {
   for (int rank = 0; rank < node_.size(); ++rank) {
     if (left_within(rank, epoch)) ranks.push_back(rank);
   }
-  throw Error(ErrorKind::left, rank_text(ranks) + " of this host " + kLeftCall, ranks);
+  throw Error(ErrorKind::left,
+              rank_text(ranks) + " gave this call up before all ranks had made it, and closed the communicator", ranks);
 }
 
 void Epochs::leave_within_call() {
@@ -127,9 +120,9 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
     if ((state == 0 && !dead) || !lags(rank, epoch)) continue;  // asked again last: it may have arrived, and then gone
     (state == 2 ? failed : state != 0 ? left : died).push_back(rank);
   }
-  report(ErrorKind::peer_lost, died, "died: the process has ended");
-  report(ErrorKind::peer_lost, failed, kFailed);
-  report(ErrorKind::left, left, "closed the communicator or ended its script");
+  if (!died.empty()) throw died_error(died);
+  if (!failed.empty()) throw failed_error(failed);
+  if (!left.empty()) throw left_error(left);
 }
 
 void Epochs::look_for_failures() const {
@@ -137,7 +130,7 @@ void Epochs::look_for_failures() const {
   for (int rank = 0; rank < node_.size(); ++rank) {
     if (node_.mailbox(rank, slot_).state.load(std::memory_order_acquire) == 2) failed.push_back(rank);
   }
-  report(ErrorKind::peer_lost, failed, kFailed);
+  if (!failed.empty()) throw failed_error(failed);
 }
 
 void Epochs::sleep(std::uint32_t epoch, std::int64_t longest_ns) {

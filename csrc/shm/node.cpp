@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "base/rank_text.hpp"
 #include "shm/arena.hpp"
 #include "shm/heap.hpp"
-#include "shm/processes.hpp"
+#include "shm/peer_monitor.hpp"
 
 namespace ringcomm {
 namespace {
@@ -81,9 +80,7 @@ void Node::watch(std::vector<int> pidfds) {
   std::vector<FileHandle> copies;
   for (const int fd : pidfds) copies.push_back(fd < 0 ? FileHandle() : FileHandle::duplicate(fd));
   watched_ = std::move(copies);
-  if (const std::vector<int> gone = dead(); !gone.empty()) {
-    throw Error(ErrorKind::peer_lost, rank_text(gone) + " of this host died: the process has ended", gone);
-  }
+  if (const std::vector<int> gone = dead(); !gone.empty()) throw died_error(gone);
 }
 
 std::vector<int> Node::dead() const { return ended_among(watched_); }

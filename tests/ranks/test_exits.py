@@ -225,7 +225,7 @@ def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how, memory, tmp_pat
     assert "the message of rank 1 with tag 5, 800000 bytes, was never received" in left[0][0]
     assert "the message of rank 0 with tag 42, 40 bytes, was never received" in left[1][0], left
     for what in (r"send\(dest=0, tag=5\) of 800000 bytes", r"recv\(source=0, tag=6\) of at most 8 bytes"):
-        outcome = " has not ended" if how == "end" else ": rank 0 has closed the communicator"
+        outcome = " has not ended" if how == "end" else ": rank 0 closed the communicator"
         assert re.search(what + outcome, left[1][0]), left
 
 

@@ -1,0 +1,64 @@
+// The life of peers: errors that say how a peer has gone, and the one watch over the processes of this host's ranks.
+//
+// A rank goes in one of three ways. It leaves: it closes the communicator or ends its script, and says so first, by
+// its state in shared memory or by a goodbye message. It fails: a call was interrupted or met an error, and its state
+// says so. It dies: its process ends without a word, which only the processes of its host can see. Every wait for a
+// peer asks for all three, at most once in kLookEvery, and raises the error that is made here.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "shm/processes.hpp"
+
+namespace ringcomm {
+
+Error left_error(const std::vector<int>& ranks);    // kind left: only calls that need the ranks fail
+Error failed_error(const std::vector<int>& ranks);  // kind peer_lost
+Error died_error(const std::vector<int>& ranks);    // kind peer_lost
+
+inline constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two looks at processes, each a system call
+
+class PeerMonitor {
+ public:
+  // `rank_of`: of the host's other ranks, by process number.
+  void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
+    processes_ = std::move(processes);
+    rank_of_ = std::move(rank_of);
+  }
+  bool watches() const { return !rank_of_.empty(); }
+  bool due() { return due_.at(now_ns()); }  // whether the next look is due
+  // Returns ranks that have died: they had ended at the look before this one too, and are not among those of whom
+  // `has_left(rank)` is true. Between the two looks, the goodbye of a rank that left and then ended arrives.
+  template <class HasLeft>
+  std::vector<int> dead(HasLeft&& has_left) {
+    std::vector<int> now = ended(has_left), found;
+    std::ranges::copy_if(now, std::back_inserter(found), [&](int rank) { return std::ranges::count(suspects_, rank); });
+    suspects_ = std::move(now);
+    return found;
+  }
+  // Returns ranks whose process has ended by now, but for those that have left.
+  template <class HasLeft>
+  std::vector<int> ended(HasLeft&& has_left) const {
+    std::vector<int> found;
+    if (!watches()) return found;
+    for (const int pid : processes_->dead()) {
+      const auto rank = rank_of_.find(pid);
+      if (rank != rank_of_.end() && !has_left(rank->second)) found.push_back(rank->second);
+    }
+    return found;
+  }
+
+ private:
+  std::shared_ptr<const Processes> processes_;
+  std::map<int, int> rank_of_;
+  std::vector<int> suspects_;  // ended at the last look
+  Every due_{kLookEvery};
+};
+
+}  // namespace ringcomm

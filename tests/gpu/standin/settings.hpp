@@ -15,8 +15,8 @@
 
 namespace standin {
 
-// While any thread captures a graph, many calls of the driver are refused to threads whose mode is not relaxed, and each
-// such call ends the capture.
+// While any thread captures a graph, many calls of the driver are refused to threads whose mode is not relaxed. Each
+// such call also ends the capture.
 extern std::atomic<int> captures;  // streams from which graphs are being captured
 extern thread_local int capture_mode;
 bool ends_a_capture();

@@ -38,28 +38,28 @@ FORMATS = {
 }
 
 
-def torch_int8(x: torch.Tensor, owed: torch.Tensor) -> None:
-    v = (x + owed).view(-1, 256)
+def torch_int8(x: torch.Tensor, residual: torch.Tensor) -> None:
+    v = (x + residual).view(-1, 256)
     step = v.abs().amax(1, keepdim=True).clamp_min(1e-30) / 127
     codes = (v / step).round().to(torch.int8)
     decoded = codes * step
-    owed.copy_((v - decoded).flatten())
+    residual.copy_((v - decoded).flatten())
     x.copy_(decoded.flatten())
 
 
-def torch_onebit(x: torch.Tensor, owed: torch.Tensor) -> None:
-    v = (x + owed).view(-1, 1024)
+def torch_onebit(x: torch.Tensor, residual: torch.Tensor) -> None:
+    v = (x + residual).view(-1, 1024)
     decoded = v.abs().mean(1, keepdim=True) * v.sign()
-    owed.copy_((v - decoded).flatten())
+    residual.copy_((v - decoded).flatten())
     x.copy_(decoded.flatten())
 
 
-def torch_topk(x: torch.Tensor, owed: torch.Tensor) -> None:
-    v = x + owed
+def torch_topk(x: torch.Tensor, residual: torch.Tensor) -> None:
+    v = x + residual
     index = v.abs().topk(len(v) // 100).indices
     decoded = torch.zeros_like(v)
     decoded[index] = v[index]
-    owed.copy_(v - decoded)
+    residual.copy_(v - decoded)
     x.copy_(decoded)
 
 
@@ -105,11 +105,11 @@ def measured(count: int, turns: int) -> tuple[dict[str, dict[str, list[float]]],
         works[name, "encode"] = one.prepare, one.encode
         works[name, "add"] = None, lambda one=one: one.decode(True)
         works[name, "decode"] = None, lambda one=one: one.decode(False)
-    tensor, owed = torch.from_numpy(values.copy()), torch.zeros(count)
+    tensor, residual = torch.from_numpy(values.copy()), torch.zeros(count)
     for name, work in TORCH.items():
         works[name, "torch"] = (
-            lambda: (tensor.copy_(torch.from_numpy(values)), owed.zero_()),
-            lambda work=work: work(tensor, owed),
+            lambda: (tensor.copy_(torch.from_numpy(values)), residual.zero_()),
+            lambda work=work: work(tensor, residual),
         )
     seconds: dict[str, dict[str, list[float]]] = {}
     for turn in range(turns + 1):

@@ -81,8 +81,8 @@ def allreduce(graph: Graph, x: int, name: str) -> int:
     """Adds the average over all ranks of the result number `x`."""
     how = bindings.Reduce(ringcomm.Average)
     what = bindings.Description(ringcomm.global_process_set, bindings.ALLREDUCE, (name,), ("float32",), how)
-    site = bindings.make_site(what)  # refuses here, while the graph is built, what it could never run
-    return graph.add(lambda tensor: Tensor(bindings.run_site(site, [tensor.memory])[0]), x)
+    graph_op = bindings.make_graph_op(what)  # refuses here, while the graph is built, what it could never run
+    return graph.add(lambda tensor: Tensor(bindings.run_graph_op(graph_op, [tensor.memory])[0]), x)
 
 
 if __name__ == "__main__":

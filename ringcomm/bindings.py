@@ -2,17 +2,17 @@
 
 Two doors lead to the collectives. A :class:`Kind` says where the memory of a framework's arrays is: then every function
 of ringcomm takes such arrays and gives such results. A *site* is one collective of a graph that is built once and run
-often: :func:`make_site` when it is built, :func:`run_site` at every run, or C's functions in place of that.
+often: :func:`make_graph_op` when it is built, :func:`run_graph_op` at every run, or C's functions in place of that.
 """
 
 from ringcomm._src.arrays.arrays import register_kind
 from ringcomm._src.arrays.buffers import Buffer, Kind
 from ringcomm._src.arrays.numpy_kind import NumPyKind
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
-from ringcomm._src.core._core import Site, site_functions
-from ringcomm._src.named.sites import Description, Reduce
-from ringcomm._src.named.sites import make as make_site
-from ringcomm._src.named.sites import run as run_site
+from ringcomm._src.core._core import GraphOp, graph_op_functions
+from ringcomm._src.named.graph_ops import Description, Reduce
+from ringcomm._src.named.graph_ops import make as make_graph_op
+from ringcomm._src.named.graph_ops import run as run_graph_op
 
 __all__ = [
     "ALLGATHER",
@@ -25,9 +25,9 @@ __all__ = [
     "Kind",
     "NumPyKind",
     "Reduce",
-    "Site",
-    "make_site",
+    "GraphOp",
+    "make_graph_op",
     "register_kind",
-    "run_site",
-    "site_functions",
+    "run_graph_op",
+    "graph_op_functions",
 ]

@@ -46,7 +46,7 @@ void Feedback::undo(std::uint64_t tensor, std::size_t first, std::size_t count) 
   std::copy_n(it.now.get() + first, std::min(count, it.count - first), it.next.get() + first);
 }
 
-std::span<float> Feedback::owed(std::uint64_t tensor) {
+std::span<float> Feedback::residual(std::uint64_t tensor) {
   Tensor& it = tensors_.at(tensor);
   adopt(it);
   it.begun = true;  // it may be written
@@ -56,7 +56,7 @@ std::span<float> Feedback::owed(std::uint64_t tensor) {
 
 void Feedback::scale(double by) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    for (float& value : owed(i)) value = static_cast<float>(value * by);
+    for (float& value : residual(i)) value = static_cast<float>(value * by);
   }
 }
 

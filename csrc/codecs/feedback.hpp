@@ -33,7 +33,7 @@ class Feedback {
   void undo_all();
   void scale(double by);  // the units of what is encoded have changed by so much
   // What is owed after the last call, for whoever saves it; written: for whoever restores it.
-  std::span<float> owed(std::uint64_t tensor);
+  std::span<float> residual(std::uint64_t tensor);
 
   // For encoders, between begin() and the call's end.
   const float* before(std::uint64_t tensor) const { return tensors_.at(tensor).now.get(); }

@@ -39,7 +39,7 @@ class GroupCodec final : public Codec {
       job.first = static_cast<std::uint32_t>(element);
       job.wire = at(wire, first / wire_.group * group_bytes_);
       if (feedback_) {
-        job.owed = feedback_->before(key.tensor) + element;
+        job.residual = feedback_->before(key.tensor) + element;
         job.next = feedback_->after(key.tensor) + element;
       }
       kernels::quantise(how_, job);

@@ -106,12 +106,12 @@ class SparseCodec : public Codec {
     job.stream = feedback_ && feedback_->large(key.tensor);
     job.values = at(wire, sizeof(Head));
     job.gaps = reinterpret_cast<unsigned char*>(at(wire, sizeof(Head) + job.most * value_bytes_));
-    const float* const owed = feedback_ ? feedback_->before(key.tensor) + key.first : nullptr;
+    const float* const residual = feedback_ ? feedback_->before(key.tensor) + key.first : nullptr;
     float* const next = feedback_ ? feedback_->after(key.tensor) + key.first : nullptr;
     as_floats(data_, block, count, kernels::kLongestGroup, [&](float* values, std::size_t first, std::size_t n) {
       job.block = values;
       job.count = n;
-      job.owed = owed ? owed + first : nullptr;
+      job.residual = residual ? residual + first : nullptr;
       job.next = next ? next + first : nullptr;
       kernels::pick(job);
     });
@@ -119,7 +119,7 @@ class SparseCodec : public Codec {
     std::memcpy(job.gaps + job.gap_bytes, &job.bits, 4);
     job.gap_bytes += (job.bit_count + 7) / 8;
     if (!job.told) {
-      if (next) std::copy_n(owed, count, next);
+      if (next) std::copy_n(residual, count, next);
       fill_nan(block, count);
     }
     const Head head{static_cast<std::uint32_t>(job.entries), static_cast<std::uint32_t>(job.gap_bytes), job.threshold,

@@ -14,7 +14,7 @@
 #include "collectives/call_account.hpp"
 #include "collectives/choose.hpp"
 #include "collectives/departures.hpp"
-#include "collectives/own_algorithms.hpp"
+#include "collectives/custom_algorithms.hpp"
 #include "executor/run_schedule.hpp"
 #include "hierarchical/hosts.hpp"
 #include "schedule/schedule_cache.hpp"
@@ -36,7 +36,7 @@ struct ChannelConfig {
   std::string device_path = "auto";          // of calls on devices: or "staging", or a Route's name
   std::vector<Rule> rules;                   // of a tuning file
   double stall_warn_seconds = 60;            // 0: never
-  std::shared_ptr<const OwnAlgorithms> own;  // may be null
+  std::shared_ptr<const CustomAlgorithms> own;  // may be null
   std::shared_ptr<Account> account;          // for calls of one channel at a time; null: one of its own
   std::function<bool()> help;  // gives others of this process a turn while a caller waits in run(); may be null
 };

@@ -56,7 +56,7 @@ std::shared_ptr<const Schedule> Resolver::schedule(const Call& call, const Choic
   if (choice.algorithm)
     return context_.schedules.get(*choice.algorithm, context_.me, context_.size(),
                                   choice.algorithm->any_root ? choice.root : call.root);
-  const OwnAlgorithms* const own = context_.config.own.get();
+  const CustomAlgorithms* const own = context_.config.own.get();
   if (auto schedule = own ? own->find(call.collective, context_.me, context_.size(), choice.name) : nullptr)
     return schedule;
   const std::string what = concat(name_of(call.collective), " algorithm '", choice.name, "'");

@@ -1,4 +1,4 @@
-// What encoders leave out of the tensors of a site, for its next run. Its owner sees to threads.
+// What encoders leave out of the tensors of a graph operation, for its next run. Its owner sees to threads.
 #pragma once
 
 #include <algorithm>
@@ -17,25 +17,25 @@ class LeftOut {
     if (feedback_ && counts == counts_) return;
     feedback_ = std::make_unique<Feedback>(counts);
     for (std::size_t i = 0; i < std::min(waiting_.size(), counts.size()); ++i)
-      if (waiting_[i].size() == counts[i]) std::ranges::copy(waiting_[i], feedback_->owed(i).begin());
+      if (waiting_[i].size() == counts[i]) std::ranges::copy(waiting_[i], feedback_->residual(i).begin());
     waiting_.clear();
     counts_ = std::move(counts);
   }
   Feedback* feedback() { return feedback_.get(); }  // null before the first run
 
   // In units of the sum; empty while nothing is known.
-  std::vector<float> owed(std::size_t tensor) {
+  std::vector<float> residual(std::size_t tensor) {
     if (!feedback_) return tensor < waiting_.size() ? waiting_[tensor] : std::vector<float>();
-    const auto all = feedback_->owed(tensor);
+    const auto all = feedback_->residual(tensor);
     return {all.begin(), all.end()};
   }
   // In place of what is owed. Before the first run it waits for that; of another length than the array it is dropped.
-  void owe(std::size_t tensor, std::vector<float> values) {
+  void set_residual(std::size_t tensor, std::vector<float> values) {
     if (!feedback_) {
       waiting_.resize(std::max(waiting_.size(), tensor + 1));
       waiting_[tensor] = std::move(values);
     } else if (values.size() == counts_.at(tensor)) {
-      std::ranges::copy(values, feedback_->owed(tensor).begin());
+      std::ranges::copy(values, feedback_->residual(tensor).begin());
     }
   }
 

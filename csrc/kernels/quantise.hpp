@@ -18,7 +18,7 @@ enum class Quantiser : std::uint8_t { int8, int4, sign, ternary };
 // Scale and codes of `count` elements, of which the encoder is told where they lie among all (`first`) for its draws.
 struct QuantiseJob {
   float* block = nullptr;
-  const float* owed = nullptr;
+  const float* residual = nullptr;
   float* next = nullptr;
   std::size_t count = 0;   // 1 to kLongestGroup
   void* wire = nullptr;    // quantised_bytes() of it
@@ -39,7 +39,7 @@ std::size_t quantised_bytes(Quantiser how, std::size_t count, bool two_means);
 // bytes from the lowest on.
 struct SparseJob {
   float* block = nullptr;
-  const float* owed = nullptr;
+  const float* residual = nullptr;
   float* next = nullptr;
   std::size_t count = 0;
   float threshold = 0;                     // positive

@@ -53,24 +53,24 @@ void Coordinator::ready(int rank, std::uint64_t read, const Ready& entry) {
   blocked_[static_cast<std::size_t>(rank)] = 0;
   const std::int64_t now = now_ns();
   if (entry.id == 0) {
-    if (!owed(rank, read, entry.name)) rows_.submit(rows_.of(entry.name), rank, entry, 0, entry.signature, now);
+    if (!failed_before_submission(rank, read, entry.name)) rows_.submit(rows_.of(entry.name), rank, entry, 0, entry.signature, now);
     return;
   }
   for (std::uint32_t id = entry.id; id - entry.id < entry.count; ++id) {
     const IdCache::Known& known = ids_.at(id);
-    if (early_.empty() || !owed(rank, read, *known.row->name))
+    if (early_.empty() || !failed_before_submission(rank, read, *known.row->name))
       rows_.submit(*known.row, rank, entry, id, known.signature, now);
   }
 }
 
 // A submission that had crossed an early failure on its way: that rank fails it when it reads of it.
-bool Coordinator::owed(int rank, std::uint64_t read, const std::string& name) {
+bool Coordinator::failed_before_submission(int rank, std::uint64_t read, const std::string& name) {
   const auto found = early_.find(name);
   if (found == early_.end()) return false;
   for (Early& early : found->second) {
-    char& owing = early.owing[static_cast<std::size_t>(rank)];
-    if (!owing || read >= early.number) continue;
-    owing = 0;
+    char& missing = early.missing[static_cast<std::size_t>(rank)];
+    if (!missing || read >= early.number) continue;
+    missing = 0;
     return true;
   }
   return false;
@@ -98,7 +98,7 @@ Verdict& Coordinator::fail_early(Row& row, const std::string& why) {
   if (verdict.early) {
     // decide() puts failures first, so the verdict's number is known.
     Early& early = early_[name].emplace_back(Early{issued_ + failures_.size(), std::vector<char>(ranks_.size(), 0)});
-    for (const int one : missing) early.owing[static_cast<std::size_t>(one)] = 1;
+    for (const int one : missing) early.missing[static_cast<std::size_t>(one)] = 1;
   }
   rows_.remove(row);
   return verdict;

@@ -48,12 +48,12 @@ class Coordinator {
  private:
   struct Early {              // an operation that failed before all had submitted it
     std::uint64_t number;     // of the verdict
-    std::vector<char> owing;  // ranks whose submission is still to come
+    std::vector<char> missing;  // ranks whose submission is still to come
   };
 
   std::vector<int> called(std::vector<int> ranks) const;  // in texts
   Verdict& fail_early(Row& row, const std::string& why);
-  bool owed(int rank, std::uint64_t read, const std::string& name);
+  bool failed_before_submission(int rank, std::uint64_t read, const std::string& name);
   void judge(std::span<Row* const> rows, Fusion& fusion);
   VerdictItem item_of(Row& row, Verdict& verdict);
   void clean_up();

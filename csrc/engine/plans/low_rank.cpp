@@ -175,7 +175,7 @@ class LowRankTask final : public Task {
   // Some rank has an infinity or a NaN: all get NaN, as they would have otherwise, and nothing of it is held back.
   void refuse() {
     for (std::size_t i = 0; i < matrix().rows; ++i) {
-      if (float* const next = held_back(i)) std::copy_n(owed(i), matrix().columns, next);
+      if (float* const next = held_back(i)) std::copy_n(residual(i), matrix().columns, next);
       std::fill_n(row_.data(), matrix().columns, std::numeric_limits<float>::quiet_NaN());
       store(i);
     }
@@ -188,7 +188,7 @@ class LowRankTask final : public Task {
   }
 
   std::size_t first_of(std::size_t row) const { return matrix().first + row * matrix().columns; }
-  const float* owed(std::size_t row) const {
+  const float* residual(std::size_t row) const {
     return call_.feedback ? call_.feedback->before(call_.tensor) + first_of(row) : nullptr;
   }
   float* held_back(std::size_t row) const {
@@ -208,7 +208,7 @@ class LowRankTask final : public Task {
       kernels::scale(DType::float32, row_.data(), from, columns, call_.pre);
       from = row_.data();
     }
-    kernels::add(row_.data(), from, owed(row), columns);
+    kernels::add(row_.data(), from, residual(row), columns);
   }
 
   void store(std::size_t row) {

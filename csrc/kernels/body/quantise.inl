@@ -9,15 +9,15 @@ template <std::size_t whole, auto encode>
 void quantise_group(const QuantiseJob& job) {
   const std::size_t n = job.count;
   if (n % whole == 0) {
-    const bool finite = encode(job, {job.block, job.owed, job.block, job.next, can_stream(job.stream, job.next)});
-    if (!finite && job.next) __builtin_memcpy(job.next, job.owed, n * sizeof(float));
+    const bool finite = encode(job, {job.block, job.residual, job.block, job.next, can_stream(job.stream, job.next)});
+    if (!finite && job.next) __builtin_memcpy(job.next, job.residual, n * sizeof(float));
     return;
   }
   alignas(64) float values[kPadded], decoded[kPadded], next[kPadded];
-  for (std::size_t i = 0; i < n; ++i) values[i] = job.owed ? job.block[i] + job.owed[i] : job.block[i];
+  for (std::size_t i = 0; i < n; ++i) values[i] = job.residual ? job.block[i] + job.residual[i] : job.block[i];
   for (std::size_t i = n; i < n + 48; ++i) values[i] = 0;
   const bool finite = encode(job, {values, nullptr, decoded, next, false});
-  if (job.next) __builtin_memcpy(job.next, finite ? next : job.owed, n * sizeof(float));
+  if (job.next) __builtin_memcpy(job.next, finite ? next : job.residual, n * sizeof(float));
   __builtin_memcpy(job.block, decoded, n * sizeof(float));
 }
 

@@ -71,7 +71,7 @@ INLINE void pick_some(SparseJob& job, const Way& way, std::size_t first, const F
     const bool finite = (bits_as<std::int32_t>(values[i]) & kMagnitudeBits) < kInfinityBits;
     const bool enters = job.entries < job.most;
     job.told = job.told && (finite || (enters && !job.signs));
-    if (!finite && way.owed) held[i] = way.owed[first + i];
+    if (!finite && way.residual) held[i] = way.residual[first + i];
     if (!enters) continue;
     job.run += i - done;
     done = i + 1;
@@ -109,12 +109,12 @@ void pick_stretches(SparseJob& given, const Way& along, std::size_t count) {
 
 void pick(SparseJob& job) {
   const std::size_t whole = job.count / kStretch * kStretch, rest = job.count - whole;
-  pick_stretches(job, {job.block, job.owed, job.block, job.next, can_stream(job.stream, job.next)}, whole);
+  pick_stretches(job, {job.block, job.residual, job.block, job.next, can_stream(job.stream, job.next)}, whole);
   if (rest == 0) return;
-  alignas(64) float block[kStretch] = {}, owed[kStretch] = {}, next[kStretch];
+  alignas(64) float block[kStretch] = {}, residual[kStretch] = {}, next[kStretch];
   __builtin_memcpy(block, job.block + whole, rest * sizeof(float));
-  if (job.owed) __builtin_memcpy(owed, job.owed + whole, rest * sizeof(float));
-  pick_stretches(job, {block, job.owed ? owed : nullptr, block, next, false}, kStretch);
+  if (job.residual) __builtin_memcpy(residual, job.residual + whole, rest * sizeof(float));
+  pick_stretches(job, {block, job.residual ? residual : nullptr, block, next, false}, kStretch);
   job.run -= kStretch - rest;  // zeros, which are no entries
   __builtin_memcpy(job.block + whole, block, rest * sizeof(float));
   if (job.next) __builtin_memcpy(job.next + whole, next, rest * sizeof(float));

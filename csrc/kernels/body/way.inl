@@ -19,14 +19,14 @@ INLINE void put(void* to, const V& value) {
 
 // Of each element the sum with what is owed of it; and where its decoded value goes, and what is held back.
 struct Way {
-  const float *block, *owed;
+  const float *block, *residual;
   float *decoded, *next;
   bool streams;
 
-  INLINE Floats again(std::size_t i) const { return owed ? get(block + i) + get(owed + i) : get(block + i); }
+  INLINE Floats again(std::size_t i) const { return residual ? get(block + i) + get(residual + i) : get(block + i); }
   INLINE Floats first(std::size_t i) const {
     __builtin_prefetch(block + i + kAhead, 1);
-    if (owed) __builtin_prefetch(owed + i + kAhead);
+    if (residual) __builtin_prefetch(residual + i + kAhead);
     if (next && !streams) __builtin_prefetch(next + i + kAhead, 1);
     return again(i);
   }

@@ -12,7 +12,7 @@ import numpy as np
 
 from ringcomm._src.algorithms import registry as algorithms
 from ringcomm._src.algorithms import tuning
-from ringcomm._src.algorithms.own_algorithms import OwnAlgorithms
+from ringcomm._src.algorithms.custom_algorithms import CustomAlgorithms
 from ringcomm._src.arrays import numpy_memory, shared
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.base import arguments, process
@@ -87,7 +87,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         self.rank, self.size = link.rank, link.size
         self.config = tuning.settle(link, mine.agreed([one for _, one, *_ in hellos], link.rank), hellos[0][3])
         self._cores = self._bind([hellos[rank][4] for rank in link.topology.host])
-        self.own = OwnAlgorithms()
+        self.own = CustomAlgorithms()
         if self.config.algorithm:
             self.own.agree_on_default(self.config.algorithm, self.rank, self.size, link.exchange)
         self._node, self.shared_memory_reason = self._share_memory()

@@ -144,9 +144,9 @@ class Feedback:
         return self._core.count()
 
     @property
-    def owed(self) -> np.ndarray[Any, Any]:
+    def residual(self) -> np.ndarray[Any, Any]:
         """float32 array of what is owed after the last call; may be written to. It holds until the next call."""
-        return owed_array(self._core, 0)
+        return residual_array(self._core, 0)
 
     def undo(self) -> None:
         """Of the last call: its result is dropped, so what it has sent is owed again."""
@@ -157,9 +157,9 @@ class Feedback:
         self._core.scale(by)
 
 
-def owed_array(feedback: _core.Feedback, tensor: int) -> np.ndarray[Any, Any]:
+def residual_array(feedback: _core.Feedback, tensor: int) -> np.ndarray[Any, Any]:
     """What a feedback holds of a tensor."""
-    address, count = feedback.owed(tensor)
+    address, count = feedback.residual(tensor)
     return np.asarray(CoreMemory(address, 4 * count, feedback)).view(np.float32)
 
 

@@ -220,7 +220,7 @@ class Config:
         return _core.Network(**{name: getattr(self, name) or guess for name, guess in NETWORK.items()})
 
     def channel(
-        self, hosts: Sequence[int], own: _core.OwnAlgorithms | None = None, account: _core.Account | None = None
+        self, hosts: Sequence[int], own: _core.CustomAlgorithms | None = None, account: _core.Account | None = None
     ) -> _core.ChannelConfig:
         """`hosts`: of each rank; `own`: users' algorithms; `account`: where calls are counted. Raises ValueError for a
         tuning file that cannot be used."""

@@ -1,6 +1,6 @@
 # What channels and engines are made with.
-cdef extern from "collectives/own_algorithms.hpp" namespace "ringcomm" nogil:
-    cdef cppclass COwnAlgorithms "ringcomm::OwnAlgorithms":
+cdef extern from "collectives/custom_algorithms.hpp" namespace "ringcomm" nogil:
+    cdef cppclass COwnAlgorithms "ringcomm::CustomAlgorithms":
         void add(const string&, shared_ptr[const CSchedule]) except +translate
 
 cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
@@ -30,7 +30,7 @@ class ChannelConfig(NamedTuple):
     network: Network
     hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
     rules: Sequence[Rule]
-    own: OwnAlgorithms | None = None
+    own: CustomAlgorithms | None = None
     account: Account | None = None  # with nobody else in it at the same time; None: one of its own
     spin_ns: int = 0  # that a caller keeps its core while it waits
 
@@ -47,8 +47,8 @@ class Rule(NamedTuple):
     segment: int
 
 
-cdef class OwnAlgorithms:
-    """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/own_algorithms.hpp)."""
+cdef class CustomAlgorithms:
+    """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/custom_algorithms.hpp)."""
     cdef shared_ptr[COwnAlgorithms] it
 
     def __init__(self):
@@ -67,7 +67,7 @@ cdef CChannelConfig channel_config(it) except *:
     config.algorithm, config.device_path = options.algorithm.encode(), options.gpu_path.encode()
     config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
     if it.own is not None:
-        config.own = <shared_ptr[const COwnAlgorithms]>(<OwnAlgorithms?>it.own).it
+        config.own = <shared_ptr[const COwnAlgorithms]>(<CustomAlgorithms?>it.own).it
     if it.account is not None:
         config.account = (<Account?>it.account).it
     for one in it.rules:

@@ -195,7 +195,7 @@ class Feedback:
     def undo(self, tensor: int, first: int = 0, count: int | None = None) -> None: ...
     def undo_all(self) -> None: ...
     def scale(self, by: float) -> None: ...
-    def owed(self, tensor: int = 0) -> tuple[int, int]: ...  # address, elements
+    def residual(self, tensor: int = 0) -> tuple[int, int]: ...  # address, elements
     def count(self, tensor: int = 0) -> int: ...
     def begin(self, tensor: int = 0) -> None: ...
 
@@ -398,7 +398,7 @@ class ChannelConfig(NamedTuple):
     network: Network
     hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
     rules: Sequence[Rule]
-    own: OwnAlgorithms | None = None
+    own: CustomAlgorithms | None = None
     account: Account | None = None  # with nobody else in it at the same time; None: one of its own
     spin_ns: int = 0  # that a caller keeps its core while it waits
 
@@ -413,8 +413,8 @@ class Rule(NamedTuple):
     algorithm: str
     segment: int
 
-class OwnAlgorithms:
-    """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/own_algorithms.hpp)."""
+class CustomAlgorithms:
+    """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/custom_algorithms.hpp)."""
     def __init__(self) -> None: ...
     def add(self, name: str, schedule: Schedule) -> None: ...
 
@@ -614,7 +614,7 @@ class SetLink:
         """The number of this run if replicas are compared in it, else 0."""
     def restart(self) -> None: ...  # counts of runs
 
-class SiteResult:
+class GraphOpResult:
     """Memory of the core, 64-byte aligned, that lives as long as this."""
 
     address: int
@@ -622,8 +622,8 @@ class SiteResult:
     dtype: int
     shape: tuple[int, ...]
 
-class Site:
-    """A place in a graph that communicates (csrc/graph_ops/site.hpp). Known by its number until it is removed."""
+class GraphOp:
+    """A place in a graph that communicates (csrc/graph_ops/graph_op.hpp). Known by its number until it is removed."""
 
     id: int
     def __init__(
@@ -646,17 +646,17 @@ class Site:
         look: Callable[[int, list[tuple[int, int, tuple[int, ...]]]], None] | None = None,
         every: int = 0,
     ) -> None: ...
-    def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[SiteResult]:
+    def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[GraphOpResult]:
         """Now, for Python. inputs: (address, dtype, shape)."""
-    def owed(self, tensor: int) -> bytes:
+    def residual(self, tensor: int) -> bytes:
         """float32 elements that this rank's encoders owe (csrc/graph_ops/left_out.hpp). Between runs."""
-    def owe(self, tensor: int, values: int, count: int) -> None: ...
+    def set_residual(self, tensor: int, values: int, count: int) -> None: ...
     def raise_failure(self) -> None:
         """Raises what the last run that failed has met, once."""
     def remove(self) -> None: ...
 
-def site_functions() -> int:
-    """The address of the table of functions for frameworks' libraries (csrc/graph_ops/site_functions.h)."""
+def graph_op_functions() -> int:
+    """The address of the table of functions for frameworks' libraries (csrc/graph_ops/graph_op_functions.h)."""
 
 ANY_SOURCE: int
 ANY_TAG: int

@@ -15,7 +15,7 @@ cdef extern from "codecs/wire_format.hpp" namespace "ringcomm" nogil:
         void undo_all()
         void begin(uint64_t, uint64_t)
         void scale(double)
-        CSpan owed(uint64_t) except +translate
+        CSpan residual(uint64_t) except +translate
         size_t count(uint64_t) except +translate
 
 cdef extern from "border/wire.hpp" namespace "ringcomm_border" nogil:
@@ -73,8 +73,8 @@ cdef class Feedback:
     def scale(self, double by) -> None:
         self.it.get().scale(by)
 
-    def owed(self, uint64_t tensor=0) -> tuple[int, int]:  # address, elements
-        cdef CSpan span = self.it.get().owed(tensor)
+    def residual(self, uint64_t tensor=0) -> tuple[int, int]:  # address, elements
+        cdef CSpan span = self.it.get().residual(tensor)
         return <uintptr_t>span.data(), span.size()
 
     def count(self, uint64_t tensor=0) -> int:

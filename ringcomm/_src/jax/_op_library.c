@@ -1,15 +1,15 @@
 /* XLA's handler for what is to communicate, through the C API of its foreign function interface.
  *
  * It is compiled without XLA: the few structures that are read are declared here as far as they are read; their sizes
- * are never compared. It says API version 0.1, whose part of them has not changed since. An operation names a site
- * (csrc/graph_ops/site.hpp) by the attribute `site`, and by `inputs` how many arguments it is of; a token follows them. What runs
+ * are never compared. It says API version 0.1, whose part of them has not changed since. An operation names a graph operation
+ * (csrc/graph_ops/graph_op.hpp) by the attribute `graph_op`, and by `inputs` how many arguments it is of; a token follows them. What runs
  * it comes by ringcomm_connect(). By `agrees` it is an operation on the branch that a conditional takes.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph_ops/site_functions.h"
+#include "graph_ops/graph_op_functions.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -97,7 +97,7 @@ typedef struct {
   Attributes attributes;
 } Frame;
 
-static const ringcomm_sites* sites;
+static const ringcomm_graph_ops* graph_ops;
 
 /* The core's dtypes (csrc/base/types.hpp), in its order, as XLA's. */
 static const int kDTypes[] = {10, 16, 11, 12, 2, 3, 4, 5, 6, 7, 8, 9, 1, 15, 18};
@@ -171,7 +171,7 @@ static int64_t attribute(const Frame* frame, const char* wanted) {
 
 static void* execute(const Frame* frame) {
   Running running = {frame, NULL};
-  if (!sites) {
+  if (!graph_ops) {
     fail_with(&running, 9, "ShutDownError", "ringcomm is not imported in this process");
     return running.error;
   }
@@ -185,7 +185,7 @@ static void* execute(const Frame* frame) {
     if (arrays[i].dtype < 0) fail_with(&running, 3, "ValueError", "arrays of this dtype cannot travel");
   }
   const ringcomm_run run = {&running, inputs, arrays, allocate, adopt, fail};
-  if (!running.error) sites->run(sites->self, attribute(frame, "site"), &run);
+  if (!running.error) graph_ops->run(graph_ops->self, attribute(frame, "graph_op"), &run);
   if (!running.error && attribute(frame, "agrees") == 1) {
     const Buffer* const buffer = frame->results.values[0]; /* the largest branch of all ranks, minus the smallest */
     const int32_t* const extremes = buffer->data;
@@ -199,7 +199,7 @@ static void* execute(const Frame* frame) {
   return running.error;
 }
 
-EXPORTED void* ringcomm_run_site(Frame* frame) {
+EXPORTED void* ringcomm_run_graph_op(Frame* frame) {
   const Extension* const extension = frame->extension_start;
   if (extension && extension->type == 1) {
     Metadata* const metadata = ((const MetadataExtension*)extension)->metadata;
@@ -210,8 +210,8 @@ EXPORTED void* ringcomm_run_site(Frame* frame) {
   return frame->stage == 3 ? execute(frame) : NULL;
 }
 
-EXPORTED int ringcomm_connect(const ringcomm_sites* table) {
-  if (table->version != RINGCOMM_SITES_VERSION) return 0;
-  sites = table;
+EXPORTED int ringcomm_connect(const ringcomm_graph_ops* table) {
+  if (table->version != RINGCOMM_GRAPH_OPS_VERSION) return 0;
+  graph_ops = table;
   return 1;
 }

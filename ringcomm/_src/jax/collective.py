@@ -19,9 +19,9 @@ from jax.extend.core import Primitive
 from ringcomm._src.arrays.rows import part
 from ringcomm._src.base.ops import Average, Sum
 from ringcomm._src.calls import calls
-from ringcomm._src.named import sites
+from ringcomm._src.named import graph_ops
 from ringcomm._src.named.process_sets import ProcessSet
-from ringcomm._src.named.sites import PLAIN, Description, Reduce
+from ringcomm._src.named.graph_ops import PLAIN, Description, Reduce
 
 
 class Communicates(effects.Effect):
@@ -66,7 +66,7 @@ class Operation(NamedTuple):
     number: int = 0  # tells calls apart, so that each has its own name in a program
 
     def __repr__(self) -> str:
-        kind = sites.kind_of(self.collective)
+        kind = graph_ops.kind_of(self.collective)
         return f"{kind} {', '.join(self.names or ())}".strip()
 
     @property
@@ -121,7 +121,7 @@ def bind(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _abstract(*arrays: Any, operation: Operation) -> Any:
-    sites.check(operation.description((), arrays, True))
+    graph_ops.check(operation.description((), arrays, True))
     if operation.look is not None:
         return [ShapedArray((1,), np.uint8)], {EFFECT}
     return [ShapedArray(operation.result(one.shape), one.dtype) for one in arrays], {EFFECT}

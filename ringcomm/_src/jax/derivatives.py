@@ -21,7 +21,7 @@ from ringcomm._src.base.ops import Adasum, Average, Product, Sum
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from ringcomm._src.jax import library
 from ringcomm._src.jax.collective import Operation, bind, collective_p
-from ringcomm._src.named.sites import PLAIN, Reduce
+from ringcomm._src.named.graph_ops import PLAIN, Reduce
 
 Arrays = Sequence[Any]
 AVERAGE = Reduce(Average)

@@ -17,7 +17,7 @@ from ringcomm._src.jax import operations, replicas
 from ringcomm._src.jax.reduction import GradientReduction
 from ringcomm._src.named import objects
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.named.sites import Reduce
+from ringcomm._src.named.graph_ops import Reduce
 
 
 def _reduced(arrays: Sequence[Any], how: Reduce, run: Callable[[Sequence[Any], Reduce], list[Any]]) -> list[Any]:

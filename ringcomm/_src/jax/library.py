@@ -25,13 +25,13 @@ from ringcomm._src.base.ops import Max
 from ringcomm._src.calls.calls import ALLREDUCE, ALLTOALL, BROADCAST
 from ringcomm._src.core import _core
 from ringcomm._src.jax.collective import EFFECT, Operation, bind, collective_p
-from ringcomm._src.named import session, sites
+from ringcomm._src.named import session, graph_ops
 from ringcomm._src.named.process_sets import ProcessSet
-from ringcomm._src.named.sites import Reduce
+from ringcomm._src.named.graph_ops import Reduce
 
 logger = logging.getLogger("ringcomm")
 LIBRARY = Path(__file__).with_name("_op_library.so")
-TARGET = "ringcomm_run_site"
+TARGET = "ringcomm_run_graph_op"
 
 
 @cache
@@ -39,9 +39,9 @@ def has_handler() -> bool:
     """Registers the handler with XLA. Logs one warning and returns False if that fails."""
     try:
         library = ctypes.CDLL(str(LIBRARY))
-        if not library.ringcomm_connect(ctypes.c_void_p(_core.site_functions())):
+        if not library.ringcomm_connect(ctypes.c_void_p(_core.graph_op_functions())):
             raise OSError(f"{LIBRARY} is of another version of ringcomm")
-        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.ringcomm_run_site), platform="cpu")
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.ringcomm_run_graph_op), platform="cpu")
     except (OSError, AttributeError, RuntimeError) as error:
         logger.warning("JAX's programs communicate by callbacks, which are slower: %s", error)
         return False
@@ -49,15 +49,15 @@ def has_handler() -> bool:
 
 
 # ---- eager mode ------------------------------------------------------------------------------------------------------
-_eager = sites.Kept(lambda site: site)
+_eager = graph_ops.Kept(lambda graph_op: graph_op)
 
 
 def run_now(*arrays: Any, operation: Operation) -> list[Any]:
     """Blocks until the results are there."""
-    names = sites.names(operation.process_set, operation.collective, operation.names, len(arrays), False)
+    names = graph_ops.names(operation.process_set, operation.collective, operation.names, len(arrays), False)
     given = [np.asarray(one) for one in arrays]
-    site = _eager.get(operation.description(names, given, False))
-    results = sites.run(site, given + _splits(operation))
+    graph_op = _eager.get(operation.description(names, given, False))
+    results = graph_ops.run(graph_op, given + _splits(operation))
     return [jnp.asarray(one) for one in results[: len(arrays)]]
 
 
@@ -88,14 +88,14 @@ def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
         return operation.names or ()
     if operation.names is None:  # without the kind, so that other kinds at this place are a MismatchError
         return [name] if operands == 1 else [f"{name}.{i}" for i in range(operands)]
-    return [f"{sites.kind_of(operation.collective)}.{one}" for one in operation.names]
+    return [f"{graph_ops.kind_of(operation.collective)}.{one}" for one in operation.names]
 
 
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
     """The operands, the rows that an uneven alltoall sends, and the token that orders a program's collectives."""
     arrays, results = list(context.avals_in), list(context.avals_out)
     names = _names(context, operation, len(operands))
-    site = sites.make(operation.description(names, arrays, True))
+    graph_op = graph_ops.make(operation.description(names, arrays, True))
     splits = _splits(operation)
     given = [*operands, *(mlir.ir_constant(one) for one in splits)]
     arrays += [core.ShapedArray(one.shape, one.dtype) for one in splits]
@@ -106,11 +106,11 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
         in_place = {i: i for i in range(len(operands))} if keeps_memory else None
         changed = context.replace(avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token])
         rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=in_place)
-        attributes = {"site": np.int64(site.id), "inputs": np.int64(len(given)), "agrees": np.int64(operation.agrees)}
+        attributes = {"graph_op": np.int64(graph_op.id), "inputs": np.int64(len(given)), "agrees": np.int64(operation.agrees)}
         *made, token = rule(changed, *given, token, **attributes)
     else:
         made, token, _ = mlir.emit_python_callback(
-            context, _Callback(site, operation), token, given, arrays, results, has_side_effect=True
+            context, _Callback(graph_op, operation), token, given, arrays, results, has_side_effect=True
         )
     context.set_tokens_out(mlir.TokenSet({EFFECT: token}))
     return list(made)[: len(context.avals_out)]
@@ -122,13 +122,13 @@ def _runs_in_handler(context: Any) -> bool:
 
 
 class _Callback:
-    """Runs a site in Python, where a program hands its arrays to the host."""
+    """Runs a graph operation in Python, where a program hands its arrays to the host."""
 
-    def __init__(self, site: _core.Site, operation: Operation) -> None:
-        self.site, self.operation = site, operation
+    def __init__(self, graph_op: _core.GraphOp, operation: Operation) -> None:
+        self.graph_op, self.operation = graph_op, operation
 
     def __call__(self, *arrays: Any) -> Any:
-        results = sites.run(self.site, [np.asarray(one) for one in arrays])
+        results = graph_ops.run(self.graph_op, [np.asarray(one) for one in arrays])
         if self.operation.agrees and results[0][0] != -results[0][1]:
             raise MismatchError("ranks take different branches of a conditional that holds collectives")
         return tuple(results)

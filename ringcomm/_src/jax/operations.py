@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from ringcomm._src.jax import derivatives, library  # noqa: F401  the primitive's rules
 from ringcomm._src.jax.collective import Operation, bind
-from ringcomm._src.named import sites
+from ringcomm._src.named import graph_ops
 from ringcomm._src.named.process_sets import ProcessSet
-from ringcomm._src.named.sites import Reduce
+from ringcomm._src.named.graph_ops import Reduce
 
 Arrays = Sequence[Any]
 Name = str | Sequence[str] | None
@@ -44,7 +44,7 @@ def allreduce(
 def broadcast(
     arrays: Arrays, root_rank: int, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    root = sites.root_in(process_set, root_rank)
+    root = graph_ops.root_in(process_set, root_rank)
     return _run(BROADCAST, _given(arrays), name, grouped, process_set, root=root, algorithm=algorithm)
 
 

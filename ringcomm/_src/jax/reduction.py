@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ringcomm._src.jax import operations, replicas
-from ringcomm._src.named.sites import Reduce
+from ringcomm._src.named.graph_ops import Reduce
 from ringcomm._src.training import gradient_lists
 from ringcomm._src.training.gradient_lists import names_of
 from ringcomm._src.training.replicas import CountedCheck

@@ -65,7 +65,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: P
     from ringcomm._src.arrays import arrays as kinds
     from ringcomm._src.calls import calls  # not part of this module's interface
     from ringcomm._src.named import named  # not part of this module's interface
-    from ringcomm._src.named.sites import root_in
+    from ringcomm._src.named.graph_ops import root_in
 
     root = root_in(process_set, root_rank)
     requests = [calls.broadcast(*kinds.pair(one, one), root) for one in arrays]

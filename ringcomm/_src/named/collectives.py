@@ -27,7 +27,7 @@ from ringcomm._src.core._core import Request
 from ringcomm._src.named import named
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 from ringcomm._src.named.reductions import Reductions, T
-from ringcomm._src.named.sites import root_in
+from ringcomm._src.named.graph_ops import root_in
 
 __all__ = [
     "allgather",

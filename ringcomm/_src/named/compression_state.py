@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ringcomm._src.base.ops import Sum
-from ringcomm._src.named import collectives, keepers, objects
-from ringcomm._src.named.keepers import Floats
+from ringcomm._src.named import collectives, error_feedback, objects
+from ringcomm._src.named.error_feedback import Floats
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 
@@ -25,13 +25,13 @@ def compression_state_dict(process_set: ProcessSet = global_process_set) -> dict
     """
     if not process_set.included():
         return {}
-    mine = dict(keepers.waiting.get(process_set, {}))
-    for keeper in keepers.of(process_set):
-        for index, name in enumerate(keeper.names):
-            owed = keeper.saved(index)
-            if owed.size:
-                mine[name] = mine[name] + owed if name in mine else owed
-    known = objects.allgather_object({name: owed.size for name, owed in mine.items()}, "left_out", process_set)
+    mine = dict(error_feedback.waiting.get(process_set, {}))
+    for store in error_feedback.of(process_set):
+        for index, name in enumerate(store.names):
+            residual = store.saved(index)
+            if residual.size:
+                mine[name] = mine[name] + residual if name in mine else residual
+    known = objects.allgather_object({name: residual.size for name, residual in mine.items()}, "left_out", process_set)
     counts = {name: count for one in known for name, count in one.items()}
     handles = {
         name: collectives.allreduce_async(
@@ -51,24 +51,24 @@ def load_compression_state_dict(state: Mapping[str, Any], process_set: ProcessSe
     """
     if not process_set.included():
         return
-    places = {name: (one, index) for one in keepers.of(process_set) for index, name in enumerate(one.names)}
-    given = {name: np.asarray(owed, np.float32).ravel() for name, owed in state.items()}
+    places = {name: (one, index) for one in error_feedback.of(process_set) for index, name in enumerate(one.names)}
+    given = {name: np.asarray(residual, np.float32).ravel() for name, residual in state.items()}
     for name in places.keys() & given.keys():
-        keeper, index = places[name]
-        count = keeper.owed(index).size
+        store, index = places[name]
+        count = store.residual(index).size
         if count not in (0, given[name].size):
             raise ValueError(
                 f"compression state of '{name}': {given[name].size} elements, where its gradient has {count}"
             )
-    for keeper in keepers.of(process_set):
-        for index in range(len(keeper.names)):
-            keeper.owe(index, np.zeros_like(keeper.owed(index)))
-    keepers.waiting[process_set] = {}
+    for store in error_feedback.of(process_set):
+        for index in range(len(store.names)):
+            store.set_residual(index, np.zeros_like(store.residual(index)))
+    error_feedback.waiting[process_set] = {}
     if process_set.rank() != 0:
         return
-    for name, owed in given.items():
+    for name, residual in given.items():
         if name in places:
-            keeper, index = places[name]
-            keeper.restore(index, owed)
+            store, index = places[name]
+            store.restore(index, residual)
         else:
-            keepers.waiting[process_set][name] = owed
+            error_feedback.waiting[process_set][name] = residual

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from ringcomm._src.algorithms.own_algorithms import OwnAlgorithms
+from ringcomm._src.algorithms.custom_algorithms import CustomAlgorithms
 from ringcomm._src.base import arguments
 from ringcomm._src.base.errors import NotInitializedError
 from ringcomm._src.config.config import Config
@@ -37,7 +37,7 @@ class Session(Protocol):
     link: Link
     worker: _core.Worker
     engine: _core.Engine
-    own: OwnAlgorithms
+    own: CustomAlgorithms
     config: Config
     host_of: list[int]  # of each rank of the world
     sets: list[ProcessSet]  # in use; the global one is the first

@@ -1,7 +1,7 @@
 /* TensorFlow's op for what is to communicate, `RingcommRun`, through TensorFlow's C API.
  *
  * It is compiled without TensorFlow: the few functions of its C API that are used are declared here, and found in the
- * process when tf.load_op_library() loads this. The op names a site (csrc/graph_ops/site.hpp) by number; what runs it
+ * process when tf.load_op_library() loads this. The op names a graph operation (csrc/graph_ops/graph_op.hpp) by number; what runs it
  * comes by ringcomm_connect(). Inputs are never written, but where TensorFlow itself hands their memory on to a result.
  */
 #define _GNU_SOURCE
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph_ops/site_functions.h"
+#include "graph_ops/graph_op_functions.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -66,7 +66,7 @@ static struct {
   FUNCTIONS(DECLARE)
 } tf;
 
-static const ringcomm_sites* sites;
+static const ringcomm_graph_ops* graph_ops;
 static char problem[300] = "it has not been loaded";
 
 /* The core's dtypes (csrc/base/types.hpp), in its order, as TensorFlow's. */
@@ -92,7 +92,7 @@ static void* allocate(void* context, int index, int like, int dtype, const int64
   const Running* running = context;
   TF_Tensor* made;
   if (like >= 0) {
-    const int candidate = like + 1; /* the first input is the site's number */
+    const int candidate = like + 1; /* the first input is the graph operation's number */
     int forwarded = -1;
     made = tf.TF_ForwardInputOrAllocateOutput(running->context, &candidate, 1, index, dims, rank, &forwarded,
                                               running->status);
@@ -178,12 +178,12 @@ static void compute(void* kernel, TF_OpKernelContext* context) {
   int64_t none[kMostDimensions];
   ringcomm_array* const arrays = malloc((size_t)(inputs + 1) * (sizeof(ringcomm_array) + sizeof none));
   int64_t* const dims = (int64_t*)(arrays + inputs + 1);
-  bool good = sites && read_input(&running, 0, &number, none);
-  if (!sites) fail(&running, 5, "ringcomm is not imported in this process");
+  bool good = graph_ops && read_input(&running, 0, &number, none);
+  if (!graph_ops) fail(&running, 5, "ringcomm is not imported in this process");
   for (int i = 0; good && i < inputs; ++i) good = read_input(&running, i + 1, &arrays[i], dims + i * kMostDimensions);
   if (good) {
     const ringcomm_run run = {&running, inputs, arrays, allocate, adopt, fail};
-    sites->run(sites->self, *(const int64_t*)number.data, &run);
+    graph_ops->run(graph_ops->self, *(const int64_t*)number.data, &run);
   }
   free(arrays);
   tf.TF_DeleteStatus(running.status);
@@ -218,7 +218,7 @@ static void register_op(TF_Status* status) {
   TF_OpDefinitionBuilder* const op = tf.TF_NewOpDefinitionBuilder("RingcommRun");
   tf.TF_OpDefinitionBuilderAddAttr(op, "Tin: list(type) >= 0");
   tf.TF_OpDefinitionBuilderAddAttr(op, "Tout: list(type) >= 0");
-  tf.TF_OpDefinitionBuilderAddInput(op, "site: int64");
+  tf.TF_OpDefinitionBuilderAddInput(op, "graph_op: int64");
   tf.TF_OpDefinitionBuilderAddInput(op, "x: Tin");
   tf.TF_OpDefinitionBuilderAddOutput(op, "y: Tout");
   tf.TF_OpDefinitionBuilderSetIsStateful(op, true); /* in the program's order, and always run */
@@ -245,8 +245,8 @@ __attribute__((constructor)) static void load(void) {
 /* "" or why there is no op. */
 EXPORTED const char* ringcomm_problem(void) { return problem; }
 
-EXPORTED int ringcomm_connect(const ringcomm_sites* table) {
-  if (table->version != RINGCOMM_SITES_VERSION) return 0;
-  sites = table;
+EXPORTED int ringcomm_connect(const ringcomm_graph_ops* table) {
+  if (table->version != RINGCOMM_GRAPH_OPS_VERSION) return 0;
+  graph_ops = table;
   return 1;
 }

@@ -1,5 +1,5 @@
 """The op with which TensorFlow's graphs communicate: a small library that is loaded through TensorFlow's C API
-(_op_library.c). Where that cannot be, tf.numpy_function runs the same sites, for which Python is called."""
+(_op_library.c). Where that cannot be, tf.numpy_function runs the same graph operations, for which Python is called."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from ringcomm._src.core import _core
-from ringcomm._src.named import sites
-from ringcomm._src.named.sites import Description
+from ringcomm._src.named import graph_ops
+from ringcomm._src.named.graph_ops import Description
 from ringcomm._src.tensorflow import order
 
 logger = logging.getLogger("ringcomm")
@@ -31,7 +31,7 @@ def op() -> Callable[..., Any] | None:
         library.ringcomm_problem.restype = ctypes.c_char_p
         if problem := library.ringcomm_problem().decode():
             raise OSError(problem)
-        if not library.ringcomm_connect(ctypes.c_void_p(_core.site_functions())):
+        if not library.ringcomm_connect(ctypes.c_void_p(_core.graph_op_functions())):
             raise OSError(f"{LIBRARY} is of another version of ringcomm")
         return module.ringcomm_run
     except (OSError, tf.errors.OpError) as error:
@@ -50,15 +50,15 @@ def _no_gradient(_op: Any, *_gradients: Any) -> Any:
 
 
 class _Eager:
-    """A site, and its number as a tensor."""
+    """A graph operation, and its number as a tensor."""
 
-    def __init__(self, site: _core.Site) -> None:
-        self.site = site
+    def __init__(self, graph_op: _core.GraphOp) -> None:
+        self.graph_op = graph_op
         with tf.device("CPU:0"):
-            self.number = tf.constant(site.id, tf.int64)
+            self.number = tf.constant(graph_op.id, tf.int64)
 
 
-_eager = sites.Kept(_Eager)
+_eager = graph_ops.Kept(_Eager)
 
 
 def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType], shapes: Sequence[Any]) -> list[Any]:
@@ -70,16 +70,16 @@ def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DTyp
     if tf.executing_eagerly():
         eager = _eager.get(what)
         try:
-            return _call(eager.site, eager.number, inputs, dtypes)
+            return _call(eager.graph_op, eager.number, inputs, dtypes)
         except tf.errors.OpError as error:
             try:
-                eager.site.raise_failure()
+                eager.graph_op.raise_failure()
             except Exception as failure:
                 raise _of_both_types(failure, error) from None
             raise
     _refuse_xla()
-    site = sites.make(what)
-    results = order.run_after_the_last(lambda: _call(site, tf.constant(site.id, tf.int64), inputs, dtypes))
+    graph_op = graph_ops.make(what)
+    results = order.run_after_the_last(lambda: _call(graph_op, tf.constant(graph_op.id, tf.int64), inputs, dtypes))
     if not dtypes:
         return []
     for result, shape in zip(results, shapes, strict=True):
@@ -124,14 +124,14 @@ def _refuse_xla() -> None:
         graph = getattr(graph, "outer_graph", None)
 
 
-def _call(site: _core.Site, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[Any]:
+def _call(graph_op: _core.GraphOp, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[Any]:
     function = op()
     with tf.device("CPU:0"):
         if function is not None:
-            return function(site=number, x=list(inputs), Tout=list(dtypes))
+            return function(graph_op=number, x=list(inputs), Tout=list(dtypes))
 
         def act(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-            return sites.run(site, arrays)
+            return graph_ops.run(graph_op, arrays)
 
         results = tf.numpy_function(act, list(inputs), list(dtypes))
         return list(results) if isinstance(results, list | tuple) else [results]

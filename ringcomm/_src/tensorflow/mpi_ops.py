@@ -33,7 +33,7 @@ from ringcomm._src.named.build import (
 from ringcomm._src.named.names import *  # noqa: F403
 from ringcomm._src.named.names import __all__ as _names
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.named.sites import Reduce
+from ringcomm._src.named.graph_ops import Reduce
 from ringcomm._src.tensorflow import gradients, operations
 from ringcomm._src.tensorflow.compression import Compression
 

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
-from ringcomm._src.named import sites
+from ringcomm._src.named import graph_ops
 from ringcomm._src.named.process_sets import ProcessSet
-from ringcomm._src.named.sites import Description, Reduce
+from ringcomm._src.named.graph_ops import Description, Reduce
 from ringcomm._src.tensorflow import library
 
 # TensorFlow numbers the graphs of branches, loops and their gradients by how many a process has made: ranks may differ.
@@ -71,7 +71,7 @@ def _otherwise() -> Callable[[], str] | None:
 def _describe(
     collective: int, tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **more: Any
 ) -> Description:
-    names = sites.names(process_set, collective, name, len(tensors), grouped, _otherwise())
+    names = graph_ops.names(process_set, collective, name, len(tensors), grouped, _otherwise())
     return Description(process_set, collective, names, tuple(one.dtype.name for one in tensors), **more)
 
 
@@ -99,7 +99,7 @@ def allreduce(
 def broadcast(
     tensors: Tensors, root_rank: int, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    root = sites.root_in(process_set, root_rank) if tensors else 0
+    root = graph_ops.root_in(process_set, root_rank) if tensors else 0
     return _run(BROADCAST, dense(tensors), name, grouped, process_set, root=root, algorithm=algorithm)
 
 
@@ -139,5 +139,5 @@ def _require_rows(collective: str, tensors: Tensors) -> None:
 
 
 def barrier(process_set: ProcessSet) -> None:
-    names = sites.names(process_set, BARRIER, None, 1, False, _otherwise())
+    names = graph_ops.names(process_set, BARRIER, None, 1, False, _otherwise())
     library.run(Description(process_set, BARRIER, names, ()), [], [], [])

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-from ringcomm._src.named.sites import Reduce
+from ringcomm._src.named.graph_ops import Reduce
 from ringcomm._src.tensorflow import gradients as differentiable
 from ringcomm._src.tensorflow import library, operations
 from ringcomm._src.tensorflow.mpi_ops import scaled, sparse_allreduce

@@ -59,14 +59,14 @@ class ErrorFeedback:
     def __init__(self, compressor: Any) -> None:
         """`compressor`: a class or an object with ``compress(tensor)`` and ``decompress(tensor, ctx)``."""
         self._compressor = compressor
-        self.owed: dict[str, torch.Tensor] = {}  # by parameter
+        self.residual: dict[str, torch.Tensor] = {}  # by parameter
         self.__name__ = f"ErrorFeedback({getattr(compressor, '__name__', type(compressor).__name__)})"
 
     def compress(self, tensor: torch.Tensor, name: str = "") -> tuple[torch.Tensor, Any]:
-        whole = tensor + self.owed[name] if name in self.owed else tensor
+        whole = tensor + self.residual[name] if name in self.residual else tensor
         sent, ctx = self._compressor.compress(whole)
         if name and bool(torch.isfinite(whole).all()):
-            self.owed[name] = whole - self._compressor.decompress(sent, ctx)
+            self.residual[name] = whole - self._compressor.decompress(sent, ctx)
         return sent, ctx
 
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:

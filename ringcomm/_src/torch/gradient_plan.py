@@ -39,7 +39,7 @@ class GradientPlan:
         generation: int,
         agreed: Agreed,
         steps: int = 0,
-        owed: dict[Slot, torch.Tensor] | None = None,
+        residual: dict[Slot, torch.Tensor] | None = None,
     ) -> None:
         """`steps`: that the optimizer has taken before; `owed`: what the plan before this one has held back."""
         self._settings = settings
@@ -64,7 +64,7 @@ class GradientPlan:
             settings.algorithm or self._algorithm(),
         )
         measures = settings.scales()[0], settings.worth()
-        self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, owed or {}, *measures)
+        self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, residual or {}, *measures)
         self._before_travel: list[BeforeTravel] = [*settings.before_travel, self.held_back]
         self._lay_out()
         # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.

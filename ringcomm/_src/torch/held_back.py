@@ -9,7 +9,7 @@ import torch
 
 from ringcomm._src.base.ops import Sum
 from ringcomm._src.base.wire_formats import WireFormat
-from ringcomm._src.compression.compression import owed_array
+from ringcomm._src.compression.compression import residual_array
 from ringcomm._src.core import _core
 from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.buckets import Bucket
@@ -50,16 +50,16 @@ class HeldBack(BeforeTravel):
         if change != 1.0:
             if self._feedback is not None:
                 self._feedback.scale(change)
-            for owed in self._handed.values():
-                owed.mul_(change)
+            for residual in self._handed.values():
+                residual.mul_(change)
 
     def apply(self, slot: Slot, had: bool) -> None:
         """Adds what an earlier plan has left."""
-        owed = self._handed.get(slot)
-        if had and owed is not None and slot not in self._paying:
+        residual = self._handed.get(slot)
+        if had and residual is not None and slot not in self._paying:
             assert slot.slice is not None
             view = slot.slice.stored()
-            view.add_(owed.as_strided(view.shape, view.stride()).to(view), alpha=1 / (self._pre * self._worth))
+            view.add_(residual.as_strided(view.shape, view.stride()).to(view), alpha=1 / (self._pre * self._worth))
             self._paying[slot] = self._handed.pop(slot)
 
     def undo(self) -> None:
@@ -74,36 +74,36 @@ class HeldBack(BeforeTravel):
         for slot in slots:
             if self._feedback is not None and slot in self._where:
                 self._feedback.undo(*self._where[slot])
-            if (owed := self._paying.pop(slot, None)) is not None:
-                self._handed[slot] = owed
+            if (residual := self._paying.pop(slot, None)) is not None:
+                self._handed[slot] = residual
 
     def by_slot(self) -> dict[Slot, torch.Tensor]:
         """A copy of all that is owed. Between steps."""
-        owed = {slot: tensor.clone() for slot, tensor in self._handed.items()}
+        residual = {slot: tensor.clone() for slot, tensor in self._handed.items()}
         if self._feedback is None:
-            return owed
+            return residual
         for slot, (bucket, first, count) in self._where.items():
             if self._feedback.count(bucket) == 0:
                 continue
-            mine = torch.from_numpy(owed_array(self._feedback, bucket)[first : first + count]) * self._worth
-            owed[slot] = owed[slot] + mine if slot in owed else mine
-        return owed
+            mine = torch.from_numpy(residual_array(self._feedback, bucket)[first : first + count]) * self._worth
+            residual[slot] = residual[slot] + mine if slot in residual else mine
+        return residual
 
-    def replace(self, owed: dict[Slot, torch.Tensor]) -> None:
+    def replace(self, residual: dict[Slot, torch.Tensor]) -> None:
         """All that is owed, from the next step on. Between steps."""
         for bucket in {bucket for bucket, _, _ in self._where.values()}:
             if self._feedback is not None and self._feedback.count(bucket):
-                owed_array(self._feedback, bucket)[:] = 0
-        self._handed, self._paying = dict(owed), {}
+                residual_array(self._feedback, bucket)[:] = 0
+        self._handed, self._paying = dict(residual), {}
 
     def norms(self) -> list[dict[str, Any]]:
         """Of each bucket whose encoders hold something back."""
         if self._feedback is None:
             return []
         numbers = sorted({bucket for bucket, _, _ in self._where.values()})
-        arrays = {number: owed_array(self._feedback, number) for number in numbers if self._feedback.count(number)}
+        arrays = {number: residual_array(self._feedback, number) for number in numbers if self._feedback.count(number)}
         return [
-            {"bucket": number, "elements": len(array), "owed": float(torch.from_numpy(array).norm())}
+            {"bucket": number, "elements": len(array), "residual": float(torch.from_numpy(array).norm())}
             for number, array in arrays.items()
         ]
 
@@ -119,20 +119,20 @@ def collected(reducer: GradientReducer) -> dict[str, torch.Tensor]:
     mine, settings = reducer.held_back(), reducer.settings
     handles = {}
     for slot in _keeping(reducer):
-        owed = mine.get(slot, torch.zeros(slot.parameter.numel())) / settings.units.of_last_step()
+        residual = mine.get(slot, torch.zeros(slot.parameter.numel())) / settings.units.of_last_step()
         handles[slot.name] = operations.allreduce_async(
-            owed, name=f"{settings.name}.owed.{slot.name}", op=Sum, process_set=settings.process_set
+            residual, name=f"{settings.name}.residual.{slot.name}", op=Sum, process_set=settings.process_set
         )
     return {name: handle.wait() for name, handle in handles.items()}
 
 
 def restore(reducer: GradientReducer, state: Mapping[str, torch.Tensor]) -> None:
     slots = {slot.name: slot for slot in _keeping(reducer)}
-    for name, owed in state.items():
-        if name not in slots or owed.numel() != slots[name].parameter.numel():
-            raise ValueError(f"compression state of '{name}': no compressed parameter of {owed.numel()} elements")
+    for name, residual in state.items():
+        if name not in slots or residual.numel() != slots[name].parameter.numel():
+            raise ValueError(f"compression state of '{name}': no compressed parameter of {residual.numel()} elements")
     first = reducer.settings.process_set.rank() == 0
     reducer.settings.units.restart()
     reducer.restore(
-        {slots[name]: owed.clone().float().flatten().cpu() for name, owed in state.items()} if first else {}
+        {slots[name]: residual.clone().float().flatten().cpu() for name, residual in state.items()} if first else {}
     )

@@ -204,16 +204,16 @@ class GradientReducer(HookedParameters):
             slot.sparse_dim = slot.sparse_dim or dim
         if not agreed.complete:  # a plan must be made by all ranks; the next step asks again
             return self._reduce_by_name(reduced, agreed)
-        owed = self.held_back()
+        residual = self.held_back()
         with self.settings.process_set.turns.take(agreed.turn):
             if self._plan is not None:
                 self._plan.close()
             for dead in agreed.dead_plans:
                 StepPlan.bury(self.settings.process_set, dead)
-            self._plan, self._owed = None, owed
+            self._plan, self._owed = None, residual
             if StepPlan.fits(self.settings.process_set):
                 self._generation = generation
-                self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, owed)
+                self._plan = GradientPlan(self.settings, self._slots, name, generation, agreed, self._steps, residual)
         if self._plan is None:
             return self._without_room(reduced, agreed)
         self._owed = {}
@@ -254,12 +254,12 @@ class GradientReducer(HookedParameters):
     def norms(self) -> list[dict[str, Any]]:
         return [] if self._plan is None else self._plan.held_back.norms()
 
-    def restore(self, owed: dict[Slot, torch.Tensor]) -> None:
+    def restore(self, residual: dict[Slot, torch.Tensor]) -> None:
         """In place of what is held back. Between steps."""
         if self._plan is None:
-            self._owed = owed
+            self._owed = residual
         else:
-            self._plan.held_back.replace(owed)
+            self._plan.held_back.replace(residual)
 
     def discard(self) -> None:
         """The gradients of this step are not wanted; what has been sent of them is waited for."""

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from ringcomm._src.base.wire_formats import WireFormat
-from ringcomm._src.compression.compression import owed_array, parts_of
+from ringcomm._src.compression.compression import residual_array, parts_of
 from ringcomm._src.core import _core
-from ringcomm._src.named.keepers import Floats, Keeper
+from ringcomm._src.named.error_feedback import Floats, ResidualStore
 from ringcomm._src.named.reductions import Reduction
 from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.replicas import digests_of, values_of
@@ -19,7 +19,7 @@ from ringcomm._src.training.gradient_lists import names_of
 from ringcomm._src.training.replicas import CountedCheck
 
 
-class Kept(Keeper):
+class GradientResidual(ResidualStore):
     """Of one gradient: what encoders have left out of it, and how often it has travelled."""
 
     def __init__(self, name: str, count: int, how: Reduction) -> None:
@@ -28,11 +28,11 @@ class Kept(Keeper):
         self.runs = 0
         self.register()
 
-    def owed(self, index: int) -> Floats:
-        return owed_array(self.feedback, 0)
+    def residual(self, index: int) -> Floats:
+        return residual_array(self.feedback, 0)
 
-    def owe(self, index: int, values: Floats) -> None:
-        owed_array(self.feedback, 0)[:] = values
+    def set_residual(self, index: int, values: Floats) -> None:
+        residual_array(self.feedback, 0)[:] = values
 
 
 class GradientReduction(gradient_lists.GradientReduction):
@@ -63,7 +63,7 @@ class GradientReduction(gradient_lists.GradientReduction):
             return how
         kept = self.kept.get(name)
         if kept is None or kept.feedback.count() != gradient.numel():
-            kept = self.kept[name] = Kept(name, gradient.numel(), how)
+            kept = self.kept[name] = GradientResidual(name, gradient.numel(), how)
         kept.runs += 1
         if kept.runs <= wire.warmup_steps:
             how = how._replace(wire=wire.first())

@@ -123,7 +123,7 @@ def assert_it_is_saved_and_goes_on(hvd, make, name, mean):
     what was given, also where the latter is loaded by a process that has not run the place yet, or that has."""
     import numpy as np
 
-    from ringcomm._src.named import keepers
+    from ringcomm._src.named import error_feedback
 
     rank, size = hvd.rank(), hvd.size()
     given, arrived, random = np.zeros((40, 50)), np.zeros((40, 50)), np.random.default_rng(3)
@@ -131,7 +131,7 @@ def assert_it_is_saved_and_goes_on(hvd, make, name, mean):
     for _ in range(3):
         reduced = make()
         if size > 1 and state:
-            keepers._keepers.clear()  # as another process begins
+            error_feedback._stores.clear()  # as another process begins
             hvd.load_compression_state_dict({name: state[name]})
             assert hvd.compression_state_dict().keys() == {name}
         for step in range(4):
@@ -140,11 +140,11 @@ def assert_it_is_saved_and_goes_on(hvd, make, name, mean):
             arrived += np.asarray(reduced(arrays[rank]))
             if step == 1:
                 hvd.load_compression_state_dict(hvd.compression_state_dict())
-        assert size == 1 or name not in keepers.waiting.get(hvd.global_process_set, {})
+        assert size == 1 or name not in error_feedback.waiting.get(hvd.global_process_set, {})
         state = hvd.compression_state_dict()
-        owed = state[name].reshape(40, 50) if size > 1 else 0
-        np.testing.assert_allclose(arrived + owed, given, atol=1e-3)
-        assert size == 1 or np.abs(owed).max() > 0.1
+        residual = state[name].reshape(40, 50) if size > 1 else 0
+        np.testing.assert_allclose(arrived + residual, given, atol=1e-3)
+        assert size == 1 or np.abs(residual).max() > 0.1
     if size > 1:
         try:
             hvd.load_compression_state_dict({name: np.zeros(7, np.float32)})

@@ -40,7 +40,7 @@ def data(steps, first=0):
 
 
 def owed_by(optimizer):
-    return {name: owed.clone() for name, owed in optimizer.compression_state_dict().items()}
+    return {name: residual.clone() for name, residual in optimizer.compression_state_dict().items()}
 
 
 def same(a, b):
@@ -54,10 +54,10 @@ def case_every_format_trains_with_equal_weights():
             plain(net, optimizer, data(late))
             same_bits_everywhere(net)
             if hvd.size() > 1:
-                owed = owed_by(optimizer)
-                assert set(owed) == {"0.weight", "3.weight", "5.weight"}
-                assert any(tensor.abs().max() > 0 for tensor in owed.values()), wire
-                assert optimizer.compression_stats()[0]["owed"] >= 0
+                residual = owed_by(optimizer)
+                assert set(residual) == {"0.weight", "3.weight", "5.weight"}
+                assert any(tensor.abs().max() > 0 for tensor in residual.values()), wire
+                assert optimizer.compression_stats()[0]["residual"] >= 0
 
 
 def case_what_is_left_out_comes_later():
@@ -78,8 +78,8 @@ def case_what_is_left_out_comes_later():
                 continue
             optimizer.step()
             total += hvd.allreduce(mine, op=hvd.Sum, name=f"total.{step}")
-        owed = optimizer.compression_state_dict().get("w", torch.zeros(2000)).view(40, 50)
-        torch.testing.assert_close(-weight.detach() + owed, total, atol=1e-3, rtol=1e-4)
+        residual = optimizer.compression_state_dict().get("w", torch.zeros(2000)).view(40, 50)
+        torch.testing.assert_close(-weight.detach() + residual, total, atol=1e-3, rtol=1e-4)
 
 
 def case_a_parameter_that_nobody_uses_keeps_what_it_owes():
@@ -117,7 +117,7 @@ def case_an_overflow_leaves_what_is_owed():
         scaler.update()  # what is owed is measured anew when the next step begins
         after = owed_by(optimizer)
         assert not overflows or same(before, after)
-        assert all(torch.isfinite(owed).all() for owed in after.values())
+        assert all(torch.isfinite(residual).all() for residual in after.values())
         before = after
     same_bits_everywhere(net)
     assert all(torch.isfinite(p).all() for p in net.parameters())
@@ -165,7 +165,7 @@ def case_auto_sends_what_pays():
         net, optimizer = net_of(wire)
         plain(net, optimizer, data(4))
         same_bits_everywhere(net)
-        assert not any(owed.any() for owed in owed_by(optimizer).values())
+        assert not any(residual.any() for residual in owed_by(optimizer).values())
 
 
 def case_warm_up_and_rules():
@@ -201,7 +201,7 @@ def case_parameters_that_are_added_later():
     late = nn.Linear(5, 5)
     hvd.broadcast_parameters(late.state_dict(), root_rank=0)
     optimizer.add_param_group({"params": list(late.parameters())})
-    assert same({name: owed for name, owed in owed_by(optimizer).items() if name in before}, before)
+    assert same({name: residual for name, residual in owed_by(optimizer).items() if name in before}, before)
     for x, y in data(4):
         optimizer.zero_grad()
         ((late(net(x)) - y) ** 2).mean().backward()
@@ -261,11 +261,11 @@ def case_a_compressor_in_python_keeps_what_it_leaves_out():
         optimizer.step()
         total += hvd.allreduce(mine, op=hvd.Sum, name=f"python.{step}")
     if hvd.size() > 1:
-        owed = hvd.allreduce(kept.owed["w"], op=hvd.Sum, name="python.owed")
-        torch.testing.assert_close(-weight.detach() + owed, total, atol=1e-4, rtol=1e-5)
-        assert owed.abs().max() > 0
+        residual = hvd.allreduce(kept.residual["w"], op=hvd.Sum, name="python.residual")
+        torch.testing.assert_close(-weight.detach() + residual, total, atol=1e-4, rtol=1e-5)
+        assert residual.abs().max() > 0
         both = hvd.allreduce(mine, compression=kept, name="python.alone")
-        assert both.dtype == mine.dtype and list(kept.owed) == ["w"]
+        assert both.dtype == mine.dtype and list(kept.residual) == ["w"]
 
 
 def case_bad_requests():

@@ -87,17 +87,17 @@ class Ledger:
         return sum(parts)
 
     def check(self, told=""):
-        owed = self.optimizer.compression_state_dict()
+        residual = self.optimizer.compression_state_dict()
         for name, weight in self.weights.items():
             arrived = -weight.detach()
-            left = owed[name].view(arrived.shape) if name in owed else torch.zeros_like(arrived)
+            left = residual[name].view(arrived.shape) if name in residual else torch.zeros_like(arrived)
             text = f"{told} {self.wire} {name}"
             torch.testing.assert_close(
                 arrived + left, self.given[name], atol=2e-3, rtol=1e-4, msg=lambda t, x=text: x + t
             )
             everybody = hvd.allgather(weight.detach()[None], name=f"ledger.{name}", process_set=self.set)
             assert all(torch.equal(one, everybody[0]) for one in everybody), text
-        return owed
+        return residual
 
     # ---- what happens ------------------------------------------------------------------------------------------------
     def add_weight(self):
@@ -105,8 +105,8 @@ class Ledger:
         self.weights[name] = nn.Parameter(torch.zeros(20, 30))
         self.given[name] = torch.zeros(20, 30)
         self.optimizer.add_param_group({"params": [self.weights[name]]})
-        owed = self.optimizer.compression_state_dict()
-        for called in owed.keys() - self.weights.keys():  # parameters that come later without a name are given one
+        residual = self.optimizer.compression_state_dict()
+        for called in residual.keys() - self.weights.keys():  # parameters that come later without a name are given one
             self.weights[called], self.given[called] = self.weights.pop(name), self.given.pop(name)
 
     def another_session(self):
@@ -205,8 +205,8 @@ def case_sets_of_ranks():
             for ledger in mine:
                 ledger.step()
         for ledger in mine:
-            owed = ledger.check("in a set")
-            assert owed["a"].abs().max() > 0, wire
+            residual = ledger.check("in a set")
+            assert residual["a"].abs().max() > 0, wire
 
 
 def case_saved_on_some_ranks_goes_on_with_others():
@@ -271,8 +271,8 @@ def case_between_hosts():
                 ledger = Ledger(wire(warmup_steps=0), shapes={"a": (150, 200), "b": (60, 41)})
                 for step in range(4):
                     ledger.step(drop=step == 2)
-                owed = ledger.check("between hosts")
-                assert hvd.size() == 1 or owed["a"].abs().max() > 0, wire
+                residual = ledger.check("between hosts")
+                assert hvd.size() == 1 or residual["a"].abs().max() > 0, wire
     finally:
         hvd.shutdown()
         bootstrap.host_key = key

@@ -37,12 +37,12 @@ def reduced_alone(tensor, group, async_op):
     return SimpleNamespace(get_future=lambda: future)
 
 
-def torchs(matrix, owed, right):
+def torchs(matrix, residual, right):
     """What the hook makes of a matrix with what is owed of it, from the factor that the last step has left: the result,
     and what is owed now."""
     state = PowerSGDState(SimpleNamespace(size=lambda: 1), RANK, start_powerSGD_iter=2, min_compression_rate=1)
     state.iter = 2
-    state.error_dict[0] = owed.flatten().clone()
+    state.error_dict[0] = residual.flatten().clone()
     state.q_memory_dict[0] = right.contiguous().flatten()
     state.p_memory_dict[0] = torch.empty(matrix.shape[0] * RANK)
     with mock.patch.object(distributed, "all_reduce", reduced_alone):
@@ -68,7 +68,7 @@ def case_low_rank_is_torchs():
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD([weight], lr=1.0), [("w", weight)], compression=wire, op=hvd.Sum
         )
-        before, owed = None, torch.zeros(rows, weight[0].numel())
+        before, residual = None, torch.zeros(rows, weight[0].numel())
         for step in range(STEPS):
             optimizer.zero_grad()
             (weight * gradient(shape, step, hvd.rank())).sum().backward()
@@ -78,8 +78,8 @@ def case_low_rank_is_torchs():
             if before is not None:
                 whole = sum(gradient(shape, step, rank) for rank in range(hvd.size())).view(rows, -1)
                 right = torch.linalg.svd(before, full_matrices=False).Vh[:RANK].T  # spans what Q of that step does
-                result, left = torchs(whole, owed, right)
+                result, left = torchs(whole, residual, right)
                 scale = whole.abs().max()
                 torch.testing.assert_close(mine / scale, result / scale, atol=2e-4, rtol=0)
                 torch.testing.assert_close(now / scale, left / scale, atol=2e-4, rtol=0)
-            before, owed = mine, now
+            before, residual = mine, now

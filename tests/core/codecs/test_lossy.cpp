@@ -19,8 +19,8 @@ void every_instruction_set() {
   const std::string usual(kernels::instruction_set());
   for (const Wire wire : lossy()) {
     for (const std::size_t count : kCounts) {
-      const std::vector<float> values = normal(count, random), owed = normal(count, random);
-      for (const std::vector<float>* held : {static_cast<const std::vector<float>*>(nullptr), &owed}) {
+      const std::vector<float> values = normal(count, random), residual = normal(count, random);
+      for (const std::vector<float>* held : {static_cast<const std::vector<float>*>(nullptr), &residual}) {
         CHECK(kernels::use_instruction_set("generic"));
         const Encoded want = encode(wire, values, held);
         for (const char* set : {"avx2", "avx512", "neon"})
@@ -36,12 +36,12 @@ void what_is_left_out_is_owed() {
   Random random(2);
   for (const Wire wire : lossy()) {
     for (const std::size_t count : kCounts) {
-      const std::vector<float> values = normal(count, random), owed = normal(count, random);
-      const Encoded one = encode(wire, values, &owed), alone = encode(wire, values, nullptr);
+      const std::vector<float> values = normal(count, random), residual = normal(count, random);
+      const Encoded one = encode(wire, values, &residual), alone = encode(wire, values, nullptr);
       if (one.wire.empty()) continue;
       CHECK(one.left == one.decoded && alone.left == alone.decoded);
       for (std::size_t i = 0; i < count; ++i) {
-        CHECK(one.next[i] == values[i] + owed[i] - one.left[i]);
+        CHECK(one.next[i] == values[i] + residual[i] - one.left[i]);
         CHECK(one.added[i] == 1 + one.left[i]);
       }
     }
@@ -68,7 +68,7 @@ void nothing_is_lost() {
       for (std::size_t i = 0; i < kCount; ++i) arrived[i] += drops ? 0 : static_cast<double>(block[i]);
     }
     for (std::size_t i = 0; i < kCount; ++i) {
-      const double lost = given[i] - arrived[i] - static_cast<double>(feedback.owed(0)[i]);
+      const double lost = given[i] - arrived[i] - static_cast<double>(feedback.residual(0)[i]);
       CHECK(std::abs(lost) <= 1e-5 * (1 + std::abs(given[i])) + 5e-5);
     }
   }
@@ -82,9 +82,9 @@ void infinities_are_seen_and_not_kept() {
   for (const Wire wire : lossy()) {
     for (const float value : bad) {
       std::vector<float> values = normal(3001, random);
-      const std::vector<float> owed = normal(3001, random);
+      const std::vector<float> residual = normal(3001, random);
       values[1234] = value;
-      const Encoded one = encode(wire, values, &owed), alone = encode(wire, values, nullptr);
+      const Encoded one = encode(wire, values, &residual), alone = encode(wire, values, nullptr);
       if (one.wire.empty()) continue;
       for (const Encoded* each : {&one, &alone}) {
         CHECK(std::any_of(each->left.begin(), each->left.end(), [](float x) { return !std::isfinite(x); }));
@@ -102,8 +102,8 @@ void extremes() {
       for (const std::size_t count : {1ul, 100ul, 1024ul}) {
         std::vector<float> values(count);
         for (std::size_t i = 0; i < count; ++i) values[i] = i % 3 == 0 ? size : i % 3 == 1 ? -size : 0;
-        const std::vector<float> owed(count);
-        const Encoded one = encode(wire, values, &owed);
+        const std::vector<float> residual(count);
+        const Encoded one = encode(wire, values, &residual);
         if (one.wire.empty()) continue;
         for (std::size_t i = 0; i < count; ++i) {
           // A sum of magnitudes may be infinite, and then a mean is none.
@@ -203,11 +203,11 @@ void large_tensors() {
     if (!kernels::use_instruction_set(set)) continue;
     for (const Wire wire : lossy()) {
       for (const std::size_t first : {kLarge / 2, kLarge / 2 + 5}) {
-        const std::vector<float> values = normal(kCount, random), owed = normal(kCount, random);
+        const std::vector<float> values = normal(kCount, random), residual = normal(kCount, random);
         const auto encoded = [&](std::size_t elements) {
           const std::size_t counts[] = {elements};
           Feedback feedback(counts);
-          std::copy(owed.begin(), owed.end(), feedback.owed(0).subspan(first).begin());
+          std::copy(residual.begin(), residual.end(), feedback.residual(0).subspan(first).begin());
           feedback.begin(0, 1);
           Encoded out;
           const auto codec = make_codec(wire, DType::float32, &feedback);
@@ -254,14 +254,14 @@ void feedback_of_parts() {
   CHECK(feedback.before(0)[3] == 1);
   step(2, 1, 2);
   feedback.undo(0, 1, 1);
-  std::vector<float> owed(feedback.owed(0).begin(), feedback.owed(0).end());
-  CHECK((owed == std::vector<float>{3, 2, 1, 1}));
+  std::vector<float> residual(feedback.residual(0).begin(), feedback.residual(0).end());
+  CHECK((residual == std::vector<float>{3, 2, 1, 1}));
   step(1, 5, 4);
   feedback.undo_all();
   step(3, 1, 1);  // nothing of the undone call is left
   feedback.scale(2);
-  owed.assign(feedback.owed(0).begin(), feedback.owed(0).end());
-  CHECK((owed == std::vector<float>{8, 4, 2, 2}));
+  residual.assign(feedback.residual(0).begin(), feedback.residual(0).end());
+  CHECK((residual == std::vector<float>{8, 4, 2, 2}));
   CHECK(feedback.count(1) == 2);
 }
 

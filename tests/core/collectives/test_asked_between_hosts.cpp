@@ -71,7 +71,7 @@ void roots(const std::vector<int>& host_of) {
 
 // A user's algorithm has no second level; it runs among all ranks, wherever they are, and is refused alike everywhere.
 void own(const std::vector<int>& host_of) {
-  const auto own = std::make_shared<OwnAlgorithms>();
+  const auto own = std::make_shared<CustomAlgorithms>();
   const int size = static_cast<int>(host_of.size());
   for (int rank = 0; rank < size; ++rank) own->add("mine#1f", schedule_for(Collective::allreduce, "ring", rank, size));
   ChannelConfig config;

@@ -15,7 +15,7 @@ constexpr int kCalls = 6;
 
 struct Ends {
   std::vector<float> result;
-  std::vector<double> given, arrived, owed;
+  std::vector<double> given, arrived, residual;
 };
 
 // `shared`: arrays lie in the host's memory, and are reduced there.
@@ -46,7 +46,7 @@ std::vector<Ends> run(const std::vector<int>& host_of, Wire wire, std::size_t co
       for (std::size_t i = 0; i < count; ++i) mine.arrived[i] += static_cast<double>(x[i]);
     }
     mine.result.assign(x, x + count);
-    mine.owed.assign(feedback.owed(0).begin(), feedback.owed(0).end());
+    mine.residual.assign(feedback.residual(0).begin(), feedback.residual(0).end());
     context.barrier.arrive_and_wait();
     node.free(offset);
   });
@@ -60,8 +60,8 @@ void check(const std::vector<int>& host_of, const char* name, std::size_t count,
   for (const Ends& one : all) {
     CHECK(one.result == all[0].result);
     for (std::size_t i = 0; i < count; ++i) {
-      missing[i] += one.given[i] - one.owed[i];
-      owes = owes || one.owed[i] != 0;
+      missing[i] += one.given[i] - one.residual[i];
+      owes = owes || one.residual[i] != 0;
     }
   }
   for (std::size_t i = 0; i < count; ++i) CHECK(std::abs(missing[i] - all[0].arrived[i]) < 1e-3);

@@ -56,12 +56,12 @@ struct Encoded {
   }
 };
 
-inline Encoded encode(Wire wire, std::vector<float> block, const std::vector<float>* owed) {
+inline Encoded encode(Wire wire, std::vector<float> block, const std::vector<float>* residual) {
   const std::size_t count = block.size(), counts[] = {count};
   Feedback feedback(counts);
-  if (owed) std::copy(owed->begin(), owed->end(), feedback.owed(0).begin());
+  if (residual) std::copy(residual->begin(), residual->end(), feedback.residual(0).begin());
   feedback.begin(0, 1);
-  const auto codec = make_codec(wire, DType::float32, owed ? &feedback : nullptr);
+  const auto codec = make_codec(wire, DType::float32, residual ? &feedback : nullptr);
   Encoded out;
   if (!codec) return out;
   constexpr std::size_t kGuard = 64;
@@ -71,7 +71,7 @@ inline Encoded encode(Wire wire, std::vector<float> block, const std::vector<flo
   for (std::size_t i = codec->capacity(count); i < out.wire.size(); ++i) CHECK(out.wire[i] == std::byte{0xA5});
   out.wire.resize(nbytes);
   out.left = block;
-  if (owed) out.next.assign(feedback.after(0), feedback.after(0) + count);
+  if (residual) out.next.assign(feedback.after(0), feedback.after(0) + count);
   out.decoded.assign(count, 77);
   out.added.assign(count, 1);
   if (count > 0) {

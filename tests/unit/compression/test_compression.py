@@ -79,13 +79,13 @@ def test_what_is_left_out_is_owed(wire, size, algorithm):
                 feedback.undo()
             else:
                 given, arrived = given + x, arrived + result
-        return given, arrived, np.array(feedback.owed)
+        return given, arrived, np.array(feedback.residual)
 
     ranks = threads.run(size, program, config=MESSAGES)
     given = sum(one[0] for one in ranks)
-    owed = sum(one[2] for one in ranks)
-    assert np.allclose(ranks[0][1] + owed, given, atol=2e-3)
-    assert np.abs(owed).max() > 0
+    residual = sum(one[2] for one in ranks)
+    assert np.allclose(ranks[0][1] + residual, given, atol=2e-3)
+    assert np.abs(residual).max() > 0
 
 
 def test_inside_a_host_nothing_is_encoded():
@@ -93,7 +93,7 @@ def test_inside_a_host_nothing_is_encoded():
         feedback = Feedback(1000)
         x = data(comm.rank, 1000)
         result = comm.allreduce(x, wire="onebit", feedback=feedback)
-        return np.array_equal(result, comm.allreduce(x)), feedback.owed.any()
+        return np.array_equal(result, comm.allreduce(x)), feedback.residual.any()
 
     assert threads.run(2, program, config=Config(shared_memory="on")) == [(True, False)] * 2
 
@@ -152,7 +152,7 @@ def test_infinities_reach_all_and_are_not_kept(wire, bad):
             x[777] = bad
         first = comm.allreduce(x, wire=wire, feedback=feedback)
         second = comm.allreduce(data(comm.rank, 5000, 1), wire=wire, feedback=feedback)
-        return np.isfinite(first).all(), np.isfinite(second).all(), np.isfinite(feedback.owed).all()
+        return np.isfinite(first).all(), np.isfinite(second).all(), np.isfinite(feedback.residual).all()
 
     assert threads.run(3, program, config=MESSAGES) == [(False, True, True)] * 3
 

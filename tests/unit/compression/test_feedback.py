@@ -36,7 +36,7 @@ CALLS = st.fixed_dictionaries(
 @settings(max_examples=40, deadline=None)
 def test_what_arrives_and_what_is_owed_is_what_was_given(calls, count):
     """A rank that takes no part for a while still owes what it owed."""
-    owed = [Feedback(count) for _ in range(MOST)]
+    residual = [Feedback(count) for _ in range(MOST)]
     given, arrived = np.zeros(count), np.zeros(count)
     for number, call in enumerate(calls):
         inputs = [
@@ -46,11 +46,11 @@ def test_what_arrives_and_what_is_owed_is_what_was_given(calls, count):
         if call["infinite"]:
             inputs[-1][count // 2] = np.inf
         given, arrived = given * call["units"], arrived * call["units"]
-        for one in owed:
+        for one in residual:
             one.scale(call["units"])
 
         def program(comm, call=call, inputs=inputs):
-            mine = owed[comm.rank]
+            mine = residual[comm.rank]
             algorithm, wire = call["algorithm"], call["wire"]
             return comm.allreduce(inputs[comm.rank], algorithm=algorithm, wire=wire, feedback=mine if wire else None)
 
@@ -58,12 +58,12 @@ def test_what_arrives_and_what_is_owed_is_what_was_given(calls, count):
         results = threads.run(call["size"], program, config=config)
         assert all(one.tobytes() == results[0].tobytes() for one in results)
         if (call["undone"] or call["infinite"]) and call["wire"]:
-            for one in owed[: call["size"]]:
+            for one in residual[: call["size"]]:
                 one.undo()
         elif not call["infinite"]:
             given, arrived = given + sum(inputs), arrived + results[0]
         scale = max(1.0, np.abs(given).max())
-        left = sum(one.owed.astype(np.float64) for one in owed)
+        left = sum(one.residual.astype(np.float64) for one in residual)
         np.testing.assert_allclose((arrived + left) / scale, given / scale, atol=1e-4)
 
 

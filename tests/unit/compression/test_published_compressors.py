@@ -256,11 +256,11 @@ STEPS = {
 def test_steps_with_error_feedback(name, kind, count, seed):
     """v = gradient + owed; sent = C(v); owed = v - sent."""
     wire, algorithm = STEPS[name]
-    encoder, owed = Encoder(wire, count, feedback=True), np.zeros(count, np.float32)
+    encoder, residual = Encoder(wire, count, feedback=True), np.zeros(count, np.float32)
     for step in range(6):
         values = gradient(kind, count, seed + step)
-        whole = values + owed
+        whole = values + residual
         mine, published = encoder(values), algorithm(whole)
         wrong = differ(mine, published, whole)
         assert not wrong.any(), (step, whole[wrong], mine[wrong], published[wrong])
-        owed = whole - mine
+        residual = whole - mine

@@ -318,15 +318,15 @@ def test_why_there_is_no_snapshot_is_said_once(capfd: pytest.CaptureFixture[str]
         asked.answered("a", {"snapshot": -1, "why": "no room"})
     asked.tick(0.0)
     assert told == ["a"] * 3 and capfd.readouterr().err == "ringrun: no snapshot was written: no room\n"
-    asked.owe()
-    assert asked.owed and told == ["a"] * 4
+    asked.request_final()
+    assert asked.final_due and told == ["a"] * 4
     asked.answered("a", {"snapshot": -1, "why": "no room"})
-    assert not asked.owed and capfd.readouterr().err.count("no room") == 1
+    assert not asked.final_due and capfd.readouterr().err.count("no room") == 1
     asked.answered("a", {"snapshot": 7})
     nowhere = Snapshots(Agents(), None, 0.0)  # type: ignore[arg-type]
     nowhere.tick(time.monotonic() + 100)
-    nowhere.owe()
-    assert not nowhere.owed and len(told) == 4 and not capfd.readouterr().err
+    nowhere.request_final()
+    assert not nowhere.final_due and len(told) == 4 and not capfd.readouterr().err
 
 
 # ---- the rest --------------------------------------------------------------------------------------------------------

@@ -342,11 +342,11 @@ def test_open_mpi_starts_without_a_second_of_sleep_unless_told_otherwise(tmp_pat
     assert btl(environment={"OMPI_MCA_btl": "tcp,self"}) is None
     assert btl(job(variables={"OMPI_MCA_btl": "sm,self"})) == "sm,self"
     (tmp_path / "etc").mkdir()
-    site = MPIS["openmpi5"]._replace(library=str(tmp_path / "lib" / "libmpi.so"))
+    graph_op = MPIS["openmpi5"]._replace(library=str(tmp_path / "lib" / "libmpi.so"))
     (tmp_path / "etc" / "openmpi-mca-params.conf").write_text("# btl = none\nmpi_yield_when_idle = 1\n")
-    assert btl(mpi=site) == "^ofi"
+    assert btl(mpi=graph_op) == "^ofi"
     (tmp_path / "etc" / "openmpi-mca-params.conf").write_text("pml = ob1\n btl=tcp,self\n")
-    assert btl(mpi=site) is None
+    assert btl(mpi=graph_op) is None
     assert lines.srun(job(), MPIS["openmpi5"], "srun", {}).variables == {"OMPI_MCA_btl": "^ofi"}
     assert not lines.srun(job(), MPIS["mpich"], "srun", {}).variables
 

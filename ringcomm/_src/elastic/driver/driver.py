@@ -63,7 +63,7 @@ class Driver:
         for number in (*_COMMITTED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, lambda got, _frame: events.put(("signal", "", {"signal": got})))
         try:
-            while self._status is None or self._snapshots.owed:
+            while self._status is None or self._snapshots.final_due:
                 self._agents.want(list(dict.fromkeys(map(self._agents.alias, self._membership.hosts))))
                 try:
                     event = events.get(timeout=self._limits.tick)
@@ -144,7 +144,7 @@ class Driver:
 
     def _on_silent(self, host: str, why: str) -> None:
         self._mark(host, self._membership.lost)
-        self._snapshots.owed = False
+        self._snapshots.final_due = False
         generation = self._generation
         if generation is not None and generation.ending is not None:
             generation.ending.discard(host)
@@ -241,7 +241,7 @@ class Driver:
         if self._signal not in _COMMITTED:
             self._finish(128 + self._signal, f"ended by {signal.Signals(self._signal).name}")
             return
-        self._snapshots.owe()
+        self._snapshots.request_final()
         committed = f"commit {self._limits.sealed} is kept" if self._limits.snapshots else "nothing is kept"
         self._finish(_LEFT, f"left at {signal.Signals(self._signal).name}; {committed}")
 

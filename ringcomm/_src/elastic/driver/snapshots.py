@@ -14,7 +14,7 @@ class Snapshots:
 
     def __init__(self, agents: Agents, folder: str | None, every: float) -> None:
         self._agents, self.folder, self._every = agents, folder, every
-        self.owed = False  # the last one, which the job waits for
+        self.final_due = False  # the last one, which the job waits for
         self._asked = time.monotonic()
         self._said: set[str] = set()  # why some were not written
 
@@ -23,8 +23,8 @@ class Snapshots:
             self._asked = now
             self._ask()
 
-    def owe(self) -> None:
-        self.owed = True
+    def request_final(self) -> None:
+        self.final_due = True
         self._ask()
 
     def _ask(self) -> None:
@@ -32,12 +32,12 @@ class Snapshots:
         if hosts and self.folder:
             self._agents.tell(hosts[0], {"snapshot": self.folder})
         else:
-            self.owed = False
+            self.final_due = False
 
     def answered(self, _host: str, message: Message) -> None:
         """The same reason is told once; and of the last one, after which nothing more is written."""
         why = message.get("why")
-        if why and (self.owed or why not in self._said):
+        if why and (self.final_due or why not in self._said):
             self._said.add(why)
             say(f"ringrun: no snapshot was written: {why}")
-        self.owed = False
+        self.final_due = False

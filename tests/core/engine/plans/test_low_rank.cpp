@@ -65,7 +65,7 @@ void steps(int size, const LowRank& shape, DType dtype, std::size_t count, int n
            const Fill& fill, const Look& look) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
-  std::vector<Floats> results(static_cast<std::size_t>(size)), owed(results.size());
+  std::vector<Floats> results(static_cast<std::size_t>(size)), residual(results.size());
   on_ranks(size, [&](int rank) {
     Rank r(hub, rank, size);
     const auto me = static_cast<std::size_t>(rank);
@@ -87,11 +87,11 @@ void steps(int size, const LowRank& shape, DType dtype, std::size_t count, int n
         std::memcpy(results[me].data(), data.data(), data.size());
       else
         kernels::cast(DType::float32, results[me].data(), dtype, data.data(), count);
-      owed[me].assign(plan->feedback()->owed(0).begin(), plan->feedback()->owed(0).end());
+      residual[me].assign(plan->feedback()->residual(0).begin(), plan->feedback()->residual(0).end());
       end.arrive_and_wait();
       if (rank == 0) {
         for (const Floats& other : results) CHECK(equal_bits(other, results[0]));
-        look(step, results[0], owed);
+        look(step, results[0], residual);
       }
       end.arrive_and_wait();
     }
@@ -123,12 +123,12 @@ void nothing_is_lost(int size, bool warm, std::uint64_t seed) {
         for (std::size_t i = 0; i < kCount; ++i) given[i] += static_cast<double>(values[i]);
         return values;
       },
-      [&](int step, const Floats& result, const std::vector<Floats>& owed) {
-        CHECK((owed[0][0] != 0) == (step >= 2));
+      [&](int step, const Floats& result, const std::vector<Floats>& residual) {
+        CHECK((residual[0][0] != 0) == (step >= 2));
         for (std::size_t i = 0; i < kCount; ++i) {
           arrived[i] += static_cast<double>(result[i]);
           double left = 0;
-          for (const Floats& one : owed) left += static_cast<double>(one[i]);
+          for (const Floats& one : residual) left += static_cast<double>(one[i]);
           CHECK(std::abs(given[i] - arrived[i] - left) < 1e-3);
         }
       });
@@ -174,7 +174,7 @@ void zeros_and_infinities(int size) {
     return values;
   };
   Floats before;
-  steps(size, shape, DType::float32, kCount, 6, 0, fill, [&](int step, const Floats& result, const auto& owed) {
+  steps(size, shape, DType::float32, kCount, 6, 0, fill, [&](int step, const Floats& result, const auto& residual) {
     for (std::size_t i = 0; i < kCount; ++i) {
       if (step == 0) CHECK(result[i] == 0);
       if (step == 2 || step == 3) CHECK(std::isnan(result[i]));
@@ -183,8 +183,8 @@ void zeros_and_infinities(int size) {
         CHECK(std::abs(result[i] - want) < 1e-4f * want + 1e-3f);
       }
     }
-    if (step == 2 || step == 3) CHECK(equal_bits(owed[0], before));
-    before = owed[0];
+    if (step == 2 || step == 3) CHECK(equal_bits(residual[0], before));
+    before = residual[0];
   });
 }
 

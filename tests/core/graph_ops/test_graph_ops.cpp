@@ -1,10 +1,10 @@
-// Sites of frameworks' graphs: any collective, on arrays whose shapes change from run to run; failures; later sessions.
+// Operations of frameworks' graphs: any collective, on arrays whose shapes change from run to run; failures; later sessions.
 #include <functional>
 #include <thread>
 
 #include "base/aligned_bytes.hpp"
 #include "engine_ranks.hpp"
-#include "graph_ops/site.hpp"
+#include "graph_ops/graph_op.hpp"
 
 using namespace ringcomm;
 
@@ -52,7 +52,7 @@ struct Framework {
   }
 };
 
-Framework run(const SiteTable& table, std::int64_t site, const std::vector<Array>& given) {
+Framework run(const GraphOpTable& table, std::int64_t graph_op, const std::vector<Array>& given) {
   Framework framework;
   framework.results.reserve(given.size() + 1);
   std::vector<ringcomm_array> inputs;
@@ -63,30 +63,30 @@ Framework run(const SiteTable& table, std::int64_t site, const std::vector<Array
   const ringcomm_run call{&framework,       static_cast<int>(inputs.size()),
                           inputs.data(),    Framework::allocate,
                           Framework::adopt, Framework::fail};
-  const ringcomm_sites* functions = table.functions();
-  CHECK(functions->version == RINGCOMM_SITES_VERSION);
-  functions->run(functions->self, site, &call);
+  const ringcomm_graph_ops* functions = table.functions();
+  CHECK(functions->version == RINGCOMM_GRAPH_OPS_VERSION);
+  functions->run(functions->self, graph_op, &call);
   return framework;
 }
 
-SiteSpec spec(Collective collective, std::vector<std::string> names, bool splits = false) {
-  SiteSpec made;
+GraphOpSpec spec(Collective collective, std::vector<std::string> names, bool splits = false) {
+  GraphOpSpec made;
   made.call.collective = collective;
   made.names = std::move(names);
   made.splits = splits;
   return made;
 }
 
-struct Sites {
+struct GraphOps {
   Rank r;
   std::shared_ptr<SetLink> link = std::make_shared<SetLink>();
-  SiteTable table;
+  GraphOpTable table;
 
-  Sites(const std::shared_ptr<ThreadsHub>& hub, int rank, int size) : r(hub, rank, size) { connect(); }
+  GraphOps(const std::shared_ptr<ThreadsHub>& hub, int rank, int size) : r(hub, rank, size) { connect(); }
   void connect() {
     link->connect({r.engine.get(), [](Engine*) {}}, r.worker, 0, r.rank, r.size);
   }
-  std::int64_t make(SiteSpec what) { return table.add(std::make_shared<Site>(link, std::move(what))); }
+  std::int64_t make(GraphOpSpec what) { return table.add(std::make_shared<GraphOp>(link, std::move(what))); }
 };
 
 Array filled(Shape shape, std::int32_t value) {
@@ -100,147 +100,147 @@ void check(const Array& result, const Shape& shape, const std::function<std::int
   for (std::size_t i = 0; i + 1 < result.values.size(); ++i) CHECK(result.values[i] == expected(i));
 }
 
-void steps(Sites& sites, int trials) {
-  const int rank = sites.r.rank, size = sites.r.size;
-  const auto sum = sites.make(spec(Collective::allreduce, {"a", "b", "c"}));
-  const auto gather = sites.make(spec(Collective::allgather, {"g", "h"}));
-  const auto scatter = sites.make(spec(Collective::reducescatter, {"s"}));
-  const auto exchange = sites.make(spec(Collective::alltoall, {"x"}, true));
-  const auto barrier = sites.make(spec(Collective::barrier, {"barrier"}));
+void steps(GraphOps& graph_ops, int trials) {
+  const int rank = graph_ops.r.rank, size = graph_ops.r.size;
+  const auto sum = graph_ops.make(spec(Collective::allreduce, {"a", "b", "c"}));
+  const auto gather = graph_ops.make(spec(Collective::allgather, {"g", "h"}));
+  const auto scatter = graph_ops.make(spec(Collective::reducescatter, {"s"}));
+  const auto exchange = graph_ops.make(spec(Collective::alltoall, {"x"}, true));
+  const auto barrier = graph_ops.make(spec(Collective::barrier, {"barrier"}));
   Random random(1);
   for (int trial = 0; trial < trials; ++trial) {
     const auto n = static_cast<std::int64_t>(trial % 3 ? 7 : below(random, 2000));  // mostly the same as before
-    const auto summed = run(sites.table, sum, {filled({n}, rank), filled({}, 1), filled({n, 2}, 2 * rank)});
+    const auto summed = run(graph_ops.table, sum, {filled({n}, rank), filled({}, 1), filled({n, 2}, 2 * rank)});
     CHECK(summed.failed < 0);
     check(summed.results[0], {n}, [&](std::size_t) { return size * (size - 1) / 2; });
     check(summed.results[1], {}, [&](std::size_t) { return size; });
     check(summed.results[2], {n, 2}, [&](std::size_t) { return size * (size - 1); });
-    const auto gathered = run(sites.table, gather, {filled({rank, 3}, rank), filled({}, rank)});
+    const auto gathered = run(graph_ops.table, gather, {filled({rank, 3}, rank), filled({}, rank)});
     CHECK(gathered.failed < 0);
     check(gathered.results[1], {size}, [&](std::size_t i) { return static_cast<std::int32_t>(i); });
     CHECK((gathered.results[0].shape == Shape{size * (size - 1) / 2, 3}));
     const std::int64_t rows = 2 * size + 1, mine = rank == 0 ? 3 : 2;
-    const auto scattered = run(sites.table, scatter, {filled({rows, 2}, 1)});
+    const auto scattered = run(graph_ops.table, scatter, {filled({rows, 2}, 1)});
     check(scattered.results.at(0), {mine, 2}, [&](std::size_t) { return size; });
     Array splits{{}, {size}};
     for (int to = 0; to < size; ++to) splits.values.push_back(to + trial % 2);
     const auto total = std::accumulate(splits.values.begin(), splits.values.end(), 0);
-    const auto exchanged = run(sites.table, exchange, {filled({total + 1, 2}, rank), splits});
+    const auto exchanged = run(graph_ops.table, exchange, {filled({total + 1, 2}, rank), splits});
     const std::int64_t each = rank + trial % 2;
     check(exchanged.results.at(0), {each * size, 2},
           [&](std::size_t i) { return each ? static_cast<std::int32_t>(i) / static_cast<std::int32_t>(2 * each) : 0; });
     check(exchanged.results.at(1), {size}, [&](std::size_t) { return static_cast<std::int32_t>(each); });
-    CHECK(run(sites.table, barrier, {}).failed < 0);
+    CHECK(run(graph_ops.table, barrier, {}).failed < 0);
   }
 }
 
 void collectives(int size) {
   const auto hub = make_threads_hub(size);
   on_ranks(size, [&](int rank) {
-    Sites sites(hub, rank, size);
-    steps(sites, 20);
-    sites.r.engine->leave();
+    GraphOps graph_ops(hub, rank, size);
+    steps(graph_ops, 20);
+    graph_ops.r.engine->leave();
   });
 }
 
-// A failure is the same on all ranks, and the site works again; threads of one rank run sites side by side.
+// A failure is the same on all ranks, and the operation works again; threads of one rank run sites side by side.
 void failures(int size) {
   const auto hub = make_threads_hub(size);
   std::barrier<> end(size);
   on_ranks(size, [&](int rank) {
-    Sites sites(hub, rank, size);
-    const auto site = sites.make(spec(Collective::allreduce, {"first", "second"}));
+    GraphOps graph_ops(hub, rank, size);
+    const auto graph_op = graph_ops.make(spec(Collective::allreduce, {"first", "second"}));
     for (int trial = 0; trial < 3; ++trial) {
       const std::int64_t n = 5 + (rank == size - 1);
-      const auto wrong = run(sites.table, site, {filled({4}, 1), filled({n}, 1)});
+      const auto wrong = run(graph_ops.table, graph_op, {filled({4}, 1), filled({n}, 1)});
       CHECK(wrong.failed == static_cast<int>(ErrorKind::mismatch));
       CHECK(wrong.text.find("second") != std::string::npos && wrong.text.find("(6,)") != std::string::npos);
-      CHECK(sites.table.find(site)->take_failure() && !sites.table.find(site)->take_failure());
-      const auto right = run(sites.table, site, {filled({4}, 1), filled({5}, 1)});
+      CHECK(graph_ops.table.find(graph_op)->take_failure() && !graph_ops.table.find(graph_op)->take_failure());
+      const auto right = run(graph_ops.table, graph_op, {filled({4}, 1), filled({5}, 1)});
       check(right.results.at(1), {5}, [&](std::size_t) { return size; });
     }
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&, i] {
-        const auto own = sites.make(spec(Collective::allreduce, {"thread." + std::to_string(i)}));
+        const auto own = graph_ops.make(spec(Collective::allreduce, {"thread." + std::to_string(i)}));
         for (int trial = 0; trial < 30; ++trial)
-          check(run(sites.table, own, {filled({i}, 1)}).results.at(0), {i}, [&](std::size_t) { return size; });
+          check(run(graph_ops.table, own, {filled({i}, 1)}).results.at(0), {i}, [&](std::size_t) { return size; });
       });
     }
     for (std::thread& one : threads) one.join();
-    CHECK(run(sites.table, site, {filled({4}, 1)}).failed == static_cast<int>(ErrorKind::invalid));  // one is missing
-    CHECK(run(sites.table, 99, {}).failed == static_cast<int>(ErrorKind::invalid));
+    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1)}).failed == static_cast<int>(ErrorKind::invalid));  // one is missing
+    CHECK(run(graph_ops.table, 99, {}).failed == static_cast<int>(ErrorKind::invalid));
     end.arrive_and_wait();
-    sites.r.engine->leave();
-    CHECK(run(sites.table, site, {filled({4}, 1), filled({5}, 1)}).failed == static_cast<int>(ErrorKind::shut_down));
-    sites.link->disconnect();
-    CHECK(run(sites.table, site, {filled({4}, 1), filled({5}, 1)}).failed == static_cast<int>(ErrorKind::shut_down));
-    sites.table.remove(site);
-    CHECK(run(sites.table, site, {}).failed == static_cast<int>(ErrorKind::invalid));
+    graph_ops.r.engine->leave();
+    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1), filled({5}, 1)}).failed == static_cast<int>(ErrorKind::shut_down));
+    graph_ops.link->disconnect();
+    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1), filled({5}, 1)}).failed == static_cast<int>(ErrorKind::shut_down));
+    graph_ops.table.remove(graph_op);
+    CHECK(run(graph_ops.table, graph_op, {}).failed == static_cast<int>(ErrorKind::invalid));
   });
 }
 
-// The same sites on the engine of a later session.
+// The same operations on the engine of a later session.
 void sessions(int size) {
   const auto first = make_threads_hub(size), second = make_threads_hub(size);
   on_ranks(size, [&](int rank) {
-    Sites sites(first, rank, size);
-    const auto site = sites.make(spec(Collective::allreduce, {"again"}));
-    check(run(sites.table, site, {filled({3}, 1)}).results.at(0), {3}, [&](std::size_t) { return size; });
-    sites.r.engine->leave();
-    sites.link->disconnect();
+    GraphOps graph_ops(first, rank, size);
+    const auto graph_op = graph_ops.make(spec(Collective::allreduce, {"again"}));
+    check(run(graph_ops.table, graph_op, {filled({3}, 1)}).results.at(0), {3}, [&](std::size_t) { return size; });
+    graph_ops.r.engine->leave();
+    graph_ops.link->disconnect();
     Rank later(second, rank, size);
-    sites.link->connect({later.engine.get(), [](Engine*) {}}, later.worker, 0, rank, size);
-    check(run(sites.table, site, {filled({3}, 1)}).results.at(0), {3}, [&](std::size_t) { return size; });
+    graph_ops.link->connect({later.engine.get(), [](Engine*) {}}, later.worker, 0, rank, size);
+    check(run(graph_ops.table, graph_op, {filled({3}, 1)}).results.at(0), {3}, [&](std::size_t) { return size; });
     later.engine->leave();
-    sites.link->disconnect();
+    graph_ops.link->disconnect();
   });
 }
 
-// By a site's tensors: what is restored before the first run is there in it, unless the array has another length.
+// By a graph operation's tensors: what is restored before the first run is there in it, unless the array has another length.
 void what_is_left_out() {
   using Floats = std::vector<float>;
   LeftOut left_out;
-  CHECK(!left_out.feedback() && left_out.owed(1).empty());
-  left_out.owe(1, {1, 2});
-  left_out.owe(0, {5});
-  CHECK((left_out.owed(1) == Floats{1, 2}) && left_out.owed(2).empty());
+  CHECK(!left_out.feedback() && left_out.residual(1).empty());
+  left_out.set_residual(1, {1, 2});
+  left_out.set_residual(0, {5});
+  CHECK((left_out.residual(1) == Floats{1, 2}) && left_out.residual(2).empty());
   left_out.begin({3, 2, 1});
-  CHECK((left_out.owed(0) == Floats{0, 0, 0}) && (left_out.owed(1) == Floats{1, 2}) && left_out.owed(2) == Floats{0});
+  CHECK((left_out.residual(0) == Floats{0, 0, 0}) && (left_out.residual(1) == Floats{1, 2}) && left_out.residual(2) == Floats{0});
   Feedback* const feedback = left_out.feedback();
   feedback->begin(1, 1);
   feedback->after(1)[0] = feedback->after(1)[1] = 7;
   left_out.begin({3, 2, 1});
-  CHECK(left_out.feedback() == feedback && (left_out.owed(1) == Floats{7, 7}));
-  left_out.owe(1, {3, 4});
-  left_out.owe(0, {9});
-  CHECK((left_out.owed(1) == Floats{3, 4}) && (left_out.owed(0) == Floats{0, 0, 0}));
+  CHECK(left_out.feedback() == feedback && (left_out.residual(1) == Floats{7, 7}));
+  left_out.set_residual(1, {3, 4});
+  left_out.set_residual(0, {9});
+  CHECK((left_out.residual(1) == Floats{3, 4}) && (left_out.residual(0) == Floats{0, 0, 0}));
   left_out.begin({3, 4, 1});
-  CHECK((left_out.owed(1) == Floats{0, 0, 0, 0}));
+  CHECK((left_out.residual(1) == Floats{0, 0, 0, 0}));
 }
 
-// Sites that look at their inputs: in the second run of a name, and in every third after it, whatever site runs it.
+// Operations that look at their inputs: in the second run of a name, and in every third after it, whatever site runs it.
 void looks() {
   const auto hub = make_threads_hub(1);
-  Sites sites(hub, 0, 1);
+  GraphOps graph_ops(hub, 0, 1);
   std::vector<std::uint64_t> seen;
-  SiteSpec what = spec(Collective::allreduce, {"looked"});
+  GraphOpSpec what = spec(Collective::allreduce, {"looked"});
   what.every = 3;
   what.look = [&](std::uint64_t number, const ringcomm_run& given) {
     seen.push_back(number);
     CHECK(given.inputs == 1 && static_cast<const std::int32_t*>(given.input[0].data)[0] == 5);
     if (number == 8) throw Error(ErrorKind::mismatch, "replicas differ");
   };
-  const std::int64_t first = sites.make(what), second = sites.make(what);
+  const std::int64_t first = graph_ops.make(what), second = graph_ops.make(what);
   for (int run_number = 1; run_number <= 7; ++run_number) {
-    const Framework done = run(sites.table, run_number % 2 ? first : second, {filled({2}, 5)});
+    const Framework done = run(graph_ops.table, run_number % 2 ? first : second, {filled({2}, 5)});
     CHECK(done.failed == -1 && done.results.size() == 1 && done.results[0].shape == Shape{1});
   }
   CHECK((seen == std::vector<std::uint64_t>{2, 5}));
-  const Framework failed = run(sites.table, first, {filled({2}, 5)});
+  const Framework failed = run(graph_ops.table, first, {filled({2}, 5)});
   CHECK(failed.failed == static_cast<int>(ErrorKind::mismatch) && failed.text == "replicas differ");
-  sites.link->restart();  // as when all ranks have joined
-  for (int run_number = 1; run_number <= 2; ++run_number) run(sites.table, first, {filled({2}, 5)});
+  graph_ops.link->restart();  // as when all ranks have joined
+  for (int run_number = 1; run_number <= 2; ++run_number) run(graph_ops.table, first, {filled({2}, 5)});
   CHECK((seen == std::vector<std::uint64_t>{2, 5, 8, 2}));
 }
 
@@ -252,6 +252,6 @@ int main() {
   for (const int size : {1, 2, 3, 5}) collectives(size);
   for (const int size : {2, 3}) failures(size);
   for (const int size : {1, 3}) sessions(size);
-  std::puts("sites: all passed");
+  std::puts("graph_ops: all passed");
   return 0;
 }

@@ -13,7 +13,7 @@
 namespace ringcomm {
 
 // This process's part of them, in groups of any size. Any thread.
-class OwnAlgorithms {
+class CustomAlgorithms {
  public:
   void add(const std::string& name, std::shared_ptr<const Schedule> schedule) {  // in place of an earlier one
     const std::lock_guard lock(mutex_);

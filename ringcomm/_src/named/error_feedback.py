@@ -17,11 +17,11 @@ from ringcomm._src.named.process_sets import ProcessSet
 Floats = np.ndarray[Any, Any]  # of float32, with one dimension
 
 _numbers = itertools.count()
-_keepers: weakref.WeakValueDictionary[int, Keeper] = weakref.WeakValueDictionary()
+_stores: weakref.WeakValueDictionary[int, ResidualStore] = weakref.WeakValueDictionary()
 waiting: dict[ProcessSet, dict[str, Floats]] = {}  # what has been loaded, for operations that have not been made yet
 
 
-class Keeper(ABC):
+class ResidualStore(ABC):
     """Of some operations, each of one tensor, whose results are `post` times their sum or average."""
 
     def __init__(self, process_set: ProcessSet, names: Sequence[str], op: Any, post: float) -> None:
@@ -30,32 +30,32 @@ class Keeper(ABC):
 
     def register(self) -> None:
         """From now on it is found; and it is given what waits for it."""
-        _keepers[next(_numbers)] = self
+        _stores[next(_numbers)] = self
         loaded = waiting.get(self.process_set, {})
         for index, name in enumerate(self.names):
             if name in loaded:
                 self.restore(index, loaded.pop(name))
 
     @abstractmethod
-    def owed(self, index: int) -> Floats:
+    def residual(self, index: int) -> Floats:
         """In units of the sum; empty if nothing is known yet."""
 
     @abstractmethod
-    def owe(self, index: int, values: Floats) -> None:
+    def set_residual(self, index: int, values: Floats) -> None:
         """In place of what is owed."""
 
     def saved(self, index: int) -> Floats:
         """Measured as the results are."""
-        return self.owed(index) * np.float32(self._worth())
+        return self.residual(index) * np.float32(self._worth())
 
     def restore(self, index: int, values: Floats) -> None:
         """What :meth:`saved` gave, on whatever rank."""
-        self.owe(index, values / np.float32(self._worth()))
+        self.set_residual(index, values / np.float32(self._worth()))
 
     def _worth(self) -> float:
         return self._post / (self.process_set.size() if self._op == Op.Average else 1)
 
 
-def of(process_set: ProcessSet) -> list[Keeper]:
+def of(process_set: ProcessSet) -> list[ResidualStore]:
     """In the order in which they were made."""
-    return [one for _, one in sorted(_keepers.items()) if one.process_set is process_set]
+    return [one for _, one in sorted(_stores.items()) if one.process_set is process_set]

@@ -10,12 +10,12 @@ from ringcomm._src.base.errors import MismatchError
 from ringcomm._src.core import _core
 
 
-class OwnAlgorithms:
+class CustomAlgorithms:
     """The registered algorithms that a communicator's calls, and named operations beside them, may run: proved for
     their number of ranks, and the same on all of them."""
 
     def __init__(self) -> None:
-        self.table = _core.OwnAlgorithms()
+        self.table = _core.CustomAlgorithms()
         self._named: dict[tuple[str, str, int, int], tuple[algorithms.Algorithm, str]] = {}
 
     def agree(

@@ -1,7 +1,7 @@
-// A site is one place in a framework's graph (or of an eager program) that communicates: what is known of it when the
+// A graph operation is one place in a framework's graph (or of an eager program) that communicates: what is known of it when the
 // graph is traced. Arrays, their shapes and their memory come with each run.
 //
-// A site of several tensors is one group: they run together. What they ask of the engine is prepared once and kept, so
+// A graph operation of several tensors is one group: they run together. What they ask of the engine is prepared once and kept, so
 // that steps whose shapes do not change make nothing anew.
 #pragma once
 
@@ -16,13 +16,13 @@
 #include "engine/request.hpp"
 #include "graph_ops/left_out.hpp"
 #include "graph_ops/set_link.hpp"
-#include "graph_ops/site_functions.h"
+#include "graph_ops/graph_op_functions.h"
 
 namespace ringcomm {
 
 struct Pending;
 
-struct SiteSpec {
+struct GraphOpSpec {
   Call call;                                 // collective, op, root (in the set), scales, algorithm
   std::vector<std::string> names;            // of the operations: one for each tensor
   std::vector<std::uint64_t> wires;          // codes of what each travels as; empty: as it is
@@ -31,21 +31,21 @@ struct SiteSpec {
   bool keeps = false;   // what encoders leave out is added in the next run
   bool splits = false;  // alltoall: a second input says rows to each rank, and a second result from each
   bool even = false;    // the graph was traced for as many rows on every rank: they are compared too
-  // Not null: no collective. The site calls this on its inputs, which may be none, in runs that are due
+  // Not null: no collective. The graph operation calls this on its inputs, which may be none, in runs that are due
   // (SetLink::due) every `every` runs, and gives one byte, which what must come later can depend on.
   std::function<void(std::uint64_t run_number, const ringcomm_run&)> look{};
   std::uint64_t every = 0;
 };
 
-class Site {
+class GraphOp {
  public:
-  Site(std::shared_ptr<SetLink> set, SiteSpec spec) : set_(std::move(set)), spec_(std::move(spec)) {}
+  GraphOp(std::shared_ptr<SetLink> set, GraphOpSpec spec) : set_(std::move(set)), spec_(std::move(spec)) {}
   // Throws what the operations met, once all of them are over. What it throws is also kept.
   void run(const ringcomm_run& run);
   std::exception_ptr take_failure();  // of the last run that failed
   // What is left out of a tensor (LeftOut). Throws Error(invalid) while a run is under way.
-  std::vector<float> owed(std::size_t tensor);
-  void owe(std::size_t tensor, std::vector<float> values);
+  std::vector<float> residual(std::size_t tensor);
+  void set_residual(std::size_t tensor, std::vector<float> values);
 
  private:
   struct Prepared {  // the group, as it was run last
@@ -67,7 +67,7 @@ class Site {
   void give_results(const ringcomm_run& run, const Prepared& prepared) const;
 
   const std::shared_ptr<SetLink> set_;
-  const SiteSpec spec_;
+  const GraphOpSpec spec_;
   std::mutex mutex_;
   Prepared kept_;  // taken out while a run uses it
   std::uint64_t runs_ = 0;
@@ -76,23 +76,23 @@ class Site {
   std::exception_ptr failure_;
 };
 
-// Sites by number, for the table of functions that frameworks' libraries get.
-class SiteTable {
+// Graph operations by number, for the table of functions that frameworks' libraries get.
+class GraphOpTable {
  public:
-  SiteTable();
-  SiteTable(const SiteTable&) = delete;
-  std::int64_t add(std::shared_ptr<Site> site);
+  GraphOpTable();
+  GraphOpTable(const GraphOpTable&) = delete;
+  std::int64_t add(std::shared_ptr<GraphOp> graph_op);
   void remove(std::int64_t id);
-  std::shared_ptr<Site> find(std::int64_t id) const;  // Throws Error(invalid)
-  const ringcomm_sites* functions() const { return &functions_; }
+  std::shared_ptr<GraphOp> find(std::int64_t id) const;  // Throws Error(invalid)
+  const ringcomm_graph_ops* functions() const { return &functions_; }
 
  private:
   static void run(void* self, std::int64_t id, const ringcomm_run* run);
 
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Site>> sites_;
+  std::vector<std::shared_ptr<GraphOp>> ops_;
   std::vector<std::int64_t> free_;
-  ringcomm_sites functions_;
+  ringcomm_graph_ops functions_;
 };
 
 }  // namespace ringcomm

@@ -1,8 +1,8 @@
 """Places in a framework's graph that communicate, whatever the framework.
 
 A graph is traced once and run often, without Python: what is known when it is traced, that is which collective, of
-which names, in which process set, becomes a site of the core (csrc/graph_ops/site.hpp), and the graph holds its
-number. A graph's sites live as long as the process. Those of eager programs are kept while they are used.
+which names, in which process set, becomes a graph operation of the core (csrc/graph_ops/graph_op.hpp), and the graph holds its
+number. A graph's graph operations live as long as the process. Those of eager programs are kept while they are used.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ringcomm._src.base.ops import Op, wire_code
 from ringcomm._src.base.wire_formats import WireFormat
 from ringcomm._src.calls import calls
 from ringcomm._src.core import _core
-from ringcomm._src.named.keepers import Floats, Keeper
+from ringcomm._src.named.error_feedback import Floats, ResidualStore
 from ringcomm._src.named.process_sets import ProcessSet
 
-_MOST = 4096  # sites of eager programs that are remembered
+_MOST = 4096  # graph operations of eager programs that are remembered
 
 
 class Reduce(NamedTuple):
@@ -43,7 +43,7 @@ PLAIN = Reduce()
 
 
 class Description(NamedTuple):
-    """All that a site is made of."""
+    """All that a graph operation is made of."""
 
     process_set: ProcessSet
     collective: int
@@ -84,7 +84,7 @@ def names(
     grouped: bool,
     otherwise: Callable[[], str] | None = None,
 ) -> tuple[str, ...]:
-    """Returns the names of one site's operations. Without `name`, `otherwise` makes it; without both it is a count.
+    """Returns the names of one graph operation's operations. Without `name`, `otherwise` makes it; without both it is a count.
 
     A name of `otherwise` is a place in a program and does not hold the kind: ranks with different collectives at one
     place get a MismatchError, where different names would wait for ever."""
@@ -118,16 +118,16 @@ def check(what: Description) -> list[int]:
     return indices
 
 
-def make(what: Description) -> _core.Site:
+def make(what: Description) -> _core.GraphOp:
     """Raises what :func:`check` raises."""
     indices = check(what)
     process_set, how, kind = what.process_set, what.how, kind_of(what.collective)
     if what.look is not None:
-        return _core.Site(process_set.link, what.collective, what.names, look=what.look, every=what.every)
+        return _core.GraphOp(process_set.link, what.collective, what.names, look=what.look, every=what.every)
     warm, keeps = None, False
     if how.keeps and isinstance(how.wire, WireFormat):
         warm, keeps = how.wire if how.wire.warmup_steps else None, how.wire.error_feedback
-    site = _core.Site(
+    graph_op = _core.GraphOp(
         process_set.link,
         what.collective,
         what.names,
@@ -144,34 +144,34 @@ def make(what: Description) -> _core.Site:
         keeps=keeps,
     )
     if keeps:
-        _keepers[site.id] = _SiteKeeper(site, what)
-    return site
+        _stores[graph_op.id] = _GraphOpResiduals(graph_op, what)
+    return graph_op
 
 
-class _SiteKeeper(Keeper):
-    def __init__(self, site: _core.Site, what: Description) -> None:
+class _GraphOpResiduals(ResidualStore):
+    def __init__(self, graph_op: _core.GraphOp, what: Description) -> None:
         kind = f"{_core.COLLECTIVES[what.collective]}."
         names = [name.removeprefix(kind) for name in what.names]
         super().__init__(what.process_set, names, what.how.op, what.how.post)
-        self._site = site
+        self._graph_op = graph_op
         self.register()
 
-    def owed(self, index: int) -> Floats:
-        return np.frombuffer(self._site.owed(index), np.float32)
+    def residual(self, index: int) -> Floats:
+        return np.frombuffer(self._graph_op.residual(index), np.float32)
 
-    def owe(self, index: int, values: Floats) -> None:
+    def set_residual(self, index: int, values: Floats) -> None:
         given = np.ascontiguousarray(values, np.float32)
-        self._site.owe(index, given.ctypes.data, given.size)
+        self._graph_op.set_residual(index, given.ctypes.data, given.size)
 
 
-_keepers: dict[int, _SiteKeeper] = {}  # by the site's number; as long as it
+_stores: dict[int, _GraphOpResiduals] = {}  # by the graph operation's number; as long as it
 
 
-def run(site: _core.Site, given: Sequence[Any]) -> list[Any]:
+def run(graph_op: _core.GraphOp, given: Sequence[Any]) -> list[Any]:
     """Now, on NumPy arrays: where a framework calls Python. Results are 64-byte aligned, as TensorFlow's must be."""
     buffers = [arrays.source(one).on_host() for one in given]
     results = []
-    for one in site.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
+    for one in graph_op.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
         results.append(array_at(one.address, one.dtype, one.shape, one))
     return results
 
@@ -192,23 +192,23 @@ def _numpy_dtype(name: str) -> Any:
     return np.dtype(name)
 
 
-class Kept:
-    """Sites of eager programs, by what they are made of. `wrap` makes of a site what a framework needs of it."""
+class GradientResidual:
+    """Graph operations of eager programs, by what they are made of. `wrap` makes of a graph operation what a framework needs of it."""
 
-    def __init__(self, wrap: Callable[[_core.Site], Any]) -> None:
+    def __init__(self, wrap: Callable[[_core.GraphOp], Any]) -> None:
         self._wrap = wrap
-        self._known: OrderedDict[Description, tuple[_core.Site, Any]] = OrderedDict()
+        self._known: OrderedDict[Description, tuple[_core.GraphOp, Any]] = OrderedDict()
 
     def get(self, what: Description) -> Any:
         known = self._known.get(what)
         if known is None:
-            site = make(what)
-            known = self._known[what] = site, self._wrap(site)
+            graph_op = make(what)
+            known = self._known[what] = graph_op, self._wrap(graph_op)
             if len(self._known) > _MOST:
                 _forget(self._known.popitem(last=False)[1][0])
         return known[1]
 
 
-def _forget(site: _core.Site) -> None:
-    _keepers.pop(site.id, None)
-    site.remove()
+def _forget(graph_op: _core.GraphOp) -> None:
+    _stores.pop(graph_op.id, None)
+    graph_op.remove()

@@ -1,12 +1,12 @@
 /* What a framework's side calls, in plain C: a small library, which knows the framework and nothing of ringcomm's core,
- * is given this table when Python loads it. See graph_ops/site.hpp for what a site is. */
-#ifndef RINGCOMM_SITE_FUNCTIONS_H
-#define RINGCOMM_SITE_FUNCTIONS_H
+ * is given this table when Python loads it. See graph_ops/graph_op.hpp for what a graph operation is. */
+#ifndef RINGCOMM_GRAPH_OP_FUNCTIONS_H
+#define RINGCOMM_GRAPH_OP_FUNCTIONS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define RINGCOMM_SITES_VERSION 1
+#define RINGCOMM_GRAPH_OPS_VERSION 1
 
 typedef struct {
   const void* data;
@@ -15,7 +15,7 @@ typedef struct {
   int dtype; /* the core's number (base/types.hpp); negative: none of these */
 } ringcomm_array;
 
-/* One run of a site. `context` is given back to the functions, which are called on the thread that runs it. */
+/* One run of a graph operation. `context` is given back to the functions, which are called on the thread that runs it. */
 typedef struct {
   void* context;
   int inputs;
@@ -31,10 +31,10 @@ typedef struct {
 } ringcomm_run;
 
 typedef struct {
-  uint32_t version; /* RINGCOMM_SITES_VERSION */
+  uint32_t version; /* RINGCOMM_GRAPH_OPS_VERSION */
   void* self;
   /* Returns when the results are there, or `fail` has been called. Takes no lock of Python's. */
-  void (*run)(void* self, int64_t site, const ringcomm_run* run);
-} ringcomm_sites;
+  void (*run)(void* self, int64_t graph_op, const ringcomm_run* run);
+} ringcomm_graph_ops;
 
 #endif

@@ -1,4 +1,4 @@
-#include "graph_ops/site.hpp"
+#include "graph_ops/graph_op.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -78,7 +78,7 @@ void failed_to_allocate() { throw Error(ErrorKind::internal, "the framework gave
 
 }  // namespace
 
-bool Site::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run, std::size_t count) const {
+bool GraphOp::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run, std::size_t count) const {
   if (epoch != live.epoch || group.size() != count) return false;
   for (std::size_t i = 0; i < dtypes.size(); ++i) {  // of a barrier there are none
     const ringcomm_array& array = run.input[i];
@@ -87,7 +87,7 @@ bool Site::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run, st
   return true;
 }
 
-Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
+Named GraphOp::request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
                        const std::vector<std::uint64_t>& wires) {
   Named named;
   Call& call = named.call = spec_.call;
@@ -124,22 +124,22 @@ Named Site::request_of(const SetLink::Live& live, const ringcomm_run& run, std::
   return named;
 }
 
-LeftOut& Site::left_out() {
+LeftOut& GraphOp::left_out() {
   if (!running_) return left_out_;
   throw Error(ErrorKind::invalid, "what '" + spec_.names[0] + "' has left out is known between its runs only");
 }
 
-std::vector<float> Site::owed(std::size_t tensor) {
+std::vector<float> GraphOp::residual(std::size_t tensor) {
   const std::lock_guard lock(mutex_);
-  return left_out().owed(tensor);
+  return left_out().residual(tensor);
 }
 
-void Site::owe(std::size_t tensor, std::vector<float> values) {
+void GraphOp::set_residual(std::size_t tensor, std::vector<float> values) {
   const std::lock_guard lock(mutex_);
-  left_out().owe(tensor, std::move(values));
+  left_out().set_residual(tensor, std::move(values));
 }
 
-Site::Prepared Site::prepared_for(const SetLink::Live& live, const ringcomm_run& run) {
+GraphOp::Prepared GraphOp::prepared_for(const SetLink::Live& live, const ringcomm_run& run) {
   const std::size_t count = spec_.names.size();
   Prepared prepared;
   const std::vector<std::uint64_t>* wires;
@@ -169,7 +169,7 @@ Site::Prepared Site::prepared_for(const SetLink::Live& live, const ringcomm_run&
 }
 
 // Addresses, of results too where their shapes are known.
-void Site::place_results(const SetLink::Live& live, const ringcomm_run& run, Prepared& prepared) const {
+void GraphOp::place_results(const SetLink::Live& live, const ringcomm_run& run, Prepared& prepared) const {
   const Collective collective = spec_.call.collective;
   if (collective == Collective::barrier) return;
   for (std::size_t i = 0; i < prepared.group.size(); ++i) {
@@ -191,7 +191,7 @@ void Site::place_results(const SetLink::Live& live, const ringcomm_run& run, Pre
   }
 }
 
-void Site::give_results(const ringcomm_run& run, const Prepared& prepared) const {
+void GraphOp::give_results(const ringcomm_run& run, const Prepared& prepared) const {
   if (!is_found(spec_.call.collective)) return;
   for (std::size_t i = 0; i < prepared.group.size(); ++i) {
     const Pending& pending = *prepared.group[i];
@@ -217,7 +217,7 @@ void Site::give_results(const ringcomm_run& run, const Prepared& prepared) const
   std::ranges::transform(received, out, [](std::size_t n) { return static_cast<std::int32_t>(n); });
 }
 
-void Site::run_in(const SetLink::Live& live, const ringcomm_run& run) {
+void GraphOp::run_in(const SetLink::Live& live, const ringcomm_run& run) {
   Prepared prepared = prepared_for(live, run);
   place_results(live, run, prepared);
   live.engine->submit_group(live.set, prepared.group);
@@ -233,7 +233,7 @@ void Site::run_in(const SetLink::Live& live, const ringcomm_run& run) {
   running_ = false;
 }
 
-void Site::look_in(const ringcomm_run& run) {
+void GraphOp::look_in(const ringcomm_run& run) {
   const SetLink::Live live = set_->live();  // throws where there is no session
   if (const std::uint64_t number = set_->due(spec_.names[0], spec_.every)) spec_.look(number, run);
   const std::int64_t one = 1;
@@ -242,7 +242,7 @@ void Site::look_in(const ringcomm_run& run) {
   *byte = std::byte{0};
 }
 
-void Site::run(const ringcomm_run& run) {
+void GraphOp::run(const ringcomm_run& run) {
   try {
     if (spec_.look) return look_in(run);
     const std::size_t inputs = spec_.call.collective == Collective::barrier ? 0 : spec_.names.size() + spec_.splits;
@@ -259,46 +259,46 @@ void Site::run(const ringcomm_run& run) {
   }
 }
 
-std::exception_ptr Site::take_failure() {
+std::exception_ptr GraphOp::take_failure() {
   const std::lock_guard lock(mutex_);
   return std::exchange(failure_, nullptr);
 }
 
 // ---- the table
 
-SiteTable::SiteTable() : functions_{RINGCOMM_SITES_VERSION, this, run} {}
+GraphOpTable::GraphOpTable() : functions_{RINGCOMM_GRAPH_OPS_VERSION, this, run} {}
 
-std::int64_t SiteTable::add(std::shared_ptr<Site> site) {
+std::int64_t GraphOpTable::add(std::shared_ptr<GraphOp> graph_op) {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
-    sites_.push_back(std::move(site));
-    return static_cast<std::int64_t>(sites_.size()) - 1;
+    ops_.push_back(std::move(graph_op));
+    return static_cast<std::int64_t>(ops_.size()) - 1;
   }
   const std::int64_t id = free_.back();
   free_.pop_back();
-  sites_[static_cast<std::size_t>(id)] = std::move(site);
+  ops_[static_cast<std::size_t>(id)] = std::move(graph_op);
   return id;
 }
 
-void SiteTable::remove(std::int64_t id) {
-  const std::shared_ptr<Site> site = find(id);
+void GraphOpTable::remove(std::int64_t id) {
+  const std::shared_ptr<GraphOp> graph_op = find(id);
   const std::lock_guard lock(mutex_);
-  sites_[static_cast<std::size_t>(id)].reset();
+  ops_[static_cast<std::size_t>(id)].reset();
   free_.push_back(id);
 }
 
-std::shared_ptr<Site> SiteTable::find(std::int64_t id) const {
+std::shared_ptr<GraphOp> GraphOpTable::find(std::int64_t id) const {
   const std::lock_guard lock(mutex_);
-  if (id >= 0 && static_cast<std::size_t>(id) < sites_.size() && sites_[static_cast<std::size_t>(id)])
-    return sites_[static_cast<std::size_t>(id)];
+  if (id >= 0 && static_cast<std::size_t>(id) < ops_.size() && ops_[static_cast<std::size_t>(id)])
+    return ops_[static_cast<std::size_t>(id)];
   throw Error(ErrorKind::invalid,
               "this graph communicates, and was made in another process: make it anew (or save the model from an "
               "optimizer that is not distributed)");
 }
 
-void SiteTable::run(void* self, std::int64_t id, const ringcomm_run* run) {
+void GraphOpTable::run(void* self, std::int64_t id, const ringcomm_run* run) {
   try {
-    static_cast<const SiteTable*>(self)->find(id)->run(*run);
+    static_cast<const GraphOpTable*>(self)->find(id)->run(*run);
   } catch (const Error& error) {
     run->fail(run->context, static_cast<int>(error.kind()), error.what());
   } catch (const std::exception& error) {

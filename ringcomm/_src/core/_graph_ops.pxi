@@ -1,28 +1,28 @@
 # Places in frameworks' graphs that communicate, and the functions with which frameworks' libraries run them.
-cdef extern from "graph_ops/site.hpp" namespace "ringcomm" nogil:
+cdef extern from "graph_ops/graph_op.hpp" namespace "ringcomm" nogil:
     cdef cppclass CSetLink "ringcomm::SetLink":
         CSetLink()
         void connect(shared_ptr[CEngine], shared_ptr[CWorker], int set, int rank, int size)
         void disconnect()
         uint64_t due(const string&, uint64_t)
         void restart()
-    cdef cppclass CSiteSpec "ringcomm::SiteSpec":
+    cdef cppclass CGraphOpSpec "ringcomm::GraphOpSpec":
         CCall call
         vector[string] names
         vector[uint64_t] wires, first_wires
         uint64_t first_runs, every
         cbool keeps, splits, even
-    cdef cppclass CSite "ringcomm::Site":
-        CSite(shared_ptr[CSetLink], CSiteSpec)
-        vector[float] owed(size_t) except +translate
-        void owe(size_t, vector[float]) except +translate
-    cdef cppclass CSiteTable "ringcomm::SiteTable":
-        int64_t add(shared_ptr[CSite])
+    cdef cppclass CGraphOp "ringcomm::GraphOp":
+        CGraphOp(shared_ptr[CSetLink], CGraphOpSpec)
+        vector[float] residual(size_t) except +translate
+        void set_residual(size_t, vector[float]) except +translate
+    cdef cppclass CGraphOpTable "ringcomm::GraphOpTable":
+        int64_t add(shared_ptr[CGraphOp])
         void remove(int64_t) except +translate
 
-cdef extern from "border/sites.hpp" namespace "ringcomm_border":
-    CSiteTable& c_sites "ringcomm_border::sites"()
-    uintptr_t c_site_functions "ringcomm_border::site_functions"()
+cdef extern from "border/graph_ops.hpp" namespace "ringcomm_border":
+    CGraphOpTable& c_graph_ops "ringcomm_border::graph operations"()
+    uintptr_t c_graph_op_functions "ringcomm_border::graph_op_functions"()
     cdef cppclass Given "ringcomm_border::Given":
         uintptr_t data
         int dtype
@@ -32,9 +32,9 @@ cdef extern from "border/sites.hpp" namespace "ringcomm_border":
         int dtype
         vector[int64_t] dims
         uintptr_t address()
-    vector[Result] c_run_site "ringcomm_border::run_site"(CSite&, const vector[Given]&) except +translate nogil
-    void set_look "ringcomm_border::set_look"(CSiteSpec&, object)
-    void c_raise_failure "ringcomm_border::raise_failure"(CSite&) except +translate
+    vector[Result] c_run_graph_op "ringcomm_border::run_graph_op"(CGraphOp&, const vector[Given]&) except +translate nogil
+    void set_look "ringcomm_border::set_look"(CGraphOpSpec&, object)
+    void c_raise_failure "ringcomm_border::raise_failure"(CGraphOp&) except +translate
 
 
 cdef class SetLink:
@@ -58,7 +58,7 @@ cdef class SetLink:
     def restart(self) -> None: self.it.get().restart()  # counts of runs
 
 
-cdef class SiteResult:
+cdef class GraphOpResult:
     """Memory of the core, 64-byte aligned, that lives as long as this."""
     cdef Result it
 
@@ -75,9 +75,9 @@ cdef class SiteResult:
     def shape(self) -> tuple[int, ...]: return tuple(self.it.dims)
 
 
-cdef class Site:
-    """A place in a graph that communicates (csrc/graph_ops/site.hpp). Known by its number until it is removed."""
-    cdef shared_ptr[CSite] it
+cdef class GraphOp:
+    """A place in a graph that communicates (csrc/graph_ops/graph_op.hpp). Known by its number until it is removed."""
+    cdef shared_ptr[CGraphOp] it
     cdef readonly int64_t id
 
     def __init__(
@@ -85,7 +85,7 @@ cdef class Site:
             double post=1, wires: Sequence[int] = (), str algorithm="", bint splits=False, bint even=False,
             first_wires: Sequence[int] = (), uint64_t first_runs=0, bint keeps=False,
             look: Callable[[int, list[tuple[int, int, tuple[int, ...]]]], None] | None = None, uint64_t every=0):
-        cdef CSiteSpec spec
+        cdef CGraphOpSpec spec
         spec.call.collective, spec.call.op, spec.call.root = <Collective>collective, <Op>op, root
         spec.call.pre.factor, spec.call.post.factor, spec.call.algorithm = pre, post, algorithm.encode()
         spec.names = [(<str?>name).encode() for name in names]
@@ -93,44 +93,44 @@ cdef class Site:
         spec.splits, spec.even, spec.keeps, spec.every = splits, even, keeps, every
         if look is not None:
             set_look(spec, look)
-        self.it = make_shared[CSite](link.it, spec)
-        self.id = c_sites().add(self.it)
+        self.it = make_shared[CGraphOp](link.it, spec)
+        self.id = c_graph_ops().add(self.it)
 
-    def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[SiteResult]:
+    def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[GraphOpResult]:
         """Now, for Python. inputs: (address, dtype, shape)."""
         cdef vector[Given] given
         cdef vector[Result] results
         cdef Given one
-        cdef SiteResult made
+        cdef GraphOpResult made
         for address, dtype, shape in inputs:
             one.data, one.dtype, one.dims = address, dtype, shape
             given.push_back(one)
         with nogil:
-            results = c_run_site(self.it.get()[0], given)
+            results = c_run_graph_op(self.it.get()[0], given)
         out = []
         for i in range(results.size()):
-            made = SiteResult.__new__(SiteResult)
+            made = GraphOpResult.__new__(GraphOpResult)
             made.it = results[i]
             out.append(made)
         return out
 
-    def owed(self, size_t tensor) -> bytes:
+    def residual(self, size_t tensor) -> bytes:
         """float32 elements that this rank's encoders owe (csrc/graph_ops/left_out.hpp). Between runs."""
-        cdef vector[float] values = self.it.get().owed(tensor)
+        cdef vector[float] values = self.it.get().residual(tensor)
         return (<const char*>values.data())[:4 * values.size()]
 
-    def owe(self, size_t tensor, uintptr_t values, size_t count) -> None:
+    def set_residual(self, size_t tensor, uintptr_t values, size_t count) -> None:
         cdef vector[float] all_values
         all_values.assign(<const float*>values, <const float*>values + count)
-        self.it.get().owe(tensor, all_values)
+        self.it.get().set_residual(tensor, all_values)
 
     def raise_failure(self) -> None:
         """Raises what the last run that failed has met, once."""
         c_raise_failure(self.it.get()[0])
 
-    def remove(self) -> None: c_sites().remove(self.id)
+    def remove(self) -> None: c_graph_ops().remove(self.id)
 
 
-def site_functions() -> int:
-    """The address of the table of functions for frameworks' libraries (csrc/graph_ops/site_functions.h)."""
-    return c_site_functions()
+def graph_op_functions() -> int:
+    """The address of the table of functions for frameworks' libraries (csrc/graph_ops/graph_op_functions.h)."""
+    return c_graph_op_functions()

@@ -1,4 +1,4 @@
-// Sites of frameworks' graphs (_sites.pxi), in types that Cython passes.
+// Graph operations of frameworks' graphs (_graph_ops.pxi), in types that Cython passes.
 #pragma once
 
 #include <algorithm>
@@ -6,16 +6,16 @@
 
 #include "base/aligned_bytes.hpp"
 #include "border/errors.hpp"
-#include "graph_ops/site.hpp"
+#include "graph_ops/graph_op.hpp"
 
 namespace ringcomm_border {
 using namespace ringcomm;
 // Never destroyed: a framework's threads may run graphs while the process ends.
-inline SiteTable& sites() {
-  static auto& table = *new SiteTable;
+inline GraphOpTable& graph_ops() {
+  static auto& table = *new GraphOpTable;
   return table;
 }
-inline std::uintptr_t site_functions() { return reinterpret_cast<std::uintptr_t>(sites().functions()); }
+inline std::uintptr_t graph_op_functions() { return reinterpret_cast<std::uintptr_t>(graph_ops().functions()); }
 
 // A run for Python, where no library of a framework's does it: results in memory of ours, 64-byte aligned.
 struct Given {
@@ -50,14 +50,14 @@ inline int adopt_result(void* context, int index, int dtype, const std::int64_t*
   result_at(context, index) = {std::move(memory), bytes, dtype, {dims, dims + rank}};
   return 1;
 }
-inline std::vector<Result> run_site(Site& site, const std::vector<Given>& given) {
+inline std::vector<Result> run_graph_op(GraphOp& graph_op, const std::vector<Given>& given) {
   std::vector<ringcomm_array> inputs;
   for (const Given& one : given) {
     inputs.push_back(
         {reinterpret_cast<const void*>(one.data), one.dims.data(), static_cast<int>(one.dims.size()), one.dtype});
   }
   std::vector<Result> results;
-  site.run({&results, static_cast<int>(inputs.size()), inputs.data(), allocate_result, adopt_result, nullptr});
+  graph_op.run({&results, static_cast<int>(inputs.size()), inputs.data(), allocate_result, adopt_result, nullptr});
   return results;
 }
 // Calls a function of Python's with the number of the run and [(address, dtype, shape)], from any thread. What it
@@ -94,9 +94,9 @@ inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_r
   PyGILState_Release(state);
   throw Error(kind, what);
 }
-inline void set_look(SiteSpec& spec, PyObject* function) {  // kept for good: graphs are
+inline void set_look(GraphOpSpec& spec, PyObject* function) {  // kept for good: graphs are
   Py_INCREF(function);
   spec.look = [function](std::uint64_t number, const ringcomm_run& run) { call_look(function, number, run); };
 }
-inline void raise_failure(Site& site) { rethrow(site.take_failure()); }
+inline void raise_failure(GraphOp& graph_op) { rethrow(graph_op.take_failure()); }
 }  // namespace ringcomm_border

@@ -1,6 +1,6 @@
 """All-reduce of a GPU's array by way of the host, against the same work done by hand on the host's memory.
 
-    RINGCOMM_GPU_PATH=staging mpiexec -n 2 python benchmarks/gpu_staging.py [--megabytes 64] [--json FILE]
+    RINGCOMM_GPU_ROUTE=staging mpiexec -n 2 python benchmarks/gpu_staging.py [--megabytes 64] [--json FILE]
 
 By hand: segments are copied into shared arrays, reduced there in place, and copied out again: one after the other on
 the rank's own core, or in a pipeline of three threads, as a GPU copies by itself. On a GPU that is what its link and

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/cuts.hpp"
-#include "base/place.hpp"
+#include "base/memory_location.hpp"
 #include "base/scale.hpp"
 #include "base/types.hpp"
 #include "base/wire.hpp"
@@ -27,7 +27,7 @@ struct Call;
 
 // What follows an exchange of numbers, if they come as this rank expects. If all ranks expect the same, and all of them
 // share memory, the call takes place along with the exchange, which then gives no numbers.
-struct Guess {
+struct Speculation {
   std::uint64_t numbers = 0;  // a hash of all that are expected, not 0
   const Call* call = nullptr;
   bool right = false;  // it has taken place
@@ -37,12 +37,12 @@ struct Guess {
 struct CallBuffers {
   const void* input = nullptr;
   void* output = nullptr;
-  std::shared_ptr<Place> place;  // of all buffers; null: the host's memory
+  std::shared_ptr<MemoryLocation> place;  // of all buffers; null: the host's memory
   bool on_device = false;        // of the array on every rank, wherever a stand-in's buffers lie
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
-  std::vector<void*> apart;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
-  std::vector<std::size_t> parts;  // elements of the tensors fused in it, one behind the other; empty: it is one
+  std::vector<void*> output_per_rank;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
+  std::vector<std::size_t> fused_counts;  // elements of the tensors fused in it, one behind the other; empty: it is one
 };
 
 // The operation. It is equal on every rank, except for the counts of an all-to-all, and ranks compare it.
@@ -71,10 +71,10 @@ struct CallSpec {
 struct Call : CallBuffers, CallSpec {
   Feedback* feedback = nullptr;  // of encoders: may be null; outlives the call
   std::uint64_t tensor = 0;      // of those that it is for
-  Guess* guess = nullptr;        // of an exchange; lives as long as the buffers
+  Speculation* speculation = nullptr;        // of an exchange; lives as long as the buffers
   bool agreed = false;           // the engine has compared it already
-  const Call* about = nullptr;   // what ranks compare in place of this one, which is a part of it
-  bool part = false;             // of another call, which counts by itself
+  const Call* enclosing_call = nullptr;   // what ranks compare in place of this one, which is a part of it
+  bool is_subcall = false;             // of another call, which counts by itself
   bool stand_ins = false;        // of ranks that have joined: the others' inputs are scaled first
 
   std::size_t elements() const {  // of the whole buffer
@@ -82,8 +82,8 @@ struct Call : CallBuffers, CallSpec {
   }
   std::size_t nbytes() const { return elements() * size_of(dtype); }
   std::byte* part_from(int rank) const {  // where an all-gather has it
-    return apart.empty() ? at(output, start_of(counts, rank) * size_of(dtype))
-                         : static_cast<std::byte*>(apart[static_cast<std::size_t>(rank)]);
+    return output_per_rank.empty() ? at(output, start_of(counts, rank) * size_of(dtype))
+                         : static_cast<std::byte*>(output_per_rank[static_cast<std::size_t>(rank)]);
   }
 };
 

@@ -14,7 +14,7 @@ constexpr const char* kAlgorithm = "butterfly_doubling";  // pairs whole buffers
 // The tensors of a fused call are vectors of their own, one behind the other.
 Combine combine_vectors(const Call& call) {
   return
-      [dtype = call.dtype, parts = call.parts](void* target, const void* first, const void* second, std::size_t count) {
+      [dtype = call.dtype, parts = call.fused_counts](void* target, const void* first, const void* second, std::size_t count) {
         if (parts.empty()) return kernels::adasum(dtype, target, first, second, count);
         auto* to = static_cast<std::byte*>(target);
         auto *a = static_cast<const std::byte*>(first), *b = static_cast<const std::byte*>(second);
@@ -42,7 +42,7 @@ void check_adasum(const Call& call) {
 }
 
 const Choice& adasum_choice() {
-  static const Choice choice{Path::adasum, find_algorithm(Collective::allreduce, kAlgorithm), 0, {0, 1}, kAlgorithm};
+  static const Choice choice{Route::adasum, find_algorithm(Collective::allreduce, kAlgorithm), 0, {0, 1}, kAlgorithm};
   return choice;
 }
 

@@ -9,7 +9,7 @@
 
 namespace ringcomm {
 
-CallTask::CallTask(CallContext& context, Resolver& resolver, Comparison* comparison, Call&& call)
+CallTask::CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* comparison, Call&& call)
     : context_(context), resolver_(resolver), comparison_(comparison), call_(std::move(call)),
       begun_ns_(trace().enabled() ? now_ns() : 0) {
   label_ = {call_.name.empty() ? name_of(call_.collective) : std::string_view(call_.name), context.me,
@@ -19,25 +19,25 @@ CallTask::CallTask(CallContext& context, Resolver& resolver, Comparison* compari
 // What calls that are agreed on do without, a pass over the host's memory still needs: that everybody has arrived.
 void CallTask::begin() {
   choice_ = &resolver_.choose(call_);
-  if (call_.guess && !(on_host() && resolver_.choose(*call_.guess->call).path == Path::shared)) call_.guess = nullptr;
-  if (choice_->path == Path::local) {
+  if (call_.speculation && !(on_host() && resolver_.choose(*call_.speculation->call).route == Route::shared)) call_.speculation = nullptr;
+  if (choice_->route == Route::local) {
     move_ = move_alone(call_);
     phase_ = Phase::move;
   } else if (on_host() || (!call_.agreed && context_.config.check)) {
     phase_ = Phase::compare;
-    comparison_->begin(call_, on_host() || choice_->path == Path::piggyback);
+    comparison_->begin(call_, on_host() || choice_->route == Route::inline_data);
   } else {
     make_move();
   }
 }
 
-// The comparison may have found that all blocks are even, or not have carried what was to piggyback on it.
+// The comparison may have found that all blocks are even, or not have carried what was to inline_data on it.
 void CallTask::make_move() {
   phase_ = Phase::move;
-  choice_ = &resolver_.without_piggyback(call_);
-  if (choice_->path == Path::two_levels)
+  choice_ = &resolver_.without_inline_data(call_);
+  if (choice_->route == Route::two_levels)
     move_ = move_on_two_levels(context_, call_, *choice_);
-  else if (choice_->path == Path::adasum)
+  else if (choice_->route == Route::adasum)
     move_ = move_adasum(context_, call_);
   else
     move_ = move_by_schedule(context_, call_, resolver_.schedule(call_, *choice_), *choice_);
@@ -73,7 +73,7 @@ Progress CallTask::go_on() {
   const Progress progress = move_->advance();
   if (progress == Progress::blocked && !on_host()) context_.departures.check();
   if (progress == Progress::done) {
-    if (!on_host() && choice_->path != Path::local)
+    if (!on_host() && choice_->route != Route::local)
       context_.departures.check_goodbyes();  // a rank may have given it up
     phase_ = Phase::end;
     finish_logical_op(call_, context_.me, context_.size());
@@ -86,8 +86,8 @@ Progress CallTask::go_on() {
 
 // An exchange of numbers may have had the call with it that was to follow.
 void CallTask::book() {
-  const Call& call = call_.guess && call_.guess->right ? *call_.guess->call : call_;
-  context_.book(call.collective, *choice_, call.part ? 0 : std::max<std::size_t>(1, call.parts.size()));
+  const Call& call = call_.speculation && call_.speculation->right ? *call_.speculation->call : call_;
+  context_.book(call.collective, *choice_, call.is_subcall ? 0 : std::max<std::size_t>(1, call.fused_counts.size()));
 }
 
 // A call so small that it has no work after its one wait ended with that.

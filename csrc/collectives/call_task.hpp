@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/trace.hpp"
-#include "collectives/consistency/comparison.hpp"
+#include "collectives/consistency/consistency_check.hpp"
 #include "collectives/context.hpp"
 #include "collectives/resolver.hpp"
 
@@ -14,7 +14,7 @@ namespace ringcomm {
 class CallTask final : public Task {
  public:
   // `comparison`: the channel's; null if calls are not compared.
-  CallTask(CallContext& context, Resolver& resolver, Comparison* comparison, Call&& call);
+  CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* comparison, Call&& call);
   ~CallTask() override { abandon(); }
   Progress advance() override;
   void abandon() noexcept override;
@@ -28,11 +28,11 @@ class CallTask final : public Task {
   void make_move();  // for what did not go along with the comparison
   void record(bool at_once) const;
   void book();
-  bool on_host() const { return choice_->path == Path::shared; }
+  bool on_host() const { return choice_->route == Route::shared; }
 
   CallContext& context_;
   Resolver& resolver_;
-  Comparison* const comparison_;
+  ConsistencyCheck* const comparison_;
   Call call_;
   Phase phase_ = Phase::begin;
   const Choice* choice_ = nullptr;  // what runs; the resolver's

@@ -2,14 +2,14 @@
 
 #include "collectives/adasum.hpp"
 #include "collectives/call_task.hpp"
-#include "collectives/gathered_apart.hpp"
+#include "collectives/gathered_per_rank.hpp"
 
 namespace ringcomm {
 namespace {
 
-std::unique_ptr<Comparison> make_comparison(CallContext& context, const std::optional<Piggyback>& most) {
-  if (context.on_one_host()) return make_memory_comparison(context);
-  return most ? make_sent_comparison(context, *most) : nullptr;
+std::unique_ptr<ConsistencyCheck> make_comparison(CallContext& context, const std::optional<InlineLimits>& most) {
+  if (context.on_one_host()) return make_memory_consistency_check(context);
+  return most ? make_message_consistency_check(context, *most) : nullptr;
 }
 
 // Every rank meets it alike.
@@ -39,11 +39,11 @@ void check_encoding(const Call& call) {
 Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
                  std::shared_ptr<Node> node, int slot, ChannelConfig config)
     : context_(std::move(transport), std::move(peers), me, tags, std::move(node), slot, std::move(config)),
-      resolver_(context_), comparison_(make_comparison(context_, resolver_.most_piggyback())) {}
+      resolver_(context_), comparison_(make_comparison(context_, resolver_.inline_limits())) {}
 
 bool Channel::sends(const Call& call) {
-  const Path path = choose(call).path;
-  return path == Path::schedule || path == Path::two_levels;
+  const Route route = choose(call).route;
+  return route == Route::schedule || route == Route::two_levels;
 }
 
 std::unique_ptr<Task> Channel::start(Call&& call) {
@@ -59,7 +59,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     check_arithmetic(call);
   if (call.place) return std::exchange(call.place, nullptr)->start(*this, std::move(call));
   if (call.op == Op::average) call.post.divisor *= size();
-  if (!call.apart.empty() && !resolver_.takes_apart(call)) return make_gathered_apart(*this, std::move(call));
+  if (!call.output_per_rank.empty() && !resolver_.writes_per_rank_output(call)) return make_gathered_per_rank(*this, std::move(call));
   context_.departures.begin_call();
   return std::make_unique<CallTask>(context_, resolver_, comparison_.get(), std::move(call));
 }
@@ -72,7 +72,7 @@ SubChannels& Channel::sub_channels() {
   config.goodbye_tag = -1;
   config.account = nullptr;
   config.algorithm.clear();
-  config.device_path = "auto";
+  config.device_route = "auto";
   const int local = context_.node->rank();
   const auto make = [&](const std::vector<int>& ranks, int me, std::shared_ptr<Node> node) {
     std::vector<int> peers;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/task.hpp"
-#include "collectives/consistency/comparison.hpp"
+#include "collectives/consistency/consistency_check.hpp"
 #include "collectives/context.hpp"
 #include "collectives/resolver.hpp"
 
@@ -38,13 +38,13 @@ class Channel {
   void run(const Call& call, bool (*interrupted)()) { run(Call(call), interrupted); }
 
   // What a Place keeps from call to call; it goes first.
-  std::shared_ptr<void>& guest() { return guest_; }
+  std::shared_ptr<void>& device_state() { return device_state_; }
   // Made when first asked for, at the same point of the calls on all ranks. For hosts of as many ranks each.
   SubChannels& sub_channels();
   const std::shared_ptr<Node>& node() const { return context_.node; }
   const Hosts& hosts() const { return context_.hosts; }
   bool on_one_host() const { return context_.on_one_host(); }
-  const std::string& device_path() const { return context_.config.device_path; }
+  const std::string& device_route() const { return context_.config.device_route; }
   CallContext& context() { return context_; }  // of a Place that sends messages of its own, while no task runs here
 
   // So that calls which wait for messages end when a rank of this host has died: the group's ranks here, by process.
@@ -71,10 +71,10 @@ class Channel {
 
   CallContext context_;
   Resolver resolver_;
-  std::unique_ptr<Comparison> comparison_;  // null: calls are not compared, and no pass over memory begins with it
+  std::unique_ptr<ConsistencyCheck> comparison_;  // null: calls are not compared, and no pass over memory begins with it
   bool left_ = false;
   SubChannels sub_channels_;
-  std::shared_ptr<void> guest_;
+  std::shared_ptr<void> device_state_;
 };
 
 }  // namespace ringcomm

@@ -81,22 +81,22 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
   const int root = std::max(0, name.root);
   for (const Algorithm* algorithm : algorithms_named(collective_, name)) {
     if ((algorithm->equal_blocks && !equal_blocks) || !(encoding.rounds || algorithm->direct)) continue;
-    const auto add = [&](Path path, const Algorithm* runs, std::string text, const Priced& priced,
+    const auto add = [&](Route route, const Algorithm* runs, std::string text, const Priced& priced,
                          std::uint64_t peers) {
-      found.push_back({{path, runs, root, priced.cut, std::move(text)}, priced.price, peers});
+      found.push_back({{route, runs, root, priced.cut, std::move(text)}, priced.price, peers});
     };
     const auto two_levels = [&](const Cut& cut) {  // all hosts are alike as roots
       return cheapest_two_level(profile(*algorithm, true, 0), on_host_, nbytes, network_, cut, encoding);
     };
     if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // two levels, of which one has nothing to do
-      add(Path::shared, nullptr, std::string(kShared), {{0, 1}, two_levels({nbytes, 1}).price}, 0);
+      add(Route::shared, nullptr, std::string(kShared), {{0, 1}, two_levels({nbytes, 1}).price}, 0);
     if (!name.two_levels) {
       const Profile& one = profile(*algorithm, false, root);
-      add(Path::schedule, algorithm, full_name(*algorithm, false, name.root),
+      add(Route::schedule, algorithm, full_name(*algorithm, false, name.root),
           cheapest(one, nbytes, network_, given, encoding), one.peers);
     }
     if (!memory || hosts_ == 1) continue;
-    add(Path::two_levels, algorithm, full_name(*algorithm, true, name.root), two_levels(given),
+    add(Route::two_levels, algorithm, full_name(*algorithm, true, name.root), two_levels(given),
         profile(*algorithm, true, 0).peers);
   }
   choose_one(found, nbytes);
@@ -156,7 +156,7 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
   if (options.empty()) {  // an algorithm that this rank knows its own part of only
     constexpr std::size_t kWindow = 4;
     const Cut cut{given.segment > 0 ? given.segment : kMessageSegment, given.window > 0 ? given.window : kWindow};
-    return {Path::schedule, nullptr, 0, cut, name};
+    return {Route::schedule, nullptr, 0, cut, name};
   }
   return *std::find_if(options.begin(), options.end(), [](const Option& option) { return option.chosen; });
 }

@@ -24,17 +24,17 @@ bool has_two_levels(Collective collective);
 void check_algorithm(Collective collective, const std::string& name, int size);
 
 // How a call's data moves.
-enum class Path : std::uint8_t {
+enum class Route : std::uint8_t {
   local,       // one rank
   shared,      // through the host's memory
-  piggyback,   // with the comparison of calls (collectives/consistency/comparison.hpp)
+  inline_data,   // with the comparison of calls (collectives/consistency/consistency_check.hpp)
   schedule,    // by messages
   two_levels,  // by messages between hosts, through memory inside them
   adasum,      // whole vectors by messages (collectives/adasum.hpp)
 };
 
 struct Choice {
-  Path path = Path::schedule;
+  Route route = Route::schedule;
   const Algorithm* algorithm = nullptr;  // of paths with a schedule; null: a user's, or one that cannot run here
   int root = 0;                          // group rank, of algorithms that have one of their own
   Cut cut;
@@ -117,7 +117,7 @@ class Chooser {
   int size_;
   bool in_memory_, on_hosts_;
   Terms terms_;
-  const Choice memory_{Path::shared, nullptr, 0, {0, 1}, "shared"}, local_{Path::local, nullptr, 0, {0, 1}, "local"};
+  const Choice memory_{Route::shared, nullptr, 0, {0, 1}, "shared"}, local_{Route::local, nullptr, 0, {0, 1}, "local"};
   std::map<Collective, Menu> menus_;
   std::map<Key, Choice> made_;
 };

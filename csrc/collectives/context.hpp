@@ -33,7 +33,7 @@ struct ChannelConfig {
   Network network;                           // between ranks, by messages
   std::vector<int> hosts;                    // by the transport's rank; empty: each has one of its own
   std::string algorithm;                     // of all-reduces that name none; "": chosen
-  std::string device_path = "auto";          // of calls on devices: or "staging", or a Route's name
+  std::string device_route = "auto";          // of calls on devices: or "staging", or a Route's name
   std::vector<Rule> rules;                   // of a tuning file
   double stall_warn_seconds = 60;            // 0: never
   std::shared_ptr<const CustomAlgorithms> own;  // may be null

@@ -17,7 +17,7 @@ Memory memory_of(const CallContext& context) {
   return !context.node ? Memory::none : context.on_one_host() ? Memory::everybodys : Memory::on_hosts;
 }
 
-std::optional<Piggyback> most_of(const CallContext& context) {
+std::optional<InlineLimits> most_of(const CallContext& context) {
   if (context.size() == 1 || context.on_one_host() || !context.config.check) return std::nullopt;
   return context.hosts.number() > 1 ? most_by_hosts(terms_of(context), context.hosts)
                                     : most_by_ranks(terms_of(context), context.peers.size());
@@ -29,27 +29,27 @@ Resolver::Resolver(CallContext& context)
     : context_(context), most_(most_of(context)), chooser_(context.size(), memory_of(context), terms_of(context)) {}
 
 const Choice& Resolver::choose(const Call& call) {
-  static const Choice piggyback{Path::piggyback, nullptr, 0, {0, 1}, "gathered"};
-  return piggybacks(call) ? piggyback : without_piggyback(call);
+  static const Choice inline_data{Route::inline_data, nullptr, 0, {0, 1}, "inline"};
+  return sends_inline(call) ? inline_data : without_inline_data(call);
 }
 
-const Choice& Resolver::without_piggyback(const Call& call) {
+const Choice& Resolver::without_inline_data(const Call& call) {
   if (is_adasum(call) && context_.size() > 1) return adasum_choice();
   const bool known = call.collective != Collective::alltoall || call.even;  // otherwise ranks have totals of their own
   return chooser_.choose(call.collective, call.algorithm, known ? call.nbytes() : 0, call.even,
                          encoding_of(call.wire, call.dtype));
 }
 
-bool Resolver::piggybacks(const Call& call) const {
+bool Resolver::sends_inline(const Call& call) const {
   return most_ && !call.agreed && call.algorithm.empty() && !is_adasum(call) && chooser_.free(call.collective) &&
-         can_piggyback(call, context_.size(), most_->of(call.collective));
+         fits_inline(call, context_.size(), most_->of(call.collective));
 }
 
 // More than goes with mailboxes, and worked on in hosts' memory.
 bool Resolver::takes_fragments(const Call& call) {
   if (call.collective != Collective::allreduce || call.nbytes() <= kPayload || context_.size() == 1) return false;
-  const Path path = without_piggyback(call).path;
-  return path == Path::shared || path == Path::two_levels;
+  const Route route = without_inline_data(call).route;
+  return route == Route::shared || route == Route::two_levels;
 }
 
 std::shared_ptr<const Schedule> Resolver::schedule(const Call& call, const Choice& choice) {

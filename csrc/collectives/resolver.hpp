@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/call.hpp"
-#include "collectives/consistency/piggyback.hpp"
+#include "collectives/consistency/inline_data.hpp"
 #include "collectives/context.hpp"
 
 namespace ringcomm {
@@ -15,18 +15,18 @@ class Resolver {
   explicit Resolver(CallContext& context);
 
   // What may go with the comparison of calls; nothing where they are not compared by messages.
-  const std::optional<Piggyback>& most_piggyback() const { return most_; }
+  const std::optional<InlineLimits>& inline_limits() const { return most_; }
   const Choice& choose(const Call& call);
-  const Choice& without_piggyback(const Call& call);
+  const Choice& without_inline_data(const Call& call);
   bool takes_fragments(const Call& call);  // not packed
-  bool takes_apart(const Call& call) { return without_piggyback(call).path == Path::shared; }
+  bool writes_per_rank_output(const Call& call) { return without_inline_data(call).route == Route::shared; }
   std::shared_ptr<const Schedule> schedule(const Call& call, const Choice& choice);
 
  private:
-  bool piggybacks(const Call& call) const;
+  bool sends_inline(const Call& call) const;
 
   CallContext& context_;
-  const std::optional<Piggyback> most_;
+  const std::optional<InlineLimits> most_;
   Chooser chooser_;
 };
 

@@ -50,7 +50,7 @@ Progress AwareProbe::exchange() {
   std::fill_n(host, nbytes_, std::byte{0});
   for (std::size_t i = 0; i < kEach; ++i) host[me * kEach + i] = expected(channel_.rank(), i);
   device_.copy(memory_, host, nbytes_, device_.to_device());
-  place_ = std::make_shared<DevicePlace>(device_, device_.to_device(), true, false);
+  place_ = std::make_shared<DeviceLocation>(device_, device_.to_device(), true, false);
   route_ = make_aware_route(device_);
   Call call = records_of("aware/probe", channel_.size(), memory_ + me * kEach, kEach, memory_);
   return after(route_->start(channel_, std::move(call), place_), &AwareProbe::fetch);

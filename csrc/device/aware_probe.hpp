@@ -33,8 +33,8 @@ class AwareProbe final : public Chain {
   const std::size_t nbytes_;
   DeviceRoom room_;
   std::byte* memory_ = nullptr;  // every rank's bytes
-  std::unique_ptr<Route> route_;
-  std::shared_ptr<DevicePlace> place_;
+  std::unique_ptr<DeviceRoute> route_;
+  std::shared_ptr<DeviceLocation> place_;
   std::vector<Ability>* all_ = nullptr;
   std::uint8_t worked_ = 0;
 };

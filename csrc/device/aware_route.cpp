@@ -25,7 +25,7 @@ struct Aware {
 
 class AwareTask final : public RouteTask {
  public:
-  AwareTask(Channel& channel, Aware& aware, Call call, std::shared_ptr<DevicePlace> place)
+  AwareTask(Channel& channel, Aware& aware, Call call, std::shared_ptr<DeviceLocation> place)
       : RouteTask(channel, aware.flow, std::move(call), std::move(place)), aware_(aware), pieces_(call_, me_, ranks_),
         messages_(channel.context()) {
     begin_with(&AwareTask::prepare);
@@ -153,6 +153,6 @@ class AwareRoute final : public RouteOf<AwareTask, Aware> {
 
 }  // namespace
 
-std::unique_ptr<Route> make_aware_route(Device& device) { return std::make_unique<AwareRoute>("aware", device); }
+std::unique_ptr<DeviceRoute> make_aware_route(Device& device) { return std::make_unique<AwareRoute>("aware", device); }
 
 }  // namespace ringcomm

@@ -17,14 +17,14 @@ inline Call part_of(std::string name, Collective collective) {
   call.collective = collective;
   call.dtype = DType::uint8;
   call.name = std::move(name);
-  call.agreed = call.part = true;
+  call.agreed = call.is_subcall = true;
   return call;
 }
 
 // With it ranks compare the call that it is a part of; if that is agreed, they know that all have come.
 inline Call comparing(Call part, const Call& asked) {
   part.agreed = asked.agreed;
-  part.about = &asked;
+  part.enclosing_call = &asked;
   return part;
 }
 inline Call comparison_of(const Call& asked) { return comparing(part_of(asked.name, Collective::barrier), asked); }

@@ -22,7 +22,7 @@ class HostCopies final : public Copies {
 
 class DeviceCopies final : public Copies {
  public:
-  explicit DeviceCopies(std::shared_ptr<DevicePlace> place) : place_(std::move(place)), device_(place_->device()) {}
+  explicit DeviceCopies(std::shared_ptr<DeviceLocation> place) : place_(std::move(place)), device_(place_->device()) {}
   bool in_behind(const Event& event) override {
     event.hold(device_.from_device());
     return true;
@@ -51,14 +51,14 @@ class DeviceCopies final : public Copies {
   }
   Mark mark(CuStream stream) { return std::make_shared<const Event>(device_.record(stream)); }
 
-  const std::shared_ptr<DevicePlace> place_;
+  const std::shared_ptr<DeviceLocation> place_;
   Device& device_;
   bool held_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Copies> device_copies(std::shared_ptr<DevicePlace> place) {
+std::unique_ptr<Copies> device_copies(std::shared_ptr<DeviceLocation> place) {
   return std::make_unique<DeviceCopies>(std::move(place));
 }
 std::unique_ptr<Copies> host_copies() { return std::make_unique<HostCopies>(); }

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "device/place.hpp"
+#include "device/device_location.hpp"
 
 namespace ringcomm {
 
@@ -24,7 +24,7 @@ class Copies {
 };
 
 // On two streams of the device, so that both directions of its link are busy.
-std::unique_ptr<Copies> device_copies(std::shared_ptr<DevicePlace> place);
+std::unique_ptr<Copies> device_copies(std::shared_ptr<DeviceLocation> place);
 std::unique_ptr<Copies> host_copies();
 
 }  // namespace ringcomm

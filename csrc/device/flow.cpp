@@ -37,7 +37,7 @@ void DeviceRoom::release() noexcept {
   strand();
 }
 
-void Flow::begin(Call& call, const DevicePlace& place, std::byte* room) {
+void Flow::begin(Call& call, const DeviceLocation& place, std::byte* room) {
   place.hold(stream);
   if (call.fragments.empty()) return;
   const std::size_t item = size_of(call.dtype);
@@ -52,6 +52,6 @@ void Flow::unpack(const Call& call, const std::vector<Fragment>& fragments) {
                 stream);
 }
 
-void Flow::finish(DevicePlace& place) { place.finish(std::make_shared<const Event>(device.record(stream))); }
+void Flow::finish(DeviceLocation& place) { place.finish(std::make_shared<const Event>(device.record(stream))); }
 
 }  // namespace ringcomm

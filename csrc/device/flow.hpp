@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "device/launch.hpp"
-#include "device/place.hpp"
+#include "device/device_location.hpp"
 
 namespace ringcomm {
 
@@ -40,9 +40,9 @@ class Flow {
 
   // Has the call's array in one piece: where it lies, or a copy of its fragments, which unpack() brings back. Behind
   // what the place waits for. `room`: for a copy; null: memory of its own.
-  void begin(Call& call, const DevicePlace& place, std::byte* room = nullptr);
+  void begin(Call& call, const DeviceLocation& place, std::byte* room = nullptr);
   void unpack(const Call& call, const std::vector<Fragment>& fragments);
-  void finish(DevicePlace& place);  // what the stream holds is all there is to it
+  void finish(DeviceLocation& place);  // what the stream holds is all there is to it
   void settle() noexcept { device.settle(stream); }
   void strand() noexcept { room_.strand(); }  // as DeviceRoom has it, of copies of fragments
 

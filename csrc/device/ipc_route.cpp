@@ -24,7 +24,7 @@ struct Ipc {
 
 class IpcTask final : public RouteTask {
  public:
-  IpcTask(Channel& channel, Ipc& ipc, Call call, std::shared_ptr<DevicePlace> place)
+  IpcTask(Channel& channel, Ipc& ipc, Call call, std::shared_ptr<DeviceLocation> place)
       : RouteTask(channel, ipc.flow, std::move(call), std::move(place)), ipc_(ipc) {
     then(&IpcTask::tell);
   }
@@ -175,7 +175,7 @@ class IpcRoute final : public RouteOf<IpcTask, Ipc> {
 
 }  // namespace
 
-std::unique_ptr<Route> make_ipc_route(Device& device, std::size_t least) {
+std::unique_ptr<DeviceRoute> make_ipc_route(Device& device, std::size_t least) {
   return std::make_unique<IpcRoute>(device, least);
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 class LevelsTask final : public RouteTask {
  public:
-  LevelsTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DevicePlace> place)
+  LevelsTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DeviceLocation> place)
       : RouteTask(channel, flow, std::move(call), std::move(place)), hosts_(channel.hosts()),
         sums_(call_.collective == Collective::allreduce) {
     begin_with(&LevelsTask::begin);
@@ -45,7 +45,7 @@ class LevelsTask final : public RouteTask {
   // another has not begun.
   Progress start_on(Channel& level, Call call) {
     channel_.context().departures.begin_call();
-    part_ = std::make_shared<DevicePlace>(flow_.device, flow_.stream, true, false);
+    part_ = std::make_shared<DeviceLocation>(flow_.device, flow_.stream, true, false);
     call.place = part_;
     call.on_device = true;
     return after(level.start(std::move(call)), &LevelsTask::go_on);
@@ -103,7 +103,7 @@ class LevelsTask final : public RouteTask {
   const bool sums_;
   std::vector<std::pair<Channel&, Call>> parts_;  // in their order
   std::size_t done_ = 0;
-  std::shared_ptr<DevicePlace> part_;  // of the one under way
+  std::shared_ptr<DeviceLocation> part_;  // of the one under way
 };
 
 class LevelsRoute final : public RouteOf<LevelsTask, Flow> {
@@ -120,7 +120,7 @@ class LevelsRoute final : public RouteOf<LevelsTask, Flow> {
 
 }  // namespace
 
-std::unique_ptr<Route> make_levels_route(Device& device, std::size_t least) {
+std::unique_ptr<DeviceRoute> make_levels_route(Device& device, std::size_t least) {
   return std::make_unique<LevelsRoute>(device, least);
 }
 

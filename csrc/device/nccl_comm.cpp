@@ -19,7 +19,7 @@ constexpr auto kPollEvery = std::chrono::milliseconds(50);
 [[noreturn]] void end_process(const Nccl& nccl, int error) {
   std::fprintf(stderr,
                "ringcomm: NCCL failed on this rank after calls had returned (%s): their results are lost, and the "
-               "process ends. A peer or its link may be dead; RINGCOMM_GPU_PATH=staging goes without NCCL\n",
+               "process ends. A peer or its link may be dead; RINGCOMM_GPU_ROUTE=staging goes without NCCL\n",
                nccl.error_text(error));
   std::_Exit(1);
 }

@@ -39,7 +39,7 @@ struct Linked {
 
 class NcclTask final : public RouteTask {
  public:
-  NcclTask(Channel& channel, Linked& linked, Call call, std::shared_ptr<DevicePlace> place)
+  NcclTask(Channel& channel, Linked& linked, Call call, std::shared_ptr<DeviceLocation> place)
       : RouteTask(channel, linked.flow, std::move(call), std::move(place)), linked_(linked) {
     begin_with(&NcclTask::introduce);
   }
@@ -174,7 +174,7 @@ std::int32_t nccl_version() {
   return nccl && nccl->version(&version) == 0 ? version : 0;
 }
 
-std::unique_ptr<Route> make_nccl_route(Device& device) {
+std::unique_ptr<DeviceRoute> make_nccl_route(Device& device) {
   return std::make_unique<NcclRoute>("nccl", *Nccl::load(Device::nccl_library()), device);
 }
 

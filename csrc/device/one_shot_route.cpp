@@ -45,7 +45,7 @@ struct Rooms {
 
 class OneShotTask final : public RouteTask {
  public:
-  OneShotTask(Channel& channel, Rooms& rooms, Call call, std::shared_ptr<DevicePlace> place)
+  OneShotTask(Channel& channel, Rooms& rooms, Call call, std::shared_ptr<DeviceLocation> place)
       : RouteTask(channel, rooms.flow, std::move(call), std::move(place)), rooms_(rooms) {
     then(&OneShotTask::begin);
   }
@@ -73,7 +73,7 @@ class OneShotTask final : public RouteTask {
 
   Progress confirm() {
     if (rooms_.mapped) return give();
-    asked_.part = true;
+    asked_.is_subcall = true;
     return end_with(make_device_task(channel_, std::move(asked_), place_));
   }
 
@@ -135,7 +135,7 @@ class OneShotRoute final : public RouteOf<OneShotTask, Rooms> {
 
 }  // namespace
 
-std::unique_ptr<Route> make_one_shot_route(Device& device, int size) {
+std::unique_ptr<DeviceRoute> make_one_shot_route(Device& device, int size) {
   return std::make_unique<OneShotRoute>("ipc, one-shot", device, size);
 }
 

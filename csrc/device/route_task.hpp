@@ -26,7 +26,7 @@ class RouteTask : public Chain {
   }
 
  protected:
-  RouteTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DevicePlace> place)
+  RouteTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DeviceLocation> place)
       : channel_(channel), flow_(flow), ranks_(channel.size()), me_(channel.rank()), asked_(call),
         call_(std::move(call)), item_(size_of(call_.dtype)), place_(std::move(place)) {
     if (call_.op != Op::average) return;
@@ -51,7 +51,7 @@ class RouteTask : public Chain {
     return Progress::done;
   }
   Progress go_by_the_host() {
-    asked_.agreed = asked_.part = true;
+    asked_.agreed = asked_.is_subcall = true;
     return end_with(make_staged(channel_, asked_, device_copies(place_), false));
   }
 
@@ -72,17 +72,17 @@ class RouteTask : public Chain {
   const int ranks_, me_;
   Call asked_, call_;  // as it came; with its array in one piece, and averages as sums that are divided
   const std::size_t item_;
-  const std::shared_ptr<DevicePlace> place_;
+  const std::shared_ptr<DeviceLocation> place_;
 };
 
 // A route whose calls are tasks on what it keeps from call to call.
 template <class TaskOfIt, class Kept>
-class RouteOf : public Route {
+class RouteOf : public DeviceRoute {
  public:
   template <class... Arguments>
   explicit RouteOf(std::string name, Arguments&&... arguments)
-      : Route(std::move(name)), kept_(std::forward<Arguments>(arguments)...) {}
-  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) override {
+      : DeviceRoute(std::move(name)), kept_(std::forward<Arguments>(arguments)...) {}
+  std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place) override {
     return std::make_unique<TaskOfIt>(channel, kept_, std::move(call), std::move(place));
   }
 

@@ -30,7 +30,7 @@ constexpr std::size_t kLeastOnSharedGpus = 4 << 20;
 // The first call on devices of a channel: ranks compare it, and tell each other what they can before it goes its way.
 class FirstTask final : public Chain {
  public:
-  FirstTask(Channel& channel, Call call, std::shared_ptr<DevicePlace> place)
+  FirstTask(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place)
       : channel_(channel), call_(std::move(call)), place_(std::move(place)) {
     after(channel_.start(comparison_of(call_)), &FirstTask::tell);
   }
@@ -39,7 +39,7 @@ class FirstTask final : public Chain {
  private:
   Progress tell() {
     mine_ = ability_of(place_->device());
-    if (DeviceSide::considers("aware", channel_.device_path())) {
+    if (DeviceSide::considers("aware", channel_.device_route())) {
       probe_ = std::make_unique<AwareProbe>(channel_, place_->device());
       if (probe_->possible()) mine_.aware = kSaid;
     }
@@ -59,7 +59,7 @@ class FirstTask final : public Chain {
 
   Channel& channel_;
   Call call_;
-  const std::shared_ptr<DevicePlace> place_;
+  const std::shared_ptr<DeviceLocation> place_;
   Ability mine_;
   std::vector<Ability> all_;
   std::unique_ptr<AwareProbe> probe_;  // until it is what runs
@@ -69,9 +69,9 @@ class FirstTask final : public Chain {
 // rank's device fails alone, its peers are told of.
 class DeviceTask final : public Task {
  public:
-  DeviceTask(Channel& channel, Device& device, const Route* route, const Call& call, std::unique_ptr<Task> task)
+  DeviceTask(Channel& channel, Device& device, const DeviceRoute* route, const Call& call, std::unique_ptr<Task> task)
       : channel_(channel), device_(device), route_(route), collective_(call.collective), thread_(call.agreed ? 1 : 0),
-        calls_(call.part ? 0 : std::max<std::size_t>(1, call.parts.size())),
+        calls_(call.is_subcall ? 0 : std::max<std::size_t>(1, call.fused_counts.size())),
         name_(call.name.empty() ? std::string(name_of(collective_)) : call.name), task_(std::move(task)) {}
   Progress advance() override {
     try {
@@ -107,7 +107,7 @@ class DeviceTask final : public Task {
 
   Channel& channel_;
   Device& device_;
-  const Route* const route_;  // null: by way of the host
+  const DeviceRoute* const route_;  // null: by way of the host
   const Collective collective_;
   const int thread_;
   const std::uint64_t calls_;
@@ -118,7 +118,7 @@ class DeviceTask final : public Task {
 };
 
 // `route`: null for none.
-std::unique_ptr<Task> make_task(Channel& channel, Route* route, Call call, std::shared_ptr<DevicePlace> place) {
+std::unique_ptr<Task> make_task(Channel& channel, DeviceRoute* route, Call call, std::shared_ptr<DeviceLocation> place) {
   if (route) return route->start(channel, std::move(call), std::move(place));
   const bool host_output = place->host_output();
   return make_staged(channel, std::move(call), device_copies(std::move(place)), host_output);
@@ -127,8 +127,8 @@ std::unique_ptr<Task> make_task(Channel& channel, Route* route, Call call, std::
 }  // namespace
 
 DeviceSide& DeviceSide::of(Channel& channel) {
-  if (!channel.guest()) channel.guest() = std::make_shared<DeviceSide>(channel.node());
-  return *static_cast<DeviceSide*>(channel.guest().get());
+  if (!channel.device_state()) channel.device_state() = std::make_shared<DeviceSide>(channel.node());
+  return *static_cast<DeviceSide*>(channel.device_state().get());
 }
 
 Ability ability_of(Device& device) {
@@ -142,14 +142,14 @@ Ability ability_of(Device& device) {
 
 void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Ability>& all) {
   agreed_ = true;
-  const std::string wanted = channel.device_path();
+  const std::string wanted = channel.device_route();
   const auto consider = [&](std::string_view name, const std::string& why_not, auto make) {
     const bool asked = considers(name, wanted);
-    ways_.push_back({std::string(name), asked ? why_not : "RINGCOMM_GPU_PATH=" + wanted});
+    statuses_.push_back({std::string(name), asked ? why_not : "RINGCOMM_GPU_ROUTE=" + wanted});
     if (!asked) return;
     if (why_not.empty()) return routes_.push_back(make());
     if (wanted == name)
-      throw Error(ErrorKind::invalid, "RINGCOMM_GPU_PATH=" + wanted + " cannot be: " + why_not + "; use auto");
+      throw Error(ErrorKind::invalid, "RINGCOMM_GPU_ROUTE=" + wanted + " cannot be: " + why_not + "; use auto");
   };
   consider("nccl", why_no_nccl(all), [&] { return make_nccl_route(device); });
   const std::size_t least = share_gpus(all) && wanted != "ipc" ? kLeastOnSharedGpus : 0;
@@ -162,7 +162,7 @@ void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Abili
   consider("aware", why_no_aware(all), [&] { return make_aware_route(device); });
 }
 
-Route* DeviceSide::route_for(const Call& call) const {
+DeviceRoute* DeviceSide::route_for(const Call& call) const {
   for (const auto& route : routes_) {
     if (route->takes(call)) return route.get();
   }
@@ -170,11 +170,11 @@ Route* DeviceSide::route_for(const Call& call) const {
 }
 
 // Where a rank stands in, it has no device.
-std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DevicePlace> place) {
+std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place) {
   const bool everybody = channel.size() > 1 && !call.stand_ins;
   DeviceSide& side = DeviceSide::of(channel);
   const bool first = everybody && !side.agreed();
-  Route* const route = everybody && !first && !place->host_output() ? side.route_for(call) : nullptr;
+  DeviceRoute* const route = everybody && !first && !place->host_output() ? side.route_for(call) : nullptr;
   Device& device = place->device();
   auto task = first ? std::make_unique<FirstTask>(channel, call, std::move(place))
                     : make_task(channel, route, call, std::move(place));

@@ -159,7 +159,7 @@ class StagedTask final : public Task {
     call.input = data;
     call.output = host_output_ ? call_.output : data + out_at();
     if (!has_blocks(call_.collective)) call.count = now.count;
-    if (done_ > 0) call.agreed = call.part = true, call.parts.clear();
+    if (done_ > 0) call.agreed = call.is_subcall = true, call.fused_counts.clear();
     if (call_.stand_ins && computes(call_.collective)) {
       const kernels::Scale pre = std::exchange(call.pre, {});
       if (!pre.identity()) kernels::scale(call.dtype, data, data, now.count, pre);
@@ -192,12 +192,12 @@ class StagedTask final : public Task {
   bool ended_ = false;
 };
 
-class StandInPlace final : public Place {
+class PlaceholderLocation final : public MemoryLocation {
  public:
   std::unique_ptr<Task> start(Channel& channel, Call call) override {
     return make_staged(channel, std::move(call), host_copies(), false);
   }
-  std::shared_ptr<Place> together(std::span<const std::shared_ptr<Place>>) const override { return stand_in_place(); }
+  std::shared_ptr<MemoryLocation> together(std::span<const std::shared_ptr<MemoryLocation>>) const override { return placeholder_location(); }
 };
 
 }  // namespace
@@ -206,6 +206,6 @@ std::unique_ptr<Task> make_staged(Channel& channel, Call call, std::unique_ptr<C
   return std::make_unique<StagedTask>(channel, std::move(call), std::move(copies), host_output);
 }
 
-std::shared_ptr<Place> stand_in_place() { return std::make_shared<StandInPlace>(); }
+std::shared_ptr<MemoryLocation> placeholder_location() { return std::make_shared<PlaceholderLocation>(); }
 
 }  // namespace ringcomm

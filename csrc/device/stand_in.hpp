@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "base/place.hpp"
+#include "base/memory_location.hpp"
 
 namespace ringcomm {
 
-std::shared_ptr<Place> stand_in_place();
+std::shared_ptr<MemoryLocation> placeholder_location();
 
 }  // namespace ringcomm

@@ -64,16 +64,16 @@ namespace ringcomm {
 
 namespace {
 
-PendingPtr make_pending(Named&& request) {
-  auto pending = std::make_shared<Pending>(request.call.name);
+OperationStatePtr make_pending(NamedRequest&& request) {
+  auto pending = std::make_shared<OperationState>(request.call.name);
   pending->signature = signature_of(request);
   pending->request = std::move(request);
   return pending;
 }
 
 // Another like it, which the worker may be using just now.
-PendingPtr make_pending(const Pending& like) {
-  auto pending = std::make_shared<Pending>(like.name);
+OperationStatePtr make_pending(const OperationState& like) {
+  auto pending = std::make_shared<OperationState>(like.name);
   pending->signature = like.signature;
   pending->request = like.request;
   pending->group = like.group;
@@ -82,7 +82,7 @@ PendingPtr make_pending(const Pending& like) {
 }
 
 // For another submission: itself, or another like it if somebody uses it.
-void make_free(PendingPtr& prepared) {
+void make_free(OperationStatePtr& prepared) {
   const bool under_way = prepared->submitted_ns != 0 && !prepared->done();
   if (under_way || prepared.use_count() > 1) {
     prepared = make_pending(*prepared);
@@ -130,37 +130,37 @@ void Engine::remove_set(int set) {
   state_->sets.remove(set);
 }
 
-std::shared_ptr<Operation> Engine::submit(int set, Named request) {
-  const PendingPtr pending = make_pending(std::move(request));
+std::shared_ptr<Operation> Engine::submit(int set, NamedRequest request) {
+  const OperationStatePtr pending = make_pending(std::move(request));
   state_->submit(set, {&pending, 1}, when_to_look(pending->request.call));
   return pending;
 }
 
-std::shared_ptr<Pending> Engine::prepare(Named request) { return make_pending(std::move(request)); }
+std::shared_ptr<OperationState> Engine::prepare(NamedRequest request) { return make_pending(std::move(request)); }
 
-std::shared_ptr<Operation> Engine::submit(int set, PendingPtr& prepared, void* data) {
+std::shared_ptr<Operation> Engine::submit(int set, OperationStatePtr& prepared, void* data) {
   make_free(prepared);
   prepared->request.call.input = prepared->request.call.output = data;
   state_->submit(set, {&prepared, 1}, when_to_look(prepared->request.call));
   return prepared;
 }
 
-std::vector<std::shared_ptr<Operation>> Engine::submit_group(int set, std::vector<Named> requests) {
-  const std::vector<PendingPtr> pending = prepare_group(std::move(requests));
+std::vector<std::shared_ptr<Operation>> Engine::submit_group(int set, std::vector<NamedRequest> requests) {
+  const std::vector<OperationStatePtr> pending = prepare_group(std::move(requests));
   submit_group(set, pending);
   return {pending.begin(), pending.end()};
 }
 
-std::vector<PendingPtr> Engine::prepare_group(std::vector<Named> requests) {
+std::vector<OperationStatePtr> Engine::prepare_group(std::vector<NamedRequest> requests) {
   std::unordered_set<std::string_view> different;
   Hash names;
-  for (const Named& request : requests) {
+  for (const NamedRequest& request : requests) {
     if (!different.insert(request.call.name).second)
       throw invalid("a group has two operations named '", request.call.name, "'");
     names.add(request.call.name);
   }
-  std::vector<PendingPtr> prepared;
-  for (Named& request : requests) {
+  std::vector<OperationStatePtr> prepared;
+  for (NamedRequest& request : requests) {
     prepared.push_back(make_pending(std::move(request)));
     if (requests.size() == 1) continue;
     prepared.back()->group = names.value();
@@ -169,11 +169,11 @@ std::vector<PendingPtr> Engine::prepare_group(std::vector<Named> requests) {
   return prepared;
 }
 
-void Engine::renew_group(std::vector<PendingPtr>& prepared) {
-  for (PendingPtr& one : prepared) make_free(one);
+void Engine::renew_group(std::vector<OperationStatePtr>& prepared) {
+  for (OperationStatePtr& one : prepared) make_free(one);
 }
 
-void Engine::submit_group(int set, const std::vector<PendingPtr>& prepared) {
+void Engine::submit_group(int set, const std::vector<OperationStatePtr>& prepared) {
   state_->submit(set, prepared, prepared.size() == 1 ? when_to_look(prepared[0]->request.call) : Worker::When::now);
 }
 
@@ -189,8 +189,8 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
   }
   std::vector<std::shared_ptr<Operation>> operations;
   for (const int id : sets) {
-    auto pending = std::make_shared<Pending>("join");
-    pending->kind = Pending::Kind::join;
+    auto pending = std::make_shared<OperationState>("join");
+    pending->kind = OperationState::Kind::join;
     operations.push_back(pending);
     state_->submit(id, {&pending, 1});
   }

@@ -16,7 +16,7 @@
 
 namespace ringcomm {
 
-struct Pending;  // a request and what has become of it
+struct OperationState;  // a request and what has become of it
 class Plan;      // the buckets of a training step
 class PlanRun;
 class NamedSet;
@@ -43,18 +43,18 @@ class Engine {
 
   // Any thread. Throws Error(invalid) for a name that is in flight already, Error(shut_down) after leave(). After a
   // fatal error, the operation returned has failed with it.
-  std::shared_ptr<Operation> submit(int set, Named request);
+  std::shared_ptr<Operation> submit(int set, NamedRequest request);
   // A request made once and submitted often, each time in place of another array or the same. One thread at a time;
   // `prepared` is used itself while nobody else holds it or its Operation, else replaced by another like it.
-  static std::shared_ptr<Pending> prepare(Named request);
-  std::shared_ptr<Operation> submit(int set, std::shared_ptr<Pending>& prepared, void* data);
+  static std::shared_ptr<OperationState> prepare(NamedRequest request);
+  std::shared_ptr<Operation> submit(int set, std::shared_ptr<OperationState>& prepared, void* data);
   // All of it runs together, in one agreement.
-  std::vector<std::shared_ptr<Operation>> submit_group(int set, std::vector<Named> requests);
+  std::vector<std::shared_ptr<Operation>> submit_group(int set, std::vector<NamedRequest> requests);
   // Requests made once and submitted together often, as prepare() and submit() above. Their arrays are the caller's to
   // fill in before; renew_group() makes them fit to be touched. Throws Error(invalid) if two have one name.
-  static std::vector<std::shared_ptr<Pending>> prepare_group(std::vector<Named> requests);
-  static void renew_group(std::vector<std::shared_ptr<Pending>>& prepared);
-  void submit_group(int set, const std::vector<std::shared_ptr<Pending>>& prepared);
+  static std::vector<std::shared_ptr<OperationState>> prepare_group(std::vector<NamedRequest> requests);
+  static void renew_group(std::vector<std::shared_ptr<OperationState>>& prepared);
+  void submit_group(int set, const std::vector<std::shared_ptr<OperationState>>& prepared);
 
   // This rank has nothing more to give to these sets. Until all ranks of a set have joined, it takes part in whatever
   // any of them submits: with no rows, or with values that leave the result of the others as it is (an average still
@@ -98,7 +98,7 @@ class Plan {
   // of the plan's node, and long enough for whole cache lines: then it is not copied.
   void place(std::size_t bucket, std::size_t stretch, void* data);
   // Filled: runs after all before it in the plan. Begins the step if need be. `place`: of a bucket on a device.
-  void ready(std::size_t bucket, std::shared_ptr<Place> place = nullptr);
+  void ready(std::size_t bucket, std::shared_ptr<MemoryLocation> place = nullptr);
   // Nothing more will be filled: remaining buckets run as they are. `present`: for each item, whether this rank had
   // it. Once done, the Operation's counts[i] is the number of ranks that had item i; Error(mismatch) if plans differ.
   // Throws Error(invalid) if one on a device is not ready.

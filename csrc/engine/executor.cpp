@@ -68,8 +68,8 @@ bool Executor::end_join() {
   if (plans_.answering()) return false;
   const int last = current_->last_joined;
   end_current(nullptr);
-  for (const PendingPtr& pending : in_flight_.all()) {
-    if (pending->kind != Pending::Kind::join) continue;
+  for (const OperationStatePtr& pending : in_flight_.all()) {
+    if (pending->kind != OperationState::Kind::join) continue;
     pending->last_joined = last;
     in_flight_.finish(pending, nullptr);
   }

@@ -11,45 +11,45 @@ void InFlight::require_free(const std::string& name) const {
   throw invalid("an operation named '", name, "' is already in flight: wait for it, or choose another name");
 }
 
-void InFlight::insert(PendingPtr pending) {
+void InFlight::insert(OperationStatePtr pending) {
   if (!by_name_.insert(pending).second) require_free(pending->name);
-  joining_ |= pending->kind == Pending::Kind::join;
+  joining_ |= pending->kind == OperationState::Kind::join;
   fresh_.push_back(std::move(pending));
   ++context_.open;
 }
 
 void InFlight::list(std::vector<std::string>& names) const {
-  for (const PendingPtr& pending : by_name_) names.push_back(pending->name);
+  for (const OperationStatePtr& pending : by_name_) names.push_back(pending->name);
 }
 
-std::vector<PendingPtr> InFlight::take_fresh() {
+std::vector<OperationStatePtr> InFlight::take_fresh() {
   const std::lock_guard lock(context_.mutex);
   return std::exchange(fresh_, {});
 }
 
-void InFlight::put_back(PendingPtr pending) {
+void InFlight::put_back(OperationStatePtr pending) {
   const std::lock_guard lock(context_.mutex);
   fresh_.push_back(std::move(pending));
 }
 
-PendingPtr InFlight::find(const std::string& name) const {
+OperationStatePtr InFlight::find(const std::string& name) const {
   const std::lock_guard lock(context_.mutex);
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : *found;
 }
 
-std::vector<PendingPtr> InFlight::all() const {
+std::vector<OperationStatePtr> InFlight::all() const {
   const std::lock_guard lock(context_.mutex);
   return {by_name_.begin(), by_name_.end()};
 }
 
 // Before anybody learns that it has finished, who may submit the name again. The mutex is held; false: it has finished
 // before.
-bool InFlight::withdraw(const PendingPtr& pending) {
+bool InFlight::withdraw(const OperationStatePtr& pending) {
   const auto found = by_name_.find(pending);
   if (found == by_name_.end() || *found != pending) return false;
   by_name_.erase(found);
-  if (pending->kind == Pending::Kind::join) joining_ = false;
+  if (pending->kind == OperationState::Kind::join) joining_ = false;
   --context_.open;
   return true;
 }
@@ -66,15 +66,15 @@ void InFlight::finish(const std::vector<Agreed>& parts, const std::exception_ptr
   }
 }
 
-void InFlight::finish(const PendingPtr& pending, const std::exception_ptr& error) {
+void InFlight::finish(const OperationStatePtr& pending, const std::exception_ptr& error) {
   finish(std::vector{Agreed{pending, {}}}, error);
 }
 
-void InFlight::fail(const PendingPtr& pending, const Error& error) {
+void InFlight::fail(const OperationStatePtr& pending, const Error& error) {
   finish(pending, std::make_exception_ptr(error.about(pending->name)));
 }
 
-void InFlight::announce(Pending& pending, std::exception_ptr error) {
+void InFlight::announce(OperationState& pending, std::exception_ptr error) {
   if (trace().enabled()) {
     const std::int64_t now = now_ns();
     context_.traced("done", pending.name, now, now, 0, error ? "failed" : "");

@@ -10,7 +10,7 @@
 namespace ringcomm {
 
 // A request by name. For allgather, reducescatter and alltoall on dimension 0: `rows` of `row` elements.
-struct Named {
+struct NamedRequest {
   Call call;                        // name, dtype, op, root, scales, wire, algorithm, input, output, count, shape
   std::size_t row = 1;              // elements of one row (allgather, reducescatter, alltoall)
   std::size_t rows = 0;             // this rank's first dimension

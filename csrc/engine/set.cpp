@@ -74,14 +74,14 @@ void NamedSet::receive_going(int rank) {
 // ---- a turn
 
 bool NamedSet::send_ready() {
-  const std::vector<PendingPtr> fresh = in_flight.take_fresh();
+  const std::vector<OperationStatePtr> fresh = in_flight.take_fresh();
   if (failed_) {
-    for (const PendingPtr& pending : fresh) in_flight.fail(pending, *failed_);
+    for (const OperationStatePtr& pending : fresh) in_flight.fail(pending, *failed_);
     return !fresh.empty();
   }
   if (auto record = member_.report(fresh)) to_coordinator(std::move(*record));
-  for (const PendingPtr& pending : fresh) {
-    if (pending->kind == Pending::Kind::join && !pending->done())
+  for (const OperationStatePtr& pending : fresh) {
+    if (pending->kind == OperationState::Kind::join && !pending->done())
       to_coordinator(JoinRecord{static_cast<std::uint32_t>(id)});
   }
   return !fresh.empty();
@@ -164,8 +164,8 @@ void NamedSet::fail(const Error& error) {
   for (const auto& plan : plans.all()) {
     if (!by_leave) plan->drop();
   }
-  for (const PendingPtr& pending : in_flight.all()) {
-    if (by_leave && pending->kind == Pending::Kind::step && pending->agreed) continue;
+  for (const OperationStatePtr& pending : in_flight.all()) {
+    if (by_leave && pending->kind == OperationState::Kind::step && pending->agreed) continue;
     in_flight.fail(pending, error);
   }
 }
@@ -173,7 +173,7 @@ void NamedSet::fail(const Error& error) {
 void NamedSet::withdraw() {
   if (withdrawn_ || me < 0) return;
   withdrawn_ = true;
-  for (const PendingPtr& pending : in_flight.take_fresh()) {
+  for (const OperationStatePtr& pending : in_flight.take_fresh()) {
     in_flight.finish(pending, std::make_exception_ptr(
                                   Error(ErrorKind::shut_down, "'" + pending->name + "' was in flight at shutdown")));
   }
@@ -181,12 +181,12 @@ void NamedSet::withdraw() {
 }
 
 bool NamedSet::settled() const {
-  const std::vector<PendingPtr> left = in_flight.all();
+  const std::vector<OperationStatePtr> left = in_flight.all();
   if (left.empty()) return true;
   if ((!failed_ && (!confirmed_ || !executor_.idle())) || plans.answering()) return false;
   // A plan's step may still complete if nothing more has to be filled.
-  return std::none_of(left.begin(), left.end(), [](const PendingPtr& pending) {
-    return pending->kind == Pending::Kind::step && pending->agreed && pending->plan->input.whole();
+  return std::none_of(left.begin(), left.end(), [](const OperationStatePtr& pending) {
+    return pending->kind == OperationState::Kind::step && pending->agreed && pending->plan->input.whole();
   });
 }
 

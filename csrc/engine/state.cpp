@@ -46,26 +46,26 @@ void Engine::State::check_open(const NamedSet& set) const {
     throw invalid("this rank has joined: no operation can be submitted until all ranks have");
 }
 
-void Engine::State::submit(int set, std::span<const PendingPtr> requests, Worker::When when) {
+void Engine::State::submit(int set, std::span<const OperationStatePtr> requests, Worker::When when) {
   const std::int64_t now = now_ns();
-  for (const PendingPtr& pending : requests) pending->submitted_ns = now;
+  for (const OperationStatePtr& pending : requests) pending->submitted_ns = now;
   std::exception_ptr failed;
   {
     const std::lock_guard lock(context.mutex);
     const std::shared_ptr<NamedSet> target = sets.find(set);
     check_open(*target);
-    for (const PendingPtr& pending : requests) {
+    for (const OperationStatePtr& pending : requests) {
       if (pending->name.empty()) throw invalid("a named operation needs a name");
       if (requests.size() == 1) break;  // insert() sees whether its name is in flight
       target->in_flight.require_free(pending->name);
     }
     failed = fatal;
     if (!failed) {
-      for (const PendingPtr& pending : requests) target->in_flight.insert(pending);
+      for (const OperationStatePtr& pending : requests) target->in_flight.insert(pending);
     }
   }
   if (!failed) return worker->wake(when);
-  for (const PendingPtr& pending : requests) pending->conclude(failed);
+  for (const OperationStatePtr& pending : requests) pending->conclude(failed);
 }
 
 std::shared_ptr<NamedSet> Engine::State::find(int set) {

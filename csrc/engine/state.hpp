@@ -22,7 +22,7 @@ struct Engine::State final : public Source {
   // ---- any thread
   void check_open(const NamedSet& set) const;  // the mutex is held. Throws what submit() throws for any name
   // Throws as Engine::submit; after a fatal error the operations have failed. All or none.
-  void submit(int set, std::span<const PendingPtr> requests, Worker::When when = Worker::When::now);
+  void submit(int set, std::span<const OperationStatePtr> requests, Worker::When when = Worker::When::now);
   std::shared_ptr<NamedSet> find(int set);
   void leave();
   void close();  // after the worker has let go of this

@@ -7,7 +7,7 @@
 
 #include "base/cuts.hpp"
 #include "engine/agreement/signature.hpp"
-#include "engine/pending.hpp"
+#include "engine/operation_state.hpp"
 #include "engine/worker/worker.hpp"
 
 namespace ringcomm {
@@ -87,9 +87,9 @@ bool GraphOp::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run,
   return true;
 }
 
-Named GraphOp::request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
+NamedRequest GraphOp::request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
                        const std::vector<std::uint64_t>& wires) {
-  Named named;
+  NamedRequest named;
   Call& call = named.call = spec_.call;
   call.name = spec_.names[index];
   if (call.collective == Collective::barrier) return named;
@@ -156,7 +156,7 @@ GraphOp::Prepared GraphOp::prepared_for(const SetLink::Live& live, const ringcom
     return prepared;
   }
   prepared = {.epoch = live.epoch, .dtypes = {}, .shapes = {}, .group = {}, .wires = wires};
-  std::vector<Named> requests;
+  std::vector<NamedRequest> requests;
   for (std::size_t i = 0; i < count; ++i) {
     requests.push_back(request_of(live, run, i, *wires));
     if (run.inputs == 0) continue;
@@ -194,7 +194,7 @@ void GraphOp::place_results(const SetLink::Live& live, const ringcomm_run& run, 
 void GraphOp::give_results(const ringcomm_run& run, const Prepared& prepared) const {
   if (!is_found(spec_.call.collective)) return;
   for (std::size_t i = 0; i < prepared.group.size(); ++i) {
-    const Pending& pending = *prepared.group[i];
+    const OperationState& pending = *prepared.group[i];
     const ringcomm_array& array = run.input[i];
     Shape shape{static_cast<std::int64_t>(total(pending.counts))};
     const auto row = row_shape(array);
@@ -222,12 +222,12 @@ void GraphOp::run_in(const SetLink::Live& live, const ringcomm_run& run) {
   place_results(live, run, prepared);
   live.engine->submit_group(live.set, prepared.group);
   // All of them, also after one has failed: until then they use the arrays.
-  for (const PendingPtr& pending : prepared.group) wait_for(*pending, *live.worker, -1, nullptr);
-  for (const PendingPtr& pending : prepared.group) {
+  for (const OperationStatePtr& pending : prepared.group) wait_for(*pending, *live.worker, -1, nullptr);
+  for (const OperationStatePtr& pending : prepared.group) {
     if (pending->error()) std::rethrow_exception(pending->error());
   }
   give_results(run, prepared);
-  for (const PendingPtr& pending : prepared.group) pending->output.reset();
+  for (const OperationStatePtr& pending : prepared.group) pending->output.reset();
   const std::lock_guard lock(mutex_);
   kept_ = std::move(prepared);
   running_ = false;

@@ -20,7 +20,7 @@
 
 namespace ringcomm {
 
-struct Pending;
+struct OperationState;
 
 struct GraphOpSpec {
   Call call;                                 // collective, op, root (in the set), scales, algorithm
@@ -52,14 +52,14 @@ class GraphOp {
     std::uint64_t epoch = 0;
     std::vector<int> dtypes;
     std::vector<std::vector<std::int64_t>> shapes;
-    std::vector<std::shared_ptr<Pending>> group;
+    std::vector<std::shared_ptr<OperationState>> group;
     const std::vector<std::uint64_t>* wires = nullptr;  // of the spec's
     bool fits(const SetLink::Live& live, const ringcomm_run& run, std::size_t count) const;
   };
 
   void run_in(const SetLink::Live& live, const ringcomm_run& run);
   void look_in(const ringcomm_run& run);
-  Named request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
+  NamedRequest request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
                    const std::vector<std::uint64_t>& wires);
   Prepared prepared_for(const SetLink::Live& live, const ringcomm_run& run);
   LeftOut& left_out();

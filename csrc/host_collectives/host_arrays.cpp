@@ -11,7 +11,7 @@ constexpr std::size_t kMostStretches = kPayload / sizeof(std::uint64_t);
 
 bool HostArrays::publish(Epochs& epochs, const Call& call) {
   Mailbox& mine = epochs.mine();
-  std::uint64_t& offset = mine.opening[epochs.parity()].offset;
+  std::uint64_t& offset = mine.header[epochs.parity()].offset;
   offset = kPrivate;
   const std::size_t item = size_of(call.dtype);
   if (call.fragments.empty()) {
@@ -35,7 +35,7 @@ std::optional<HostArrays> HostArrays::collect(Epochs& epochs, const Call& call, 
   any = false;
   bool all = true;
   for (int rank = 0; rank < ranks; ++rank) {
-    const bool shared = epochs.mailbox(rank).opening[epochs.parity()].offset != kPrivate;
+    const bool shared = epochs.mailbox(rank).header[epochs.parity()].offset != kPrivate;
     any |= shared;
     all &= shared;
   }
@@ -47,7 +47,7 @@ std::optional<HostArrays> HostArrays::collect(Epochs& epochs, const Call& call, 
   for (std::size_t index = 0; index < stretches; ++index) {
     for (int rank = 0; rank < ranks; ++rank) {
       Mailbox& box = epochs.mailbox(rank);
-      std::uint64_t offset = box.opening[epochs.parity()].offset;
+      std::uint64_t offset = box.header[epochs.parity()].offset;
       if (!call.fragments.empty())
         std::memcpy(&offset, box.payload[epochs.parity()] + index * sizeof offset, sizeof offset);
       arrays.starts_.push_back(epochs.node().at(rank, offset));

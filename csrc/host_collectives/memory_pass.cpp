@@ -12,7 +12,7 @@
 namespace ringcomm {
 
 void MemoryPass::open() {
-  Opening& mine = epochs_.mine().opening[epochs_.parity()];
+  CallHeader& mine = epochs_.mine().header[epochs_.parity()];
   mine.offset = mine.staging = kPrivate;
   if (publish()) return;
   staged_ = through_staging();
@@ -43,7 +43,7 @@ class HostPass : public MemoryPass {
   // `taken`: bytes of payloads that hold something else.
   HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
       : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
-        small_(taken <= longest_payload(ranks()) && can_piggyback(call, ranks(), longest_payload(ranks()) - taken)) {
+        small_(taken <= longest_payload(ranks()) && fits_inline(call, ranks(), longest_payload(ranks()) - taken)) {
     // Beside reductions, which work in place on arrays of their arenas: data that is only moved.
     if (!small_ && moves_blocks(call.collective) && Readable::fits(call, ranks(), taken))
       readable_.emplace(epochs, call, taken);
@@ -55,8 +55,8 @@ class HostPass : public MemoryPass {
       if (readable_) readable_->rest();
       return;
     }
-    Opening& opening = epochs_.mine().opening[epochs_.parity()];
-    opening.offset = opening.staging = kPrivate;
+    CallHeader& header = epochs_.mine().header[epochs_.parity()];
+    header.offset = header.staging = kPrivate;
     epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
   }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
@@ -93,19 +93,19 @@ class HostPass : public MemoryPass {
 };
 
 // An exchange of numbers, and behind its payload what follows if they are what all ranks guess.
-class GuessedPass final : public HostPass {
+class SpeculativePass final : public HostPass {
  public:
-  GuessedPass(Epochs& epochs, const Call& call, std::size_t segment_bytes)
+  SpeculativePass(Epochs& epochs, const Call& call, std::size_t segment_bytes)
       : HostPass(epochs, call, segment_bytes),
-        follows_(epochs, *call.guess->call, segment_bytes, round_up(payload_bytes(call, epochs.node().rank()), kLine)) {
+        follows_(epochs, *call.speculation->call, segment_bytes, round_up(payload_bytes(call, epochs.node().rank()), kLine)) {
   }
 
   void open() override {
     HostPass::open();
     follows_.open();
   }
-  void begin(std::uint32_t epoch) override { call_.guess->right ? follows_.begin(epoch) : HostPass::begin(epoch); }
-  Progress advance() override { return call_.guess->right ? follows_.advance() : Progress::done; }
+  void begin(std::uint32_t epoch) override { call_.speculation->right ? follows_.begin(epoch) : HostPass::begin(epoch); }
+  Progress advance() override { return call_.speculation->right ? follows_.advance() : Progress::done; }
   void abandon() noexcept override { follows_.abandon(); }
   void nap(std::chrono::nanoseconds longest) override { follows_.nap(longest); }
 
@@ -115,10 +115,10 @@ class GuessedPass final : public HostPass {
 
 }  // namespace
 
-bool can_guess(const Call& call, int ranks) { return can_piggyback(call, ranks, longest_payload(ranks)); }
+bool can_speculate(const Call& call, int ranks) { return fits_inline(call, ranks, longest_payload(ranks)); }
 
 std::unique_ptr<MemoryPass> make_memory_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes) {
-  if (call.guess) return std::make_unique<GuessedPass>(epochs, call, segment_bytes);
+  if (call.speculation) return std::make_unique<SpeculativePass>(epochs, call, segment_bytes);
   return std::make_unique<HostPass>(epochs, call, segment_bytes);
 }
 

@@ -45,7 +45,7 @@ class MemoryPass : public Task {
 };
 
 // Whether the call's guess may take place along with it.
-bool can_guess(const Call& call, int ranks);
+bool can_speculate(const Call& call, int ranks);
 
 // Within one host; with its guess, if it has one; for a call that follows Epochs::open_call(). `call` outlives it.
 std::unique_ptr<MemoryPass> make_memory_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);

@@ -8,7 +8,7 @@
 
 namespace ringcomm {
 
-bool can_piggyback(const Call& call, int ranks, std::size_t most) {
+bool fits_inline(const Call& call, int ranks, std::size_t most) {
   if (call.collective == Collective::alltoall && !call.even) return false;  // a rank knows only its own row
   const bool parts = call.collective == Collective::allgather;
   const std::size_t count = parts ? *std::max_element(call.counts.begin(), call.counts.end()) : call.elements();

@@ -1,5 +1,5 @@
-// Calls so small that their data piggybacks on the comparison of what ranks ask for, in mailboxes (memory_pass.cpp) or
-// in messages (sent_comparison.cpp): once everybody's is there, every rank computes all of its result itself.
+// Calls so small that their data sends_inline on the comparison of what ranks ask for, in mailboxes (memory_pass.cpp) or
+// in messages (message_check.cpp): once everybody's is there, every rank computes all of its result itself.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;            
 
 // Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree. An all-to-all's blocks
 // have to be known to be even.
-bool can_piggyback(const Call& call, int ranks, std::size_t most);
+bool fits_inline(const Call& call, int ranks, std::size_t most);
 std::size_t payload_bytes(const Call& call, int rank);  // all that it gives; of an all-to-all, its own row
 std::size_t publish_payload(const Call& call, int me, std::byte* to);  // bytes written
 // By rank. Returns how many bytes of the others' it has read.

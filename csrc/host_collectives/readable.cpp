@@ -34,7 +34,7 @@ struct Readable::Note {
   Lies lies = Note::Lies::staging;
   std::uint64_t where = 0;     // offset, or address
   std::uint64_t can_read = 0;  // 1: this rank can read everybody's own memory
-  Trials::Times times{};       // of such calls
+  PathTuner::Times times{};       // of such calls
   MemoryCard card;
   // of an all-to-all, behind it: where in the input the block for each rank starts, in bytes
 };
@@ -46,7 +46,7 @@ bool Readable::fits(const Call& call, int ranks, std::size_t taken) {
 
 Readable::Readable(Epochs& epochs, const Call& call, std::size_t taken)
     : epochs_(epochs), call_(call), taken_(taken), kind_(kind_of(call)),
-      asks_(kind_ && epochs.all_read && epochs.reading.second(*kind_)), since_ns_(now_ns()) {}
+      asks_(kind_ && epochs.all_read && epochs.reading.use_second(*kind_)), since_ns_(now_ns()) {}
 
 std::byte* Readable::note_of(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
 
@@ -61,7 +61,7 @@ bool Readable::publish() {
   Note note;
   note.card = epochs_.memory.card();
   note.can_read = epochs_.reads_peers.value_or(false) ? 1 : 0;
-  if (kind_) note.times = epochs_.reading.tell(*kind_);
+  if (kind_) note.times = epochs_.reading.report(*kind_);
   if (gives(call_, me) && !overwrites_input(call_, me)) {
     const std::uint64_t offset = epochs_.node().offset_of(call_.input, payload_bytes(call_, me));
     if (offset != kPrivate)
@@ -80,11 +80,11 @@ bool Readable::publish() {
 }
 
 // What ranks say of reading, which decides over their next calls.
-void Readable::hear() {
+void Readable::merge() {
   if (!kind_) return;
   bool all_read = true;
   counts_ = epochs_.all_read;
-  Trials::Times slowest{};
+  PathTuner::Times slowest{};
   bool reads_peers = epochs_.reads_peers.value_or(true);
   for (int rank = 0; rank < epochs_.node().size(); ++rank) {
     const Note note = note_from(rank);
@@ -93,14 +93,14 @@ void Readable::hear() {
     counts_ &= note.lies != Note::Lies::arena;  // which would be none of the two ways
     for (std::size_t way = 0; way < slowest.size(); ++way) slowest[way] = std::max(slowest[way], note.times[way]);
   }
-  if (counts_) epochs_.reading.hear(*kind_, slowest);
+  if (counts_) epochs_.reading.merge(*kind_, slowest);
   epochs_.all_read = all_read;
   epochs_.reads_peers = reads_peers;
 }
 
 std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
   since_ns_ = now_ns();
-  hear();
+  merge();
   const int ranks = epochs_.node().size(), me = epochs_.node().rank();
   bool all = true;
   any = false;
@@ -149,7 +149,7 @@ void Readable::done() {
   if (!counts_) return;
   rest();
   const double nbytes = static_cast<double>(std::max<std::size_t>(call_.nbytes(), 1));
-  epochs_.reading.took(*kind_, asks_, static_cast<double>(spent_ns_) / nbytes);
+  epochs_.reading.record(*kind_, asks_, static_cast<double>(spent_ns_) / nbytes);
 }
 
 }  // namespace ringcomm

@@ -42,7 +42,7 @@ class Readable {
   struct Note;
   std::byte* note_of(int rank) const;
   Note note_from(int rank) const;
-  void hear();
+  void merge();
   ReadableBlock block_of(int rank) const;
 
   Epochs& epochs_;

@@ -80,7 +80,7 @@ bool StagedPass::prepare_turns() {
 // together.
 void StagedPass::prepare() {
   Mailbox& box = epochs_.mine();
-  Opening& opening = box.opening[epochs_.parity()];
+  CallHeader& header = box.header[epochs_.parity()];
   const bool have = box.staging != kPrivate;
   if (have) mine_ = StagingArea(node_.at(me(), box.staging));
   const std::size_t wanted = StagingArea::fitting(inputs_);
@@ -96,7 +96,7 @@ void StagedPass::prepare() {
       refused_ = error.what();
     }
   }
-  opening.staging = box.staging;
+  header.staging = box.staging;
 }
 
 // After the first wait: where everybody's staging is; false if somebody has none. Then one arrival more lets every
@@ -107,7 +107,7 @@ bool StagedPass::find_areas() {
   std::vector<int> without;
   areas_.reserve(static_cast<std::size_t>(ranks()));
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::uint64_t offset = epochs_.mailbox(rank).opening[epochs_.parity()].staging;
+    const std::uint64_t offset = epochs_.mailbox(rank).header[epochs_.parity()].staging;
     if (offset == kPrivate) without.push_back(rank);
     areas_.push_back(offset == kPrivate ? StagingArea() : StagingArea(node_.at(rank, offset)));
   }

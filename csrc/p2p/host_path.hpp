@@ -20,7 +20,7 @@
 #include "shm/doorbell.hpp"
 #include "shm/node.hpp"
 #include "shm/peer_memory.hpp"
-#include "shm/trials.hpp"
+#include "shm/path_tuner.hpp"
 
 namespace ringcomm {
 
@@ -70,7 +70,7 @@ class HostPath final : public MessagePath {
     MemoryCard card;                  // of that rank, once it has announced something
     std::optional<bool> readable;     // whether its memory can be read, once that has been tried
     // Of what could be read, by its length: read, or written by the sender; for which both have to be there.
-    Trials streaming{1.25F};
+    PathTuner streaming{1.25F};
     std::deque<Control> controls;  // for which there was no room
     std::optional<Error> gone;
     bool busy() const {

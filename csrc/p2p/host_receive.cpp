@@ -100,7 +100,7 @@ void HostPath::matched(const Message& message) {
   if (here != kPrivate || slow || !readable(link)) return grant(link, message, here);
   if (!message->attended) return link.pulls.push_back(message);
   message->asked_ns = now_ns();
-  message->streamed = link.streaming.second(length(*message));
+  message->streamed = link.streaming.use_second(length(*message));
   message->streamed ? grant(link, message, kPrivate) : link.pulls.push_back(message);
 }
 
@@ -108,8 +108,8 @@ void HostPath::finish(Link& link, Incoming& message) {
   if (message.asked_ns != 0) {
     const double ns = static_cast<double>(now_ns() - message.asked_ns);
     const std::size_t kind = length(message);
-    link.streaming.took(kind, message.streamed, ns / static_cast<double>(message.envelope.nbytes));
-    link.streaming.hear(kind, link.streaming.tell(kind));
+    link.streaming.record(kind, message.streamed, ns / static_cast<double>(message.envelope.nbytes));
+    link.streaming.merge(kind, link.streaming.report(kind));
   }
   message.finish();
 }

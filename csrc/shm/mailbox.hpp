@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of mem
 inline constexpr std::size_t kPayload = 4608;
 
 // What a rank says of a call when it arrives: as little as its peers must read if all is well.
-struct Opening {
+struct CallHeader {
   std::uint64_t digest = 0;          // of what must agree (digest_of)
   std::uint64_t offset = kPrivate;   // of the call's array in the owner's arena
   std::uint64_t staging = kPrivate;  // of the slot's staging memory in the owner's arena
@@ -31,13 +31,13 @@ struct alignas(64) Mailbox {
   std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> state{0};    // 0 here, 1 left by close() or exit, 2 failed, 3 left within a call
   std::atomic<std::uint32_t> left_at{0};  // of state 3: the epoch before that call
-  Opening opening[2];
+  CallHeader header[2];
   alignas(64) Descriptor descriptor[2];  // read by peers only if digests differ
   alignas(64) std::byte payload[2][kPayload];
   std::uint64_t staging = kPrivate;  // the owner's note for its next call
-  // of hosts that have a leader, in the owner's arena: where it and they publish (sent_comparison.cpp); it stays
-  std::uint64_t board = kPrivate;
+  // of hosts that have a leader, in the owner's arena: where it and they publish (message_check.cpp); it stays
+  std::uint64_t leader_scratch = kPrivate;
 };
-static_assert(offsetof(Mailbox, opening) + sizeof(Mailbox::opening) <= 64);
+static_assert(offsetof(Mailbox, header) + sizeof(Mailbox::header) <= 64);
 
 }  // namespace ringcomm

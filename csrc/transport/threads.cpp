@@ -118,7 +118,7 @@ class ThreadsTransport final : public Transport {
   bool poll() override {
     collect();
     reap();
-    if (hub_->kills() != kills_seen_) bury();
+    if (hub_->kills() != kills_seen_) forget_killed();
     return std::exchange(news_, false);
   }
 
@@ -228,7 +228,7 @@ class ThreadsTransport final : public Transport {
   }
 
   // After a kill: fails what waits for a lost rank.
-  void bury() {
+  void forget_killed() {
     kills_seen_ = hub_->kills();
     const auto doomed = [&](Ticket ticket) {
       Slot& slot = slots_[ticket];

@@ -20,7 +20,7 @@ from api_arrays import CASES, LIBRARY, REAL, ByInterface, Described, Here, captu
 
 import ringcomm
 from ringcomm._src import cli
-from ringcomm._src.arrays.device import devices, paths
+from ringcomm._src.arrays.device import devices, routes
 
 
 @case
@@ -72,9 +72,9 @@ def a_stream_that_is_captured_is_refused(here: Here) -> None:
 def an_mpi_that_takes_no_addresses_of_gpus_is_given_none(here: Here) -> None:
     if here.size == 1:
         return
-    aware = dataclasses.replace(here.comm.config, gpu_path="aware")
+    aware = dataclasses.replace(here.comm.config, gpu_route="aware")
     with contextlib.closing(ringcomm.Communicator(config=aware)) as comm:
-        why = "RINGCOMM_GPU_PATH=aware cannot be: a rank's MPI does not say"
+        why = "RINGCOMM_GPU_ROUTE=aware cannot be: a rank's MPI does not say"
         raises(ValueError, why, lambda: comm.allreduce(late(np.ones(3))))
 
 
@@ -151,11 +151,11 @@ def info(here: Here) -> None:
     from ringcomm._src.cli import info as command
 
     facts = command.gather()
-    known = facts["gpu_paths"]
+    known = facts["gpu_routes"]
     assert (
-        known["gpus"] == devices.count() and set(known["paths"]) == set(paths.ALL) and known["paths"]["staging"] == ""
+        known["gpus"] == devices.count() and set(known["routes"]) == set(routes.ALL) and known["routes"]["staging"] == ""
     )
-    assert known["chosen"] == next(name for name, why in known["paths"].items() if not why)
+    assert known["chosen"] == next(name for name, why in known["routes"].items() if not why)
     if here.rank == 0:
         on, why = facts["enabled"]["GPU buffers"].values()
         assert on and f"{devices.count()} here, by {known['chosen']}" in why and "not aware: " in why

@@ -1,6 +1,6 @@
 """The driver fails one rank: nobody hangs, every rank learns of it as of any other failure, memory comes back.
 
-    RINGCOMM_GPU_PATH=ipc mpiexec -n 2 python faults.py launch:1
+    RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python faults.py launch:1
 
 The fault is rank 1's, once a first call has been made. "harmless" is printed where all went well even so, else the
 kind of error that each rank met.

@@ -1,6 +1,6 @@
 """Each wait for an event taken out of our code, one after the other: some seed must show that it was needed.
 
-    RINGCOMM_GPU_PATH=ipc mpiexec -n 2 python mutations.py
+    RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python mutations.py
 
 A wait is the n-th call of one function of the driver in a call of ours; the stand-in says success to it and does
 nothing. One rank of a job, whose every rank leaves out the same.
@@ -74,7 +74,7 @@ def scenarios(comm: Any, held: list[Any]) -> dict[str, Callable[[], bool]]:
         return bool((kept.get() == small).all() and (out.get() == small + 1).all())
 
     # Elsewhere some wait of one call stands for another's of the next.
-    rows = {"allreduces in a row": in_a_row} if os.environ["RINGCOMM_GPU_PATH"] == "ipc" else {}
+    rows = {"allreduces in a row": in_a_row} if os.environ["RINGCOMM_GPU_ROUTE"] == "ipc" else {}
     return {
         "allreduce": lambda: allreduce(ramp, False),
         "allreduce in place": lambda: allreduce(ramp, True),

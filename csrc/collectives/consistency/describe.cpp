@@ -67,7 +67,7 @@ Descriptor describe_kind(const Call& call) {
 }
 
 Descriptor describe(const Call& call, int me) {
-  if (call.about) return describe(*call.about, me);
+  if (call.enclosing_call) return describe(*call.enclosing_call, me);
   Descriptor mine = describe_kind(call);
   mine.count = call.elements();
   if (call.collective == Collective::allgather) mine.count = call.counts[static_cast<std::size_t>(me)];
@@ -78,13 +78,13 @@ Descriptor describe(const Call& call, int me) {
         [&](std::size_t from) { return call.receive_counts[from]; });
   }
   mine.shape = call.shape;
-  if (call.guess) mine.guess = call.guess->numbers;
+  if (call.speculation) mine.speculation = call.speculation->numbers;
   return mine;
 }
 
 void conclude(Call& call) {
   if (call.collective == Collective::alltoall) call.even = even_row(call) != kUneven;
-  if (call.guess) call.guess->right = true;
+  if (call.speculation) call.speculation->right = true;
 }
 
 bool conclude(Call& call, std::span<const Descriptor> all) {
@@ -95,13 +95,13 @@ bool conclude(Call& call, std::span<const Descriptor> all) {
   const bool even = std::ranges::all_of(all, same);
   if (static_cast<Collective>(all[0].collective) == Collective::alltoall && !even && !balanced(all)) return false;
   if (call.collective == Collective::alltoall) call.even = even;
-  const auto guesses_alike = [&](const Descriptor& one) { return one.guess == all[0].guess; };
-  if (call.guess) call.guess->right = std::ranges::all_of(all, guesses_alike);
+  const auto speculations_equal = [&](const Descriptor& one) { return one.speculation == all[0].speculation; };
+  if (call.speculation) call.speculation->right = std::ranges::all_of(all, speculations_equal);
   return true;
 }
 
 std::vector<std::uint64_t> counts_of(const Call& call) {
-  if (call.about) return counts_of(*call.about);
+  if (call.enclosing_call) return counts_of(*call.enclosing_call);
   std::vector<std::uint64_t> counts(call.counts.begin(), call.counts.end());
   counts.insert(counts.end(), call.receive_counts.begin(), call.receive_counts.end());
   return counts;
@@ -109,7 +109,7 @@ std::vector<std::uint64_t> counts_of(const Call& call) {
 
 Error counts_mismatch(const Call& call, std::span<const Descriptor> all, std::span<const std::uint64_t> counts) {
   std::vector<int> involved;
-  const std::string why = counts_disagreement(all, counts, call.about ? call.about->count : call.count, involved);
+  const std::string why = counts_disagreement(all, counts, call.enclosing_call ? call.enclosing_call->count : call.count, involved);
   std::ranges::sort(involved);
   const auto [first, last] = std::ranges::unique(involved);
   involved.erase(first, last);

@@ -1,5 +1,5 @@
 // One small piece from each rank to every other, of sizes that nobody knows before, and a digest of what it is about:
-// how calls are compared by messages, and what small calls' data piggybacks on.
+// how calls are compared by messages, and what small calls' data sends_inline on.
 #pragma once
 
 #include <algorithm>

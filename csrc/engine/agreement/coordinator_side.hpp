@@ -9,7 +9,7 @@
 
 #include "engine/agreement/coordinator.hpp"
 #include "engine/context.hpp"
-#include "engine/pending.hpp"
+#include "engine/operation_state.hpp"
 
 namespace ringcomm {
 

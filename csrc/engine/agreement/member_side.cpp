@@ -18,13 +18,13 @@ MemberSide::MemberSide(const Context& context, int set, int me, InFlight& in_fli
 
 // ---- what became ready here
 
-std::optional<ReadyRecord> MemberSide::report(const std::vector<PendingPtr>& fresh) {
+std::optional<ReadyRecord> MemberSide::report(const std::vector<OperationStatePtr>& fresh) {
   ReadyRecord record{static_cast<std::uint32_t>(set_), read_, {}};
   const std::int64_t now = now_ns();
-  for (const PendingPtr& pending : fresh) {
+  for (const OperationStatePtr& pending : fresh) {
     if (is_over(pending)) continue;
     pending->sent_ns = now;
-    joined_ |= pending->kind == Pending::Kind::join;
+    joined_ |= pending->kind == OperationState::Kind::join;
     if (!pending->runs()) continue;
     context_.traced("queue", pending->name, pending->submitted_ns, now);
     append(record.entries, ready_of(pending));
@@ -36,23 +36,23 @@ std::optional<ReadyRecord> MemberSide::report(const std::vector<PendingPtr>& fre
 }
 
 // Before it is sent, or for now.
-bool MemberSide::is_over(const PendingPtr& pending) {
+bool MemberSide::is_over(const OperationStatePtr& pending) {
   if (pending->done()) return true;  // an early failure found it here
   if (!pending->runs()) return false;
   if (abandoned_.contains(pending->name)) {
     held_.push_back(pending);
     return true;
   }
-  const auto doomed = doomed_.find(pending->name);
-  if (doomed == doomed_.end()) return false;
+  const auto doomed = failed_before_submit_.find(pending->name);
+  if (doomed == failed_before_submit_.end()) return false;
   in_flight_.finish(pending, doomed->second.front());
   doomed->second.pop_front();
-  if (doomed->second.empty()) doomed_.erase(doomed);
+  if (doomed->second.empty()) failed_before_submit_.erase(doomed);
   return true;
 }
 
 // 0: it has none. An id says the same as long as none is forgotten.
-std::uint32_t MemberSide::id_of(Pending& pending) const {
+std::uint32_t MemberSide::id_of(OperationState& pending) const {
   if (pending.sent_as == 0 || pending.sent_in != set_ || pending.sent_at != known_.forgets()) {
     pending.sent_in = set_;
     pending.sent_at = known_.forgets();
@@ -61,8 +61,8 @@ std::uint32_t MemberSide::id_of(Pending& pending) const {
   return pending.sent_as;
 }
 
-Ready MemberSide::ready_of(const PendingPtr& pending) {
-  const bool request = pending->kind == Pending::Kind::request;
+Ready MemberSide::ready_of(const OperationStatePtr& pending) {
+  const bool request = pending->kind == OperationState::Kind::request;
   Ready ready;
   ready.id = id_of(*pending);
   if (ready.id == 0) {
@@ -92,7 +92,7 @@ std::optional<Error> MemberSide::read(VerdictRecord&& record) {
       executor_.push({});
     } else if (verdict.kind == Verdict::Kind::all_joined) {
       joined_ = false;
-      doomed_.clear();  // what others had submitted then and this rank had not, it never will: all begin anew
+      failed_before_submit_.clear();  // what others had submitted then and this rank had not, it never will: all begin anew
       executor_.push({.last_joined = verdict.last_joined});
     } else if (auto why = read_run(verdict)) {
       return why;
@@ -111,10 +111,10 @@ void MemberSide::read_failure(const Verdict& verdict) {
   for (const VerdictItem& item : verdict.items) {
     if (abandoned_.erase(item.name) > 0) {
       release(item.name);
-    } else if (const PendingPtr pending = in_flight_.find(item.name)) {
+    } else if (const OperationStatePtr pending = in_flight_.find(item.name)) {
       in_flight_.finish(pending, error);
     } else if (verdict.early) {
-      doomed_[item.name].push_back(error);
+      failed_before_submit_[item.name].push_back(error);
     }
   }
 }
@@ -126,12 +126,12 @@ std::optional<Error> MemberSide::read_run(Verdict& verdict) {
   const std::int64_t now = now_ns();
   for (VerdictItem& item : verdict.items) {
     for (std::uint32_t id = item.id; id - item.id < item.count; ++id) {
-      PendingPtr pending = taking_part(item, id, absent);
+      OperationStatePtr pending = taking_part(item, id, absent);
       if (!pending) return cannot(name_of(item, id), absent);
       pending->agreed = true;
       if (!absent) context_.traced("agree", pending->name, pending->sent_ns, now);
       if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
-      if (pending->kind == Pending::Kind::step) {
+      if (pending->kind == OperationState::Kind::step) {
         // has its own channel, so nothing of this set's stream waits for it
         pending->plan->agree(pending, !verdict.absent.empty());
       } else {
@@ -144,22 +144,22 @@ std::optional<Error> MemberSide::read_run(Verdict& verdict) {
 }
 
 // Null: this rank cannot.
-PendingPtr MemberSide::taking_part(const VerdictItem& item, std::uint32_t id, bool absent) {
+OperationStatePtr MemberSide::taking_part(const VerdictItem& item, std::uint32_t id, bool absent) {
   if (absent) return stand_in(item, name_of(item, id));
-  PendingPtr pending = item.known ? take_sent(id) : nullptr;
+  OperationStatePtr pending = item.known ? take_sent(id) : nullptr;
   if (!pending) pending = in_flight_.find(name_of(item, id));
   return pending && pending->sent_ns != 0 ? pending : nullptr;
 }
 
-PendingPtr MemberSide::stand_in(const VerdictItem& item, const std::string& name) const {
-  PendingPtr pending = stand_in_for(name, item.signature.value());
-  if (pending->kind != Pending::Kind::step) return pending;
+OperationStatePtr MemberSide::stand_in(const VerdictItem& item, const std::string& name) const {
+  OperationStatePtr pending = stand_in_for(name, item.signature.value());
+  if (pending->kind != OperationState::Kind::step) return pending;
   pending->plan = plans_.find(name, pending->signature);
   return pending->plan ? pending : nullptr;
 }
 
 // What this rank sent under an id, if it still waits. Spares the way by the name.
-PendingPtr MemberSide::take_sent(std::uint32_t id) {
+OperationStatePtr MemberSide::take_sent(std::uint32_t id) {
   const auto found = sent_.find(id);
   if (found == sent_.end() || !found->second || found->second->done()) return nullptr;
   return std::exchange(found->second, nullptr);
@@ -178,7 +178,7 @@ Error MemberSide::cannot(const std::string& name, bool absent) const {
 
 // ---- given up without the coordinator's word
 
-void MemberSide::abandon(const PendingPtr& pending, const Error& error) {
+void MemberSide::abandon(const OperationStatePtr& pending, const Error& error) {
   abandoned_.insert_or_assign(pending->name, error);
   in_flight_.finish(pending, std::make_exception_ptr(error));
 }
@@ -190,10 +190,10 @@ const Error* MemberSide::abandoned(const std::string& name) const {
 
 // What waited for the end of an operation of this name is a new one: it goes out in this turn.
 void MemberSide::release(const std::string& name) {
-  for (const PendingPtr& pending : held_) {
+  for (const OperationStatePtr& pending : held_) {
     if (pending->name == name && !pending->done()) in_flight_.put_back(pending);
   }
-  std::erase_if(held_, [&](const PendingPtr& pending) { return pending->name == name; });
+  std::erase_if(held_, [&](const OperationStatePtr& pending) { return pending->name == name; });
 }
 
 }  // namespace ringcomm

@@ -8,14 +8,14 @@ namespace ringcomm {
 
 namespace {
 
-std::size_t agreed_count(const Named& request) {
+std::size_t agreed_count(const NamedRequest& request) {
   if (tells_rows(request.call.collective)) return request.row;
   return request.call.collective == Collective::reducescatter ? request.rows * request.row : request.call.elements();
 }
 
 }  // namespace
 
-Descriptor signature_of(const Named& request) {
+Descriptor signature_of(const NamedRequest& request) {
   Descriptor d = describe_kind(request.call);
   d.count = agreed_count(request);
   d.row = request.row;
@@ -23,7 +23,7 @@ Descriptor signature_of(const Named& request) {
   return d;
 }
 
-std::vector<std::uint64_t> extra_of(const Named& request) {
+std::vector<std::uint64_t> extra_of(const NamedRequest& request) {
   const Collective collective = request.call.collective;
   if (!tells_rows(collective)) return {};
   std::vector<std::uint64_t> extra{request.rows};
@@ -32,12 +32,12 @@ std::vector<std::uint64_t> extra_of(const Named& request) {
 }
 
 // Without buffers, which it gets when it runs (bucket.cpp, plan_run.cpp).
-PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
-  auto pending = std::make_shared<Pending>(name);
+OperationStatePtr stand_in_for(const std::string& name, const Descriptor& signature) {
+  auto pending = std::make_shared<OperationState>(name);
   pending->stand_in = true;
   pending->signature = signature;
-  if (signature.plan) pending->kind = Pending::Kind::step;
-  Named& request = pending->request;
+  if (signature.plan) pending->kind = OperationState::Kind::step;
+  NamedRequest& request = pending->request;
   request.row = signature.row;
   Call& call = request.call;
   call.collective = static_cast<Collective>(signature.collective);
@@ -51,7 +51,7 @@ PendingPtr stand_in_for(const std::string& name, const Descriptor& signature) {
   call.name = name;
   call.count = signature.count;
   call.on_device = signature.on_device != 0;
-  if (call.on_device) call.place = stand_in_place();
+  if (call.on_device) call.place = placeholder_location();
   if (call.collective == Collective::reducescatter && request.row > 0) request.rows = signature.count / request.row;
   return pending;
 }

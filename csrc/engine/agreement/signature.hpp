@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/pending.hpp"
+#include "engine/operation_state.hpp"
 
 namespace ringcomm {
 
@@ -25,8 +25,8 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325ULL;
 };
 
-Descriptor signature_of(const Named& request);
-PendingPtr stand_in_for(const std::string& name, const Descriptor& signature);
-std::vector<std::uint64_t> extra_of(const Named& request);
+Descriptor signature_of(const NamedRequest& request);
+OperationStatePtr stand_in_for(const std::string& name, const Descriptor& signature);
+std::vector<std::uint64_t> extra_of(const NamedRequest& request);
 
 }  // namespace ringcomm

@@ -13,7 +13,7 @@ constexpr std::size_t kMostNames = 16;          // in one warning
 std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(std::clamp(seconds, 0.0, 9e9) * 1e9); }
 
 // For other ranks. What is no operation to run may do so for as long as others have data.
-bool waits(const Pending& pending) { return pending.sent_ns != 0 && !pending.agreed && pending.runs(); }
+bool waits(const OperationState& pending) { return pending.sent_ns != 0 && !pending.agreed && pending.runs(); }
 
 }  // namespace
 
@@ -26,7 +26,7 @@ std::vector<WithdrawRecord> StallWatch::check(std::int64_t now, MemberSide& memb
                                               const CoordinatorSide* coordinator) {
   std::vector<WithdrawRecord> withdrawn;
   if (fail_after_ > 0) {
-    for (const PendingPtr& pending : in_flight_.all()) {
+    for (const OperationStatePtr& pending : in_flight_.all()) {
       if (now - pending->submitted_ns >= fail_after_) give_up(pending, now, member, withdrawn);
     }
   }
@@ -43,9 +43,9 @@ std::vector<WithdrawRecord> StallWatch::check(std::int64_t now, MemberSide& memb
 
 bool StallWatch::blocked(std::int64_t now) {
   if (warn_after_ == 0 || now - blocked_ns_ < warn_after_) return false;
-  const std::vector<PendingPtr> all = in_flight_.all();
-  const auto in_vain = [&](const PendingPtr& one) { return waits(*one) && now - one->submitted_ns >= 2 * warn_after_; };
-  const auto has_waiter = [](const PendingPtr& one) { return one->waiters.load(std::memory_order_relaxed) > 0; };
+  const std::vector<OperationStatePtr> all = in_flight_.all();
+  const auto in_vain = [&](const OperationStatePtr& one) { return waits(*one) && now - one->submitted_ns >= 2 * warn_after_; };
+  const auto has_waiter = [](const OperationStatePtr& one) { return one->waiters.load(std::memory_order_relaxed) > 0; };
   if (all.size() != context_.in_flight() || !std::all_of(all.begin(), all.end(), in_vain) ||
       std::none_of(all.begin(), all.end(), has_waiter))
     return false;
@@ -55,7 +55,7 @@ bool StallWatch::blocked(std::int64_t now) {
 
 // Asks the coordinator to fail it everywhere. A coordinator that sleeps has not submitted it either and does not
 // answer: then it fails here alone, and if it becomes ready everywhere after all, this rank leaves the set.
-void StallWatch::give_up(const PendingPtr& pending, std::int64_t now, MemberSide& member,
+void StallWatch::give_up(const OperationStatePtr& pending, std::int64_t now, MemberSide& member,
                          std::vector<WithdrawRecord>& withdrawn) {
   const std::string& name = pending->name;
   const std::int64_t age = now - pending->submitted_ns;
@@ -77,12 +77,12 @@ void StallWatch::give_up(const PendingPtr& pending, std::int64_t now, MemberSide
 }
 
 std::vector<std::string> StallWatch::own_lines(std::int64_t now) const {
-  std::vector<PendingPtr> waiting = in_flight_.all();
-  std::erase_if(waiting, [&](const PendingPtr& one) { return !waits(*one) || now - one->submitted_ns < warn_after_; });
+  std::vector<OperationStatePtr> waiting = in_flight_.all();
+  std::erase_if(waiting, [&](const OperationStatePtr& one) { return !waits(*one) || now - one->submitted_ns < warn_after_; });
   std::sort(waiting.begin(), waiting.end(),
-            [](const PendingPtr& a, const PendingPtr& b) { return a->submitted_ns < b->submitted_ns; });
+            [](const OperationStatePtr& a, const OperationStatePtr& b) { return a->submitted_ns < b->submitted_ns; });
   std::vector<std::string> lines;
-  for (const PendingPtr& pending : waiting)
+  for (const OperationStatePtr& pending : waiting)
     lines.push_back("'" + pending->name + "' since " + seconds_text(now - pending->submitted_ns));
   return lines;
 }

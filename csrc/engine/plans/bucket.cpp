@@ -40,8 +40,8 @@ void bring_identity(Call& call, ArenaRoom& buffer, int me) {
 }
 
 // Where ranks have rows: what only agreement decides of them, and a result of that size.
-void fill_rows(Call& call, Pending& pending, const std::vector<std::uint64_t>& sizes, const Channel& channel) {
-  const Named& request = pending.request;
+void fill_rows(Call& call, OperationState& pending, const std::vector<std::uint64_t>& sizes, const Channel& channel) {
+  const NamedRequest& request = pending.request;
   const auto size = static_cast<std::size_t>(channel.size());
   Counts& rows = pending.counts;  // of each rank, in the result
   if (call.collective == Collective::reducescatter) {
@@ -67,7 +67,7 @@ void fill_rows(Call& call, Pending& pending, const std::vector<std::uint64_t>& s
 
 // The call of one operation. `joined`: some rank of the set has.
 Call call_of(const Agreed& part, const Channel& channel, ArenaRoom& buffer, bool joined) {
-  Pending& pending = *part.pending;
+  OperationState& pending = *part.pending;
   Call call = pending.request.call;
   call.agreed = true;
   call.stand_ins = joined;
@@ -81,8 +81,8 @@ Call call_of(const Agreed& part, const Channel& channel, ArenaRoom& buffer, bool
   return call;
 }
 
-std::shared_ptr<Place> place_of(const std::vector<Agreed>& parts) {
-  std::vector<std::shared_ptr<Place>> places;
+std::shared_ptr<MemoryLocation> place_of(const std::vector<Agreed>& parts) {
+  std::vector<std::shared_ptr<MemoryLocation>> places;
   places.reserve(parts.size());
   for (const Agreed& part : parts) places.push_back(part.pending->request.call.place);
   return places[0]->together(places);

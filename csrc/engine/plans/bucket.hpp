@@ -10,13 +10,13 @@
 #include "base/task.hpp"
 #include "collectives/channel.hpp"
 #include "engine/context.hpp"
-#include "engine/pending.hpp"
+#include "engine/operation_state.hpp"
 #include "host_collectives/arena_room.hpp"
 
 namespace ringcomm {
 
 struct Agreed {
-  PendingPtr pending;
+  OperationStatePtr pending;
   std::vector<std::uint64_t> sizes;  // VerdictItem::sizes
 };
 

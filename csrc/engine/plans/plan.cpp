@@ -46,9 +46,9 @@ void Plan::begin() {
   for (auto& flag : input.filled) flag.store(0, std::memory_order_relaxed);
   input.done.store(0, std::memory_order_release);
   input.begun = true;
-  const PendingPtr step = input.step = std::make_shared<Pending>(run_->name());
+  const OperationStatePtr step = input.step = std::make_shared<OperationState>(run_->name());
   step->signature = run_->signature();
-  step->kind = Pending::Kind::step;
+  step->kind = OperationState::Kind::step;
   step->plan = run_;  // until it has finished
   try {
     engine_->submit(set_->id, {&step, 1});
@@ -65,7 +65,7 @@ void Plan::place(std::size_t bucket, std::size_t stretch, void* data) {
   run_->input.buckets.at(bucket).stretches.at(stretch) = data;
 }
 
-void Plan::ready(std::size_t bucket, std::shared_ptr<Place> place) {
+void Plan::ready(std::size_t bucket, std::shared_ptr<MemoryLocation> place) {
   PlanInput& input = run_->input;
   if (!input.begun) begin();
   if (bucket >= input.buckets.size())

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/pending.hpp"
+#include "engine/operation_state.hpp"
 
 namespace ringcomm {
 
@@ -16,14 +16,14 @@ struct PlanInput {
   struct Bucket {
     bool apart = false;              // each stretch where it says; else all of them behind the first
     std::vector<void*> stretches{};  // where each lies
-    std::shared_ptr<Place> place{};  // of this step; null: the host's memory
+    std::shared_ptr<MemoryLocation> place{};  // of this step; null: the host's memory
   };
 
   explicit PlanInput(std::size_t number_of_buckets) : filled(number_of_buckets + 1) {}
 
   // The caller's.
   bool begun = false;  // and not handed over whole
-  PendingPtr step;
+  OperationStatePtr step;
   bool stepping() const { return begun || (step && !step->done()); }
 
   // The caller's until the flag is set: the worker's from then on, until the step is done.

@@ -19,7 +19,7 @@ PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::
   std::vector<std::size_t> held_back;  // elements
   bool any = false;
   for (const PlanBucket& bucket : shape_.buckets) {
-    const Call call = plain_call(bucket);
+    const Call call = cached_call(bucket);
     const std::size_t stretches = std::max<std::size_t>(1, bucket.stretches.size());
     input.buckets.push_back({stretches > 1 && channel_->takes_fragments(call), std::vector<void*>(stretches)});
     input.buckets.back().stretches[0] = bucket.data;
@@ -59,7 +59,7 @@ Descriptor PlanRun::make_signature() const {
   return d;
 }
 
-void PlanRun::agree(PendingPtr pending, bool joined) { agreed_.push_back({std::move(pending), joined}); }
+void PlanRun::agree(OperationStatePtr pending, bool joined) { agreed_.push_back({std::move(pending), joined}); }
 
 bool PlanRun::answering() const {
   return std::any_of(agreed_.begin(), agreed_.end(), [](const Step& step) { return step.pending->stand_in; });
@@ -127,7 +127,7 @@ Call PlanRun::flags_call() {
 
 bool PlanRun::in_first_steps(const PlanBucket& bucket) const { return steps_ - past_steps_ < bucket.wire.first_steps; }
 
-Call PlanRun::plain_call(const PlanBucket& bucket) const {
+Call PlanRun::cached_call(const PlanBucket& bucket) const {
   Call call;
   call.dtype = bucket.dtype;
   call.op = shape_.op;
@@ -144,7 +144,7 @@ Call PlanRun::plain_call(const PlanBucket& bucket) const {
 // Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
 Call PlanRun::bucket_call() {
   const PlanBucket& bucket = shape_.buckets[next_];
-  Call call = plain_call(bucket);
+  Call call = cached_call(bucket);
   if (bucket.wire.feedback) call.feedback = feedback_.get();
   call.tensor = next_;
   call.name = concat(shape_.name, "/", next_);
@@ -154,7 +154,7 @@ Call PlanRun::bucket_call() {
     kernels::fill_identity(bucket.dtype, shape_.op, identity_.get(), bucket.count);
     call.input = call.output = identity_.get();
     call.pre = {};
-    if (bucket.on_device) call.place = stand_in_place();
+    if (bucket.on_device) call.place = placeholder_location();
     return call;
   }
   const PlanInput::Bucket& given = input.buckets[next_];
@@ -188,7 +188,7 @@ void PlanRun::lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Buc
 }
 
 void PlanRun::end_step(std::exception_ptr error) {
-  const PendingPtr pending = agreed_.front().pending;
+  const OperationStatePtr pending = agreed_.front().pending;
   agreed_.pop_front();
   task_.reset();
   next_ = 0;
@@ -201,7 +201,7 @@ void PlanRun::end_step(std::exception_ptr error) {
   in_flight_.finish(pending, std::move(error));
 }
 
-void PlanRun::count(Pending& step) {
+void PlanRun::count(OperationState& step) {
   entry_->calls += 1;
   if (!channel_->account().timed()) return;
   entry_->add_time(now_ns() - step.submitted_ns);

@@ -48,7 +48,7 @@ class PlanRun {
   // ---- the worker
   // A stand-in: this rank has joined, and answers with identities. `joined`: some rank has. Steps run in the
   // order agreed.
-  void agree(PendingPtr pending, bool joined);
+  void agree(OperationStatePtr pending, bool joined);
   bool turn();  // true if anything moved. Throws what is fatal
   bool moving() const { return task_ != nullptr; }
   bool answering() const;  // a step as a stand-in is under way
@@ -59,17 +59,17 @@ class PlanRun {
  private:
   bool start_next();  // false: nothing can start
   struct Step {
-    PendingPtr pending;
+    OperationStatePtr pending;
     bool joined;
   };
   bool stands_in() const { return agreed_.front().pending->stand_in; }
   bool nothing_follows() const { return stands_in() || input.whole(); }  // to be filled
-  Call plain_call(const PlanBucket& bucket) const;                       // but for where its data lies
+  Call cached_call(const PlanBucket& bucket) const;                       // but for where its data lies
   Call bucket_call();
   void lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const;
   Call flags_call();
   void end_step(std::exception_ptr error);
-  void count(Pending& step);
+  void count(OperationState& step);
   Descriptor make_signature() const;
   bool in_first_steps(const PlanBucket& bucket) const;
 

@@ -2,7 +2,7 @@
 
 Ranks read an array while they write its result, so a result that covers other parts of the array changes values that
 are still to be read. Every call with an array and a result passes through `shared_span` when its request is made,
-before any communication; calls that the core remembers compare the same numbers again (border/plain.hpp).
+before any communication; calls that the core remembers compare the same numbers again (border/call_cache.hpp).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
 
 if TYPE_CHECKING:
-    from ringcomm._src.arrays.device.place import Place
+    from ringcomm._src.arrays.device.location import MemoryLocation
 
 BYTES = _core.DTYPES.index("uint8")
 MOVES_ONLY = -1
@@ -39,7 +39,7 @@ class Kind(Protocol):
         """A small NumPy array as one of this kind."""
 
     @staticmethod
-    def like(x: Any) -> _core.Likeness | None:
+    def like(x: Any) -> _core.ArrayKey | None:
         """What tells whether another array is like `x`, so that a request in place for `x` serves it too. None: the
         core has to look at each anew."""
 
@@ -69,7 +69,7 @@ class Buffer(NamedTuple):
     label: str  # the dtype's name
     given: Any = None  # the caller's array, to be returned when it has been written
     copied: bool = False  # `array` is a contiguous copy of `given`, to be written back
-    place: Place | None = None  # of an array that is not in the host's memory
+    place: MemoryLocation | None = None  # of an array that is not in the host's memory
     keeps: Any = None  # what else must live as long
 
     @property

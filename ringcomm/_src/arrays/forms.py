@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 Form = TypeVar("Form", bound=Callable[..., Any])
 
 
-def renamed(form: Form, call: Callable[..., Any], name: str, doc: str, result: str) -> Form:
+def with_signature_of(form: Form, call: Callable[..., Any], name: str, doc: str, result: str) -> Form:
     """Makes `form` look like a method `name` (class and name) with the arguments of `call`, which gives a `result`."""
     functools.update_wrapper(form, call)
     form.__name__, form.__qualname__, form.__doc__ = name.rpartition(".")[2], name, doc
@@ -23,7 +23,7 @@ def renamed(form: Form, call: Callable[..., Any], name: str, doc: str, result: s
     return form
 
 
-def waited(
+def blocking_form(
     call: Callable[Concatenate[Self, P], Handle[Result]], doc: str, result: str
 ) -> Callable[Concatenate[Self, P], Result]:
     """The same as a method whose name has ``_async`` in it, but that waits."""
@@ -31,4 +31,4 @@ def waited(
     def wait(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return call(self, *args, **kwargs).wait()
 
-    return renamed(wait, call, call.__qualname__.replace("_async", ""), doc, result)
+    return with_signature_of(wait, call, call.__qualname__.replace("_async", ""), doc, result)

@@ -21,7 +21,7 @@ class Handle(Generic[Result], metaclass=ABCMeta):
     __slots__ = ("_error", "_finish", "_operations", "_result", "name")
 
     def __init__(self, operations: Sequence[_core.Operation], finish: Callable[[], Result], name: str = "") -> None:
-        _core.let_go()
+        _core.reap_finished()
         self.name = name
         self._operations = list(operations)
         self._finish: Callable[[], Result] | None = finish

@@ -95,8 +95,8 @@ class NumPyKind:
         return array
 
     @staticmethod
-    def like(x: Any) -> _core.Likeness | None:
-        return _core.likeness_of(x)
+    def like(x: Any) -> _core.ArrayKey | None:
+        return _core.ndarray_key(x)
 
 
 def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = False) -> Buffer:

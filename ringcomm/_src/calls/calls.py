@@ -13,7 +13,7 @@ from typing import Any
 
 from ringcomm._src.arrays import aliasing, arrays, buffers
 from ringcomm._src.arrays.buffers import Buffer
-from ringcomm._src.arrays.device.place import Place
+from ringcomm._src.arrays.device.location import MemoryLocation
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.base.ops import FLOATING, Adasum, Average, Op, UserOp, core_op, wire_code
 from ringcomm._src.core import _core
@@ -64,7 +64,7 @@ def request(
     return Request(collective, source.dtype, finish, input=source.address, shape=sign, order=order, **fields)
 
 
-def place_of(collective: str, source: Buffer, target: Buffer | None) -> Place | None:
+def place_of(collective: str, source: Buffer, target: Buffer | None) -> MemoryLocation | None:
     """ValueError for two arrays in different memories."""
     if target is None or target is source or source.place is None is target.place:
         return source.place

@@ -69,7 +69,7 @@ def allgather(
     return request(ALLGATHER, source, target, sign=sign, own=sum(counts[:rank]), counts=counts, **fields)
 
 
-def allgather_apart(x: Any, outs: Sequence[Any], rank: int, size: int, **fields: Any) -> Request:
+def allgather_per_rank(x: Any, outs: Sequence[Any], rank: int, size: int, **fields: Any) -> Request:
     """Each rank's flat array into one of `outs`, which give every rank's size. In the host's memory only."""
     source = arrays.source(x)
     written = [Written(source, arrays.target(out, source, tuple(out.shape))) for out in outs]
@@ -80,7 +80,7 @@ def allgather_apart(x: Any, outs: Sequence[Any], rank: int, size: int, **fields:
         aliasing.shared_span("allgather", source, target, 0 if index == rank else None)
     rows = rows_of_all("the list's sizes", [one.count for one in targets], source.count, rank, size)
     sign = signed(buffers.signature_of(source, 1), rows) if len(set(rows)) > 1 else None
-    fields |= {"counts": rows, "apart": [one.address for one in targets]}
+    fields |= {"counts": rows, "output_per_rank": [one.address for one in targets]}
     return request(ALLGATHER, source, None, lambda operation=None: [one() for one in written], sign, **fields)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ringcomm._src.algorithms.registry import registered
-from ringcomm._src.arrays.device import paths
+from ringcomm._src.arrays.device import routes
 from ringcomm._src.base.installed import exists, lacks
 from ringcomm._src.base.ops import FLOATING, NUMBERS, Adasum, Op
 from ringcomm._src.cli import bench_device, bench_report
@@ -168,9 +168,9 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
     sizes = [0] if options.collective == "barrier" else options.sizes or parse_sizes(DEFAULT_SIZES)
     names = algorithm_names(options, comm)
     first = world.rank == 0
-    gpu_path = "" if options.device == "cpu" else paths.chosen(paths.listed(comm))
+    gpu_route = "" if options.device == "cpu" else routes.chosen(routes.listed(comm))
     if first:
-        print("\n".join(bench_report.header(options, world.size, one_clock(comm), gpu_path)), flush=True)
+        print("\n".join(bench_report.header(options, world.size, one_clock(comm), gpu_route)), flush=True)
     rows: list[Row] = []
     contestants = len(names) + len(options.wire) + (options.against == "mpi")
     turns = sum(options.warmup + repetitions(size, options.repeat) for size in sizes)

@@ -44,12 +44,12 @@ class Row:
 _line = partial(aligned, widths=WIDTHS, left=(3,))
 
 
-def header(options: argparse.Namespace, ranks: int, one_clock: bool, gpu_path: str = "") -> list[str]:
-    """`one_clock`: as in `measured.first_to_last`. `gpu_path`: how arrays of GPUs travel, where calls take it."""
+def header(options: argparse.Namespace, ranks: int, one_clock: bool, gpu_route: str = "") -> list[str]:
+    """`one_clock`: as in `measured.first_to_last`. `gpu_route`: how arrays of GPUs travel, where calls take it."""
     op = f" {options.op}" if options.collective in REDUCING else ""
     place = " in place" if options.in_place and options.collective == "allreduce" else ""
     if options.device != "cpu":
-        place += f" on {options.device}, by {gpu_path}"
+        place += f" on {options.device}, by {gpu_route}"
     times = "times from the first rank's begin to the last one's end" if one_clock else "the slowest rank's times"
     rules = f"medians of {times}; inputs rewritten before each call"
     return [

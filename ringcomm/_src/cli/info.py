@@ -49,7 +49,7 @@ def gather() -> dict[str, Any]:
         "wire_formats": [*_core.wire_formats(), "powersgd"],
     }
     facts["ranks"] = rank_facts(facts["mpi"])
-    facts["rank"], facts["gpu_paths"] = facts["ranks"].pop("rank"), facts["ranks"].pop("gpu_paths")
+    facts["rank"], facts["gpu_routes"] = facts["ranks"].pop("rank"), facts["ranks"].pop("gpu_routes")
     facts["binding"] = binding.state
     facts["enabled"] = enabled(facts) if facts["rank"] == 0 else {}  # only it prints
     return facts
@@ -75,17 +75,17 @@ def gpu_names() -> list[str]:
 def gpu_facts(comm: Any = None) -> dict[str, Any]:
     """How many GPUs the driver shows here, and by which paths their arrays travel ("": by this; else why not).
     Collective if there is a communicator."""
-    from ringcomm._src.arrays.device import devices, paths
+    from ringcomm._src.arrays.device import devices, routes
 
-    known = paths.listed(comm)
+    known = routes.listed(comm)
     number, why = devices.found()
-    return {"gpus": number, "why": why, "chosen": paths.chosen(known), "paths": dict(known)}
+    return {"gpus": number, "why": why, "chosen": routes.chosen(known), "routes": dict(known)}
 
 
 def gpu_buffers(known: dict[str, Any]) -> tuple[bool, str]:
     if not known["chosen"]:
-        return False, known["why"] or known["paths"]["staging"]
-    others = "; ".join(f"not {name}: {why}" for name, why in known["paths"].items() if why)
+        return False, known["why"] or known["routes"]["staging"]
+    others = "; ".join(f"not {name}: {why}" for name, why in known["routes"].items() if why)
     return True, f"{known['gpus']} here, by {known['chosen']}" + (f" ({others})" if others else "")
 
 
@@ -112,7 +112,7 @@ def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
     """Who is here: ranks per host, and whether the ranks of a host share memory. Collective."""
     if not mpi["available"]:
         alone = {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
-        return alone | {"gpu_paths": gpu_facts()}
+        return alone | {"gpu_routes": gpu_facts()}
     from mpi4py import MPI
 
     import ringcomm
@@ -123,7 +123,7 @@ def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
     comm = ringcomm.Communicator(world)
     try:
         facts |= {"shared_memory": comm.shared_memory, "why": comm.shared_memory_reason}
-        facts["gpu_paths"] = gpu_facts(comm)
+        facts["gpu_routes"] = gpu_facts(comm)
     finally:
         comm.close()
     return facts
@@ -148,7 +148,7 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
         installed, bound = facts["frameworks"][name] is not None, exists(module)
         why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"
         table[module] = (installed and bound, why)
-    table["GPU buffers"] = gpu_buffers(facts["gpu_paths"])
+    table["GPU buffers"] = gpu_buffers(facts["gpu_routes"])
     return {name: {"on": on, "why": why} for name, (on, why) in table.items()}
 
 
@@ -189,7 +189,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
     rows.append(("ranks are bound", facts["binding"]))
     rows += [(name, version or "absent") for name, version in facts["frameworks"].items()]
     rows.append(("wire formats", ", ".join(facts["wire_formats"])))
-    rows.append(("GPUs", "; ".join(facts["gpus"]) or f"{facts['gpu_paths']['gpus'] or 'none'}"))
+    rows.append(("GPUs", "; ".join(facts["gpus"]) or f"{facts['gpu_routes']['gpus'] or 'none'}"))
     width = max(len(name) for name, _ in rows)
     text = [f"{name:<{width}}  {value}" for name, value in rows]
     text.append("enabled")

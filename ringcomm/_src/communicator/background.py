@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NoReturn
 
-from ringcomm._src.arrays.forms import P, renamed
+from ringcomm._src.arrays.forms import P, with_signature_of
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.calls import row_calls
 from ringcomm._src.communicator.call_base import Calls, request_fields
-from ringcomm._src.communicator.counted import CountedCalls
-from ringcomm._src.communicator.folding import Folding
+from ringcomm._src.communicator.vector_collectives import VectorCollectives
+from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.core._core import Request
 
 
-class Submitted(CountedCalls):
+class Submitted(VectorCollectives):
     """The calls of a communicator, which end in what `submit` makes of their requests."""
 
-    _plain = False
+    _can_cache = False
 
     def __init__(self, calls: Calls, submit: Callable[[Request], Any]) -> None:
         self.rank, self.size = calls.rank, calls.size
@@ -26,9 +26,9 @@ class Submitted(CountedCalls):
     def _call(self, request: Request, *_: Any, **__: Any) -> Any:
         return self._submit(request)
 
-    def _fold(self, folding: Folding) -> Any:
+    def _reduce_by_user_op(self, reduction: UserOpReduction) -> Any:
         """In parts, each call would have to wait for the one before."""
-        return self._submit(folding.gathered())
+        return self._submit(reduction.gathered())
 
     def _exchange_rows(self, x: Any, name: str) -> None:
         """That would be a call to wait for."""
@@ -44,7 +44,7 @@ def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Calla
         return call(Submitted(self, self._submit), *args, **kwargs)
 
     name = f"i{call.__name__}"
-    return renamed(
+    return with_signature_of(
         submit, call, f"BackgroundCalls.{name}", f":meth:`{call.__name__}` in the background{text}", "Handle[Any]"
     )
 
@@ -53,28 +53,28 @@ class BackgroundCalls(Calls):
     """The non-blocking half of :class:`ringcomm.Communicator`."""
 
     iallreduce = _in_background(
-        CountedCalls.allreduce,
+        VectorCollectives.allreduce,
         """: ``handle.wait()`` gives the result. Arrays must not be touched before.
 
         The first use of a registered algorithm on this communicator waits for all ranks.
         """,
     )
-    ireduce = _in_background(CountedCalls.reduce, ".")
-    ibroadcast = _in_background(CountedCalls.broadcast, ".")
+    ireduce = _in_background(VectorCollectives.reduce, ".")
+    ibroadcast = _in_background(VectorCollectives.broadcast, ".")
     iallgather = _in_background(
-        CountedCalls.allgather, ". Without ``rows`` the arrays must have one shape on all ranks."
+        VectorCollectives.allgather, ". Without ``rows`` the arrays must have one shape on all ranks."
     )
-    ireducescatter = _in_background(CountedCalls.reducescatter, ".")
-    igather = _in_background(CountedCalls.gather, ".")
-    igatherv = _in_background(CountedCalls.gatherv, ". Without ``counts`` the arrays must have one shape on all ranks.")
-    iscatter = _in_background(CountedCalls.scatter, ".")
-    iscatterv = _in_background(CountedCalls.scatterv, ".")
-    iallgatherv = _in_background(CountedCalls.allgatherv, ". Without ``counts``: as :meth:`iallgather` without rows.")
-    ialltoallv = _in_background(CountedCalls.alltoallv, "; ``recvcounts`` must be given.")
-    ireduce_scatter = _in_background(CountedCalls.reduce_scatter, ".")
-    iscan = _in_background(CountedCalls.scan, ".")
-    iexscan = _in_background(CountedCalls.exscan, ".")
-    ibarrier = _in_background(CountedCalls.barrier, ".")
+    ireducescatter = _in_background(VectorCollectives.reducescatter, ".")
+    igather = _in_background(VectorCollectives.gather, ".")
+    igatherv = _in_background(VectorCollectives.gatherv, ". Without ``counts`` the arrays must have one shape on all ranks.")
+    iscatter = _in_background(VectorCollectives.scatter, ".")
+    iscatterv = _in_background(VectorCollectives.scatterv, ".")
+    iallgatherv = _in_background(VectorCollectives.allgatherv, ". Without ``counts``: as :meth:`iallgather` without rows.")
+    ialltoallv = _in_background(VectorCollectives.alltoallv, "; ``recvcounts`` must be given.")
+    ireduce_scatter = _in_background(VectorCollectives.reduce_scatter, ".")
+    iscan = _in_background(VectorCollectives.scan, ".")
+    iexscan = _in_background(VectorCollectives.exscan, ".")
+    ibarrier = _in_background(VectorCollectives.barrier, ".")
 
     def ialltoall(
         self,

@@ -8,7 +8,7 @@ from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
 
-NOT_PLAIN = NotImplemented
+CACHE_MISS = NotImplemented
 
 
 def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: float = 1.0) -> dict[str, Any]:
@@ -23,7 +23,7 @@ class Calls:
     size: int
     _channel: _core.Channel
     _messages: _core.Messages
-    _plain: bool  # the communicator is usable: what the core remembers may run
+    _can_cache: bool  # the communicator is usable: what the core remembers may run
 
     if TYPE_CHECKING:
 

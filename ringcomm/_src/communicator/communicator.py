@@ -20,7 +20,7 @@ from ringcomm._src.base.errors import HorovodInternalError, RingcommError, ShutD
 from ringcomm._src.base.hints import hint_at_names
 from ringcomm._src.base.version import __version__
 from ringcomm._src.communicator.background import BackgroundCalls
-from ringcomm._src.communicator.counted import CountedCalls
+from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.communicator.neighbours import Graph, Neighbours
 from ringcomm._src.communicator.persistent import PersistentCalls
 from ringcomm._src.communicator.point_to_point import PointToPointCalls, open_messages, refuse_leftovers, tell_leftovers
@@ -40,7 +40,7 @@ ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
 
 
 @hint_at_names
-class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointCalls):
+class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToPointCalls):
     """A group of ranks, the collectives between them, and messages from one to another.
 
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time
@@ -136,7 +136,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
         for channel in (self._channel, self._queued, self._messages):
             channel.watch(processes, link.rank_of)
         self._last: _core.Operation | None = None
-        self._plain = True
+        self._can_cache = True
         self._unusable: Exception | None = None
         self._agreed: set[tuple[str, str]] = set()  # collective, algorithm: may run
 
@@ -293,7 +293,7 @@ class Communicator(CountedCalls, BackgroundCalls, PersistentCalls, PointToPointC
 
     def _disable(self, error: Exception) -> None:
         self._unusable = error
-        self._plain = False
+        self._can_cache = False
 
     def __enter__(self) -> Communicator:
         return self

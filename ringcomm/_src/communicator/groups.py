@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ringcomm._src.arrays.device.messages import DeviceMessageRequest
 from ringcomm._src.base.errors import RingcommError, ShutDownError
 from ringcomm._src.communicator.communicator import QUEUED_SLOT, Communicator
-from ringcomm._src.communicator.members import FIRST_TAG, Members
+from ringcomm._src.communicator.subgroup_bootstrap import FIRST_TAG, SubgroupBootstrap
 from ringcomm._src.communicator.point_to_point import receive
 from ringcomm._src.core import _core
 from ringcomm._src.observe import accounts
@@ -151,7 +151,7 @@ class Groups:
         Raises:
             ringcomm.RingcommError: a member does not come, or one has had all the groups that it can have.
         """
-        members = Members(self.comm, ranks, name, time.monotonic() + timeout)
+        members = SubgroupBootstrap(self.comm, ranks, name, time.monotonic() + timeout)
         number = max(members.allgather(self._next))
         if number >= self._most:
             raise RingcommError(
@@ -163,7 +163,7 @@ class Groups:
         members.allgather(None)  # nobody calls before all can be called
         return group
 
-    def _memory(self, ranks: list[int], members: Members) -> tuple[_core.Node | None, int]:
+    def _memory(self, ranks: list[int], members: SubgroupBootstrap) -> tuple[_core.Node | None, int]:
         """The communicator's own arenas for a group of all its ranks, and arenas of their own for others."""
         if len(ranks) == 1 or self.comm.config.shared_memory == "off":
             return None, _OWN_SLOT

@@ -13,8 +13,8 @@ from ringcomm._src.base import arguments
 from ringcomm._src.base.ops import Adasum, Op, Sum, UserOp, as_op, wire_number
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
-from ringcomm._src.communicator.call_base import NOT_PLAIN, Calls, request_fields
-from ringcomm._src.communicator.folding import Folding
+from ringcomm._src.communicator.call_base import CACHE_MISS, Calls, request_fields
+from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.compression.compression import Feedback
 from ringcomm._src.core._core import Request
 
@@ -25,7 +25,7 @@ class OrderedCalls(Calls):
     """The blocking half of :class:`ringcomm.Communicator`.
 
     Where a microsecond counts, a call on a NumPy array that leaves the algorithm to be chosen goes to the core at once
-    if the core remembers one like it (`_core.Channel.plain`); the first of its kind goes the long way, and is
+    if the core remembers one like it (`_core.Channel.try_cached`); the first of its kind goes the long way, and is
     remembered.
     """
 
@@ -70,20 +70,20 @@ class OrderedCalls(Calls):
         """
         if type(op) is not Op:
             op = as_op(op)
-        told = None if wire is None else [wire_number(wire)]
-        plain = self._plain and algorithm is None and feedback is None and not name
-        plain = plain and type(op) is Op and op is not Adasum
-        if plain:
-            result = self._channel.plain(ALLREDUCE, x, out, 0, told, True, op, prescale_factor, postscale_factor)
-            if result is not NOT_PLAIN:
+        cache_key = None if wire is None else [wire_number(wire)]
+        cacheable = self._can_cache and algorithm is None and feedback is None and not name
+        cacheable = cacheable and type(op) is Op and op is not Adasum
+        if cacheable:
+            result = self._channel.cacheable(ALLREDUCE, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor)
+            if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._fold(Folding("allreduce", x, out, op, self.rank, self.size, wire, how))
+            return self._reduce_by_user_op(UserOpReduction("allreduce", x, out, op, self.rank, self.size, wire, how))
         if feedback is not None:
             how["feedback"] = feedback._core
         request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
-        return self._call(request, x, plain, told=told)
+        return self._call(request, x, cacheable, cache_key=cache_key)
 
     def reduce(
         self,
@@ -101,33 +101,33 @@ class OrderedCalls(Calls):
         used there)."""
         if type(op) is not Op:
             op = as_op(op)
-        told = None if wire is None else [wire_number(wire)]
-        plain = self._plain and algorithm is None and not name
-        plain = plain and type(op) is Op and op is not Adasum
-        if plain:
-            result = self._channel.plain(
-                REDUCE, x, out, root, told, root == self.rank, op, prescale_factor, postscale_factor
+        cache_key = None if wire is None else [wire_number(wire)]
+        cacheable = self._can_cache and algorithm is None and not name
+        cacheable = cacheable and type(op) is Op and op is not Adasum
+        if cacheable:
+            result = self._channel.cacheable(
+                REDUCE, x, out, root, cache_key, root == self.rank, op, prescale_factor, postscale_factor
             )
-            if result is not NOT_PLAIN:
+            if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._fold(Folding("reduce", x, out, op, self.rank, self.size, wire, how, root))
+            return self._reduce_by_user_op(UserOpReduction("reduce", x, out, op, self.rank, self.size, wire, how, root))
         root = arguments.root("reduce", root, self.size)
         request = calls.reduce(x, out, root, op, self.rank, wire, **how)
-        return self._call(request, x, plain, told=told)
+        return self._call(request, x, cacheable, cache_key=cache_key)
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """The values of ``root``'s ``x`` on every rank. Every rank gives an array of the same dtype and shape;
         ``out=x``: in place."""
-        plain = self._plain and algorithm is None and not name
-        if plain:
-            result = self._channel.plain(BROADCAST, x, out, root)
-            if result is not NOT_PLAIN:
+        cacheable = self._can_cache and algorithm is None and not name
+        if cacheable:
+            result = self._channel.cacheable(BROADCAST, x, out, root)
+            if result is not CACHE_MISS:
                 return result
         root = arguments.root("broadcast", root, self.size)
         request = calls.broadcast(*arrays.pair(x, out), root, **request_fields(algorithm, name))
-        return self._call(request, x, plain)
+        return self._call(request, x, cacheable)
 
     def allgather(
         self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
@@ -138,19 +138,19 @@ class OrderedCalls(Calls):
             x: arrays may differ in their first dimension only; a 0-dimensional one counts as one row.
             rows: the first dimension of every rank's array, if it is known; None: the ranks exchange them first.
         """
-        plain = self._plain and algorithm is None and not name
+        cacheable = self._can_cache and algorithm is None and not name
         exchange: Exchange | None = None
         received: Sequence[int] | None = rows
-        if plain:
-            result = self._channel.plain(ALLGATHER, x, out, 0, rows)
+        if cacheable:
+            result = self._channel.cacheable(ALLGATHER, x, out, 0, rows)
             if type(result) is list:  # the exchange has taken place, and other ranks' rows are new
-                received, plain = result, False
-            elif result is not NOT_PLAIN:
+                received, cacheable = result, False
+            elif result is not CACHE_MISS:
                 return result
         if received is None and (exchange := self._exchange_rows(x, name)) is not None:
             received = exchange[2]
         request = row_calls.allgather(x, out, received, self.rank, self.size, **request_fields(algorithm, name))
-        return self._call(request, x, plain, exchange, None if rows is None else [int(n) for n in rows])
+        return self._call(request, x, cacheable, exchange, None if rows is None else [int(n) for n in rows])
 
     def reducescatter(
         self,
@@ -169,18 +169,18 @@ class OrderedCalls(Calls):
         """
         if type(op) is not Op:
             op = as_op(op)
-        told = None if wire is None else [wire_number(wire)]
-        plain = self._plain and algorithm is None and not name
-        plain = plain and type(op) is Op and op is not Adasum
-        if plain:
-            result = self._channel.plain(REDUCESCATTER, x, out, 0, told, True, op, prescale_factor, postscale_factor)
-            if result is not NOT_PLAIN:
+        cache_key = None if wire is None else [wire_number(wire)]
+        cacheable = self._can_cache and algorithm is None and not name
+        cacheable = cacheable and type(op) is Op and op is not Adasum
+        if cacheable:
+            result = self._channel.cacheable(REDUCESCATTER, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor)
+            if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._fold(Folding("reducescatter", x, out, op, self.rank, self.size, wire, how))
+            return self._reduce_by_user_op(UserOpReduction("reducescatter", x, out, op, self.rank, self.size, wire, how))
         request = row_calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
-        return self._call(request, x, plain, told=told)
+        return self._call(request, x, cacheable, cache_key=cache_key)
 
     def alltoall(
         self, x: Any, splits: Any = None, out: Any = None, algorithm: str | None = None, name: str = ""
@@ -193,14 +193,14 @@ class OrderedCalls(Calls):
         Returns:
             The array received; with ``splits``, the pair (array, rows from each rank as an int32 array).
         """
-        plain = self._plain and splits is None and algorithm is None and not name
+        cacheable = self._can_cache and splits is None and algorithm is None and not name
         exchange: Exchange | None = None
         received: Sequence[int] | None = None
-        if plain:
-            result = self._channel.plain(ALLTOALL, x, out)
+        if cacheable:
+            result = self._channel.cacheable(ALLTOALL, x, out)
             if type(result) is list:
-                received, plain = result, False
-            elif result is not NOT_PLAIN:
+                received, cacheable = result, False
+            elif result is not CACHE_MISS:
                 return result
         mine = arrays.source(x)
         sent = splits_of(mine, splits, self.size)
@@ -208,33 +208,33 @@ class OrderedCalls(Calls):
             exchange = self._exchange_splits(mine, sent, name)
             received = exchange[2]
         request = row_calls.alltoall(x, out, sent, received, self.size, **request_fields(algorithm, name))
-        result = self._call(request, x, plain, exchange)
+        result = self._call(request, x, cacheable, exchange)
         return result if splits is None else (result, np.array(received, np.int32))
 
     def barrier(self, algorithm: str | None = None, name: str = "") -> None:
         """Returns when every rank has called it."""
-        plain = self._plain and algorithm is None and not name
-        if plain and self._channel.plain(BARRIER) is not NOT_PLAIN:
+        cacheable = self._can_cache and algorithm is None and not name
+        if cacheable and self._channel.cacheable(BARRIER) is not CACHE_MISS:
             return None
-        return self._call(calls.barrier(**request_fields(algorithm, name)), None, plain)
+        return self._call(calls.barrier(**request_fields(algorithm, name)), None, cacheable)
 
     def _call(
         self,
         request: Request,
         x: Any,
-        plain: bool,
+        cacheable: bool,
         exchange: Exchange | None = None,
-        told: Sequence[int] | None = None,
+        cache_key: Sequence[int] | None = None,
     ) -> Any:
-        """`plain`: calls like it may go the short way from now on, if the caller tells the same numbers."""
-        if plain:
+        """`cacheable`: calls like it may go the short way from now on, if the caller tells the same numbers."""
+        if cacheable:
             shape = request.finish.target.shape if isinstance(request.finish, calls.Written) else None
-            self._channel.remember(x, shape, request, exchange, told)
+            self._channel.remember(x, shape, request, exchange, cache_key)
         self._run(request)
         return request.finish()
 
-    def _fold(self, folding: Folding) -> Any:
-        return folding.run(self._once)
+    def _reduce_by_user_op(self, reduction: UserOpReduction) -> Any:
+        return reduction.run(self._once)
 
     def _once(self, request: Request) -> Any:
         return self._call(request, None, False)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any, Concatenate
 
 from ringcomm._src.arrays import arrays
-from ringcomm._src.arrays.device.place import Joined
-from ringcomm._src.arrays.forms import P, renamed
+from ringcomm._src.arrays.device.location import Joined
+from ringcomm._src.arrays.forms import P, with_signature_of
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.communicator.background import BackgroundCalls, Submitted
 from ringcomm._src.communicator.call_base import Calls
-from ringcomm._src.communicator.counted import CountedCalls
+from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.core._core import Request
 
 
@@ -82,26 +82,26 @@ def _prepared(call: Callable[Concatenate[Any, P], Any], name: str = "") -> Calla
         return call(made, *args, **kwargs)
 
     text = f":meth:`{call.__name__}`, prepared: ``start()`` and ``wait()`` on what it returns, again and again."
-    return renamed(prepare, call, f"PersistentCalls.{name}", text, "Persistent")
+    return with_signature_of(prepare, call, f"PersistentCalls.{name}", text, "Persistent")
 
 
 class PersistentCalls(Calls):
     """The calls of :class:`ringcomm.Communicator` that are prepared once and made many times. They run in one order
     with the non-blocking ones, and take what these take; arrays have to be contiguous."""
 
-    allreduce_init = _prepared(CountedCalls.allreduce)
-    reduce_init = _prepared(CountedCalls.reduce)
-    broadcast_init = _prepared(CountedCalls.broadcast)
-    allgather_init = _prepared(CountedCalls.allgather)
-    allgatherv_init = _prepared(CountedCalls.allgatherv)
-    reducescatter_init = _prepared(CountedCalls.reducescatter)
-    reduce_scatter_init = _prepared(CountedCalls.reduce_scatter)
+    allreduce_init = _prepared(VectorCollectives.allreduce)
+    reduce_init = _prepared(VectorCollectives.reduce)
+    broadcast_init = _prepared(VectorCollectives.broadcast)
+    allgather_init = _prepared(VectorCollectives.allgather)
+    allgatherv_init = _prepared(VectorCollectives.allgatherv)
+    reducescatter_init = _prepared(VectorCollectives.reducescatter)
+    reduce_scatter_init = _prepared(VectorCollectives.reduce_scatter)
     alltoall_init = _prepared(BackgroundCalls.ialltoall, "alltoall_init")
-    alltoallv_init = _prepared(CountedCalls.alltoallv)
-    gather_init = _prepared(CountedCalls.gather)
-    gatherv_init = _prepared(CountedCalls.gatherv)
-    scatter_init = _prepared(CountedCalls.scatter)
-    scatterv_init = _prepared(CountedCalls.scatterv)
-    scan_init = _prepared(CountedCalls.scan)
-    exscan_init = _prepared(CountedCalls.exscan)
-    barrier_init = _prepared(CountedCalls.barrier)
+    alltoallv_init = _prepared(VectorCollectives.alltoallv)
+    gather_init = _prepared(VectorCollectives.gather)
+    gatherv_init = _prepared(VectorCollectives.gatherv)
+    scatter_init = _prepared(VectorCollectives.scatter)
+    scatterv_init = _prepared(VectorCollectives.scatterv)
+    scan_init = _prepared(VectorCollectives.scan)
+    exscan_init = _prepared(VectorCollectives.exscan)
+    barrier_init = _prepared(VectorCollectives.barrier)

@@ -21,7 +21,7 @@ from ringcomm._src.config import horovod_options, rules
 from ringcomm._src.config.option_values import (
     parse_cores,
     parse_flag,
-    parse_gpu_path,
+    parse_gpu_route,
     parse_level,
     parse_replica_check,
     parse_switch,
@@ -87,12 +87,12 @@ class Config:
     )
     cuda_library: str = _option("libcuda.so.1", "CUDA's driver, loaded when the first array of a GPU comes", own=True)
     nccl_library: str = _option("libnccl.so.2", "NCCL, used where every rank has a GPU of its own", own=True)
-    gpu_path: str = _option(
+    gpu_route: str = _option(
         "auto",
         "how arrays of GPUs travel: auto, staging (through the host's memory), aware (an MPI that takes addresses of "
         "GPUs), levels (slices between hosts), ipc (kernels that read all ranks' memory) or nccl; an error where ranks "
         "cannot go it",
-        parse=parse_gpu_path,
+        parse=parse_gpu_route,
     )
     fusion_bytes: int = _option(
         64 << 20,

@@ -21,7 +21,7 @@ def parse_switch(text: str) -> str:
     return "on" if parse_flag(value) else "off"
 
 
-def parse_gpu_path(text: str) -> str:
+def parse_gpu_route(text: str) -> str:
     value = text.strip().lower()
     if value not in ("auto", "staging", "aware", "levels", "ipc", "nccl"):
         raise ValueError("expected auto, staging, aware, levels, ipc or nccl")

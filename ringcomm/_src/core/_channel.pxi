@@ -17,10 +17,10 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
         void leave()
 
 cdef extern from "border/device.hpp" nogil:
-    vector[string] c_device_ways "ringcomm_border::device_ways"(CChannel&) except +translate
+    vector[string] c_device_route_statuses "ringcomm_border::device_route_statuses"(CChannel&) except +translate
 
-cdef extern from "border/plain.hpp" namespace "ringcomm_border" nogil:
-    void run_plain(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+cdef extern from "border/call_cache.hpp" namespace "ringcomm_border" nogil:
+    void run_cached(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
     cbool run_exchange(CChannel&, CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
 
 SLOTS: int = kSlots
@@ -30,7 +30,7 @@ cdef class Channel:
     """One ordered stream of collective calls (csrc/collectives/channel.hpp)."""
     cdef shared_ptr[CChannel] it
     cdef bint busy  # a thread is in a call
-    cdef PlainCalls known
+    cdef CallCache known
 
     def __init__(
             self, Transport transport not None, peers: Sequence[int], int me, int first_tag, int tag_count,
@@ -71,9 +71,9 @@ cdef class Channel:
         self.busy = True
         return 0
 
-    def plain(
+    def try_cached(
             self, int collective, array: Any = None, out: Any = None, root: Any = 0,
-            told: Sequence[int] | None = None, bint here=True, int op=1, double pre=1.0, double post=1.0) -> Any:
+            cache_key: Sequence[int] | None = None, bint here=True, int op=1, double pre=1.0, double post=1.0) -> Any:
         """A call like a remembered one, by the algorithm that is chosen, without a name.
 
         Returns its result, made here if `out` is None (not `here`: there is none); NotImplemented, and nothing at all
@@ -84,10 +84,10 @@ cdef class Channel:
         cdef int64_t number, root_rank
         if not is_integer(root, &root_rank) or root_rank != <int>root_rank:
             return NotImplemented  # the long way says what is wrong
-        if told is not None:
-            if type(told) is not list and type(told) is not tuple:
+        if cache_key is not None:
+            if type(cache_key) is not list and type(cache_key) is not tuple:
                 return NotImplemented
-            for value in told:
+            for value in cache_key:
                 if not is_integer(value, &number):
                     return NotImplemented
                 numbers.push_back(number)
@@ -119,7 +119,7 @@ cdef class Channel:
                 if site.received != site.expected:
                     return site.received  # as a list
             with nogil:
-                run_plain(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
+                run_cached(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
         except:
             keep_until_done([], (array, out))
             raise
@@ -129,10 +129,10 @@ cdef class Channel:
 
     def remember(
             self, array: Any, shape: tuple[int, ...] | None, Request request not None,
-            exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None, told: Sequence[int] | None = None) -> None:
+            exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None, cache_key: Sequence[int] | None = None) -> None:
         """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
         result's, None if there is none; `exchange`: (request, numbers sent, numbers received) of the
-        call that comes first; `told`: numbers from the caller that the call depends on."""
+        call that comes first; `cache_key`: numbers from the caller that the call depends on."""
         if self.busy:
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
@@ -140,9 +140,9 @@ cdef class Channel:
         cdef CallSite* site = self.known.renew(request.collective)
         cdef vector[Py_ssize_t] dimensions
         site.call, site.span = request.it.call, request.span
-        site.told.clear()
-        if told is not None:
-            site.told = told
+        site.cache_key.clear()
+        if cache_key is not None:
+            site.cache_key = cache_key
         site.exchanges = exchange is not None
         if site.exchanges:
             first, site.sent, site.expected = exchange
@@ -156,11 +156,11 @@ cdef class Channel:
             dimensions = array.shape
         site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
 
-    def device_ways(self) -> dict[str, str]:
+    def device_route_statuses(self) -> dict[str, str]:
         """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
         ranks have agreed, in the first such call."""
-        cdef vector[string] ways = c_device_ways(self.it.get()[0])
-        return {ways[2 * i].decode(): ways[2 * i + 1].decode() for i in range(ways.size() // 2)}
+        cdef vector[string] route_statuses = c_device_route_statuses(self.it.get()[0])
+        return {route_statuses[2 * i].decode(): route_statuses[2 * i + 1].decode() for i in range(route_statuses.size() // 2)}
 
     def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # by process number
         self.it.get().watch(<shared_ptr[const CProcesses]>processes.it, rank_of)

@@ -16,7 +16,7 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
         CNetwork network
         vector[int] hosts
         string algorithm
-        string device_path
+        string device_route
         vector[CRule] rules
         shared_ptr[const COwnAlgorithms] own
         shared_ptr[CAccount] account
@@ -64,7 +64,7 @@ cdef CChannelConfig channel_config(it) except *:
     options = it.options
     config.segment_bytes, config.window, config.check = options.segment_bytes, options.window, options.check
     config.node_segment_bytes, config.stall_warn_seconds = options.node_segment_bytes, options.stall_warn_seconds
-    config.algorithm, config.device_path = options.algorithm.encode(), options.gpu_path.encode()
+    config.algorithm, config.device_route = options.algorithm.encode(), options.gpu_route.encode()
     config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
     if it.own is not None:
         config.own = <shared_ptr[const COwnAlgorithms]>(<CustomAlgorithms?>it.own).it

@@ -294,7 +294,7 @@ class Request:
     ) -> None: ...
     host_output: bool  # the core allocates the result
     written: tuple[int, int]
-    def lie_at(self, order: DeviceOrder | None) -> None:
+    def set_location(self, order: DeviceOrder | None) -> None:
         """For another call on the same arrays of a GPU, in an order of its own."""
     collective: int
     name: str
@@ -469,7 +469,7 @@ class Channel:
         """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
         result's, None if there is none; `exchange`: (request, numbers sent, numbers received) of the
         call that comes first; `told`: numbers from the caller that the call depends on."""
-    def device_ways(self) -> dict[str, str]:
+    def device_route_statuses(self) -> dict[str, str]:
         """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
         ranks have agreed, in the first such call."""
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
@@ -548,7 +548,7 @@ class Engine:
     def leave(self) -> None: ...
     def pending(self) -> list[str]: ...
 
-class Likeness:
+class ArrayKey:
     """What an array has in common with another, for a request in place for that one to serve it too: it is of the very
     class `cls`, each attribute in `same` is the very object given and each in `equal` equals it, each method in `holds`
     gives true and each in `fails` false; the method `address` tells where it lies."""
@@ -564,23 +564,23 @@ class Likeness:
     def of(self, array: Any) -> int:  # where it lies; -1: it is not like that one
         """Where `array` lies; -1: it is not like that one."""
 
-class DlpackLikeness(Likeness):
+class DlpackKey(ArrayKey):
     """The same of C-contiguous arrays in the host's memory whose class gives DLPack's table of functions."""
     def __init__(self, array: Any, fails: tuple[Any, ...]) -> None: ...
     def of(self, array: Any) -> int: ...
 
-class HeadLikeness(Likeness):
+class NdarrayKey(ArrayKey):
     """The same of plain NumPy arrays, told by their heads."""
     def __init__(self, array: Any) -> None: ...
     def of(self, array: Any) -> int: ...
 
-def likeness_of(array: Any) -> Likeness | None:
+def ndarray_key(array: Any) -> ArrayKey | None:
     """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
 
 def keep_until_done(operations: list[Any], buffers: object) -> None:
     """Without operations: of a call that has failed, until MPI moves nothing of failed calls."""
 
-def let_go() -> None:
+def reap_finished() -> None:
     """Of what is kept so, whatever is done."""
 
 class InPlaceHandle(Handle[Any]):
@@ -602,7 +602,7 @@ class NamedCalls:
     ) -> InPlaceHandle | None:
         """Submits; None, and nothing has happened, if no such operation on an array like this is remembered."""
     def remember(
-        self, name: object, op: object, pre: float, post: float, request: Request, like: Likeness
+        self, name: object, op: object, pre: float, post: float, request: Request, like: ArrayKey
     ) -> None: ...  # op: compared by identity
 
 class SetLink:

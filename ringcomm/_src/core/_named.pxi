@@ -17,7 +17,7 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         size_t fusion_bytes, cache_capacity
         double stall_warn_seconds, stall_fail_seconds
         CChannelConfig channel
-    cdef cppclass CPending "ringcomm::Pending"(COperation):
+    cdef cppclass COperationState "ringcomm::OperationState"(COperation):
         pass
     cdef cppclass CEngine "ringcomm::Engine":
         CEngine(shared_ptr[CWorker], shared_ptr[CTransport], CEngineConfig) except +translate
@@ -27,11 +27,11 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         int add_set(vector[int], shared_ptr[CNode], int) except +translate
         void remove_set(int) except +translate
         cbool has_room_for_plan(int) except +translate
-        shared_ptr[COperation] submit(int, CNamed) except +translate
+        shared_ptr[COperation] submit(int, CNamedRequest) except +translate
         @staticmethod
-        shared_ptr[CPending] prepare(CNamed) except +translate
-        shared_ptr[COperation] submit_again "submit"(int, shared_ptr[CPending]&, void*) except +translate
-        vector[shared_ptr[COperation]] submit_group(int, vector[CNamed]) except +translate
+        shared_ptr[COperationState] prepare(CNamedRequest) except +translate
+        shared_ptr[COperation] submit_again "submit"(int, shared_ptr[COperationState]&, void*) except +translate
+        vector[shared_ptr[COperation]] submit_group(int, vector[CNamedRequest]) except +translate
         vector[shared_ptr[COperation]] join(vector[int]) except +translate
         void leave() except +translate
         vector[string] pending()
@@ -87,7 +87,7 @@ cdef class Engine:
         return Operation.wrap(self.it.get().submit(set_id, request.it), self.worker).of(request)
 
     def submit_group(self, int set_id, requests: Sequence[Request]) -> list[Operation]:
-        cdef vector[CNamed] all_requests
+        cdef vector[CNamedRequest] all_requests
         cdef vector[shared_ptr[COperation]] out
         for one in requests:
             all_requests.push_back((<Request?>one).it)

@@ -27,7 +27,7 @@ cdef extern from "shm/processes.hpp" namespace "ringcomm" nogil:
         void watch(int pid) except +translate
         vector[int] dead() except +translate
 
-cdef extern from "collectives/consistency/comparison.hpp" namespace "ringcomm" nogil:
+cdef extern from "collectives/consistency/consistency_check.hpp" namespace "ringcomm" nogil:
     void c_make_board "ringcomm::make_board"(CNode&, int slot) except +translate
 
 cdef extern from "shm/guardian.hpp" namespace "ringcomm" nogil:

@@ -10,7 +10,7 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         void* output
         size_t count
         vector[size_t] counts, receive_counts
-        vector[void*] apart
+        vector[void*] output_per_rank
         Scale pre, post
         CWire wire
         CFeedback* feedback
@@ -18,16 +18,16 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         uint64_t shape
         string shape_text
         cbool even
-    cdef cppclass CNamed "ringcomm::Named":
+    cdef cppclass CNamedRequest "ringcomm::NamedRequest":
         CCall call
         size_t row, rows
         vector[size_t] splits
 
 cdef extern from "border/device.hpp" nogil:
-    void c_lie_at "ringcomm_border::lie_at"(CCall&, shared_ptr[CDevicePlace])
+    void c_lie_at "ringcomm_border::set_location"(CCall&, shared_ptr[CDevicePlace])
 
 
-cdef extern from "border/plain.hpp":
+cdef extern from "border/call_cache.hpp":
     cdef cppclass CCallSpan "ringcomm_border::Span":
         int64_t offset, read, written
         bint allows(const char*, const char*)
@@ -38,7 +38,7 @@ cdef class Request:
 
     finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
     """
-    cdef CNamed it
+    cdef CNamedRequest it
     cdef public object finish
     cdef public bint nameless
     cdef object feedback
@@ -51,7 +51,7 @@ cdef class Request:
             counts: Sequence[int] | None = None, receive_counts: Sequence[int] | None = None, size_t row=1,
             size_t rows=0, splits: Sequence[int] | None = None, double pre=1, double post=1, uint64_t wire=0,
             str name="", shape: Any = None, DeviceOrder order=None, bint even=False, Feedback feedback=None,
-            apart: Sequence[int] = (), span: Sequence[int] | None = None):
+            output_per_rank: Sequence[int] = (), span: Sequence[int] | None = None):
         cdef CCall* call = &self.it.call
         call.collective, call.dtype, call.op = <Collective>collective, <DType>dtype, <Op>op
         call.root = integer_of(root, COLLECTIVES[collective], "root")
@@ -63,8 +63,8 @@ cdef class Request:
         if receive_counts is not None:
             call.receive_counts = receive_counts
         cdef uintptr_t address
-        for address in apart:
-            call.apart.push_back(<void*>address)
+        for address in output_per_rank:
+            call.output_per_rank.push_back(<void*>address)
         call.even = even
         call.wire = wire_of(wire)
         if feedback is not None:
@@ -73,7 +73,7 @@ cdef class Request:
         if shape is not None:
             call.shape, call.shape_text = shape.hash, shape.text.encode()
         if order is not None:
-            self.lie_at(order)
+            self.set_location(order)
         self.it.row, self.it.rows = row, rows
         if splits is not None:
             self.it.splits = splits
@@ -89,7 +89,7 @@ cdef class Request:
         """Address and bytes of the caller's memory that gets the result; read-only."""
         return <uintptr_t>self.it.call.output, self.span.written
 
-    cpdef lie_at(self, DeviceOrder order):
+    cpdef set_location(self, DeviceOrder order):
         """For another call on the same arrays of a GPU, in an order of its own."""
         self.order = order
         c_lie_at(self.it.call, order.it)

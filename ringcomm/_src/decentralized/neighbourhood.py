@@ -11,7 +11,7 @@ import numpy as np
 
 from ringcomm._src.arrays.device.messages import DeviceMessageRequest
 from ringcomm._src.communicator.communicator import Communicator
-from ringcomm._src.communicator.members import FIRST_TAG
+from ringcomm._src.communicator.subgroup_bootstrap import FIRST_TAG
 from ringcomm._src.core import _core
 from ringcomm._src.decentralized.topology import Topology
 from ringcomm._src.named.process_sets import ProcessSet

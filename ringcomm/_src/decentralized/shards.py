@@ -39,7 +39,7 @@ def whole(count: int) -> Ranges:
     return np.array([[0, count]], np.int64)
 
 
-class Near:
+class LocalShard:
     """A shard in memory that this rank shares: it does itself what it asks for."""
 
     near = True
@@ -144,7 +144,7 @@ class Shards:
         clocks = workers.clocks_at(owner)
         if workers.spread and owner == workers.rank:
             workers.serve(name, shard, clocks, self._how)
-        return Near(workers, shard, clocks, self._how)
+        return LocalShard(workers, shard, clocks, self._how)
 
     def __iter__(self) -> Iterator[tuple[int, Any, slice]]:
         return ((number, self._shards[number], self.parts[number]) for number in self._order)
@@ -276,7 +276,7 @@ class Shards:
     def broken(self) -> int:
         return sum(shard.broken() for shard in self._shards)
 
-    def own(self) -> Near | None:
+    def own(self) -> LocalShard | None:
         """This rank's shard."""
         return None if self.mine is None else self._shards[self.mine]
 

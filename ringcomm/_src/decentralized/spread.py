@@ -29,7 +29,7 @@ def service_of(session: Session) -> _core.StoreService:
     return session.extras["store"]
 
 
-class Far:
+class RemoteShard:
     """A shard in memory that this rank does not share: its owner's worker does what is asked for."""
 
     near = False
@@ -42,7 +42,7 @@ class Far:
     def apply(
         self, how: _core.RuleOptions, ranges: Ranges, arrays: Arrays, clock: int | None = None, due: Due | None = None
     ) -> Answer:
-        """As Near.apply; does not wait. The arrays are let alone until it has been waited for."""
+        """As LocalShard.apply; does not wait. The arrays are let alone until it has been waited for."""
         return self._ask(how, ranges, arrays, None, clock, due)
 
     def gather(self, how: _core.RuleOptions, step: int, gradient: Flat, clock: int | None = None) -> Answer:
@@ -113,8 +113,8 @@ class SpreadWorkers(AnyWorkers):
         self._served.append(super().allocate(nbytes))
         return self._served[-1]
 
-    def far(self, what: str, owner: int, count: int, element: int) -> Far:
-        return Far(self, self.process_set.ranks[owner], self._number(what), count, element)
+    def far(self, what: str, owner: int, count: int, element: int) -> RemoteShard:
+        return RemoteShard(self, self.process_set.ranks[owner], self._number(what), count, element)
 
     def serve(self, what: str, shard: _core.Shard | None, clocks: _core.Clocks, how: _core.RuleOptions) -> None:
         """From now on, to ranks that ask for it by this name."""
@@ -129,7 +129,7 @@ class SpreadWorkers(AnyWorkers):
         return self._clocks[owner]
 
     def advance(self, clock: int | None) -> None:
-        """To near servers. Far ones are told with what is asked of them."""
+        """To near servers. RemoteShard ones are told with what is asked of them."""
         for clocks in self._clocks.values():
             clocks.set(self.rank, clock)
 

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Mapping
 from multiprocessing.connection import Client, Connection
 
-from ringcomm._src.elastic.agent.said import GENERATION
+from ringcomm._src.elastic.agent.protocol import GENERATION
 from ringcomm._src.launch.function import ADDRESS, KEY, dumps
 from ringcomm._src.launch.rank import RANK_VARIABLES, first_number
 

@@ -11,7 +11,7 @@ import select
 from typing import Any
 
 from ringcomm._src.elastic.agent.peers import Peer
-from ringcomm._src.elastic.agent.said import ADDRESS, GENERATION
+from ringcomm._src.elastic.agent.protocol import ADDRESS, GENERATION
 from ringcomm._src.launch import rank
 
 _DESCRIPTORS = ("PMI_FD",)  # variables that name one: through it MPICH's ranks talk to their launcher

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringcomm._src.arrays import arrays
-from ringcomm._src.arrays.forms import waited
+from ringcomm._src.arrays.forms import blocking_form
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.core._core import Request
@@ -173,7 +173,7 @@ class Operations(Reductions[T]):
         """:meth:`broadcast` in place and in the background."""
         return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm)
 
-    broadcast_ = waited(broadcast_async_, ":meth:`broadcast` in place; returns ``tensor``.", "T")
+    broadcast_ = blocking_form(broadcast_async_, ":meth:`broadcast` in place; returns ``tensor``.", "T")
 
     def alltoall_async(
         self,

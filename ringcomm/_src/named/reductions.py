@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ringcomm._src.arrays import arrays, buffers
-from ringcomm._src.arrays.forms import waited
+from ringcomm._src.arrays.forms import blocking_form
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.base.ops import Average, chosen_op, core_op
 from ringcomm._src.calls import calls, row_calls
@@ -243,7 +243,7 @@ class Reductions(Generic[T]):
         how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
         return self._compressed(self.run_allreduce, True, tensors, name, compression, how)
 
-    grouped_allreduce_ = waited(
+    grouped_allreduce_ = blocking_form(
         grouped_allreduce_async_, ":meth:`grouped_allreduce` in place; returns the arrays.", "list[T]"
     )
 

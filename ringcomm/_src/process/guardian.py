@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ringcomm._src.core import _core
-from ringcomm._src.elastic.agent.said import GENERATION
+from ringcomm._src.elastic.agent.protocol import GENERATION
 from ringcomm._src.platform import launchers
 
 _TIMEOUT = 10.0  # seconds that a host's ranks wait for each other

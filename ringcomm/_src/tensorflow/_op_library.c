@@ -113,7 +113,7 @@ typedef struct {
   void* owner;
 } Adopted;
 
-static void let_go(void* data, size_t bytes, void* argument) {
+static void reap_finished(void* data, size_t bytes, void* argument) {
   (void)data, (void)bytes;
   Adopted* const adopted = argument;
   adopted->release(adopted->owner);
@@ -125,7 +125,7 @@ static int adopt(void* context, int index, int dtype, const int64_t* dims, int r
   const Running* running = context;
   Adopted* const adopted = malloc(sizeof *adopted);
   *adopted = (Adopted){release, owner};
-  TF_Tensor* const made = tf.TF_NewTensor(kDTypes[dtype], dims, rank, data, bytes, let_go, adopted);
+  TF_Tensor* const made = tf.TF_NewTensor(kDTypes[dtype], dims, rank, data, bytes, reap_finished, adopted);
   if (!made) return 0;
   tf.TF_SetOutput(running->context, index, made, running->status);
   tf.TF_DeleteTensor(made);

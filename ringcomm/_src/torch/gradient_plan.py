@@ -22,7 +22,7 @@ from ringcomm._src.torch.held_back import HeldBack
 from ringcomm._src.torch.named_gradients import NamedGradients
 from ringcomm._src.torch.slices import FlatSlice, Slice
 from ringcomm._src.torch.slot import HANDED_OVER, SPLIT, Slot
-from ringcomm._src.torch.travel import BeforeTravel
+from ringcomm._src.torch.travel import GradientTransform
 from ringcomm._src.training.bucket_limits import assign, decided
 from ringcomm._src.training.plan_agreement import Agreed
 from ringcomm._src.training.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan
@@ -65,7 +65,7 @@ class GradientPlan:
         )
         measures = settings.scales()[0], settings.worth()
         self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, residual or {}, *measures)
-        self._before_travel: list[BeforeTravel] = [*settings.before_travel, self.held_back]
+        self._before_travel: list[GradientTransform] = [*settings.before_travel, self.held_back]
         self._lay_out()
         # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]

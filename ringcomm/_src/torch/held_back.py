@@ -14,13 +14,13 @@ from ringcomm._src.core import _core
 from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.buckets import Bucket
 from ringcomm._src.torch.slot import Slot
-from ringcomm._src.torch.travel import BeforeTravel
+from ringcomm._src.torch.travel import GradientTransform
 
 if TYPE_CHECKING:
     from ringcomm._src.torch.reducer import GradientReducer
 
 
-class HeldBack(BeforeTravel):
+class HeldBack(GradientTransform):
     """Of one plan, and what an earlier plan has left, which is added to the gradients themselves.
 
     `handed`: by slot, float32 elements in the order of the gradient's memory, measured as the reduced gradient is: so

@@ -10,7 +10,7 @@ import torch
 from ringcomm._src.arrays import arrays, buffers
 from ringcomm._src.arrays.buffers import Buffer, Shape
 from ringcomm._src.arrays.device import devices
-from ringcomm._src.arrays.device.place import Place
+from ringcomm._src.arrays.device.location import MemoryLocation
 from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
@@ -54,7 +54,7 @@ def device_module(device: torch.device) -> Any:
     return getattr(torch, device.type)
 
 
-def place_of(device: torch.device) -> Place:
+def place_of(device: torch.device) -> MemoryLocation:
     """Of what is on the device, in the order of torch's stream there."""
     module = device_module(device)
     devices.count()
@@ -63,7 +63,7 @@ def place_of(device: torch.device) -> Place:
     def now() -> int:
         return int(module.current_stream(index).cuda_stream)
 
-    return Place(index, now(), now)
+    return MemoryLocation(index, now(), now)
 
 
 def used_here(tensor: torch.Tensor) -> None:
@@ -93,19 +93,19 @@ class TorchKind:
         return torch.from_numpy(array)
 
     @staticmethod
-    def like(x: Any) -> _core.Likeness | None:
+    def like(x: Any) -> _core.ArrayKey | None:
         if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype.is_complex:  # which may be conjugated when read
             return None
         if hasattr(x, "__dlpack_c_exchange_api__"):  # torch 2.10; three times as fast
             if not x.is_cpu or x.layout != torch.strided:
                 return None
             try:
-                found: _core.Likeness = _core.DlpackLikeness(x, ("is_neg",))
+                found: _core.ArrayKey = _core.DlpackKey(x, ("is_neg",))
             except BufferError:
                 return None
         else:
             same = {"dtype": x.dtype, "layout": torch.strided, "is_cpu": True}
-            found = _core.Likeness(type(x), same, {"shape": x.shape}, ("is_contiguous",), ("is_neg",), "data_ptr")
+            found = _core.ArrayKey(type(x), same, {"shape": x.shape}, ("is_contiguous",), ("is_neg",), "data_ptr")
         return found if found.of(x) != -1 else None
 
     @staticmethod

@@ -208,8 +208,8 @@ class GradientReducer(HookedParameters):
         with self.settings.process_set.turns.take(agreed.turn):
             if self._plan is not None:
                 self._plan.close()
-            for dead in agreed.dead_plans:
-                StepPlan.bury(self.settings.process_set, dead)
+            for dead in agreed.abandoned_plans:
+                StepPlan.close_abandoned(self.settings.process_set, dead)
             self._plan, self._owed = None, residual
             if StepPlan.fits(self.settings.process_set):
                 self._generation = generation

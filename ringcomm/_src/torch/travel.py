@@ -11,7 +11,7 @@ from ringcomm._src.base.wire_formats import TopK
 from ringcomm._src.torch.slot import Slot
 
 
-class BeforeTravel:
+class GradientTransform:
     """One such thing. What lies in ``slot.slice.view`` travels, and comes back as the reduced gradient."""
 
     def begin(self, change: float) -> None:
@@ -30,7 +30,7 @@ class BeforeTravel:
         """What came for these is not used."""
 
 
-class MomentumCorrection(BeforeTravel):
+class MomentumCorrection(GradientTransform):
     """Momentum before sparsification, which else would act on gradients that have waited, as if they were new: a rank
     sends, and holds back, velocities u = m u + g. Where the sum had an element, its velocity begins anew.
 

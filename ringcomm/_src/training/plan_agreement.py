@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ringcomm._src.base import errors
 from ringcomm._src.named.agreement import exchange
 from ringcomm._src.named.process_sets import ProcessSet
-from ringcomm._src.training.plans import PlanId, dead_plans
+from ringcomm._src.training.plans import PlanId, abandoned_plans
 
 
 class Watched(NamedTuple):
@@ -28,7 +28,7 @@ class Agreed:
 
     order: list[int]  # parameters in the order in which the first rank's backward made their gradients
     sparse_dims: list[int]  # the most of any rank's
-    dead_plans: list[PlanId]  # abandoned by every rank
+    abandoned_plans: list[PlanId]  # abandoned by every rank
     complete: bool  # every rank is here: none has joined
     turn: int  # of the process set, in which the plan is to be made
 
@@ -75,7 +75,7 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
     texts = [settings, *(one.text for one in parameters)]
     fired, dims = [one.fired for one in parameters], [one.sparse_dim for one in parameters]
     first = process_set.rank() == 0
-    mine = _Row(_digest(texts), process_set.turns.draw() if first else -1, fired, dims, dead_plans(process_set))
+    mine = _Row(_digest(texts), process_set.turns.draw() if first else -1, fired, dims, abandoned_plans(process_set))
     rows = [_Row.unpacked(row) for row in exchange(mine.packed(), name, process_set).values()]
     complete = len(rows) == process_set.size()
     if first and not complete:

@@ -57,7 +57,7 @@ class Presence:
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
-def dead_plans(process_set: ProcessSet) -> list[PlanId]:
+def abandoned_plans(process_set: ProcessSet) -> list[PlanId]:
     """Plans whose optimizers this rank has dropped.
 
     Each rank's garbage is collected when it likes, but plans must be closed at the same place of the program. So they
@@ -174,7 +174,7 @@ class StepPlan:
             _abandoned[self._set, self._id] = self
 
     @staticmethod
-    def bury(process_set: ProcessSet, plan_id: PlanId) -> None:
+    def close_abandoned(process_set: ProcessSet, plan_id: PlanId) -> None:
         """Closes an abandoned plan: all ranks have abandoned it. (Two threads may have agreed on that.)"""
         if (plan := _abandoned.pop((process_set, plan_id), None)) is not None:
             plan.close()

@@ -50,8 +50,8 @@ void roots(const std::vector<int>& host_of) {
           Values data(kCount);
           const Choice& choice = context.channel.choose(allreduce_of(data, name));
           CHECK(choice.root == root && (choice.name == name || choice.name == "two_level:" + name));
-          const bool by_hosts = choice.path == Path::two_levels;
-          CHECK(by_hosts == choice.name.starts_with("two_level:") && (by_hosts || choice.path == Path::schedule));
+          const bool by_hosts = choice.route == Route::two_levels;
+          CHECK(by_hosts == choice.name.starts_with("two_level:") && (by_hosts || choice.route == Route::schedule));
           context.barrier.arrive_and_wait();
           if (context.rank == 0) links.reset();
           context.barrier.arrive_and_wait();
@@ -79,7 +79,7 @@ void own(const std::vector<int>& host_of) {
   on_hosts(host_of, config, [](RankContext& context, Links&) {
     Values data(kCount);
     const Choice& choice = context.channel.choose(allreduce_of(data, "mine#1f"));
-    CHECK(choice.path == Path::schedule && choice.shown() == "mine");
+    CHECK(choice.route == Route::schedule && choice.shown() == "mine");
     check_sum(run(context, "mine#1f"), context.size);
     for (const char* const unknown : {"mine#2", "two_level:mine#1f", "tree:99"}) {
       std::optional<Error> error;
@@ -109,7 +109,7 @@ void joined(const std::vector<int>& host_of, int who, const std::string& fallbac
       for (const Op op : {Op::sum, Op::max}) {
         if (rank == who) continue;
         Values data(kCount, rank + 1);
-        Named request = named("asked " + std::string(name) + (op == Op::sum ? "" : " max"), data);
+        NamedRequest request = named("asked " + std::string(name) + (op == Op::sum ? "" : " max"), data);
         request.call.algorithm = name;
         request.call.op = op;
         CHECK(!r.outcome(r.engine->submit(0, std::move(request))));

@@ -22,11 +22,11 @@ Value sum_of(int size, std::size_t i) {
   return sum;
 }
 
-Call make(Collective collective, const std::string& path, int root = 0) {
+Call make(Collective collective, const std::string& route, int root = 0) {
   Call call;
   call.collective = collective;
   call.dtype = DType::int32;
-  call.algorithm = path;
+  call.algorithm = route;
   call.root = root;
   return call;
 }
@@ -39,12 +39,12 @@ std::vector<Value> values(int rank, std::size_t count) {
 
 const std::vector<std::size_t> kCounts{0, 1, 5, 8, 1009, 50'000};
 
-void reduce(RankContext& context, const std::string& path) {
+void reduce(RankContext& context, const std::string& route) {
   for (int root = 0; root < context.size; ++root) {
     for (const std::size_t count : kCounts) {
       auto input = values(context.rank, count);
       std::vector<Value> output(count, -1);
-      Call call = make(Collective::reduce, path, root);
+      Call call = make(Collective::reduce, route, root);
       call.count = count;
       call.input = input.data();
       call.output = context.rank == root ? output.data() : nullptr;
@@ -55,11 +55,11 @@ void reduce(RankContext& context, const std::string& path) {
   }
 }
 
-void broadcast(RankContext& context, const std::string& path) {
+void broadcast(RankContext& context, const std::string& route) {
   for (int root = 0; root < context.size; ++root) {
     for (const std::size_t count : kCounts) {
       auto buffer = values(context.rank, count);
-      Call call = make(Collective::broadcast, path, root);
+      Call call = make(Collective::broadcast, route, root);
       call.count = count;
       call.input = call.output = buffer.data();
       context.channel.run(call, nullptr);
@@ -88,12 +88,12 @@ std::vector<std::size_t> blocks(int shape, int size) {
   return counts;
 }
 
-void allgather(RankContext& context, const std::string& path) {
+void allgather(RankContext& context, const std::string& route) {
   for (int shape = 0; shape < 4; ++shape) {
     const auto counts = blocks(shape, context.size);
     const auto input = values(context.rank, counts[static_cast<std::size_t>(context.rank)]);
     std::vector<Value> output(std::accumulate(counts.begin(), counts.end(), std::size_t{0}), -1);
-    Call call = make(Collective::allgather, path);
+    Call call = make(Collective::allgather, route);
     call.counts = counts;
     call.input = input.data();
     call.output = output.data();
@@ -104,21 +104,21 @@ void allgather(RankContext& context, const std::string& path) {
     }
     std::vector<std::vector<Value>> parts;
     call.output = nullptr;
-    for (const std::size_t count : counts) call.apart.push_back(parts.emplace_back(count, -1).data());
+    for (const std::size_t count : counts) call.output_per_rank.push_back(parts.emplace_back(count, -1).data());
     context.channel.run(call, nullptr);
     for (int rank = 0; rank < context.size; ++rank)
       CHECK(parts[static_cast<std::size_t>(rank)] == values(rank, counts[static_cast<std::size_t>(rank)]));
   }
 }
 
-void reducescatter(RankContext& context, const std::string& path) {
+void reducescatter(RankContext& context, const std::string& route) {
   for (int shape = 0; shape < 4; ++shape) {
     const auto counts = blocks(shape, context.size);
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     const auto input = values(context.rank, total);
     const std::size_t mine = counts[static_cast<std::size_t>(context.rank)];
     std::vector<Value> output(mine, -1);
-    Call call = make(Collective::reducescatter, path);
+    Call call = make(Collective::reducescatter, route);
     call.counts = counts;
     call.input = input.data();
     call.output = output.data();
@@ -136,13 +136,13 @@ std::size_t pair_block(int shape, int a, int b) {
   return 0;
 }
 
-void alltoall(RankContext& context, const std::string& path) {
-  const Algorithm* algorithm = path.empty() ? nullptr : find_algorithm(Collective::alltoall, path);
+void alltoall(RankContext& context, const std::string& route) {
+  const Algorithm* algorithm = route.empty() ? nullptr : find_algorithm(Collective::alltoall, route);
   for (int shape = 0; shape < 3; ++shape) {
     if (algorithm && algorithm->equal_blocks && shape == 1) continue;
     for (const bool in_place : {false, true}) {
       if (in_place && shape == 1) continue;
-      Call call = make(Collective::alltoall, path);
+      Call call = make(Collective::alltoall, route);
       std::vector<Value> input;
       for (int peer = 0; peer < context.size; ++peer) {
         call.counts.push_back(pair_block(shape, context.rank, peer));
@@ -165,11 +165,11 @@ void alltoall(RankContext& context, const std::string& path) {
   }
 }
 
-void barriers(RankContext& context, const std::string& path, std::atomic<int>& arrived) {
+void barriers(RankContext& context, const std::string& route, std::atomic<int>& arrived) {
   for (int i = 0; i < 20; ++i) {
     if ((context.rank + i) % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     arrived.fetch_add(1);
-    context.channel.run(make(Collective::barrier, path), nullptr);
+    context.channel.run(make(Collective::barrier, route), nullptr);
     CHECK(arrived.load() >= context.size * (i + 1));
     context.barrier.arrive_and_wait();
   }
@@ -247,12 +247,12 @@ int main() {
       config.segment_bytes = 16 << 10;
       std::atomic<int> arrived{0};
       with_channels(size, arena, config, [&](RankContext& context) {
-        for (const auto& path : paths(Collective::reduce, arena)) reduce(context, path);
-        for (const auto& path : paths(Collective::broadcast, arena)) broadcast(context, path);
-        for (const auto& path : paths(Collective::allgather, arena)) allgather(context, path);
-        for (const auto& path : paths(Collective::reducescatter, arena)) reducescatter(context, path);
-        for (const auto& path : paths(Collective::alltoall, arena)) alltoall(context, path);
-        for (const auto& path : paths(Collective::barrier, arena)) barriers(context, path, arrived);
+        for (const auto& route : paths(Collective::reduce, arena)) reduce(context, route);
+        for (const auto& route : paths(Collective::broadcast, arena)) broadcast(context, route);
+        for (const auto& route : paths(Collective::allgather, arena)) allgather(context, route);
+        for (const auto& route : paths(Collective::reducescatter, arena)) reducescatter(context, route);
+        for (const auto& route : paths(Collective::alltoall, arena)) alltoall(context, route);
+        for (const auto& route : paths(Collective::barrier, arena)) barriers(context, route, arrived);
         if (size > 1) {
           mismatches(context);
           departure(context);

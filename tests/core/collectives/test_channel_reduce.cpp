@@ -16,7 +16,7 @@ namespace {
 
 void exact(RankContext& context, bool arena) {
   const auto size = static_cast<std::size_t>(context.size);
-  for (const std::string& path : paths(Collective::allreduce, arena)) {
+  for (const std::string& route : paths(Collective::allreduce, arena)) {
     for (std::size_t d = 0; d < kNumbers; ++d) {
       if (kSanitized && d % 3 != size % 3) continue;
       const auto dtype = static_cast<DType>(d);
@@ -31,7 +31,7 @@ void exact(RankContext& context, bool arena) {
           Call call;
           call.dtype = dtype;
           call.op = op;
-          call.algorithm = path;
+          call.algorithm = route;
           call.count = count;
           call.input = input.data();
           call.output = in_place ? input.data() : output.data();
@@ -42,7 +42,7 @@ void exact(RankContext& context, bool arena) {
           const auto values = load(dtype, result);
           for (std::size_t i = 0; i < count; ++i) {
             if (right(dtype, op, values[i], expected(dtype, op, context.size, i))) continue;
-            std::fprintf(stderr, "allreduce %s %s %s p=%d count=%zu i=%zu: %g, not %g\n", path.c_str(),
+            std::fprintf(stderr, "allreduce %s %s %s p=%d count=%zu i=%zu: %g, not %g\n", route.c_str(),
                          info(dtype).name.data(), name_of(op).data(), context.size, count, i, values[i],
                          expected(dtype, op, context.size, i));
             std::abort();
@@ -56,7 +56,7 @@ void exact(RankContext& context, bool arena) {
 // Many segments, random data: within the bound of p roundings, and equal bits.
 void large(RankContext& context, bool arena) {
   constexpr std::size_t kCount = kSanitized ? 20'000 : 100'000;
-  for (const std::string& path : paths(Collective::allreduce, arena)) {
+  for (const std::string& route : paths(Collective::allreduce, arena)) {
     for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
       std::vector<double> sum(kCount), magnitude(kCount), mine(kCount);
       std::vector<std::byte> buffer, rounded;
@@ -74,7 +74,7 @@ void large(RankContext& context, bool arena) {
       }
       Call call;
       call.dtype = dtype;
-      call.algorithm = path;
+      call.algorithm = route;
       call.count = kCount;
       call.input = call.output = buffer.data();
       call.pre.factor = 0.5;
@@ -92,7 +92,7 @@ void specials(RankContext& context, bool arena) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   const int last = context.size - 1;
   const auto at = [&](int rank, double there, double elsewhere) { return context.rank == rank ? there : elsewhere; };
-  for (const std::string& path : paths(Collective::allreduce, arena)) {
+  for (const std::string& route : paths(Collective::allreduce, arena)) {
     for (const DType dtype : {DType::float16, DType::bfloat16, DType::float32, DType::float64}) {
       for (const Op op : {Op::sum, Op::min, Op::max, Op::product}) {
         // a NaN on the last rank; infinities of both signs; zeros of both signs; one infinity
@@ -103,7 +103,7 @@ void specials(RankContext& context, bool arena) {
         Call call;
         call.dtype = dtype;
         call.op = op;
-        call.algorithm = path;
+        call.algorithm = route;
         call.count = 6;
         call.input = call.output = buffer.data();
         context.channel.run(call, nullptr);
@@ -123,7 +123,7 @@ void specials(RankContext& context, bool arena) {
 
 // The trace says which path ran, so that no test runs another one silently.
 void traced(RankContext& context, bool arena) {
-  for (const std::string& path : paths(Collective::allreduce, arena)) {
+  for (const std::string& route : paths(Collective::allreduce, arena)) {
     context.barrier.arrive_and_wait();
     if (context.rank == 0) {
       trace().drain();
@@ -132,7 +132,7 @@ void traced(RankContext& context, bool arena) {
     context.barrier.arrive_and_wait();
     float value = 1;
     Call call;
-    call.algorithm = path;
+    call.algorithm = route;
     call.count = 1;
     call.input = call.output = &value;
     call.name = "traced";
@@ -145,7 +145,7 @@ void traced(RankContext& context, bool arena) {
       for (const TraceEvent& event : trace().drain()) {
         if (std::string(event.category) != "run") continue;
         CHECK(std::string(event.name) == "traced");
-        const std::string want = context.size == 1 ? "local" : path.empty() && arena ? "shared" : path;
+        const std::string want = context.size == 1 ? "local" : route.empty() && arena ? "shared" : route;
         if (!want.empty()) CHECK(std::string(event.detail) == want);
         ++runs;
       }

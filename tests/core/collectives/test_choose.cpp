@@ -73,9 +73,9 @@ void names_and_memory() {
   CHECK(near.choose(Collective::broadcast, "chain", 4, true).name == "chain");
   CHECK(alone.choose(Collective::allreduce, "ring", 4, true).name == "local");
   // "shared" cannot run far away, a user's algorithm may: who runs it knows
-  CHECK(far.choose(Collective::allreduce, "shared", 4, true).path == Path::schedule &&
+  CHECK(far.choose(Collective::allreduce, "shared", 4, true).route == Route::schedule &&
         !far.choose(Collective::allreduce, "shared", 4, true).algorithm);
-  CHECK(near.choose(Collective::allreduce, "shared", 4, true).path == Path::shared);
+  CHECK(near.choose(Collective::allreduce, "shared", 4, true).route == Route::shared);
   const Choice& rooted = far.choose(Collective::allreduce, "tree:3", 4, true);
   CHECK(rooted.algorithm->name == "tree" && rooted.root == 3 && rooted.name == "tree:3");
   CHECK(!far.choose(Collective::allreduce, "tree:8", 4, true).algorithm);  // of 8 ranks
@@ -133,7 +133,7 @@ void a_default_goes_before_rules() {
     }
     Chooser two(6, memory, with("two_level:ring")), shared(6, memory, with("shared")), far(6, memory, with("tree:6"));
     CHECK(two.choose(allreduce, "", 100, true).name == (memory == Memory::on_hosts ? "two_level:ring" : "circulant"));
-    CHECK((shared.choose(allreduce, "", 100, true).path == Path::shared) == (memory == Memory::everybodys));
+    CHECK((shared.choose(allreduce, "", 100, true).route == Route::shared) == (memory == Memory::everybodys));
     CHECK(far.choose(allreduce, "", 100, true).name.ends_with("circulant"));
   }
 }

@@ -46,7 +46,7 @@ Call call_of(Collective collective, Arrays& arrays, int rank, int size, std::siz
 }
 
 void elsewhere(Call& call) {
-  call.place = stand_in_place();
+  call.place = placeholder_location();
   call.on_device = true;
 }
 

@@ -58,7 +58,7 @@ std::unique_ptr<Flying> submit(Rank& r, const Item& item, const std::vector<int>
   const auto me = static_cast<std::size_t>(place(set, r.rank));
   const auto fill = [&](std::size_t n) { flying->data.assign(n, static_cast<std::int32_t>(me + round + 1)); };
   fill(item.n);
-  Named request = named(item.name, flying->data);
+  NamedRequest request = named(item.name, flying->data);
   switch (item.kind) {
     case Kind::sum:
     case Kind::fused:
@@ -102,7 +102,7 @@ std::unique_ptr<Flying> submit(Rank& r, const Item& item, const std::vector<int>
       break;
     case Kind::group: {
       flying->more.assign(5, static_cast<std::int32_t>(me));
-      std::vector<Named> both{request, named(item.name + ".more", flying->more)};
+      std::vector<NamedRequest> both{request, named(item.name + ".more", flying->more)};
       both[0].call.input = both[0].call.output = flying->data.data();
       flying->ops = r.engine->submit_group(item.set, both);
       return flying;
@@ -201,7 +201,7 @@ void any_order(int size, std::size_t count, std::size_t rounds, EngineConfig con
       r.engine->leave();
       end.arrive_and_wait();
     }
-    CHECK(thrown([&] { r.engine->submit(0, Named{}); }) == ErrorKind::shut_down);
+    CHECK(thrown([&] { r.engine->submit(0, NamedRequest{}); }) == ErrorKind::shut_down);
   });
 }
 

@@ -7,7 +7,7 @@ using namespace ringcomm;
 namespace {
 
 struct Again {
-  std::shared_ptr<Pending> prepared;
+  std::shared_ptr<OperationState> prepared;
   std::vector<std::int32_t> data;
   Op_ op;
 };

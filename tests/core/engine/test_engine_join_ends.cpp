@@ -39,7 +39,7 @@ void no_bit_changes(Where where) {
             data[i] = values[i % 6];
             expected.push_back(data[i] * static_cast<float>(factor));
           }
-          Named request;
+          NamedRequest request;
           request.call.input = request.call.output = data.data();
           request.call.count = data.size();
           request.call.op = op;

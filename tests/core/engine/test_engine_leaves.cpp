@@ -143,7 +143,7 @@ void leave_with_agreed_work(int size, int leaver) {
   on_ranks(size, [&](int rank) {
     Rank r(hub, rank, size);
     std::vector<std::int32_t> token(1, 1), large(std::size_t{1} << 20, 1);
-    Named first = named("first", token), second = named("second", large);
+    NamedRequest first = named("first", token), second = named("second", large);
     first.call.collective = Collective::broadcast;  // so that they are not fused
     const auto ops = r.engine->submit_group(0, {first, second});
     CHECK(!r.outcome(ops[0]));

@@ -106,7 +106,7 @@ static void run(Epochs& epochs, const Plan& plan, std::mt19937* delays = nullptr
   call.input = data;
   call.output = apart ? nullptr : result;
   for (std::size_t rank = 0, end = wanted.size(); apart && rank < call.counts.size(); ++rank)
-    call.apart.push_back(result + (end -= call.counts[rank]));
+    call.output_per_rank.push_back(result + (end -= call.counts[rank]));
   run_call(epochs, call, 64 << 10, delays, dies_after);
   CHECK(std::equal(wanted.begin(), wanted.end(), result));
   if (!plan.in_place) CHECK(std::equal(input.begin(), input.end(), data));  // nobody writes to inputs

@@ -92,7 +92,7 @@ std::map<std::string, Row> allreduce_table() {
                    [](int p) { return 2 * (p - 1); }};
   table["circulant"] = {[=](int p, int) { return Sent{2 * ceil_log2(p), 2 * share(p)}; }, true,
                         [](int p) { return 2 * ceil_log2(p); }};
-  // Folding: one buffer in, one out; doubling then has one round more than L.
+  // UserOpReduction: one buffer in, one out; doubling then has one round more than L.
   table["butterfly_doubling"] = {[](int p, int) { return Sent{ceil_log2(p), 1.0 * ceil_log2(p)}; }, false,
                                  [=](int p) { return ceil_log2(p) + (folded(p) ? 1 : 0); }};
   table["butterfly_halving"] = {[=](int p, int) {

@@ -50,8 +50,8 @@ struct Rank {
   }
 };
 
-inline Named named(const std::string& name, std::vector<std::int32_t>& data) {
-  Named request;
+inline NamedRequest named(const std::string& name, std::vector<std::int32_t>& data) {
+  NamedRequest request;
   request.call.dtype = DType::int32;
   request.call.name = name;
   request.call.input = request.call.output = data.data();

@@ -83,7 +83,7 @@ struct Walker {  // one rank at the job
   std::unique_ptr<Flying> submit(const Item& item, std::size_t step, std::vector<int> active) {
     auto flying = std::make_unique<Flying>(Flying{&item, step, std::move(active), {}, {}, {}});
     Flying& f = *flying;
-    Named request;
+    NamedRequest request;
     request.call.dtype = DType::float32;
     request.call.name = item.name;
     request.call.op = item.op;
@@ -134,7 +134,7 @@ struct Walker {  // one rank at the job
       case Kind::group: {
         f.more.assign(5, value_of(r.rank, step));
         request.call.input = request.call.output = f.data.data();
-        Named other = request;
+        NamedRequest other = request;
         other.call.name += ".more";
         other.call.count = f.more.size();
         other.call.input = other.call.output = f.more.data();

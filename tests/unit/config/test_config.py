@@ -24,7 +24,7 @@ def test_every_option_is_documented_and_readable():
         "survive": "on",
         "check": "off",
         "check_launcher": "off",
-        "gpu_path": "staging",
+        "gpu_route": "staging",
         "log_level": "info",
         "mpi_threads": "off",
         "timeline_mark_cycles": "on",

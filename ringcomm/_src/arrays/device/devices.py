@@ -65,10 +65,10 @@ def require_one(device: int) -> None:
     global _mine
     if _mine is None:
         _mine = device
-    if device != _mine and config.from_environment().gpu_path != "staging":
+    if device != _mine and config.from_environment().gpu_route != "staging":
         raise ValueError(
             f"the array lies on GPU {device}, and this rank has used GPU {_mine} before: give each rank one GPU (its "
-            "local rank's), or set RINGCOMM_GPU_PATH=staging"
+            "local rank's), or set RINGCOMM_GPU_ROUTE=staging"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ringcomm._src.arrays import buffers, numpy_kind
 from ringcomm._src.arrays.buffers import Buffer, Shape
 from ringcomm._src.arrays.device import array, devices, dlpack
-from ringcomm._src.arrays.device.place import Place
+from ringcomm._src.arrays.device.location import MemoryLocation
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
 
@@ -129,8 +129,8 @@ def _require_apart(view: dlpack.View) -> None:
         reach += step * (length - 1)
 
 
-def _place(view: dlpack.View, given: Any) -> Place:
-    return Place(_device_of(view, given), view.stream, lambda: _stream_of(given), not _tells_stream(given))
+def _place(view: dlpack.View, given: Any) -> MemoryLocation:
+    return MemoryLocation(_device_of(view, given), view.stream, lambda: _stream_of(given), not _tells_stream(given))
 
 
 def _buffer(view: dlpack.View, given: Any) -> Buffer:

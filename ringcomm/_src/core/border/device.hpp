@@ -4,34 +4,34 @@
 #include "base/call.hpp"
 #include "collectives/channel.hpp"
 #include "device/launch.hpp"
-#include "device/place.hpp"
+#include "device/device_location.hpp"
 #include "device/side.hpp"
 
 namespace ringcomm_border {
 using namespace ringcomm;
 inline CuStream stream_of(std::uintptr_t handle) { return reinterpret_cast<CuStream>(handle); }
 // Behind what all the streams hold.
-inline std::shared_ptr<DevicePlace> device_place(int device, const std::vector<std::uintptr_t>& streams,
+inline std::shared_ptr<DeviceLocation> device_place(int device, const std::vector<std::uintptr_t>& streams,
                                                  bool host_output) {
-  std::vector<std::shared_ptr<Place>> places;
+  std::vector<std::shared_ptr<MemoryLocation>> places;
   for (const std::uintptr_t stream : streams)
-    places.push_back(std::make_shared<DevicePlace>(Device::get(device), stream_of(stream), true, host_output));
-  if (places.empty()) return std::make_shared<DevicePlace>(Device::get(device), nullptr, false, host_output);
-  return std::static_pointer_cast<DevicePlace>(places.size() == 1 ? places[0] : places[0]->together(places));
+    places.push_back(std::make_shared<DeviceLocation>(Device::get(device), stream_of(stream), true, host_output));
+  if (places.empty()) return std::make_shared<DeviceLocation>(Device::get(device), nullptr, false, host_output);
+  return std::static_pointer_cast<DeviceLocation>(places.size() == 1 ? places[0] : places[0]->together(places));
 }
-inline void lie_at(Call& call, std::shared_ptr<DevicePlace> place) {
+inline void set_location(Call& call, std::shared_ptr<DeviceLocation> place) {
   call.place = std::move(place);
   call.on_device = true;
 }
 // Names of ways and why they are none, in turns; nothing before ranks have agreed.
-inline std::vector<std::string> device_ways(Channel& channel) {
-  std::vector<std::string> ways;
-  if (channel.guest()) {
-    for (const DeviceSide::Way& way : DeviceSide::of(channel).ways()) ways.insert(ways.end(), {way.name, way.why_not});
+inline std::vector<std::string> device_route_statuses(Channel& channel) {
+  std::vector<std::string> route_statuses;
+  if (channel.device_state()) {
+    for (const DeviceSide::RouteStatus& status : DeviceSide::of(channel).route_statuses()) route_statuses.insert(route_statuses.end(), {status.name, status.why_not});
   }
-  return ways;
+  return route_statuses;
 }
-inline bool landed(const std::shared_ptr<DevicePlace>& place) { return !place || place->landed(); }
+inline bool landed(const std::shared_ptr<DeviceLocation>& place) { return !place || place->landed(); }
 // Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
 inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,
                         bool wait) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "border/errors.hpp"
-#include "device/place.hpp"
+#include "device/device_location.hpp"
 #include "engine/engine.hpp"
 #include "engine/worker/queue.hpp"
 #include "engine/worker/worker.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/wait.hpp"
-#include "border/plain.hpp"
+#include "border/call_cache.hpp"
 #include "engine/worker/message_source.hpp"
 #include "p2p/point_to_point.hpp"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ringcomm._src.elastic.agent.peers import Message, Peer
 from ringcomm._src.elastic.agent.processes import in_own_session, signal_group, stat_of
-from ringcomm._src.elastic.agent.said import ORDER, OWN, STOPPED, STUB
+from ringcomm._src.elastic.agent.protocol import ORDER, OWN, STOPPED, STUB
 from ringcomm._src.elastic.agent.zygotes import Zygotes
 
 _STOPPED_LOOKS = 2  # in a row, of the timer

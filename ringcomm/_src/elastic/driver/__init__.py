@@ -21,7 +21,7 @@ from typing import Any
 
 from ringcomm._src.elastic.agent.host import BEATS
 from ringcomm._src.elastic.agent.processes import in_own_session
-from ringcomm._src.elastic.agent.said import ADDRESS
+from ringcomm._src.elastic.agent.protocol import ADDRESS
 from ringcomm._src.elastic.agent.shim import ADDRESS as SHIM_ADDRESS
 from ringcomm._src.elastic.agent.start import bare_command
 from ringcomm._src.elastic.driver.agents import Agents

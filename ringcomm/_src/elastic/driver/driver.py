@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ringcomm._src.elastic.agent.processes import as_shell
-from ringcomm._src.elastic.agent.said import CONSEQUENCE, ENTERED, FINISHED, LEFT, RESET
+from ringcomm._src.elastic.agent.protocol import CONSEQUENCE, ENTERED, FINISHED, LEFT, RESET
 from ringcomm._src.elastic.driver.agents import Agents
 from ringcomm._src.elastic.driver.generation import Generation
 from ringcomm._src.elastic.driver.limits import Limits

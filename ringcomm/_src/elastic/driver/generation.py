@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringcomm._src.elastic.agent.said import CONSEQUENCE, ENTERED, GENERATION, LEFT, OWN, STOPPED
+from ringcomm._src.elastic.agent.protocol import CONSEQUENCE, ENTERED, GENERATION, LEFT, OWN, STOPPED
 from ringcomm._src.elastic.driver.membership import Slot
 from ringcomm._src.launch.hosts import Host
 from ringcomm._src.launch.job import Job

@@ -8,7 +8,7 @@ import os
 from ringcomm._src.elastic.agent.keeper import UPDATED, Keeper
 from ringcomm._src.elastic.agent.peers import Peer
 from ringcomm._src.elastic.agent.processes import loaded_modules
-from ringcomm._src.elastic.agent.said import ADDRESS, GENERATION
+from ringcomm._src.elastic.agent.protocol import ADDRESS, GENERATION
 from ringcomm._src.named import runtime
 
 
@@ -36,7 +36,7 @@ class Member:
         return self.keeper.words[UPDATED]
 
     def say(self, said: str) -> None:
-        """A word of ringcomm._src.elastic.agent.said, of how far this rank is."""
+        """A word of ringcomm._src.elastic.agent.protocol, of how far this rank is."""
         self._peer.tell({"said": said})
 
     def tell_modules(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from ringcomm._src.base.errors import PeerLostError, RankLeftError, ShutDownError
 from ringcomm._src.base.horovod_exceptions import HostsUpdatedInterrupt
-from ringcomm._src.elastic.agent.said import CONSEQUENCE, ENTERED, FINISHED, LEFT, RESET
+from ringcomm._src.elastic.agent.protocol import CONSEQUENCE, ENTERED, FINISHED, LEFT, RESET
 from ringcomm._src.elastic.member.member import Member, member
 from ringcomm._src.elastic.member.state import State
 from ringcomm._src.named import runtime

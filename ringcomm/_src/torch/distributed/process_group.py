@@ -161,7 +161,7 @@ class ProcessGroup(GroupMessages):
 
         def make(name: str) -> list[Request]:
             return [
-                row_calls.allgather_apart(one.reshape(-1), each, me, size, name=name)
+                row_calls.allgather_per_rank(one.reshape(-1), each, me, size, name=name)
                 for one, each in zip(inputs, outputs, strict=True)
             ]
 

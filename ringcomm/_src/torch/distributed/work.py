@@ -134,7 +134,7 @@ class Work(dist.Work):
         callbacks: Callbacks | None = None,
     ) -> None:
         super().__init__()
-        _core.let_go()
+        _core.reap_finished()
         self._operations, self._outputs, self._finish = operations, outputs, finish
         self._seconds, self._timed_out = seconds, timed_out
         self._error: BaseException | None = None

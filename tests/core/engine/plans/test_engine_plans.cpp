@@ -125,7 +125,7 @@ void queues(int size, bool threaded) {
     std::vector<Op_> ops;
     for (std::size_t i = 0; i < data.size(); ++i) {
       data[i].assign(i * 7, rank);
-      Named request = named("call", data[i]);
+      NamedRequest request = named("call", data[i]);
       if (i % 10 == 3) request.call.algorithm = "no such";  // refused everywhere; the next is fine
       request.call.agreed = i % 2;
       ops.push_back(queue->submit(request.call));

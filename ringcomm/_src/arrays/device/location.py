@@ -12,7 +12,7 @@ from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
 
 
-class Place(NamedTuple):
+class MemoryLocation(NamedTuple):
     device: int  # ordinal
     stream: int | None  # the driver's handle of what works on the array now; None: nothing does
     now: Callable[[], int]  # the stream that the array is used on when it is asked
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     def name(self) -> str:
         return f"GPU {self.device}"
 
-    def order(self, what: str, output: Place | None = None, host_output: bool = False) -> _core.DeviceOrder:
+    def order(self, what: str, output: MemoryLocation | None = None, host_output: bool = False) -> _core.DeviceOrder:
         """Of a call on arrays here, and its output, behind what is done to them now.
 
         Raises ValueError for a GPU that is not this rank's; UnsupportedError while a CUDA graph is captured."""
@@ -43,12 +43,12 @@ class Place(NamedTuple):
             )
 
     def joined(
-        self, order: _core.DeviceOrder, finish: Callable[..., Any] | None, output: Place | None = None
+        self, order: _core.DeviceOrder, finish: Callable[..., Any] | None, output: MemoryLocation | None = None
     ) -> Joined:
         """What finishes a request for arrays here. `output`: where the result lies, if another stream may use it."""
         return Joined(order, self, finish, self if output is None else output)
 
-    def renewed(self) -> Place:
+    def renewed(self) -> MemoryLocation:
         return self._replace(stream=self.now())
 
     def read(self, address: int, host: int, nbytes: int) -> None:
@@ -59,12 +59,12 @@ class Place(NamedTuple):
         """Copies from the host's memory, which may be used again when this returns."""
         _core.device_copy(self.device, address, host, nbytes, self.now(), True)
 
-    def copy(self, address: int, other: Place, source: int, nbytes: int) -> None:
+    def copy(self, address: int, other: MemoryLocation, source: int, nbytes: int) -> None:
         """Copies what an array of a GPU holds, in the order of both streams; nobody waits."""
         with self._behind(other) as here:
             _core.device_copy(self.device, address, source, nbytes, here, False)
 
-    def arrange(self, view: View, other: Place, source: View) -> None:
+    def arrange(self, view: View, other: MemoryLocation, source: View) -> None:
         """As `copy`, of arrays of one shape with any strides, on one GPU."""
         size = view.dtype.itemsize
         with self._behind(other) as here:
@@ -73,7 +73,7 @@ class Place(NamedTuple):
             )
 
     @contextmanager
-    def _behind(self, other: Place) -> Iterator[int]:
+    def _behind(self, other: MemoryLocation) -> Iterator[int]:
         """The stream for what writes here and reads there: behind both streams, which go on behind it."""
         here, there = self.now(), other.now() if other.stream is None else other.stream
         if there != here:
@@ -88,7 +88,7 @@ class Joined:
     host does not wait for the device, but where nobody knows which stream the arrays are used on."""
 
     def __init__(
-        self, order: _core.DeviceOrder, place: Place, finish: Callable[..., Any] | None, output: Place
+        self, order: _core.DeviceOrder, place: MemoryLocation, finish: Callable[..., Any] | None, output: MemoryLocation
     ) -> None:
         self._order, self._place, self._finish, self._output = order, place, finish, output
 
@@ -96,7 +96,7 @@ class Joined:
         """The request is to be run once more, behind what has been done to its arrays since."""
         self._place, self._output = self._place.renewed(), self._output.renewed()
         self._order = self._place.order("a prepared call", self._output, request.host_output)
-        request.lie_at(self._order)
+        request.set_location(self._order)
 
     def __call__(self, operation: Any = None) -> Any:
         streams = {self._place.now(), self._output.now()}

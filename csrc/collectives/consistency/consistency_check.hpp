@@ -1,4 +1,4 @@
-// Before data moves, ranks compare what they ask for. Small calls' data piggybacks on that.
+// Before data moves, ranks compare what they ask for. Small calls' data sends_inline on that.
 #pragma once
 
 #include <algorithm>
@@ -7,18 +7,18 @@
 
 #include "base/call.hpp"
 #include "base/task.hpp"
-#include "collectives/consistency/piggyback.hpp"
+#include "collectives/consistency/inline_data.hpp"
 #include "collectives/context.hpp"
 
 namespace ringcomm {
 
 // Of a channel's calls, one at a time. Done when all ranks are known to agree, and call.even is known; throws
 // Error(mismatch), the same on every rank, if they do not.
-class Comparison : public Task {
+class ConsistencyCheck : public Task {
  public:
   // Says what this rank asks for (nothing of a call that ranks agreed on before: then it only begins to move its data).
-  // `piggyback`: its data goes along; ranks whose calls are equal all let it, or none. `call` lives until collect().
-  virtual void begin(Call& call, bool piggyback) = 0;
+  // `inline_data`: its data goes along; ranks whose calls are equal all let it, or none. `call` lives until collect().
+  virtual void begin(Call& call, bool inline_data) = 0;
   // When done: what is left to do of a call whose data went along; null: it did not, or not everybody's.
   virtual std::unique_ptr<Task> collect() = 0;
 };
@@ -29,12 +29,12 @@ inline std::chrono::nanoseconds patient(std::chrono::nanoseconds longest) {
 }
 
 // All ranks are on one host: in its mailboxes, with the one arrival that also begins a pass over its memory.
-std::unique_ptr<Comparison> make_memory_comparison(CallContext& context);
+std::unique_ptr<ConsistencyCheck> make_memory_consistency_check(CallContext& context);
 // By messages; inside hosts in memory, as far as ranks share it. `most`: the same on all ranks.
-std::unique_ptr<Comparison> make_sent_comparison(CallContext& context, const Piggyback& most);
+std::unique_ptr<ConsistencyCheck> make_message_consistency_check(CallContext& context, const InlineLimits& most);
 
 // Memory for that in this rank's arena, kept by the slot, unless the slot has it already. Before the ranks of the host
 // meet. Throws Error(invalid), on this rank alone: who makes several ranks' channels reserves it before, and agrees.
-void make_board(Node& node, int slot);
+void reserve_leader_scratch(Node& node, int slot);
 
 }  // namespace ringcomm

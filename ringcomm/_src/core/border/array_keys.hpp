@@ -1,4 +1,4 @@
-// Methods called without arguments (_likeness.pxi), in the fastest way that the ABI has.
+// Methods called without arguments (_array_keys.pxi), in the fastest way that the ABI has.
 #pragma once
 
 #include <Python.h>

@@ -11,13 +11,13 @@ class Channel;
 class Task;
 struct Call;
 
-class Place {
+class MemoryLocation {
  public:
-  virtual ~Place() = default;
+  virtual ~MemoryLocation() = default;
   // What Channel::start() gives for the call.
   virtual std::unique_ptr<Task> start(Channel& channel, Call call) = 0;
   // For all of these, in fragments of one call; this is the first one's.
-  virtual std::shared_ptr<Place> together(std::span<const std::shared_ptr<Place>> places) const = 0;
+  virtual std::shared_ptr<MemoryLocation> together(std::span<const std::shared_ptr<MemoryLocation>> places) const = 0;
 };
 
 }  // namespace ringcomm

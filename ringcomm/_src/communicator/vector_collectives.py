@@ -10,15 +10,15 @@ from ringcomm._src.arrays.rows import splits_of
 from ringcomm._src.base.ops import Adasum, Average, Op, Sum, UserOp, as_op
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLTOALL, EXSCAN, SCAN
-from ringcomm._src.communicator.call_base import NOT_PLAIN, request_fields
-from ringcomm._src.communicator.folding import Folding
+from ringcomm._src.communicator.call_base import CACHE_MISS, request_fields
+from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.communicator.ordered import OrderedCalls
 from ringcomm._src.core import _core
 
 GATHER, SCATTER, SCATTER_INTO = range(3)  # what an all-to-all that is remembered was; and its root
 
 
-class CountedCalls(OrderedCalls):
+class VectorCollectives(OrderedCalls):
     """Counts are rows: of each rank's part along the first dimension, in the order of ranks, without gaps.
 
     A 0-dimensional array counts as one row where arrays are gathered.
@@ -28,12 +28,12 @@ class CountedCalls(OrderedCalls):
         """Every rank's ``x``, all of one dtype and shape, one after the other along the first dimension, on ``root``:
         an array there, None on the others (``out`` is not used there)."""
         here = root == self.rank
-        if plain := self._plain and not name:
-            result = self._channel.plain(ALLTOALL, x, out, 0, [GATHER, root], here)
-            if result is not NOT_PLAIN:
+        if cacheable := self._can_cache and not name:
+            result = self._channel.cacheable(ALLTOALL, x, out, 0, [GATHER, root], here)
+            if result is not CACHE_MISS:
                 return result
         request = row_calls.gather(x, out, root, None, self.rank, self.size, name)
-        return self._call(request, x, plain, None, [GATHER, root])
+        return self._call(request, x, cacheable, None, [GATHER, root])
 
     def gatherv(
         self, x: Any, counts: Sequence[int] | None = None, root: int = 0, out: Any = None, name: str = ""
@@ -57,12 +57,12 @@ class CountedCalls(OrderedCalls):
             out: array for the part; None: a new one.
         """
         given, how = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
-        if plain := self._plain and not name and given is not None:
-            result = self._channel.plain(ALLTOALL, given, out, 0, how)
-            if result is not NOT_PLAIN:
+        if cacheable := self._can_cache and not name and given is not None:
+            result = self._channel.cacheable(ALLTOALL, given, out, 0, how)
+            if result is not CACHE_MISS:
                 return result
         request = row_calls.scatter(x, out, root, None, self.rank, self.size, name)
-        return self._call(request, given, plain, None, how)
+        return self._call(request, given, cacheable, None, how)
 
     def scatterv(self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, name: str = "") -> Any:
         """As :meth:`scatter`, in parts of ``counts`` rows: the same list on every rank.
@@ -120,7 +120,7 @@ class CountedCalls(OrderedCalls):
             return self.reducescatter(x, op, out, algorithm, name=name)
         op, how = as_op(op), request_fields(algorithm, name)
         if isinstance(op, UserOp):
-            return self._fold(Folding("reduce_scatter", x, out, op, self.rank, self.size, None, how, rows=counts))
+            return self._reduce_by_user_op(UserOpReduction("reduce_scatter", x, out, op, self.rank, self.size, None, how, rows=counts))
         source = arrays.source(x)
         return self._once(row_calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
 
@@ -139,14 +139,14 @@ class CountedCalls(OrderedCalls):
     def _scan(self, collective: int, x: Any, op: Any, out: Any, algorithm: str | None, name: str) -> Any:
         if type(op) is not Op:
             op = as_op(op)
-        plain = self._plain and algorithm is None and not name
-        plain = plain and type(op) is Op and op is not Adasum and op is not Average
-        if plain:
+        cacheable = self._can_cache and algorithm is None and not name
+        cacheable = cacheable and type(op) is Op and op is not Adasum and op is not Average
+        if cacheable:
             here = collective == SCAN or self.rank > 0
-            result = self._channel.plain(collective, x, out, 0, None, here, op)
-            if result is not NOT_PLAIN:
+            result = self._channel.cacheable(collective, x, out, 0, None, here, op)
+            if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name)
         if isinstance(op, UserOp):
-            return self._fold(Folding(_core.COLLECTIVES[collective], x, out, op, self.rank, self.size, None, how))
-        return self._call(calls.scan(collective, x, out, op, self.rank, **how), x, plain)
+            return self._reduce_by_user_op(UserOpReduction(_core.COLLECTIVES[collective], x, out, op, self.rank, self.size, None, how))
+        return self._call(calls.scan(collective, x, out, op, self.rank, **how), x, cacheable)

@@ -35,7 +35,7 @@ JOBS = [
 
 
 def run(ranks: int, path: str, program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    own = {"RINGCOMM_GPU_PATH": path, "RINGCOMM_CUDA_LIBRARY": "libcuda.so.1"}
+    own = {"RINGCOMM_GPU_ROUTE": path, "RINGCOMM_CUDA_LIBRARY": "libcuda.so.1"}
     if not ON_DEVICE:
         cuda = Path(libcuda())
         own |= {
@@ -59,7 +59,7 @@ def test_every_operation_and_dtype(ranks: int, path: str) -> None:
     if ON_DEVICE and path == "nccl" and devices.count() < ranks:
         pytest.skip("NCCL wants a GPU for each rank")
     done = run(ranks, path, "matrix.py", "--seeds", str(SEEDS), "--dtypes", "8", STANDIN_DELAY_US="100")
-    if ON_DEVICE and "RINGCOMM_GPU_PATH=aware cannot be: a rank's MPI does not say" in done.stderr:
+    if ON_DEVICE and "RINGCOMM_GPU_ROUTE=aware cannot be: a rank's MPI does not say" in done.stderr:
         pytest.skip("this MPI takes no addresses of GPUs")
     assert done.returncode == 0 and done.stdout.count(" 0 wrong") == ranks, done.stdout + done.stderr
 
@@ -115,4 +115,4 @@ def test_no_fault_leaves_a_job_waiting(path: str, fault: str) -> None:
 @only_a_stand_in
 def test_an_mpi_that_says_it_takes_addresses_of_gpus_and_does_not() -> None:
     done = run(2, "aware", "matrix.py", STANDIN_MPI="lies")
-    assert done.returncode != 0 and "RINGCOMM_GPU_PATH=aware cannot be: MPI says" in done.stderr, done.stderr
+    assert done.returncode != 0 and "RINGCOMM_GPU_ROUTE=aware cannot be: MPI says" in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-#include "collectives/consistency/piggyback.hpp"
+#include "collectives/consistency/inline_data.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ std::size_t worth(std::size_t room, const Terms& terms, double hosts, double rec
 
 }  // namespace
 
-Piggyback most_by_ranks(const Terms& terms, std::size_t size) {
+InlineLimits most_by_ranks(const Terms& terms, std::size_t size) {
   const std::set<int> different(terms.hosts.begin(), terms.hosts.end());
   const double ranks = static_cast<double>(size),
                hosts = different.size() < 2 ? ranks : static_cast<double>(different.size()), on_host = ranks / hosts;
@@ -45,7 +45,7 @@ Piggyback most_by_ranks(const Terms& terms, std::size_t size) {
 }
 
 // Data that is only moved comes to a host in any case.
-Piggyback most_by_hosts(const Terms& terms, const Hosts& hosts) {
+InlineLimits most_by_hosts(const Terms& terms, const Hosts& hosts) {
   std::size_t ranks = 0;
   for (int host = 0; host < hosts.number(); ++host) ranks += hosts.of(host).size();
   const auto number = static_cast<std::size_t>(hosts.number());

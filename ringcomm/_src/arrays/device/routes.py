@@ -44,9 +44,9 @@ def listed(comm: Any = None) -> list[Path]:
         first_call = comm.empty(1, device="cuda")
         try:
             comm.allreduce(first_call)
-        except ValueError as error:  # RINGCOMM_GPU_PATH asks for what cannot be, on every rank
+        except ValueError as error:  # RINGCOMM_GPU_ROUTE asks for what cannot be, on every rank
             return [Path(name, str(error)) for name in ALL]
-        known = comm._channel.device_ways()
+        known = comm._channel.device_route_statuses()
     known |= {"staging": ""}
     return [Path(name, known[name]) for name in ALL]
 

@@ -27,7 +27,7 @@ from ringcomm._src.core._core import Request
 TOGETHER = 256 << 10  # bytes of all ranks' arrays that each rank may as well combine itself
 
 
-class Folding:
+class UserOpReduction:
     """One call, on one rank.
 
     Args:

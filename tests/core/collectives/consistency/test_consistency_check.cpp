@@ -66,8 +66,8 @@ void rides(RankContext& context, DType dtype, Wire wire = {}) {
         Call again = call;
         again.output = named.data();
         again.algorithm = algorithm_names(collective).front();
-        CHECK(count > 5 || context.channel.choose(call).path == Path::piggyback);
-        CHECK(context.channel.choose(again).path != Path::piggyback);
+        CHECK(count > 5 || context.channel.choose(call).route == Route::inline_data);
+        CHECK(context.channel.choose(again).route != Route::inline_data);
         context.channel.run(call, nullptr);
         context.channel.run(again, nullptr);
         const bool has = collective != reduce || context.rank == call.root;

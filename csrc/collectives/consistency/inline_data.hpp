@@ -1,4 +1,4 @@
-// How much data may piggyback on the comparison of calls by messages: as much as there is room for, as long as to carry
+// How much data may inline_data on the comparison of calls by messages: as much as there is room for, as long as to carry
 // it to everybody costs no more time than the rounds of messages that it saves.
 #pragma once
 
@@ -11,15 +11,15 @@
 namespace ringcomm {
 
 // Bytes of a rank's data; the same on all ranks.
-struct Piggyback {
+struct InlineLimits {
   std::size_t reduced = 0;  // of collectives that merge
   std::size_t moved = 0;    // of others
   std::size_t of(Collective collective) const { return merges(collective) ? reduced : moved; }
 };
 
 // Where every rank sends its own piece.
-Piggyback most_by_ranks(const Terms& terms, std::size_t size);
+InlineLimits most_by_ranks(const Terms& terms, std::size_t size);
 // Where each host's leader sends one for all of them.
-Piggyback most_by_hosts(const Terms& terms, const Hosts& hosts);
+InlineLimits most_by_hosts(const Terms& terms, const Hosts& hosts);
 
 }  // namespace ringcomm

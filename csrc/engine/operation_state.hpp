@@ -21,8 +21,8 @@ class PlanRun;
 // A named operation from submit() until it has finished; what its caller holds of it is the base. After submit() only
 // the worker touches the rest, and never the request and the signature. What each of many operations is asked for comes
 // first: these are as many places in memory as a model has parameters, and no cache keeps them from step to step.
-struct Pending final : Operation {
-  explicit Pending(std::string name)
+struct OperationState final : Operation {
+  explicit OperationState(std::string name)
       : Operation(std::move(name)), name_hash(std::hash<std::string_view>()(this->name)) {}
 
   enum class Kind : std::uint8_t {
@@ -43,7 +43,7 @@ struct Pending final : Operation {
   std::uint64_t sent_at = 0;
   std::uint32_t group_size = 1;
   std::uint64_t group = 0;
-  Named request;
+  NamedRequest request;
   Descriptor signature;
 
   bool runs() const { return kind != Kind::join; }
@@ -57,19 +57,19 @@ struct Pending final : Operation {
     agreed = false;
   }
 };
-using PendingPtr = std::shared_ptr<Pending>;
+using OperationStatePtr = std::shared_ptr<OperationState>;
 
 // By name; who has the operation itself finds it without a look at the name.
 struct SameName {
   using is_transparent = void;
   std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
-  std::size_t operator()(const PendingPtr& pending) const { return pending->name_hash; }
-  bool operator()(const PendingPtr& a, const PendingPtr& b) const {
+  std::size_t operator()(const OperationStatePtr& pending) const { return pending->name_hash; }
+  bool operator()(const OperationStatePtr& a, const OperationStatePtr& b) const {
     return a == b || (a->name_hash == b->name_hash && a->name == b->name);
   }
-  bool operator()(const PendingPtr& a, std::string_view name) const { return a->name == name; }
-  bool operator()(std::string_view name, const PendingPtr& a) const { return a->name == name; }
+  bool operator()(const OperationStatePtr& a, std::string_view name) const { return a->name == name; }
+  bool operator()(std::string_view name, const OperationStatePtr& a) const { return a->name == name; }
 };
-using PendingByName = std::unordered_set<PendingPtr, SameName, SameName>;
+using PendingByName = std::unordered_set<OperationStatePtr, SameName, SameName>;
 
 }  // namespace ringcomm

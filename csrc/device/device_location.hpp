@@ -6,18 +6,18 @@
 #include <span>
 #include <vector>
 
-#include "base/place.hpp"
+#include "base/memory_location.hpp"
 #include "device/device.hpp"
 
 namespace ringcomm {
 
-class DevicePlace final : public Place, public std::enable_shared_from_this<DevicePlace> {
+class DeviceLocation final : public MemoryLocation, public std::enable_shared_from_this<DeviceLocation> {
  public:
   // Buffers are ready behind what the stream holds now; not `ordered`: at once.
-  DevicePlace(Device& device, CuStream stream, bool ordered, bool host_output);
+  DeviceLocation(Device& device, CuStream stream, bool ordered, bool host_output);
 
   std::unique_ptr<Task> start(Channel& channel, Call call) override;
-  std::shared_ptr<Place> together(std::span<const std::shared_ptr<Place>> places) const override;
+  std::shared_ptr<MemoryLocation> together(std::span<const std::shared_ptr<MemoryLocation>> places) const override;
 
   // Once the call has ended: what comes next on the stream comes behind its result. The host does not wait.
   void join(CuStream stream) const;
@@ -35,7 +35,7 @@ class DevicePlace final : public Place, public std::enable_shared_from_this<Devi
   const bool host_output_;
   Event ready_;
   std::shared_ptr<const Event> done_;
-  std::vector<std::shared_ptr<DevicePlace>> others_;  // of a call for several, this one's among them
+  std::vector<std::shared_ptr<DeviceLocation>> others_;  // of a call for several, this one's among them
 };
 
 }  // namespace ringcomm

@@ -5,35 +5,35 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/consistency/comparison.hpp"
+#include "collectives/consistency/consistency_check.hpp"
 #include "collectives/consistency/describe.hpp"
 #include "host_collectives/memory_pass.hpp"
 
 namespace ringcomm {
 namespace {
 
-class MemoryComparison final : public Comparison {
+class MemoryConsistencyCheck final : public ConsistencyCheck {
  public:
-  explicit MemoryComparison(CallContext& context)
+  explicit MemoryConsistencyCheck(CallContext& context)
       : epochs_(*context.epochs), me_(context.me), segment_bytes_(context.config.node_segment_bytes) {}
 
-  void begin(Call& call, bool piggyback) override {
+  void begin(Call& call, bool inline_data) override {
     call_ = &call;
     counts_.clear();
-    if (call.guess && !(piggyback && can_guess(call, epochs_.node().size()))) call.guess = nullptr;
+    if (call.speculation && !(inline_data && can_speculate(call, epochs_.node().size()))) call.speculation = nullptr;
     // What is computed comes before the first store to what peers read, which takes long, and loads may wait for it.
     Descriptor said;
     if (!call.agreed) said = describe(call, me_);
     const std::uint64_t digest = call.agreed ? 0 : digest_of(said);
     const std::size_t parity = epochs_.open_call();
-    if (piggyback) {
+    if (inline_data) {
       pass_ = make_memory_pass(epochs_, call, segment_bytes_);
       pass_->open();
     }
     if (!call.agreed) {
       Mailbox& mine = epochs_.mine();
       mine.descriptor[parity] = said;
-      mine.opening[parity].digest = digest;
+      mine.header[parity].digest = digest;
     }
     epoch_ = epochs_.publish();
   }
@@ -65,10 +65,10 @@ class MemoryComparison final : public Comparison {
  private:
   bool compare() {  // false: the counts of an all-to-all disagree
     const std::size_t parity = epochs_.parity();
-    const std::uint64_t digest = epochs_.mine().opening[parity].digest;
+    const std::uint64_t digest = epochs_.mine().header[parity].digest;
     const int ranks = epochs_.node().size();
     bool equal = true;
-    for (int rank = 0; rank < ranks; ++rank) equal = equal && epochs_.mailbox(rank).opening[parity].digest == digest;
+    for (int rank = 0; rank < ranks; ++rank) equal = equal && epochs_.mailbox(rank).header[parity].digest == digest;
     if (equal && balanced(parity)) {
       conclude(*call_);
       return true;
@@ -119,8 +119,8 @@ class MemoryComparison final : public Comparison {
 
 }  // namespace
 
-std::unique_ptr<Comparison> make_memory_comparison(CallContext& context) {
-  return std::make_unique<MemoryComparison>(context);
+std::unique_ptr<ConsistencyCheck> make_memory_consistency_check(CallContext& context) {
+  return std::make_unique<MemoryConsistencyCheck>(context);
 }
 
 }  // namespace ringcomm

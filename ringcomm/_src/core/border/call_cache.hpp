@@ -1,4 +1,4 @@
-// Plain calls (_plain.pxi): NumPy arrays read by their heads, and what is remembered of calls on them.
+// Plain calls (_call_cache.pxi): NumPy arrays read by their heads, and what is remembered of calls on them.
 #pragma once
 
 #include "border/numpy.hpp"
@@ -75,7 +75,7 @@ struct CallSite {
   Span span;
   Call call, exchange;
   bool exchanges = false;
-  std::vector<std::int64_t> told;  // by the caller: numbers that the call depends on
+  std::vector<std::int64_t> cache_key;  // by the caller: numbers that the call depends on
   std::vector<std::int64_t> sent, expected, received;
   std::uint64_t numbers = 0;  // the expectation
 
@@ -92,13 +92,13 @@ struct CallSite {
     }
     return hash | 1;
   }
-  // `follows`: the call that the exchange is for, with `guess` for its own.
-  Call exchange_call(Call& follows, Guess& guess) {
+  // `follows`: the call that the exchange is for, with `speculation` for its own.
+  Call exchange_call(Call& follows, Speculation& speculation) {
     Call made = exchange;
-    if (guess.numbers = numbers; numbers != 0) {
+    if (speculation.numbers = numbers; numbers != 0) {
       follows.even = true;
-      guess.call = &follows;
-      made.guess = &guess;
+      speculation.call = &follows;
+      made.speculation = &speculation;
     }
     made.input = sent.data();
     made.output = received.data();
@@ -110,7 +110,7 @@ struct CallSite {
     return !computes(call.collective) ||
            (kernels::reduces(call.dtype, its) && (is_scaled(its) || (pre == 1.0 && post == 1.0)));
   }
-  Call plain_call(const char* input, char* output, int op, int root, double pre, double post) const {
+  Call cached_call(const char* input, char* output, int op, int root, double pre, double post) const {
     Call made = call;
     made.input = input;
     made.output = output;
@@ -123,25 +123,25 @@ struct CallSite {
 };
 
 // Made where it is run: a call is much to move about.
-inline void run_plain(Channel& channel, const CallSite& site, const char* input, char* output, int op, int root,
+inline void run_cached(Channel& channel, const CallSite& site, const char* input, char* output, int op, int root,
                       double pre, double post, bool (*interrupted)()) {
-  channel.run(site.plain_call(input, output, op, root, pre, post), interrupted);
+  channel.run(site.cached_call(input, output, op, root, pre, post), interrupted);
 }
 
 // The exchange that comes first; true if the call has taken place along with it.
 inline bool run_exchange(Channel& channel, CallSite& site, const char* input, char* output, int op, int root,
                          double pre, double post, bool (*interrupted)()) {
-  Guess guess;
-  Call follows = site.plain_call(input, output, op, root, pre, post);
-  channel.run(site.exchange_call(follows, guess), interrupted);
-  return guess.right;
+  Speculation speculation;
+  Call follows = site.cached_call(input, output, op, root, pre, post);
+  channel.run(site.exchange_call(follows, speculation), interrupted);
+  return speculation.right;
 }
 
-class PlainCalls {
+class CallCache {
  public:
-  CallSite* find(int collective, PyObject* given, const std::vector<std::int64_t>& told) {
+  CallSite* find(int collective, PyObject* given, const std::vector<std::int64_t>& cache_key) {
     for (CallSite& site : of(collective).sites) {
-      if (site.given.fits(given, false) && site.told == told) return &site;
+      if (site.given.fits(given, false) && site.cache_key == cache_key) return &site;
     }
     return nullptr;
   }

@@ -2,7 +2,7 @@
 # of which everything else is remembered. One mechanism for all ordered collectives.
 from numpy import empty as new_array, ndarray as array_type
 
-cdef extern from "border/plain.hpp":
+cdef extern from "border/call_cache.hpp":
     ctypedef struct PyObject
     ctypedef struct PyTypeObject
     cdef cppclass Held "ringcomm_border::Held":
@@ -18,11 +18,11 @@ cdef extern from "border/plain.hpp":
         CCallSpan span
         CCall call, exchange
         bint exchanges
-        vector[int64_t] told, sent, expected, received
+        vector[int64_t] cache_key, sent, expected, received
         uint64_t numbers
         uint64_t expectation()
         bint takes(int, double, double)
-    cdef cppclass PlainCalls "ringcomm_border::PlainCalls":
+    cdef cppclass CallCache "ringcomm_border::CallCache":
         CallSite* find(int, PyObject*, const vector[int64_t]&)
         CallSite* renew(int)
     char* data_of "ringcomm_border::data_of"(PyObject*)

@@ -2,12 +2,12 @@
 from cpython.exc cimport PyErr_Clear
 from cpython.pycapsule cimport PyCapsule_GetPointer
 
-cdef extern from "border/likeness.hpp":
+cdef extern from "border/array_keys.hpp":
     object call_method "ringcomm_border::call_method"(object, object)
 
 
 @auto_pickle(True)
-cdef class Likeness:
+cdef class ArrayKey:
     """What an array has in common with another, for a request in place for that one to serve it too: it is of the very
     class `cls`, each attribute in `same` is the very object given and each in `equal` equals it, each method in `holds`
     gives true and each in `fails` false; the method `address` tells where it lies."""
@@ -62,7 +62,7 @@ cdef struct DlpackExchange:  # version 1's, of the array API's DLPack
     void* stream
 
 
-cdef class DlpackLikeness(Likeness):
+cdef class DlpackKey(ArrayKey):
     """The same of C-contiguous arrays in the host's memory whose class gives DLPack's table of functions."""
     cdef int (*tensor_of)(void* array, DlpackTensor* tensor) noexcept
     cdef uint8_t code, bits
@@ -108,7 +108,7 @@ cdef class DlpackLikeness(Likeness):
         return <Py_ssize_t>tensor.data + <Py_ssize_t>tensor.offset
 
 
-cdef class HeadLikeness(Likeness):
+cdef class NdarrayKey(ArrayKey):
     """The same of plain NumPy arrays, told by their heads."""
     cdef ArrayKind kind
 
@@ -119,6 +119,6 @@ cdef class HeadLikeness(Likeness):
         return <Py_ssize_t>data_of(<PyObject*>array) if self.kind.fits(<PyObject*>array, True) else -1
 
 
-def likeness_of(array: Any) -> Likeness | None:
+def ndarray_key(array: Any) -> ArrayKey | None:
     """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
-    return HeadLikeness(array) if c_plain_array(<PyObject*>array, <PyTypeObject*>array_type) else None
+    return NdarrayKey(array) if c_plain_array(<PyObject*>array, <PyTypeObject*>array_type) else None

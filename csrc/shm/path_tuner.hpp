@@ -16,27 +16,27 @@ namespace ringcomm {
 // they need; and the first ones find memory that nobody has touched. All ranks take the same way: each tells the others
 // what its own calls have taken, in the notes that a call carries anyway, and what it hears, which all hear alike,
 // decides the next call's way.
-class Trials {
+class PathTuner {
  public:
   using Times = std::array<float, 2>;  // by way; 0: not known yet
 
   // The second way is taken where it is so many times faster.
-  explicit Trials(float times = 1) : times_(times) {}
+  explicit PathTuner(float times = 1) : times_(times) {}
 
   // Whether the next call goes the second way.
-  bool second(std::size_t kind) const {
+  bool use_second(std::size_t kind) const {
     const auto found = kinds_.find(kind);
     if (found == kinds_.end()) return false;
-    const Kind& one = found->second;
+    const Kind& one = found->use_second;
     const std::uint64_t turn = one.calls / kTurn;
     if (turn < kTurns) return turn % 2 == 1;
     const std::uint64_t since = turn - kTurns;
     const bool soon = since == 4 || since == 16;
     return one.better != (soon || turn % again(one.slowest) == 0);
   }
-  Times tell(std::size_t kind) { return kinds_[kind].mine; }
+  Times report(std::size_t kind) { return kinds_[kind].mine; }
   // Once in every call: each way's largest time of all that ranks have told.
-  void hear(std::size_t kind, const Times& slowest) {
+  void merge(std::size_t kind, const Times& slowest) {
     Kind& one = kinds_[kind];
     one.slowest = slowest;
     ++one.calls;
@@ -45,11 +45,11 @@ class Trials {
     if (better != std::exchange(one.better, better)) one.calls = std::min(one.calls, kTurns * kTurn);
   }
   // A call of this rank took so long, for each byte.
-  void took(std::size_t kind, bool second, double time) {
+  void record(std::size_t kind, bool use_second, double time) {
     Kind& one = kinds_[kind];
-    Last& last = one.last[second ? 1 : 0];
+    Last& last = one.last[use_second ? 1 : 0];
     last.times[last.number++ % kLast] = static_cast<float>(time);
-    one.mine[second ? 1 : 0] = last.median();
+    one.mine[use_second ? 1 : 0] = last.median();
   }
 
  private:

@@ -1,4 +1,4 @@
-#include "collectives/gathered_apart.hpp"
+#include "collectives/gathered_per_rank.hpp"
 
 #include <utility>
 
@@ -9,10 +9,10 @@
 namespace ringcomm {
 namespace {
 
-class GatheredApart final : public Task {
+class GatheredPerRank final : public Task {
  public:
-  GatheredApart(Channel& channel, Call&& call)
-      : together_(aligned_bytes(call.nbytes())), apart_(std::exchange(call.apart, {})), counts_(call.counts),
+  GatheredPerRank(Channel& channel, Call&& call)
+      : together_(aligned_bytes(call.nbytes())), apart_(std::exchange(call.output_per_rank, {})), counts_(call.counts),
         item_(size_of(call.dtype)) {
     call.output = together_.get();
     task_ = channel.start(std::move(call));
@@ -41,8 +41,8 @@ class GatheredApart final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_gathered_apart(Channel& channel, Call&& call) {
-  return std::make_unique<GatheredApart>(channel, std::move(call));
+std::unique_ptr<Task> make_gathered_per_rank(Channel& channel, Call&& call) {
+  return std::make_unique<GatheredPerRank>(channel, std::move(call));
 }
 
 }  // namespace ringcomm

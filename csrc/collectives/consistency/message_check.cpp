@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "collectives/consistency/comparison.hpp"
+#include "collectives/consistency/consistency_check.hpp"
 #include "collectives/consistency/describe.hpp"
 #include "collectives/consistency/piece_exchange.hpp"
 #include "host_collectives/payload.hpp"
@@ -42,12 +42,12 @@ std::vector<int> apart(int ranks) {
   return hosts;
 }
 
-class SentComparison final : public Comparison {
+class MessageConsistencyCheck final : public ConsistencyCheck {
  public:
-  SentComparison(CallContext& context, const Piggyback& most)
+  MessageConsistencyCheck(CallContext& context, const InlineLimits& most)
       : context_(context), epochs_(context.hosts.number() > 1 ? context.epochs.get() : nullptr),
         hosts_(epochs_ ? context.hosts : Hosts(apart(context.size()), context.me)) {
-    if (epochs_) make_board(*context.node, epochs_->slot());
+    if (epochs_) reserve_leader_scratch(*context.node, epochs_->slot());
     if (!leads()) return;
     std::size_t ranks = 0;
     for (int host = 0; host < hosts_.number(); ++host) ranks = std::max(ranks, hosts_.of(host).size());
@@ -56,9 +56,9 @@ class SentComparison final : public Comparison {
                      std::max(padded(most.reduced), ranks * padded(most.moved)));
   }
 
-  void begin(Call& call, bool piggyback) override {
+  void begin(Call& call, bool inline_data) override {
     call_ = &call;
-    piggyback_ = piggyback;
+    inline_data_ = inline_data;
     looks_ = 0;
     host_is_here_ = between_hosts_ = false;
     left_.reset();
@@ -91,7 +91,7 @@ class SentComparison final : public Comparison {
   }
 
   std::unique_ptr<Task> collect() override {
-    if (!piggyback_ || records_) return nullptr;
+    if (!inline_data_ || records_) return nullptr;
     collect_data();
     return std::make_unique<Finished>();
   }
@@ -116,15 +116,15 @@ class SentComparison final : public Comparison {
   };
   bool leads() const { return !epochs_ || epochs_->node().rank() == 0; }
   std::byte* payload(int local) const {
-    return epochs_->node().at(local, epochs_->mailbox(local).board) + slot_ * kSlot;
+    return epochs_->node().at(local, epochs_->mailbox(local).leader_scratch) + slot_ * kSlot;
   }
   Verdict* verdict() const { return reinterpret_cast<Verdict*>(payload(0) + kLongestPiece); }
   std::byte* published_pieces() const { return payload(0) + kLongestPiece + kVerdict; }
 
   void publish() {
     slot_ = epochs_->open_call();
-    if (piggyback_) epochs_->copied += publish_payload(*call_, context_.me, payload(epochs_->node().rank()));
-    epochs_->mine().opening[slot_].digest = digest_;
+    if (inline_data_) epochs_->copied += publish_payload(*call_, context_.me, payload(epochs_->node().rank()));
+    epochs_->mine().header[slot_].digest = digest_;
     epochs_->mine().descriptor[slot_].balance = balance_;
     epoch_ = epochs_->publish();
     if (!leads()) epoch_ = epochs_->publish();
@@ -146,7 +146,7 @@ class SentComparison final : public Comparison {
   void publish_verdict() {
     *verdict() = {epoch_ + 1, between_->alike()};
     std::byte* to = published_pieces();
-    for (int host = 0; piggyback_ && between_->alike() && host < number_of_pieces(); ++host) {
+    for (int host = 0; inline_data_ && between_->alike() && host < number_of_pieces(); ++host) {
       std::memcpy(to, between_->pieces()[static_cast<std::size_t>(host)], piece_bytes(host));
       to += piece_bytes(host);
       epochs_->copied += piece_bytes(host);
@@ -190,13 +190,13 @@ class SentComparison final : public Comparison {
     std::uint32_t balance = epochs_ ? 0 : balance_;
     const std::vector<int>& ranks = hosts_.here();
     for (int local = 0; epochs_ && local < static_cast<int>(ranks.size()); ++local) {
-      if (epochs_->mailbox(local).opening[slot_].digest != digest_) return between_->post_nothing();
+      if (epochs_->mailbox(local).header[slot_].digest != digest_) return between_->post_nothing();
       balance += static_cast<std::uint32_t>(epochs_->mailbox(local).descriptor[slot_].balance);
-      if (!piggyback_) continue;
+      if (!inline_data_) continue;
       here[static_cast<std::size_t>(local)] = payload(local);
       if (local > 0) epochs_->copied += payload_bytes(*call_, ranks[static_cast<std::size_t>(local)]);
     }
-    if (!piggyback_) return between_->post(digest_, 0, {}, balance);
+    if (!inline_data_) return between_->post(digest_, 0, {}, balance);
     if (merged()) {
       const std::span payloads(here.data(), ranks.size());
       return between_->post(digest_, merge_payloads(*call_, payloads, call_->pre, piece), merge_on_the_way(), balance);
@@ -282,7 +282,7 @@ class SentComparison final : public Comparison {
   std::vector<std::uint64_t> counts_;     // counts of all ranks in turn, where these disagree; else empty
   std::unique_ptr<Task> records_;         // exchanges one of the two; null where calls are equal
   Call* call_ = nullptr;
-  bool piggyback_ = false;
+  bool inline_data_ = false;
   std::uint64_t digest_ = 0;
   std::uint32_t balance_ = 0;  // the lower half, which messages have room for
   std::size_t slot_ = 0;
@@ -296,13 +296,13 @@ class SentComparison final : public Comparison {
 
 }  // namespace
 
-std::unique_ptr<Comparison> make_sent_comparison(CallContext& context, const Piggyback& most) {
-  return std::make_unique<SentComparison>(context, most);
+std::unique_ptr<ConsistencyCheck> make_message_consistency_check(CallContext& context, const InlineLimits& most) {
+  return std::make_unique<MessageConsistencyCheck>(context, most);
 }
 
-void make_board(Node& node, int slot) {
+void reserve_leader_scratch(Node& node, int slot) {
   Mailbox& mine = node.mailbox(node.rank(), slot);
-  if (mine.board == kPrivate) mine.board = node.allocate(2 * kSlot);
+  if (mine.leader_scratch == kPrivate) mine.leader_scratch = node.allocate(2 * kSlot);
 }
 
 }  // namespace ringcomm

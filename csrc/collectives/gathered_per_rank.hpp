@@ -10,6 +10,6 @@ namespace ringcomm {
 
 class Channel;
 
-std::unique_ptr<Task> make_gathered_apart(Channel& channel, Call&& call);
+std::unique_ptr<Task> make_gathered_per_rank(Channel& channel, Call&& call);
 
 }  // namespace ringcomm

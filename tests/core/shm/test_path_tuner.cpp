@@ -1,6 +1,6 @@
 // Of two ways, the faster one is taken: by all ranks alike, though some calls are held up, and also after the machine
 // has changed its mind.
-#include "shm/trials.hpp"
+#include "shm/path_tuner.hpp"
 
 #include <random>
 
@@ -12,31 +12,31 @@ using Seconds = std::array<double, 2>;
 
 // Calls of some ranks, of which each sees times of its own.
 struct Ranks {
-  std::vector<Trials> ranks;
+  std::vector<PathTuner> ranks;
   std::mt19937 random;
   std::size_t kind = 3;
 
-  Ranks(std::size_t size, unsigned seed, float margin = 1) : ranks(size, Trials(margin)), random(seed) {}
+  Ranks(std::size_t size, unsigned seed, float margin = 1) : ranks(size, PathTuner(margin)), random(seed) {}
 
   bool call(const Seconds& typical) {
-    const bool second = ranks[0].second(kind);
-    Trials::Times slowest{};
-    for (Trials& one : ranks) {
-      CHECK(one.second(kind) == second);
-      for (std::size_t way = 0; way < 2; ++way) slowest[way] = std::max(slowest[way], one.tell(kind)[way]);
+    const bool use_second = ranks[0].use_second(kind);
+    PathTuner::Times slowest{};
+    for (PathTuner& one : ranks) {
+      CHECK(one.use_second(kind) == use_second);
+      for (std::size_t way = 0; way < 2; ++way) slowest[way] = std::max(slowest[way], one.report(kind)[way]);
     }
-    for (Trials& one : ranks) {
-      one.hear(kind, slowest);
+    for (PathTuner& one : ranks) {
+      one.merge(kind, slowest);
       const double spread = std::uniform_real_distribution(0.9, 1.1)(random);
       const bool held_up = std::uniform_real_distribution(0.0, 1.0)(random) < 0.05;
-      one.took(kind, second, typical[second ? 1 : 0] * spread * (held_up ? 50 : 1));
+      one.record(kind, use_second, typical[use_second ? 1 : 0] * spread * (held_up ? 50 : 1));
     }
-    return second;
+    return use_second;
   }
   double share_of_second(int calls, const Seconds& typical) {
-    int second = 0;
-    for (int i = 0; i < calls; ++i) second += call(typical) ? 1 : 0;
-    return static_cast<double>(second) / calls;
+    int use_second = 0;
+    for (int i = 0; i < calls; ++i) use_second += call(typical) ? 1 : 0;
+    return static_cast<double>(use_second) / calls;
   }
 };
 

@@ -18,7 +18,7 @@ FIRST_TAG = 1 << 30  # of these messages; programs' own are below
 _NAP = 2e-4  # seconds between two looks
 
 
-class Members:
+class SubgroupBootstrap:
     """The few calls of an mpi4py communicator that ringcomm._src.platform.bootstrap asks for, between ``ranks`` of
     ``comm``, of whom this rank is one. ``name``: groups that are made at the same time differ in it."""
 
@@ -44,13 +44,13 @@ class Members:
             self._send(rank, items)
         return items
 
-    def Split(self, color: int, key: int) -> Members:
-        """Members of one color, in the order of key."""
+    def Split(self, color: int, key: int) -> SubgroupBootstrap:
+        """SubgroupBootstrap of one color, in the order of key."""
         everybody = self.allgather((color, key))
         same = sorted(
             (its_key, rank) for (its, its_key), rank in zip(everybody, self._ranks, strict=True) if its == color
         )
-        return Members(self._comm, [rank for _, rank in same], f"{self._name}/{color}", self._deadline)
+        return SubgroupBootstrap(self._comm, [rank for _, rank in same], f"{self._name}/{color}", self._deadline)
 
     def Free(self) -> None:
         """Nothing is held."""

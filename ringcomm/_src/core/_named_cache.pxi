@@ -1,26 +1,26 @@
 # Named operations in place that come again and again: the least that lies between Python and the engine.
 
 
-cdef list orphans = []  # (operations, what keeps their buffers), of handles that were dropped before these were done
+cdef list detached = []  # (operations, what keeps their buffers), of handles that were dropped before these were done
 
 
 def keep_until_done(list operations, buffers: object) -> None:
     """Without operations: of a call that has failed, until MPI moves nothing of failed calls."""
     if operations or orphaned_messages() > 0:
-        orphans.append((operations, buffers))
+        detached.append((operations, buffers))
 
 
-cdef bint orphan_is_over(list operations) except -1:
+cdef bint is_over(list operations) except -1:
     return all([operation.over() for operation in operations]) if operations else orphaned_messages() == 0
 
 
-def let_go() -> None:
+def reap_finished() -> None:
     """Of what is kept so, whatever is done."""
-    if not orphans:
+    if not detached:
         return
-    cdef list looked_at = orphans[:]
-    orphans.clear()  # others may come meanwhile
-    orphans.extend([orphan for orphan in looked_at if not orphan_is_over(orphan[0])])
+    cdef list looked_at = detached[:]
+    detached.clear()  # others may come meanwhile
+    detached.extend([one for one in looked_at if not is_over(one[0])])
 
 
 cdef class InPlaceHandle:
@@ -71,10 +71,10 @@ cdef class InPlaceHandle:
 
 cdef class _Remembered:
     """A request in place, and the arrays that it is right for."""
-    cdef Likeness like
+    cdef ArrayKey like
     cdef object op
     cdef double pre, post
-    cdef shared_ptr[CPending] request
+    cdef shared_ptr[COperationState] request
 
 
 @auto_pickle(True)
@@ -98,7 +98,7 @@ cdef class NamedCalls:
         cdef Py_ssize_t data = it.like.of(array)
         if data == -1:
             return None
-        let_go()
+        reap_finished()
         cdef InPlaceHandle handle = InPlaceHandle.__new__(InPlaceHandle)
         handle.it = self.engine.it.get().submit_again(self.set_id, it.request, <void*>data)
         handle.worker = self.engine.worker
@@ -106,7 +106,7 @@ cdef class NamedCalls:
         return handle
 
     def remember(
-            self, name: object, op: object, double pre, double post, Request request not None, Likeness like not None) -> None:  # op: compared by identity
+            self, name: object, op: object, double pre, double post, Request request not None, ArrayKey like not None) -> None:  # op: compared by identity
         if self.engine is None or type(name) is not str:
             return
         if len(self.known) >= MOST_NAMES:

@@ -38,10 +38,11 @@ struct CallBuffers {
   const void* input = nullptr;
   void* output = nullptr;
   std::shared_ptr<MemoryLocation> place;  // of all buffers; null: the host's memory
-  bool on_device = false;        // of the array on every rank, wherever a stand-in's buffers lie
+  bool on_device = false;                 // of the array on every rank, wherever a stand-in's buffers lie
   // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
   std::vector<Fragment> fragments;
-  std::vector<void*> output_per_rank;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
+  std::vector<void*>
+      output_per_rank;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
   std::vector<std::size_t> fused_counts;  // elements of the tensors fused in it, one behind the other; empty: it is one
 };
 
@@ -69,13 +70,13 @@ struct CallSpec {
 
 // The call lives until its task is done, for passes refer to it. Its own members are for one path each.
 struct Call : CallBuffers, CallSpec {
-  Feedback* feedback = nullptr;  // of encoders: may be null; outlives the call
-  std::uint64_t tensor = 0;      // of those that it is for
-  Speculation* speculation = nullptr;        // of an exchange; lives as long as the buffers
-  bool agreed = false;           // the engine has compared it already
-  const Call* enclosing_call = nullptr;   // what ranks compare in place of this one, which is a part of it
-  bool is_subcall = false;             // of another call, which counts by itself
-  bool stand_ins = false;        // of ranks that have joined: the others' inputs are scaled first
+  Feedback* feedback = nullptr;          // of encoders: may be null; outlives the call
+  std::uint64_t tensor = 0;              // of those that it is for
+  Speculation* speculation = nullptr;    // of an exchange; lives as long as the buffers
+  bool agreed = false;                   // the engine has compared it already
+  const Call* enclosing_call = nullptr;  // what ranks compare in place of this one, which is a part of it
+  bool is_subcall = false;               // of another call, which counts by itself
+  bool stand_ins = false;                // of ranks that have joined: the others' inputs are scaled first
 
   std::size_t elements() const {  // of the whole buffer
     return collective == Collective::barrier ? 0 : has_blocks(collective) ? total(counts) : count;
@@ -83,7 +84,7 @@ struct Call : CallBuffers, CallSpec {
   std::size_t nbytes() const { return elements() * size_of(dtype); }
   std::byte* part_from(int rank) const {  // where an all-gather has it
     return output_per_rank.empty() ? at(output, start_of(counts, rank) * size_of(dtype))
-                         : static_cast<std::byte*>(output_per_rank[static_cast<std::size_t>(rank)]);
+                                   : static_cast<std::byte*>(output_per_rank[static_cast<std::size_t>(rank)]);
   }
 };
 

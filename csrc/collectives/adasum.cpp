@@ -13,17 +13,17 @@ constexpr const char* kAlgorithm = "butterfly_doubling";  // pairs whole buffers
 
 // The tensors of a fused call are vectors of their own, one behind the other.
 Combine combine_vectors(const Call& call) {
-  return
-      [dtype = call.dtype, parts = call.fused_counts](void* target, const void* first, const void* second, std::size_t count) {
-        if (parts.empty()) return kernels::adasum(dtype, target, first, second, count);
-        auto* to = static_cast<std::byte*>(target);
-        auto *a = static_cast<const std::byte*>(first), *b = static_cast<const std::byte*>(second);
-        for (const std::size_t part : parts) {
-          kernels::adasum(dtype, to, a, b, part);
-          const std::size_t nbytes = part * size_of(dtype);
-          to += nbytes, a += nbytes, b += nbytes;
-        }
-      };
+  return [dtype = call.dtype, parts = call.fused_counts](void* target, const void* first, const void* second,
+                                                         std::size_t count) {
+    if (parts.empty()) return kernels::adasum(dtype, target, first, second, count);
+    auto* to = static_cast<std::byte*>(target);
+    auto *a = static_cast<const std::byte*>(first), *b = static_cast<const std::byte*>(second);
+    for (const std::size_t part : parts) {
+      kernels::adasum(dtype, to, a, b, part);
+      const std::size_t nbytes = part * size_of(dtype);
+      to += nbytes, a += nbytes, b += nbytes;
+    }
+  };
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 namespace ringcomm {
 
-CallTask::CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* comparison, Call&& call)
-    : context_(context), resolver_(resolver), comparison_(comparison), call_(std::move(call)),
+CallTask::CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call&& call)
+    : context_(context), resolver_(resolver), check_(check), call_(std::move(call)),
       begun_ns_(trace().enabled() ? now_ns() : 0) {
   label_ = {call_.name.empty() ? name_of(call_.collective) : std::string_view(call_.name), context.me,
             call_.agreed ? 1 : 0, begun_ns_};
@@ -19,19 +19,20 @@ CallTask::CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* c
 // What calls that are agreed on do without, a pass over the host's memory still needs: that everybody has arrived.
 void CallTask::begin() {
   choice_ = &resolver_.choose(call_);
-  if (call_.speculation && !(on_host() && resolver_.choose(*call_.speculation->call).route == Route::shared)) call_.speculation = nullptr;
+  if (call_.speculation && !(on_host() && resolver_.choose(*call_.speculation->call).route == Route::shared))
+    call_.speculation = nullptr;
   if (choice_->route == Route::local) {
     move_ = move_alone(call_);
     phase_ = Phase::move;
   } else if (on_host() || (!call_.agreed && context_.config.check)) {
     phase_ = Phase::compare;
-    comparison_->begin(call_, on_host() || choice_->route == Route::inline_data);
+    check_->begin(call_, on_host() || choice_->route == Route::inline_data);
   } else {
     make_move();
   }
 }
 
-// The comparison may have found that all blocks are even, or not have carried what was to inline_data on it.
+// The consistency check may have found that all blocks are even, or that the data could not be sent inline.
 void CallTask::make_move() {
   phase_ = Phase::move;
   choice_ = &resolver_.without_inline_data(call_);
@@ -60,9 +61,9 @@ Progress CallTask::go_on() {
     return Progress::moved;
   }
   if (phase_ == Phase::compare) {
-    const Progress progress = comparison_->advance();
+    const Progress progress = check_->advance();
     if (progress != Progress::done) return progress;
-    move_ = comparison_->collect();
+    move_ = check_->collect();
     phase_ = Phase::move;
     if (!move_) {
       context_.account.book_comparison();
@@ -98,7 +99,7 @@ void CallTask::record(bool at_once) const {
 }
 
 void CallTask::abandon() noexcept {
-  if (phase_ == Phase::compare) comparison_->abandon();
+  if (phase_ == Phase::compare) check_->abandon();
   if (phase_ == Phase::move && move_) move_->abandon();
   if (phase_ == Phase::compare || phase_ == Phase::move) context_.book_failure();
   if (phase_ == Phase::move && call_.feedback) call_.feedback->undo(call_.tensor);
@@ -107,7 +108,7 @@ void CallTask::abandon() noexcept {
 
 void CallTask::nap(std::chrono::nanoseconds longest) {
   if (phase_ == Phase::compare)
-    comparison_->nap(longest);
+    check_->nap(longest);
   else if (phase_ == Phase::move)
     move_->nap(on_host() ? patient(longest) : longest);
   else

@@ -14,7 +14,7 @@ namespace ringcomm {
 class CallTask final : public Task {
  public:
   // `comparison`: the channel's; null if calls are not compared.
-  CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* comparison, Call&& call);
+  CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call&& call);
   ~CallTask() override { abandon(); }
   Progress advance() override;
   void abandon() noexcept override;
@@ -32,7 +32,7 @@ class CallTask final : public Task {
 
   CallContext& context_;
   Resolver& resolver_;
-  ConsistencyCheck* const comparison_;
+  ConsistencyCheck* const check_;
   Call call_;
   Phase phase_ = Phase::begin;
   const Choice* choice_ = nullptr;  // what runs; the resolver's

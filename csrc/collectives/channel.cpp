@@ -7,7 +7,7 @@
 namespace ringcomm {
 namespace {
 
-std::unique_ptr<ConsistencyCheck> make_comparison(CallContext& context, const std::optional<InlineLimits>& most) {
+std::unique_ptr<ConsistencyCheck> make_check(CallContext& context, const std::optional<InlineLimits>& most) {
   if (context.on_one_host()) return make_memory_consistency_check(context);
   return most ? make_message_consistency_check(context, *most) : nullptr;
 }
@@ -39,7 +39,7 @@ void check_encoding(const Call& call) {
 Channel::Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
                  std::shared_ptr<Node> node, int slot, ChannelConfig config)
     : context_(std::move(transport), std::move(peers), me, tags, std::move(node), slot, std::move(config)),
-      resolver_(context_), comparison_(make_comparison(context_, resolver_.inline_limits())) {}
+      resolver_(context_), check_(make_check(context_, resolver_.inline_limits())) {}
 
 bool Channel::sends(const Call& call) {
   const Route route = choose(call).route;
@@ -59,9 +59,10 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     check_arithmetic(call);
   if (call.place) return std::exchange(call.place, nullptr)->start(*this, std::move(call));
   if (call.op == Op::average) call.post.divisor *= size();
-  if (!call.output_per_rank.empty() && !resolver_.writes_per_rank_output(call)) return make_gathered_per_rank(*this, std::move(call));
+  if (!call.output_per_rank.empty() && !resolver_.writes_per_rank_output(call))
+    return make_gathered_per_rank(*this, std::move(call));
   context_.departures.begin_call();
-  return std::make_unique<CallTask>(context_, resolver_, comparison_.get(), std::move(call));
+  return std::make_unique<CallTask>(context_, resolver_, check_.get(), std::move(call));
 }
 
 // They count as no calls of their own; what they send, this one's transport counts.

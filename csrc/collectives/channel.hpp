@@ -37,7 +37,7 @@ class Channel {
   void run(Call&& call, bool (*interrupted)());  // to the end on this thread; `interrupted` is asked every 50 ms
   void run(const Call& call, bool (*interrupted)()) { run(Call(call), interrupted); }
 
-  // What a Place keeps from call to call; it goes first.
+  // What a MemoryLocation keeps from call to call; it goes first.
   std::shared_ptr<void>& device_state() { return device_state_; }
   // Made when first asked for, at the same point of the calls on all ranks. For hosts of as many ranks each.
   SubChannels& sub_channels();
@@ -45,7 +45,9 @@ class Channel {
   const Hosts& hosts() const { return context_.hosts; }
   bool on_one_host() const { return context_.on_one_host(); }
   const std::string& device_route() const { return context_.config.device_route; }
-  CallContext& context() { return context_; }  // of a Place that sends messages of its own, while no task runs here
+  CallContext& context() {
+    return context_;
+  }  // of a MemoryLocation that sends messages of its own, while no task runs here
 
   // So that calls which wait for messages end when a rank of this host has died: the group's ranks here, by process.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
@@ -71,7 +73,7 @@ class Channel {
 
   CallContext context_;
   Resolver resolver_;
-  std::unique_ptr<ConsistencyCheck> comparison_;  // null: calls are not compared, and no pass over memory begins with it
+  std::unique_ptr<ConsistencyCheck> check_;  // null: calls are not compared, and no pass over memory begins with it
   bool left_ = false;
   SubChannels sub_channels_;
   std::shared_ptr<void> device_state_;

@@ -25,12 +25,12 @@ void check_algorithm(Collective collective, const std::string& name, int size);
 
 // How a call's data moves.
 enum class Route : std::uint8_t {
-  local,       // one rank
-  shared,      // through the host's memory
-  inline_data,   // with the comparison of calls (collectives/consistency/consistency_check.hpp)
-  schedule,    // by messages
-  two_levels,  // by messages between hosts, through memory inside them
-  adasum,      // whole vectors by messages (collectives/adasum.hpp)
+  local,        // one rank
+  shared,       // through the host's memory
+  inline_data,  // with the comparison of calls (collectives/consistency/consistency_check.hpp)
+  schedule,     // by messages
+  two_levels,   // by messages between hosts, through memory inside them
+  adasum,       // whole vectors by messages (collectives/adasum.hpp)
 };
 
 struct Choice {

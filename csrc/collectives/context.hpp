@@ -13,8 +13,8 @@
 #include "base/tuned.hpp"
 #include "collectives/call_account.hpp"
 #include "collectives/choose.hpp"
-#include "collectives/departures.hpp"
 #include "collectives/custom_algorithms.hpp"
+#include "collectives/departures.hpp"
 #include "executor/run_schedule.hpp"
 #include "hierarchical/hosts.hpp"
 #include "schedule/schedule_cache.hpp"
@@ -26,18 +26,18 @@ namespace ringcomm {
 struct ChannelConfig {
   std::size_t segment_bytes = 0;  // of a schedule's instance; 0: chosen
   std::size_t node_segment_bytes = kMemorySegment;
-  std::size_t window = 0;                    // instances in flight; 0: chosen
-  std::int64_t spin_ns = 0;                  // a waiting caller keeps its core for so long: where every rank has one
-  bool check = true;                         // compare descriptors before data moves
-  int goodbye_tag = -1;                      // where a leaving peer says so; -1: somebody else listens (the engine)
-  Network network;                           // between ranks, by messages
-  std::vector<int> hosts;                    // by the transport's rank; empty: each has one of its own
-  std::string algorithm;                     // of all-reduces that name none; "": chosen
-  std::string device_route = "auto";          // of calls on devices: or "staging", or a Route's name
-  std::vector<Rule> rules;                   // of a tuning file
-  double stall_warn_seconds = 60;            // 0: never
+  std::size_t window = 0;                       // instances in flight; 0: chosen
+  std::int64_t spin_ns = 0;                     // a waiting caller keeps its core for so long: where every rank has one
+  bool check = true;                            // compare descriptors before data moves
+  int goodbye_tag = -1;                         // where a leaving peer says so; -1: somebody else listens (the engine)
+  Network network;                              // between ranks, by messages
+  std::vector<int> hosts;                       // by the transport's rank; empty: each has one of its own
+  std::string algorithm;                        // of all-reduces that name none; "": chosen
+  std::string device_route = "auto";            // for GPU arrays: or the name of a DeviceRoute, or "staging"
+  std::vector<Rule> rules;                      // of a tuning file
+  double stall_warn_seconds = 60;               // 0: never
   std::shared_ptr<const CustomAlgorithms> own;  // may be null
-  std::shared_ptr<Account> account;          // for calls of one channel at a time; null: one of its own
+  std::shared_ptr<Account> account;             // for calls of one channel at a time; null: one of its own
   std::function<bool()> help;  // gives others of this process a turn while a caller waits in run(); may be null
 };
 

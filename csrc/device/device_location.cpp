@@ -14,7 +14,8 @@ std::unique_ptr<Task> DeviceLocation::start(Channel& channel, Call call) {
   return make_device_task(channel, std::move(call), shared_from_this());
 }
 
-std::shared_ptr<MemoryLocation> DeviceLocation::together(std::span<const std::shared_ptr<MemoryLocation>> places) const {
+std::shared_ptr<MemoryLocation> DeviceLocation::together(
+    std::span<const std::shared_ptr<MemoryLocation>> places) const {
   auto all = std::make_shared<DeviceLocation>(device_, nullptr, false, false);
   for (const auto& place : places) all->others_.push_back(std::static_pointer_cast<DeviceLocation>(place));
   return all;

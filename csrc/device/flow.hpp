@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "device/launch.hpp"
 #include "device/device_location.hpp"
+#include "device/launch.hpp"
 
 namespace ringcomm {
 

@@ -118,7 +118,8 @@ class DeviceTask final : public Task {
 };
 
 // `route`: null for none.
-std::unique_ptr<Task> make_task(Channel& channel, DeviceRoute* route, Call call, std::shared_ptr<DeviceLocation> place) {
+std::unique_ptr<Task> make_task(Channel& channel, DeviceRoute* route, Call call,
+                                std::shared_ptr<DeviceLocation> place) {
   if (route) return route->start(channel, std::move(call), std::move(place));
   const bool host_output = place->host_output();
   return make_staged(channel, std::move(call), device_copies(std::move(place)), host_output);

@@ -37,7 +37,9 @@ class DeviceSide {
   static DeviceSide& of(Channel& channel);
 
   // Whether `wanted`, the option's value, allows for a way.
-  static bool considers(std::string_view status, std::string_view wanted) { return wanted == "auto" || wanted == status; }
+  static bool considers(std::string_view status, std::string_view wanted) {
+    return wanted == "auto" || wanted == status;
+  }
 
   bool agreed() const { return agreed_; }
   // All ranks' abilities, by rank. Throws Error(invalid) on every rank if they cannot go the way that options ask for.

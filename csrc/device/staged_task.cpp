@@ -197,7 +197,9 @@ class PlaceholderLocation final : public MemoryLocation {
   std::unique_ptr<Task> start(Channel& channel, Call call) override {
     return make_staged(channel, std::move(call), host_copies(), false);
   }
-  std::shared_ptr<MemoryLocation> together(std::span<const std::shared_ptr<MemoryLocation>>) const override { return placeholder_location(); }
+  std::shared_ptr<MemoryLocation> together(std::span<const std::shared_ptr<MemoryLocation>>) const override {
+    return placeholder_location();
+  }
 };
 
 }  // namespace

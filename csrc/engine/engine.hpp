@@ -17,7 +17,7 @@
 namespace ringcomm {
 
 struct OperationState;  // a request and what has become of it
-class Plan;      // the buckets of a training step
+class Plan;             // the buckets of a training step
 class PlanRun;
 class NamedSet;
 

@@ -16,7 +16,7 @@ class InFlight {
   explicit InFlight(Context& context) : context_(context) {}
 
   // ---- any thread, with the context's mutex held
-  void insert(OperationStatePtr pending);                   // throws Error(invalid) if its name is in flight
+  void insert(OperationStatePtr pending);            // throws Error(invalid) if its name is in flight
   void require_free(const std::string& name) const;  // so does this
   bool joining() const { return joining_; }          // this rank has joined, and not all have
   bool empty() const { return by_name_.empty(); }

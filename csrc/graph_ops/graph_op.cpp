@@ -88,7 +88,7 @@ bool GraphOp::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run,
 }
 
 NamedRequest GraphOp::request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
-                       const std::vector<std::uint64_t>& wires) {
+                                 const std::vector<std::uint64_t>& wires) {
   NamedRequest named;
   Call& call = named.call = spec_.call;
   call.name = spec_.names[index];

@@ -1,8 +1,8 @@
-// A graph operation is one place in a framework's graph (or of an eager program) that communicates: what is known of it when the
-// graph is traced. Arrays, their shapes and their memory come with each run.
+// A graph operation is a collective in a framework's graph, or in an eager program. It holds what is known when the
+// graph is traced. Each run brings arrays, with their shapes and their memory.
 //
-// A graph operation of several tensors is one group: they run together. What they ask of the engine is prepared once and kept, so
-// that steps whose shapes do not change make nothing anew.
+// A graph operation of several tensors is one group: they run together. Their requests to the engine are prepared once
+// and kept, so that a step whose shapes have not changed prepares nothing.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "engine/request.hpp"
+#include "graph_ops/graph_op_functions.h"
 #include "graph_ops/left_out.hpp"
 #include "graph_ops/set_link.hpp"
-#include "graph_ops/graph_op_functions.h"
 
 namespace ringcomm {
 
@@ -60,7 +60,7 @@ class GraphOp {
   void run_in(const SetLink::Live& live, const ringcomm_run& run);
   void look_in(const ringcomm_run& run);
   NamedRequest request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
-                   const std::vector<std::uint64_t>& wires);
+                          const std::vector<std::uint64_t>& wires);
   Prepared prepared_for(const SetLink::Live& live, const ringcomm_run& run);
   LeftOut& left_out();
   void place_results(const SetLink::Live& live, const ringcomm_run& run, Prepared& prepared) const;

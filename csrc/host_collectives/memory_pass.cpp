@@ -96,15 +96,16 @@ class HostPass : public MemoryPass {
 class SpeculativePass final : public HostPass {
  public:
   SpeculativePass(Epochs& epochs, const Call& call, std::size_t segment_bytes)
-      : HostPass(epochs, call, segment_bytes),
-        follows_(epochs, *call.speculation->call, segment_bytes, round_up(payload_bytes(call, epochs.node().rank()), kLine)) {
-  }
+      : HostPass(epochs, call, segment_bytes), follows_(epochs, *call.speculation->call, segment_bytes,
+                                                        round_up(payload_bytes(call, epochs.node().rank()), kLine)) {}
 
   void open() override {
     HostPass::open();
     follows_.open();
   }
-  void begin(std::uint32_t epoch) override { call_.speculation->right ? follows_.begin(epoch) : HostPass::begin(epoch); }
+  void begin(std::uint32_t epoch) override {
+    call_.speculation->right ? follows_.begin(epoch) : HostPass::begin(epoch);
+  }
   Progress advance() override { return call_.speculation->right ? follows_.advance() : Progress::done; }
   void abandon() noexcept override { follows_.abandon(); }
   void nap(std::chrono::nanoseconds longest) override { follows_.nap(longest); }

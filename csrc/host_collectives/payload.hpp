@@ -1,5 +1,5 @@
-// Calls so small that their data sends_inline on the comparison of what ranks ask for, in mailboxes (memory_pass.cpp) or
-// in messages (message_check.cpp): once everybody's is there, every rank computes all of its result itself.
+// Small calls whose data is sent within the consistency check: in mailboxes (memory_pass.cpp) or in messages
+// (message_check.cpp). When the payloads of all ranks have arrived, every rank computes its complete result itself.
 #pragma once
 
 #include <cstddef>

@@ -34,7 +34,7 @@ struct Readable::Note {
   Lies lies = Note::Lies::staging;
   std::uint64_t where = 0;     // offset, or address
   std::uint64_t can_read = 0;  // 1: this rank can read everybody's own memory
-  PathTuner::Times times{};       // of such calls
+  PathTuner::Times times{};    // of such calls
   MemoryCard card;
   // of an all-to-all, behind it: where in the input the block for each rank starts, in bytes
 };

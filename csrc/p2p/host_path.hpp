@@ -19,8 +19,8 @@
 #include "p2p/pair_ring.hpp"
 #include "shm/doorbell.hpp"
 #include "shm/node.hpp"
-#include "shm/peer_memory.hpp"
 #include "shm/path_tuner.hpp"
+#include "shm/peer_memory.hpp"
 
 namespace ringcomm {
 

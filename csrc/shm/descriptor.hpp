@@ -27,10 +27,10 @@ struct Descriptor {
   std::uint8_t collective = 0, dtype = 0, op = 0;
   std::uint8_t plan = 0;  // 1: a step of a plan, on which only the engine agrees
   std::int32_t root = 0;
-  std::uint64_t wire = 0;   // Wire::code
-  std::uint64_t count = 0;  // elements; allgather: of this rank's part; alltoall: of a row
-  std::uint64_t row = 1;    // elements of a row, where ranks exchange rows; the hash of the shape covers it
-  std::uint64_t shape = 0;  // hash of the dimensions that must agree
+  std::uint64_t wire = 0;         // Wire::code
+  std::uint64_t count = 0;        // elements; allgather: of this rank's part; alltoall: of a row
+  std::uint64_t row = 1;          // elements of a row, where ranks exchange rows; the hash of the shape covers it
+  std::uint64_t shape = 0;        // hash of the dimensions that must agree
   std::uint64_t speculation = 0;  // Speculation::numbers; ranks need not agree on it
   // All-to-all of blocks of different sizes: the hashes of the counts sent minus those of the counts expected. All
   // ranks' balances add up to 0 if every rank expects what the others send. No part of the digest.

@@ -8,8 +8,8 @@
 
 #include "base/prefetch.hpp"
 #include "shm/node.hpp"
-#include "shm/peer_memory.hpp"
 #include "shm/path_tuner.hpp"
+#include "shm/peer_memory.hpp"
 
 namespace ringcomm {
 
@@ -44,7 +44,7 @@ class Epochs {
   const PeerMemory memory;          // this process's, for the host's ranks to read
   std::optional<bool> reads_peers;  // whether this rank can read theirs, once that is known
   bool all_read = false;            // whether all ranks have said that they can
-  PathTuner reading;                   // of data that is moved: through staging memory, or read where it lies
+  PathTuner reading;                // of data that is moved: through staging memory, or read where it lies
   std::uint64_t staged = 0;         // segments that have gone through staging memory so far, equal on all ranks
   std::uint64_t copied = 0;         // bytes of what the host's ranks share, read or written; taken by who books calls
 

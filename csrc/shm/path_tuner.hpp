@@ -27,7 +27,7 @@ class PathTuner {
   bool use_second(std::size_t kind) const {
     const auto found = kinds_.find(kind);
     if (found == kinds_.end()) return false;
-    const Kind& one = found->use_second;
+    const Kind& one = found->second;
     const std::uint64_t turn = one.calls / kTurn;
     if (turn < kTurns) return turn % 2 == 1;
     const std::uint64_t since = turn - kTurns;

@@ -153,7 +153,9 @@ def info(here: Here) -> None:
     facts = command.gather()
     known = facts["gpu_routes"]
     assert (
-        known["gpus"] == devices.count() and set(known["routes"]) == set(routes.ALL) and known["routes"]["staging"] == ""
+        known["gpus"] == devices.count()
+        and set(known["routes"]) == set(routes.ALL)
+        and known["routes"]["staging"] == ""
     )
     assert known["chosen"] == next(name for name, why in known["routes"].items() if not why)
     if here.rank == 0:

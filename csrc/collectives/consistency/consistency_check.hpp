@@ -1,4 +1,4 @@
-// Before data moves, ranks compare what they ask for. Small calls' data sends_inline on that.
+// The comparison of what ranks ask for, before data moves. The data of small calls is sent within it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace ringcomm {
 class ConsistencyCheck : public Task {
  public:
   // Says what this rank asks for (nothing of a call that ranks agreed on before: then it only begins to move its data).
-  // `inline_data`: its data goes along; ranks whose calls are equal all let it, or none. `call` lives until collect().
+  // `inline_data`: its data is sent within the check. Ranks whose calls are equal all pass true, or all pass false.
+  // `call` lives until collect().
   virtual void begin(Call& call, bool inline_data) = 0;
   // When done: what is left to do of a call whose data went along; null: it did not, or not everybody's.
   virtual std::unique_ptr<Task> collect() = 0;

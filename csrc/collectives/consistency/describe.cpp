@@ -109,7 +109,8 @@ std::vector<std::uint64_t> counts_of(const Call& call) {
 
 Error counts_mismatch(const Call& call, std::span<const Descriptor> all, std::span<const std::uint64_t> counts) {
   std::vector<int> involved;
-  const std::string why = counts_disagreement(all, counts, call.enclosing_call ? call.enclosing_call->count : call.count, involved);
+  const std::string why =
+      counts_disagreement(all, counts, call.enclosing_call ? call.enclosing_call->count : call.count, involved);
   std::ranges::sort(involved);
   const auto [first, last] = std::ranges::unique(involved);
   involved.erase(first, last);

@@ -1,5 +1,5 @@
-// How much data may inline_data on the comparison of calls by messages: as much as there is room for, as long as to carry
-// it to everybody costs no more time than the rounds of messages that it saves.
+// Limits of the data that is sent within the consistency check of a call by messages. Data is sent inline if it fits
+// into a piece, and if sending it to every rank costs no more time than the rounds of messages that it saves.
 #pragma once
 
 #include <cstddef>

@@ -27,8 +27,8 @@
 namespace ringcomm {
 namespace {
 
-// A board has two slots, for even and for odd calls, as mailboxes have (shm/mailbox.hpp). In each every rank has its
-// payload, and the leader what came of the comparison.
+// The leader scratch has two slots, for even and for odd calls, like the mailboxes (shm/mailbox.hpp). In each slot
+// every rank stores its payload, and the leader stores the result of the consistency check.
 constexpr std::size_t kVerdict = 64;
 constexpr std::size_t kPieces = kPayloadsTogether + kMostPayloads * kPieceAlign;
 constexpr std::size_t kSlot = kLongestPiece + kVerdict + kPieces;

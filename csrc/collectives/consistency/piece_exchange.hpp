@@ -1,5 +1,6 @@
-// One small piece from each rank to every other, of sizes that nobody knows before, and a digest of what it is about:
-// how calls are compared by messages, and what small calls' data sends_inline on.
+// The exchange of one small piece between all ranks, with a digest of the call that it belongs to. No rank knows the
+// sizes of the others' pieces in advance. The consistency check by messages compares the digests; the pieces carry the
+// data of small calls.
 #pragma once
 
 #include <algorithm>

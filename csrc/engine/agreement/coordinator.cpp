@@ -53,7 +53,8 @@ void Coordinator::ready(int rank, std::uint64_t read, const Ready& entry) {
   blocked_[static_cast<std::size_t>(rank)] = 0;
   const std::int64_t now = now_ns();
   if (entry.id == 0) {
-    if (!failed_before_submission(rank, read, entry.name)) rows_.submit(rows_.of(entry.name), rank, entry, 0, entry.signature, now);
+    if (!failed_before_submission(rank, read, entry.name))
+      rows_.submit(rows_.of(entry.name), rank, entry, 0, entry.signature, now);
     return;
   }
   for (std::uint32_t id = entry.id; id - entry.id < entry.count; ++id) {

@@ -46,8 +46,8 @@ class Coordinator {
   std::size_t ids() const { return ids_.size(); }              // that some message under way may still name
 
  private:
-  struct Early {              // an operation that failed before all had submitted it
-    std::uint64_t number;     // of the verdict
+  struct Early {                // an operation that failed before all had submitted it
+    std::uint64_t number;       // of the verdict
     std::vector<char> missing;  // ranks whose submission is still to come
   };
 

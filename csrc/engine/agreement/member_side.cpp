@@ -92,7 +92,8 @@ std::optional<Error> MemberSide::read(VerdictRecord&& record) {
       executor_.push({});
     } else if (verdict.kind == Verdict::Kind::all_joined) {
       joined_ = false;
-      failed_before_submit_.clear();  // what others had submitted then and this rank had not, it never will: all begin anew
+      failed_before_submit_
+          .clear();  // what others had submitted then and this rank had not, it never will: all begin anew
       executor_.push({.last_joined = verdict.last_joined});
     } else if (auto why = read_run(verdict)) {
       return why;

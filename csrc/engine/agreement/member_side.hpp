@@ -53,9 +53,10 @@ class MemberSide {
   Executor& executor_;
   KnownNames known_;
   std::unordered_map<std::uint32_t, OperationStatePtr> sent_;  // by id: what waits under it; null: nothing does
-  std::uint64_t read_ = 0, reported_ = 0;               // verdicts, and of how many the coordinator knows that
-  bool joined_ = false;                                 // this rank gives nothing more
-  std::unordered_map<std::string, std::deque<std::exception_ptr>> failed_before_submit_;  // failed before they were submitted here
+  std::uint64_t read_ = 0, reported_ = 0;                      // verdicts, and of how many the coordinator knows that
+  bool joined_ = false;                                        // this rank gives nothing more
+  std::unordered_map<std::string, std::deque<std::exception_ptr>>
+      failed_before_submit_;  // failed before they were submitted here
   std::map<std::string, Error> abandoned_;
   std::vector<OperationStatePtr> held_;  // submitted under such a name since
 };

@@ -44,7 +44,9 @@ std::vector<WithdrawRecord> StallWatch::check(std::int64_t now, MemberSide& memb
 bool StallWatch::blocked(std::int64_t now) {
   if (warn_after_ == 0 || now - blocked_ns_ < warn_after_) return false;
   const std::vector<OperationStatePtr> all = in_flight_.all();
-  const auto in_vain = [&](const OperationStatePtr& one) { return waits(*one) && now - one->submitted_ns >= 2 * warn_after_; };
+  const auto in_vain = [&](const OperationStatePtr& one) {
+    return waits(*one) && now - one->submitted_ns >= 2 * warn_after_;
+  };
   const auto has_waiter = [](const OperationStatePtr& one) { return one->waiters.load(std::memory_order_relaxed) > 0; };
   if (all.size() != context_.in_flight() || !std::all_of(all.begin(), all.end(), in_vain) ||
       std::none_of(all.begin(), all.end(), has_waiter))
@@ -78,7 +80,8 @@ void StallWatch::give_up(const OperationStatePtr& pending, std::int64_t now, Mem
 
 std::vector<std::string> StallWatch::own_lines(std::int64_t now) const {
   std::vector<OperationStatePtr> waiting = in_flight_.all();
-  std::erase_if(waiting, [&](const OperationStatePtr& one) { return !waits(*one) || now - one->submitted_ns < warn_after_; });
+  std::erase_if(waiting,
+                [&](const OperationStatePtr& one) { return !waits(*one) || now - one->submitted_ns < warn_after_; });
   std::sort(waiting.begin(), waiting.end(),
             [](const OperationStatePtr& a, const OperationStatePtr& b) { return a->submitted_ns < b->submitted_ns; });
   std::vector<std::string> lines;

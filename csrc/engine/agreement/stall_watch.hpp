@@ -22,7 +22,8 @@ class StallWatch {
 
  private:
   std::vector<std::string> own_lines(std::int64_t now) const;
-  void give_up(const OperationStatePtr& pending, std::int64_t now, MemberSide& member, std::vector<WithdrawRecord>& records);
+  void give_up(const OperationStatePtr& pending, std::int64_t now, MemberSide& member,
+               std::vector<WithdrawRecord>& records);
   void warn(const std::vector<std::string>& lines, bool coordinates) const;
 
   const Context& context_;

@@ -94,10 +94,10 @@ Call fused_call(const std::vector<Agreed>& parts) {
   fused.input = fused.output = nullptr;
   fused.count = 0;
   if (fused.place) fused.place = place_of(parts);
-  fused.parts.reserve(parts.size());
+  fused.fused_counts.reserve(parts.size());
   for (const Agreed& part : parts) {
-    fused.parts.push_back(part.pending->request.call.count);
-    fused.count += fused.parts.back();
+    fused.fused_counts.push_back(part.pending->request.call.count);
+    fused.count += fused.fused_counts.back();
   }
   fused.agreed = true;
   fused.name += " + " + std::to_string(parts.size() - 1);

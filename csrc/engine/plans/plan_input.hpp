@@ -14,8 +14,8 @@ namespace ringcomm {
 
 struct PlanInput {
   struct Bucket {
-    bool apart = false;              // each stretch where it says; else all of them behind the first
-    std::vector<void*> stretches{};  // where each lies
+    bool apart = false;                       // each stretch where it says; else all of them behind the first
+    std::vector<void*> stretches{};           // where each lies
     std::shared_ptr<MemoryLocation> place{};  // of this step; null: the host's memory
   };
 

@@ -64,7 +64,7 @@ class PlanRun {
   };
   bool stands_in() const { return agreed_.front().pending->stand_in; }
   bool nothing_follows() const { return stands_in() || input.whole(); }  // to be filled
-  Call cached_call(const PlanBucket& bucket) const;                       // but for where its data lies
+  Call cached_call(const PlanBucket& bucket) const;                      // but for where its data lies
   Call bucket_call();
   void lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const;
   Call flags_call();

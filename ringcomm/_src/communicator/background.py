@@ -9,8 +9,8 @@ from ringcomm._src.arrays.forms import P, with_signature_of
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.calls import row_calls
 from ringcomm._src.communicator.call_base import Calls, request_fields
-from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.communicator.user_op_reduction import UserOpReduction
+from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.core._core import Request
 
 
@@ -66,10 +66,14 @@ class BackgroundCalls(Calls):
     )
     ireducescatter = _in_background(VectorCollectives.reducescatter, ".")
     igather = _in_background(VectorCollectives.gather, ".")
-    igatherv = _in_background(VectorCollectives.gatherv, ". Without ``counts`` the arrays must have one shape on all ranks.")
+    igatherv = _in_background(
+        VectorCollectives.gatherv, ". Without ``counts`` the arrays must have one shape on all ranks."
+    )
     iscatter = _in_background(VectorCollectives.scatter, ".")
     iscatterv = _in_background(VectorCollectives.scatterv, ".")
-    iallgatherv = _in_background(VectorCollectives.allgatherv, ". Without ``counts``: as :meth:`iallgather` without rows.")
+    iallgatherv = _in_background(
+        VectorCollectives.allgatherv, ". Without ``counts``: as :meth:`iallgather` without rows."
+    )
     ialltoallv = _in_background(VectorCollectives.alltoallv, "; ``recvcounts`` must be given.")
     ireduce_scatter = _in_background(VectorCollectives.reduce_scatter, ".")
     iscan = _in_background(VectorCollectives.scan, ".")

@@ -20,10 +20,10 @@ from ringcomm._src.base.errors import HorovodInternalError, RingcommError, ShutD
 from ringcomm._src.base.hints import hint_at_names
 from ringcomm._src.base.version import __version__
 from ringcomm._src.communicator.background import BackgroundCalls
-from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.communicator.neighbours import Graph, Neighbours
 from ringcomm._src.communicator.persistent import PersistentCalls
 from ringcomm._src.communicator.point_to_point import PointToPointCalls, open_messages, refuse_leftovers, tell_leftovers
+from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.config import config as configuration
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request

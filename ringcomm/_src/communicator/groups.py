@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ringcomm._src.arrays.device.messages import DeviceMessageRequest
 from ringcomm._src.base.errors import RingcommError, ShutDownError
 from ringcomm._src.communicator.communicator import QUEUED_SLOT, Communicator
-from ringcomm._src.communicator.subgroup_bootstrap import FIRST_TAG, SubgroupBootstrap
 from ringcomm._src.communicator.point_to_point import receive
+from ringcomm._src.communicator.subgroup_bootstrap import FIRST_TAG, SubgroupBootstrap
 from ringcomm._src.core import _core
 from ringcomm._src.observe import accounts
 from ringcomm._src.platform.bootstrap import discover
@@ -170,7 +170,7 @@ class Groups:
         if ranks == list(range(self.comm.size)) and self._free_slots:
             slot, self._free_slots = self._free_slots[0], self._free_slots[1:]
             if self.comm._node is not None and len(self.comm._link.topology.hosts) > 1:
-                self.comm._node.make_board(slot)
+                self.comm._node.reserve_leader_scratch(slot)
                 members.allgather(None)  # nobody looks for what is not there yet
             return self.comm._node, slot
         node, _ = map_arenas_of_hosts(members, discover(members), (_OWN_SLOT,))

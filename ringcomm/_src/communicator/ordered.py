@@ -74,7 +74,9 @@ class OrderedCalls(Calls):
         cacheable = self._can_cache and algorithm is None and feedback is None and not name
         cacheable = cacheable and type(op) is Op and op is not Adasum
         if cacheable:
-            result = self._channel.cacheable(ALLREDUCE, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor)
+            result = self._channel.try_cached(
+                ALLREDUCE, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor
+            )
             if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
@@ -105,7 +107,7 @@ class OrderedCalls(Calls):
         cacheable = self._can_cache and algorithm is None and not name
         cacheable = cacheable and type(op) is Op and op is not Adasum
         if cacheable:
-            result = self._channel.cacheable(
+            result = self._channel.try_cached(
                 REDUCE, x, out, root, cache_key, root == self.rank, op, prescale_factor, postscale_factor
             )
             if result is not CACHE_MISS:
@@ -122,7 +124,7 @@ class OrderedCalls(Calls):
         ``out=x``: in place."""
         cacheable = self._can_cache and algorithm is None and not name
         if cacheable:
-            result = self._channel.cacheable(BROADCAST, x, out, root)
+            result = self._channel.try_cached(BROADCAST, x, out, root)
             if result is not CACHE_MISS:
                 return result
         root = arguments.root("broadcast", root, self.size)
@@ -142,7 +144,7 @@ class OrderedCalls(Calls):
         exchange: Exchange | None = None
         received: Sequence[int] | None = rows
         if cacheable:
-            result = self._channel.cacheable(ALLGATHER, x, out, 0, rows)
+            result = self._channel.try_cached(ALLGATHER, x, out, 0, rows)
             if type(result) is list:  # the exchange has taken place, and other ranks' rows are new
                 received, cacheable = result, False
             elif result is not CACHE_MISS:
@@ -173,12 +175,16 @@ class OrderedCalls(Calls):
         cacheable = self._can_cache and algorithm is None and not name
         cacheable = cacheable and type(op) is Op and op is not Adasum
         if cacheable:
-            result = self._channel.cacheable(REDUCESCATTER, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor)
+            result = self._channel.try_cached(
+                REDUCESCATTER, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor
+            )
             if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._reduce_by_user_op(UserOpReduction("reducescatter", x, out, op, self.rank, self.size, wire, how))
+            return self._reduce_by_user_op(
+                UserOpReduction("reducescatter", x, out, op, self.rank, self.size, wire, how)
+            )
         request = row_calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
         return self._call(request, x, cacheable, cache_key=cache_key)
 
@@ -197,7 +203,7 @@ class OrderedCalls(Calls):
         exchange: Exchange | None = None
         received: Sequence[int] | None = None
         if cacheable:
-            result = self._channel.cacheable(ALLTOALL, x, out)
+            result = self._channel.try_cached(ALLTOALL, x, out)
             if type(result) is list:
                 received, cacheable = result, False
             elif result is not CACHE_MISS:
@@ -214,7 +220,7 @@ class OrderedCalls(Calls):
     def barrier(self, algorithm: str | None = None, name: str = "") -> None:
         """Returns when every rank has called it."""
         cacheable = self._can_cache and algorithm is None and not name
-        if cacheable and self._channel.cacheable(BARRIER) is not CACHE_MISS:
+        if cacheable and self._channel.try_cached(BARRIER) is not CACHE_MISS:
             return None
         return self._call(calls.barrier(**request_fields(algorithm, name)), None, cacheable)
 

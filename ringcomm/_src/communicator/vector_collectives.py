@@ -11,8 +11,8 @@ from ringcomm._src.base.ops import Adasum, Average, Op, Sum, UserOp, as_op
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLTOALL, EXSCAN, SCAN
 from ringcomm._src.communicator.call_base import CACHE_MISS, request_fields
-from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.communicator.ordered import OrderedCalls
+from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.core import _core
 
 GATHER, SCATTER, SCATTER_INTO = range(3)  # what an all-to-all that is remembered was; and its root
@@ -29,7 +29,7 @@ class VectorCollectives(OrderedCalls):
         an array there, None on the others (``out`` is not used there)."""
         here = root == self.rank
         if cacheable := self._can_cache and not name:
-            result = self._channel.cacheable(ALLTOALL, x, out, 0, [GATHER, root], here)
+            result = self._channel.try_cached(ALLTOALL, x, out, 0, [GATHER, root], here)
             if result is not CACHE_MISS:
                 return result
         request = row_calls.gather(x, out, root, None, self.rank, self.size, name)
@@ -58,7 +58,7 @@ class VectorCollectives(OrderedCalls):
         """
         given, how = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
         if cacheable := self._can_cache and not name and given is not None:
-            result = self._channel.cacheable(ALLTOALL, given, out, 0, how)
+            result = self._channel.try_cached(ALLTOALL, given, out, 0, how)
             if result is not CACHE_MISS:
                 return result
         request = row_calls.scatter(x, out, root, None, self.rank, self.size, name)
@@ -120,7 +120,9 @@ class VectorCollectives(OrderedCalls):
             return self.reducescatter(x, op, out, algorithm, name=name)
         op, how = as_op(op), request_fields(algorithm, name)
         if isinstance(op, UserOp):
-            return self._reduce_by_user_op(UserOpReduction("reduce_scatter", x, out, op, self.rank, self.size, None, how, rows=counts))
+            return self._reduce_by_user_op(
+                UserOpReduction("reduce_scatter", x, out, op, self.rank, self.size, None, how, rows=counts)
+            )
         source = arrays.source(x)
         return self._once(row_calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
 
@@ -143,10 +145,12 @@ class VectorCollectives(OrderedCalls):
         cacheable = cacheable and type(op) is Op and op is not Adasum and op is not Average
         if cacheable:
             here = collective == SCAN or self.rank > 0
-            result = self._channel.cacheable(collective, x, out, 0, None, here, op)
+            result = self._channel.try_cached(collective, x, out, 0, None, here, op)
             if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name)
         if isinstance(op, UserOp):
-            return self._reduce_by_user_op(UserOpReduction(_core.COLLECTIVES[collective], x, out, op, self.rank, self.size, None, how))
+            return self._reduce_by_user_op(
+                UserOpReduction(_core.COLLECTIVES[collective], x, out, op, self.rank, self.size, None, how)
+            )
         return self._call(calls.scan(collective, x, out, op, self.rank, **how), x, cacheable)

@@ -1,5 +1,5 @@
-# Plain calls, where a tenth of a microsecond counts: NumPy arrays read by their heads, compared with those of earlier calls,
-# of which everything else is remembered. One mechanism for all ordered collectives.
+# The cache of prepared calls, for all ordered collectives. A call on a NumPy array looks its kind up by the fields of
+# the array's struct; everything else of the call is prepared already. Here a tenth of a microsecond counts.
 from numpy import empty as new_array, ndarray as array_type
 
 cdef extern from "border/call_cache.hpp":
@@ -12,7 +12,7 @@ cdef extern from "border/call_cache.hpp":
         bint fits(PyObject*, bint)
         PyObject* dtype()
         void learn(PyObject*, const vector[Py_ssize_t]&)
-    cdef cppclass CallSite "ringcomm_border::CallSite":
+    cdef cppclass CachedCall "ringcomm_border::CachedCall":
         ArrayKind given, result
         Held shape
         CCallSpan span
@@ -23,8 +23,8 @@ cdef extern from "border/call_cache.hpp":
         uint64_t expectation()
         bint takes(int, double, double)
     cdef cppclass CallCache "ringcomm_border::CallCache":
-        CallSite* find(int, PyObject*, const vector[int64_t]&)
-        CallSite* renew(int)
+        CachedCall* find(int, PyObject*, const vector[int64_t]&)
+        CachedCall* renew(int)
     char* data_of "ringcomm_border::data_of"(PyObject*)
     bint c_plain_array "ringcomm_border::plain_array"(PyObject*, PyTypeObject*)
 

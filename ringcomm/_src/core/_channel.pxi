@@ -20,8 +20,8 @@ cdef extern from "border/device.hpp" nogil:
     vector[string] c_device_route_statuses "ringcomm_border::device_route_statuses"(CChannel&) except +translate
 
 cdef extern from "border/call_cache.hpp" namespace "ringcomm_border" nogil:
-    void run_cached(CChannel&, const CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
-    cbool run_exchange(CChannel&, CallSite&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+    void run_cached(CChannel&, const CachedCall&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+    cbool run_exchange(CChannel&, CachedCall&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
 
 SLOTS: int = kSlots
 
@@ -93,12 +93,12 @@ cdef class Channel:
                 numbers.push_back(number)
             if numbers.empty():  # which is remembered as nothing told
                 return NotImplemented
-        cdef CallSite* site = self.known.find(collective, <PyObject*>array, numbers)
-        if site == NULL or not site.takes(op, pre, post):
+        cdef CachedCall* cached = self.known.find(collective, <PyObject*>array, numbers)
+        if cached == NULL or not cached.takes(op, pre, post):
             return NotImplemented
         if out is not None and here and not (
-                site.result.fits(<PyObject*>out, True) and
-                site.span.allows(data_of(<PyObject*>array), data_of(<PyObject*>out))):
+                cached.result.fits(<PyObject*>out, True) and
+                cached.span.allows(data_of(<PyObject*>array), data_of(<PyObject*>out))):
             return NotImplemented
         self.enter()  # from here on nobody else looks at what is remembered
         cdef CChannel* channel = self.it.get()
@@ -108,18 +108,18 @@ cdef class Channel:
         try:
             if not here:
                 out = array  # never written
-            elif out is None and site.shape.get() != NULL:
-                out = new_array(<object>site.shape.get(), <object>site.given.dtype())
+            elif out is None and cached.shape.get() != NULL:
+                out = new_array(<object>cached.shape.get(), <object>cached.given.dtype())
             given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
-            if site.exchanges:
+            if cached.exchanges:
                 with nogil:
-                    done = run_exchange(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
+                    done = run_exchange(channel[0], cached[0], given, result, op, <int>root_rank, pre, post, interrupted)
                 if done:
                     return out
-                if site.received != site.expected:
-                    return site.received  # as a list
+                if cached.received != cached.expected:
+                    return cached.received  # as a list
             with nogil:
-                run_cached(channel[0], site[0], given, result, op, <int>root_rank, pre, post, interrupted)
+                run_cached(channel[0], cached[0], given, result, op, <int>root_rank, pre, post, interrupted)
         except:
             keep_until_done([], (array, out))
             raise
@@ -137,24 +137,24 @@ cdef class Channel:
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
             return
-        cdef CallSite* site = self.known.renew(request.collective)
+        cdef CachedCall* cached = self.known.renew(request.collective)
         cdef vector[Py_ssize_t] dimensions
-        site.call, site.span = request.it.call, request.span
-        site.cache_key.clear()
+        cached.call, cached.span = request.it.call, request.span
+        cached.cache_key.clear()
         if cache_key is not None:
-            site.cache_key = cache_key
-        site.exchanges = exchange is not None
-        if site.exchanges:
-            first, site.sent, site.expected = exchange
-            site.received.resize(site.expected.size())
-            site.exchange = (<Request?>first).it.call
-            site.numbers = site.expectation()
+            cached.cache_key = cache_key
+        cached.exchanges = exchange is not None
+        if cached.exchanges:
+            first, cached.sent, cached.expected = exchange
+            cached.received.resize(cached.expected.size())
+            cached.exchange = (<Request?>first).it.call
+            cached.numbers = cached.expectation()
         if shape is not None:
             dimensions = shape
-            site.result.learn(<PyObject*>array, dimensions)
-            site.shape.hold(<PyObject*>shape)
+            cached.result.learn(<PyObject*>array, dimensions)
+            cached.shape.hold(<PyObject*>shape)
             dimensions = array.shape
-        site.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
+        cached.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
 
     def device_route_statuses(self) -> dict[str, str]:
         """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the

@@ -1,6 +1,6 @@
 # What channels and engines are made with.
 cdef extern from "collectives/custom_algorithms.hpp" namespace "ringcomm" nogil:
-    cdef cppclass COwnAlgorithms "ringcomm::CustomAlgorithms":
+    cdef cppclass CCustomAlgorithms "ringcomm::CustomAlgorithms":
         void add(const string&, shared_ptr[const CSchedule]) except +translate
 
 cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
@@ -18,7 +18,7 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
         string algorithm
         string device_route
         vector[CRule] rules
-        shared_ptr[const COwnAlgorithms] own
+        shared_ptr[const CCustomAlgorithms] own
         shared_ptr[CAccount] account
         double stall_warn_seconds
 
@@ -49,10 +49,10 @@ class Rule(NamedTuple):
 
 cdef class CustomAlgorithms:
     """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/custom_algorithms.hpp)."""
-    cdef shared_ptr[COwnAlgorithms] it
+    cdef shared_ptr[CCustomAlgorithms] it
 
     def __init__(self):
-        self.it = make_shared[COwnAlgorithms]()
+        self.it = make_shared[CCustomAlgorithms]()
 
     def add(self, str name, Schedule schedule not None) -> None:
         self.it.get().add(name.encode(), <shared_ptr[const CSchedule]>make_shared[CSchedule](schedule.it))
@@ -67,7 +67,7 @@ cdef CChannelConfig channel_config(it) except *:
     config.algorithm, config.device_route = options.algorithm.encode(), options.gpu_route.encode()
     config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
     if it.own is not None:
-        config.own = <shared_ptr[const COwnAlgorithms]>(<CustomAlgorithms?>it.own).it
+        config.own = <shared_ptr[const CCustomAlgorithms]>(<CustomAlgorithms?>it.own).it
     if it.account is not None:
         config.account = (<Account?>it.account).it
     for one in it.rules:

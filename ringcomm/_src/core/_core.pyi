@@ -289,7 +289,7 @@ class Request:
         order: DeviceOrder | None = None,
         even: bool = False,
         feedback: Feedback | None = None,
-        apart: Sequence[int] = (),
+        output_per_rank: Sequence[int] = (),
         span: Sequence[int] | None = None,
     ) -> None: ...
     host_output: bool  # the core allocates the result
@@ -351,7 +351,9 @@ class Node:
     def for_threads(size: int) -> list[Node]: ...
     rank: int
     size: int
-    def make_board(self, slot: int) -> None: ...  # what a slot needs for ranks of several hosts to compare calls
+    def reserve_leader_scratch(
+        self, slot: int
+    ) -> None: ...  # what a slot needs for ranks of several hosts to compare calls
     def kill(self, rank: int) -> None:
         """For ranks that are threads: that one sends and receives nothing more."""
     def watch(self, pidfds: Sequence[int]) -> None: ...
@@ -440,13 +442,13 @@ class Channel:
         """Ctrl-C raises KeyboardInterrupt and breaks the channel."""
     def run_messages(self, schedule: Schedule, data: int, nbytes: int, segment: int, window: int) -> None:
         """Sends and receives as the schedule says, on a buffer in segments: no call, for who measures messages."""
-    def plain(
+    def try_cached(
         self,
         collective: int,
         array: Any = None,
         out: Any = None,
         root: Any = 0,
-        told: Sequence[int] | None = None,
+        cache_key: Sequence[int] | None = None,
         here: bool = True,
         op: int = 1,
         pre: float = 1.0,
@@ -464,11 +466,11 @@ class Channel:
         shape: tuple[int, ...] | None,
         request: Request,
         exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None,
-        told: Sequence[int] | None = None,
+        cache_key: Sequence[int] | None = None,
     ) -> None:
         """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
         result's, None if there is none; `exchange`: (request, numbers sent, numbers received) of the
-        call that comes first; `told`: numbers from the caller that the call depends on."""
+        call that comes first; `cache_key`: numbers from the caller that the call depends on."""
     def device_route_statuses(self) -> dict[str, str]:
         """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
         ranks have agreed, in the first such call."""

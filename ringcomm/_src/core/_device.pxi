@@ -7,12 +7,12 @@ cdef extern from "border/device.hpp" nogil:
     CDevice& c_device "ringcomm::Device::get"(int) except +translate
     int c_open_devices "ringcomm::Device::open"(const string&, const string&) except +translate
     void c_give_kernels "ringcomm::Device::give_kernels"(const string&, string)
-    cdef cppclass CDevicePlace "ringcomm::DevicePlace":
+    cdef cppclass CDeviceLocation "ringcomm::DeviceLocation":
         void hold(CStream) except +translate
         void wait() except +translate
         void join(CStream) except +translate
-    shared_ptr[CDevicePlace] c_device_place "ringcomm_border::device_place"(int, vector[uintptr_t], cbool) except +translate
-    cbool c_landed "ringcomm_border::landed"(const shared_ptr[CDevicePlace]&) except +translate
+    shared_ptr[CDeviceLocation] c_device_location "ringcomm_border::device_location"(int, vector[uintptr_t], cbool) except +translate
+    cbool c_landed "ringcomm_border::landed"(const shared_ptr[CDeviceLocation]&) except +translate
     void c_device_copy "ringcomm_border::device_copy"(int, uintptr_t, uintptr_t, size_t, uintptr_t, cbool) except +translate
     void c_device_arrange "ringcomm_border::device_arrange"(int, uintptr_t, const vector[int64_t]&, uintptr_t, const vector[int64_t]&, const vector[uint64_t]&, unsigned, uintptr_t) except +translate
     void c_device_pack "ringcomm_border::device_pack"(int, const vector[uintptr_t]&, const vector[uintptr_t]&, const vector[size_t]&, int, uintptr_t) except +translate
@@ -67,10 +67,10 @@ def device_capturing(int device, uintptr_t stream) -> bool:
 
 cdef class DeviceOrder:
     """Of one call's buffers on a device: behind what the streams hold when this is made."""
-    cdef shared_ptr[CDevicePlace] it
+    cdef shared_ptr[CDeviceLocation] it
 
     def __init__(self, int device, streams: Sequence[int], bint host_output=False):
-        self.it = c_device_place(device, streams, host_output)
+        self.it = c_device_location(device, streams, host_output)
 
     def join(self, uintptr_t stream) -> None:
         """What comes next on the stream comes behind the result, once the call has ended. The host does not wait."""

@@ -21,7 +21,7 @@ cdef extern from "graph_ops/graph_op.hpp" namespace "ringcomm" nogil:
         void remove(int64_t) except +translate
 
 cdef extern from "border/graph_ops.hpp" namespace "ringcomm_border":
-    CGraphOpTable& c_graph_ops "ringcomm_border::graph operations"()
+    CGraphOpTable& c_graph_ops "ringcomm_border::graph_ops"()
     uintptr_t c_graph_op_functions "ringcomm_border::graph_op_functions"()
     cdef cppclass Given "ringcomm_border::Given":
         uintptr_t data

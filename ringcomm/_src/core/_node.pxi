@@ -28,7 +28,7 @@ cdef extern from "shm/processes.hpp" namespace "ringcomm" nogil:
         vector[int] dead() except +translate
 
 cdef extern from "collectives/consistency/consistency_check.hpp" namespace "ringcomm" nogil:
-    void c_make_board "ringcomm::make_board"(CNode&, int slot) except +translate
+    void c_reserve_leader_scratch "ringcomm::reserve_leader_scratch"(CNode&, int slot) except +translate
 
 cdef extern from "shm/guardian.hpp" namespace "ringcomm" nogil:
     cdef cppclass CGuarded "ringcomm::Guarded":
@@ -81,8 +81,8 @@ cdef class Node:
     @property
     def size(self) -> int: return self.it.get().size()
 
-    def make_board(self, int slot) -> None:  # what a slot needs for ranks of several hosts to compare calls
-        c_make_board(self.it.get()[0], slot)
+    def reserve_leader_scratch(self, int slot) -> None:  # what a slot needs for ranks of several hosts to compare calls
+        c_reserve_leader_scratch(self.it.get()[0], slot)
 
     def kill(self, int rank) -> None:
         """For ranks that are threads: that one sends and receives nothing more."""

@@ -9,7 +9,7 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         void begin() except +translate
         void place(size_t, size_t, void*) except +translate
         void ready(size_t) except +translate
-        void ready(size_t, shared_ptr[CDevicePlace]) except +translate
+        void ready(size_t, shared_ptr[CDeviceLocation]) except +translate
         shared_ptr[COperation] finish(vector[uint8_t]) except +translate
         cbool takes_stretches(size_t) except +translate
         void close() except +translate

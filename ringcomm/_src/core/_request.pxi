@@ -24,7 +24,7 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         vector[size_t] splits
 
 cdef extern from "border/device.hpp" nogil:
-    void c_lie_at "ringcomm_border::set_location"(CCall&, shared_ptr[CDevicePlace])
+    void c_set_location "ringcomm_border::set_location"(CCall&, shared_ptr[CDeviceLocation])
 
 
 cdef extern from "border/call_cache.hpp":
@@ -92,7 +92,7 @@ cdef class Request:
     cpdef set_location(self, DeviceOrder order):
         """For another call on the same arrays of a GPU, in an order of its own."""
         self.order = order
-        c_lie_at(self.it.call, order.it)
+        c_set_location(self.it.call, order.it)
 
     @property
     def collective(self) -> int: return <int>self.it.call.collective

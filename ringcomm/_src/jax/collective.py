@@ -20,8 +20,8 @@ from ringcomm._src.arrays.rows import part
 from ringcomm._src.base.ops import Average, Sum
 from ringcomm._src.calls import calls
 from ringcomm._src.named import graph_ops
-from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.named.graph_ops import PLAIN, Description, Reduce
+from ringcomm._src.named.process_sets import ProcessSet
 
 
 class Communicates(effects.Effect):

@@ -16,8 +16,8 @@ from ringcomm._src.compression.compression import NoneCompressor, parts_of, reso
 from ringcomm._src.jax import operations, replicas
 from ringcomm._src.jax.reduction import GradientReduction
 from ringcomm._src.named import objects
-from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 from ringcomm._src.named.graph_ops import Reduce
+from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 
 def _reduced(arrays: Sequence[Any], how: Reduce, run: Callable[[Sequence[Any], Reduce], list[Any]]) -> list[Any]:

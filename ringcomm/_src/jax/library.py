@@ -25,9 +25,9 @@ from ringcomm._src.base.ops import Max
 from ringcomm._src.calls.calls import ALLREDUCE, ALLTOALL, BROADCAST
 from ringcomm._src.core import _core
 from ringcomm._src.jax.collective import EFFECT, Operation, bind, collective_p
-from ringcomm._src.named import session, graph_ops
-from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.named import graph_ops, session
 from ringcomm._src.named.graph_ops import Reduce
+from ringcomm._src.named.process_sets import ProcessSet
 
 logger = logging.getLogger("ringcomm")
 LIBRARY = Path(__file__).with_name("_op_library.so")
@@ -49,7 +49,7 @@ def has_handler() -> bool:
 
 
 # ---- eager mode ------------------------------------------------------------------------------------------------------
-_eager = graph_ops.Kept(lambda graph_op: graph_op)
+_eager = graph_ops.EagerGraphOps(lambda graph_op: graph_op)
 
 
 def run_now(*arrays: Any, operation: Operation) -> list[Any]:
@@ -106,7 +106,11 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
         in_place = {i: i for i in range(len(operands))} if keeps_memory else None
         changed = context.replace(avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token])
         rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=in_place)
-        attributes = {"graph_op": np.int64(graph_op.id), "inputs": np.int64(len(given)), "agrees": np.int64(operation.agrees)}
+        attributes = {
+            "graph_op": np.int64(graph_op.id),
+            "inputs": np.int64(len(given)),
+            "agrees": np.int64(operation.agrees),
+        }
         *made, token = rule(changed, *given, token, **attributes)
     else:
         made, token, _ = mlir.emit_python_callback(

@@ -11,8 +11,8 @@ from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST,
 from ringcomm._src.jax import derivatives, library  # noqa: F401  the primitive's rules
 from ringcomm._src.jax.collective import Operation, bind
 from ringcomm._src.named import graph_ops
-from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.named.graph_ops import Reduce
+from ringcomm._src.named.process_sets import ProcessSet
 
 Arrays = Sequence[Any]
 Name = str | Sequence[str] | None

@@ -25,9 +25,9 @@ from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.core._core import Request
 from ringcomm._src.named import named
+from ringcomm._src.named.graph_ops import root_in
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 from ringcomm._src.named.reductions import Reductions, T
-from ringcomm._src.named.graph_ops import root_in
 
 __all__ = [
     "allgather",

@@ -1,8 +1,8 @@
-"""Places in a framework's graph that communicate, whatever the framework.
+"""Collectives in a framework's graph, whatever the framework.
 
-A graph is traced once and run often, without Python: what is known when it is traced, that is which collective, of
-which names, in which process set, becomes a graph operation of the core (csrc/graph_ops/graph_op.hpp), and the graph holds its
-number. A graph's graph operations live as long as the process. Those of eager programs are kept while they are used.
+A graph is traced once and run often, without Python. When it is traced, the collective, its names and its process set
+are known: they become a graph operation of the core (csrc/graph_ops/graph_op.hpp), and the graph stores its number.
+The graph operations of a graph live as long as the process; those of eager programs are kept while they are used.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def names(
     grouped: bool,
     otherwise: Callable[[], str] | None = None,
 ) -> tuple[str, ...]:
-    """Returns the names of one graph operation's operations. Without `name`, `otherwise` makes it; without both it is a count.
+    """Returns the names of the collectives of one graph operation.
+
+    Without `name`, `otherwise` makes it; without both it is a count.
 
     A name of `otherwise` is a place in a program and does not hold the kind: ranks with different collectives at one
     place get a MismatchError, where different names would wait for ever."""
@@ -192,8 +194,11 @@ def _numpy_dtype(name: str) -> Any:
     return np.dtype(name)
 
 
-class GradientResidual:
-    """Graph operations of eager programs, by what they are made of. `wrap` makes of a graph operation what a framework needs of it."""
+class EagerGraphOps:
+    """A cache of the graph operations of eager programs, by their descriptions.
+
+    `wrap` turns a graph operation into the object that a framework needs for it.
+    """
 
     def __init__(self, wrap: Callable[[_core.GraphOp], Any]) -> None:
         self._wrap = wrap

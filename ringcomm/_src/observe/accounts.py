@@ -68,7 +68,7 @@ class Stats:
     ``"training step"`` (of optimizers: the time of whole steps, whose bytes are in ``"allreduce"``), ``"comparison"``
     (of ordered calls, before data moves), ``"agreement"`` (on named operations), ``"replica check"`` (of parameters, by
     its result: ``"equal"`` or ``"different"``) and ``"failed"``. ``algorithm`` is what
-    ran: a schedule's name, ``"shared"`` (the host's memory), ``"gathered"`` (with the comparison), ``"local"`` (one
+    ran: a schedule's name, ``"shared"`` (the host's memory), ``"inline"`` (with the comparison), ``"local"`` (one
     rank); of messages ``"memory"``, ``"network"`` or ``"self"``.
     """
 
@@ -124,7 +124,7 @@ class Stats:
 
 _OTHERS = ("send", "recv", "training step", "comparison", "agreement", "replica check", "failed")
 _OPERATIONS = (*_core.COLLECTIVES, *_OTHERS)
-_WAYS = ("shared", "gathered", "local", "memory", "network", "self", "equal", "different")  # that are no schedules
+_WAYS = ("shared", "inline", "local", "memory", "network", "self", "equal", "different")  # that are no schedules
 
 
 def _algorithm_names() -> set[str]:

@@ -31,7 +31,7 @@ def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] =
             node = _core.Node(comm.Get_rank(), shared.fds)
             node.watch(shared.pidfds)
             for slot in boards:
-                node.make_board(slot)
+                node.reserve_leader_scratch(slot)
         except (ValueError, OSError) as error:
             node, why = None, str(error)
         finally:

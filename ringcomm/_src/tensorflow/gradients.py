@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
 from ringcomm._src.base.ops import Average, Max, Min, Product, Sum
-from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.named.graph_ops import Reduce
+from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.tensorflow import operations
 
 AVERAGE, SUM = Reduce(Average), Reduce(Sum)

@@ -58,7 +58,7 @@ class _Eager:
             self.number = tf.constant(graph_op.id, tf.int64)
 
 
-_eager = graph_ops.Kept(_Eager)
+_eager = graph_ops.EagerGraphOps(_Eager)
 
 
 def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType], shapes: Sequence[Any]) -> list[Any]:
@@ -124,7 +124,9 @@ def _refuse_xla() -> None:
         graph = getattr(graph, "outer_graph", None)
 
 
-def _call(graph_op: _core.GraphOp, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[Any]:
+def _call(
+    graph_op: _core.GraphOp, number: tf.Tensor, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]
+) -> list[Any]:
     function = op()
     with tf.device("CPU:0"):
         if function is not None:

@@ -30,10 +30,10 @@ from ringcomm._src.named.build import (
     num_rank_is_power_2,
     split_list,
 )
+from ringcomm._src.named.graph_ops import Reduce
 from ringcomm._src.named.names import *  # noqa: F403
 from ringcomm._src.named.names import __all__ as _names
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.named.graph_ops import Reduce
 from ringcomm._src.tensorflow import gradients, operations
 from ringcomm._src.tensorflow.compression import Compression
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
 from ringcomm._src.named import graph_ops
-from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.named.graph_ops import Description, Reduce
+from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.tensorflow import library
 
 # TensorFlow numbers the graphs of branches, loops and their gradients by how many a process has made: ranks may differ.

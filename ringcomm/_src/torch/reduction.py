@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ringcomm._src.base.wire_formats import WireFormat
-from ringcomm._src.compression.compression import residual_array, parts_of
+from ringcomm._src.compression.compression import parts_of, residual_array
 from ringcomm._src.core import _core
 from ringcomm._src.named.error_feedback import Floats, ResidualStore
 from ringcomm._src.named.reductions import Reduction

@@ -14,8 +14,8 @@ from ringcomm._src.base.ops import Average, Sum, core_op
 from ringcomm._src.base.wire_formats import Auto, WireFormat
 from ringcomm._src.compression.compression import NoneCompressor, compressed, parts_of, resolved
 from ringcomm._src.named.build import split_list
+from ringcomm._src.named.graph_ops import Reduce
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.named.sites import Reduce
 from ringcomm._src.training.bucket_limits import bucket_limits, decided
 from ringcomm._src.training.replicas import CountedCheck, every
 

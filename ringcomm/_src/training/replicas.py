@@ -34,8 +34,8 @@ from ringcomm._src.config.option_values import replica_check
 from ringcomm._src.core import _core
 from ringcomm._src.named import named
 from ringcomm._src.named.agreement import exchange
+from ringcomm._src.named.graph_ops import Description, array_at
 from ringcomm._src.named.process_sets import ProcessSet
-from ringcomm._src.named.sites import Description, array_at
 from ringcomm._src.observe import accounts, timeline
 
 logger = logging.getLogger("ringcomm")

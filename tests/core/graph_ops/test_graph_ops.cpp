@@ -1,4 +1,4 @@
-// Operations of frameworks' graphs: any collective, on arrays whose shapes change from run to run; failures; later sessions.
+// Graph operations: any collective, on arrays whose shapes change from run to run; failures; later sessions.
 #include <functional>
 #include <thread>
 
@@ -168,13 +168,16 @@ void failures(int size) {
       });
     }
     for (std::thread& one : threads) one.join();
-    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1)}).failed == static_cast<int>(ErrorKind::invalid));  // one is missing
+    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1)}).failed ==
+          static_cast<int>(ErrorKind::invalid));  // one is missing
     CHECK(run(graph_ops.table, 99, {}).failed == static_cast<int>(ErrorKind::invalid));
     end.arrive_and_wait();
     graph_ops.r.engine->leave();
-    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1), filled({5}, 1)}).failed == static_cast<int>(ErrorKind::shut_down));
+    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1), filled({5}, 1)}).failed ==
+          static_cast<int>(ErrorKind::shut_down));
     graph_ops.link->disconnect();
-    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1), filled({5}, 1)}).failed == static_cast<int>(ErrorKind::shut_down));
+    CHECK(run(graph_ops.table, graph_op, {filled({4}, 1), filled({5}, 1)}).failed ==
+          static_cast<int>(ErrorKind::shut_down));
     graph_ops.table.remove(graph_op);
     CHECK(run(graph_ops.table, graph_op, {}).failed == static_cast<int>(ErrorKind::invalid));
   });
@@ -197,7 +200,7 @@ void sessions(int size) {
   });
 }
 
-// By a graph operation's tensors: what is restored before the first run is there in it, unless the array has another length.
+// Residuals by tensor: those restored before the first run are used in it, unless the array has another length.
 void what_is_left_out() {
   using Floats = std::vector<float>;
   LeftOut left_out;
@@ -206,7 +209,8 @@ void what_is_left_out() {
   left_out.set_residual(0, {5});
   CHECK((left_out.residual(1) == Floats{1, 2}) && left_out.residual(2).empty());
   left_out.begin({3, 2, 1});
-  CHECK((left_out.residual(0) == Floats{0, 0, 0}) && (left_out.residual(1) == Floats{1, 2}) && left_out.residual(2) == Floats{0});
+  CHECK((left_out.residual(0) == Floats{0, 0, 0}) && (left_out.residual(1) == Floats{1, 2}) &&
+        left_out.residual(2) == Floats{0});
   Feedback* const feedback = left_out.feedback();
   feedback->begin(1, 1);
   feedback->after(1)[0] = feedback->after(1)[1] = 7;
@@ -219,7 +223,7 @@ void what_is_left_out() {
   CHECK((left_out.residual(1) == Floats{0, 0, 0, 0}));
 }
 
-// Operations that look at their inputs: in the second run of a name, and in every third after it, whatever site runs it.
+// Operations that look at their inputs: in the second run of a name, and in every third after it, whichever runs it.
 void looks() {
   const auto hub = make_threads_hub(1);
   GraphOps graph_ops(hub, 0, 1);

@@ -326,7 +326,8 @@ def test_nothing_is_remembered_of_calls_with_options():
         comm.broadcast(x, name="named")
         plain = comm._channel.try_cached
         return [
-            plain(which, x, None, 1, 0, 1.0, 1.0) is call_base.CACHE_MISS for which in (calls.ALLREDUCE, calls.BROADCAST)
+            plain(which, x, None, 1, 0, 1.0, 1.0) is call_base.CACHE_MISS
+            for which in (calls.ALLREDUCE, calls.BROADCAST)
         ]
 
     assert threads.run(1, program, config=SHARED) == [[True, True]]

@@ -311,7 +311,7 @@ def one_rank_is_refused_a_board(comm: Any) -> None:
     from ringcomm._src.core import _core
 
     class Refusing(_core.Node):
-        def make_board(self, slot: int) -> None:
+        def reserve_leader_scratch(self, slot: int) -> None:
             raise ValueError("no memory for you")
 
     of_one_host, node = bootstrap.host_key, _core.Node

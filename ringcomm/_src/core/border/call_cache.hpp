@@ -1,4 +1,4 @@
-// Plain calls (_call_cache.pxi): NumPy arrays read by their heads, and what is remembered of calls on them.
+// The cache of prepared calls (_call_cache.pxi): how it recognises NumPy arrays, and what it keeps of each call.
 #pragma once
 
 #include "border/numpy.hpp"
@@ -68,8 +68,9 @@ struct Span {
   }
 };
 
-// One kind of call. Some collectives exchange numbers first, one or as many as ranks; the call follows from what comes.
-struct CallSite {
+// One prepared call. Some collectives exchange numbers first, one or as many as there are ranks; the call depends on the
+// numbers that arrive.
+struct CachedCall {
   ArrayKind given, result;
   Held shape;  // of a new result
   Span span;
@@ -104,7 +105,7 @@ struct CallSite {
     made.output = received.data();
     return made;
   }
-  // Sites are remembered for a dtype, not for an op.
+  // Entries are kept for each dtype, not for each op.
   bool takes(int op, double pre, double post) const {
     const auto its = static_cast<Op>(op);
     return !computes(call.collective) ||
@@ -123,38 +124,38 @@ struct CallSite {
 };
 
 // Made where it is run: a call is much to move about.
-inline void run_cached(Channel& channel, const CallSite& site, const char* input, char* output, int op, int root,
-                      double pre, double post, bool (*interrupted)()) {
-  channel.run(site.cached_call(input, output, op, root, pre, post), interrupted);
+inline void run_cached(Channel& channel, const CachedCall& cached, const char* input, char* output, int op, int root,
+                       double pre, double post, bool (*interrupted)()) {
+  channel.run(cached.cached_call(input, output, op, root, pre, post), interrupted);
 }
 
 // The exchange that comes first; true if the call has taken place along with it.
-inline bool run_exchange(Channel& channel, CallSite& site, const char* input, char* output, int op, int root,
+inline bool run_exchange(Channel& channel, CachedCall& cached, const char* input, char* output, int op, int root,
                          double pre, double post, bool (*interrupted)()) {
   Speculation speculation;
-  Call follows = site.cached_call(input, output, op, root, pre, post);
-  channel.run(site.exchange_call(follows, speculation), interrupted);
+  Call follows = cached.cached_call(input, output, op, root, pre, post);
+  channel.run(cached.exchange_call(follows, speculation), interrupted);
   return speculation.right;
 }
 
 class CallCache {
  public:
-  CallSite* find(int collective, PyObject* given, const std::vector<std::int64_t>& cache_key) {
-    for (CallSite& site : of(collective).sites) {
-      if (site.given.fits(given, false) && site.cache_key == cache_key) return &site;
+  CachedCall* find(int collective, PyObject* given, const std::vector<std::int64_t>& cache_key) {
+    for (CachedCall& cached : of(collective).entries) {
+      if (cached.given.fits(given, false) && cached.cache_key == cache_key) return &cached;
     }
     return nullptr;
   }
-  CallSite* renew(int collective) {  // to be learned anew
+  CachedCall* renew(int collective) {  // to be learned anew
     Kept& kept = of(collective);
-    CallSite* const site = &kept.sites[kept.next++ % kept.sites.size()];
-    site->given.forget();
-    return site;
+    CachedCall* const cached = &kept.entries[kept.next++ % kept.entries.size()];
+    cached->given.forget();
+    return cached;
   }
 
  private:
   struct Kept {
-    std::array<CallSite, 4> sites;
+    std::array<CachedCall, 4> entries;
     std::size_t next = 0;
   };
   Kept& of(int collective) { return kept_[static_cast<std::size_t>(collective)]; }

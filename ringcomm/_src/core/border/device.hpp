@@ -3,16 +3,16 @@
 
 #include "base/call.hpp"
 #include "collectives/channel.hpp"
-#include "device/launch.hpp"
 #include "device/device_location.hpp"
+#include "device/launch.hpp"
 #include "device/side.hpp"
 
 namespace ringcomm_border {
 using namespace ringcomm;
 inline CuStream stream_of(std::uintptr_t handle) { return reinterpret_cast<CuStream>(handle); }
 // Behind what all the streams hold.
-inline std::shared_ptr<DeviceLocation> device_place(int device, const std::vector<std::uintptr_t>& streams,
-                                                 bool host_output) {
+inline std::shared_ptr<DeviceLocation> device_location(int device, const std::vector<std::uintptr_t>& streams,
+                                                       bool host_output) {
   std::vector<std::shared_ptr<MemoryLocation>> places;
   for (const std::uintptr_t stream : streams)
     places.push_back(std::make_shared<DeviceLocation>(Device::get(device), stream_of(stream), true, host_output));
@@ -27,7 +27,8 @@ inline void set_location(Call& call, std::shared_ptr<DeviceLocation> place) {
 inline std::vector<std::string> device_route_statuses(Channel& channel) {
   std::vector<std::string> route_statuses;
   if (channel.device_state()) {
-    for (const DeviceSide::RouteStatus& status : DeviceSide::of(channel).route_statuses()) route_statuses.insert(route_statuses.end(), {status.name, status.why_not});
+    for (const DeviceSide::RouteStatus& status : DeviceSide::of(channel).route_statuses())
+      route_statuses.insert(route_statuses.end(), {status.name, status.why_not});
   }
   return route_statuses;
 }

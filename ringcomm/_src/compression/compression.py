@@ -126,12 +126,12 @@ def unused_patterns(compression: Any, names: Iterable[str]) -> list[str]:
 
 
 class Feedback:
-    """What this rank's encoders have left out of an array's calls, and add in the next one:
-    ``comm.allreduce(x, wire=Compression.onebit, feedback=feedback)``. One for each array, on each rank.
+    """The residual of one array on this rank: what encoders left out of its calls so far, added to the next call.
 
-    What is owed is in units of the sum, before an average is divided: when the number of ranks changes it stays right
-    of sums, and of averages if it is scaled as that number is. The wire format may change. Not to be used while a call
-    with it is under way.
+    Pass it as ``comm.allreduce(x, wire=Compression.onebit, feedback=feedback)``; create one for each array, on each
+    rank. The residual is in units of the sum, before an average is divided. If the number of ranks changes, it stays
+    right for sums, and for averages if it is scaled by the same factor. The wire format may change between calls. Do
+    not use it while a call with it is in progress.
 
     Source: Karimireddy et al., arXiv:1901.09847.
     """
@@ -145,20 +145,20 @@ class Feedback:
 
     @property
     def residual(self) -> np.ndarray[Any, Any]:
-        """float32 array of what is owed after the last call; may be written to. It holds until the next call."""
+        """The residual after the last call: a float32 array, which may be written to. It is valid until the next call."""
         return residual_array(self._core, 0)
 
     def undo(self) -> None:
-        """Of the last call: its result is dropped, so what it has sent is owed again."""
+        """Adds what the last call sent back to the residual, for a caller that drops the call's result."""
         self._core.undo(0)
 
     def scale(self, by: float) -> None:
-        """The arrays' units have changed by this factor."""
+        """Multiplies the residual by `by`, for a caller whose arrays have changed their units by that factor."""
         self._core.scale(by)
 
 
 def residual_array(feedback: _core.Feedback, tensor: int) -> np.ndarray[Any, Any]:
-    """What a feedback holds of a tensor."""
+    """Returns the residual of one tensor as a float32 array."""
     address, count = feedback.residual(tensor)
     return np.asarray(CoreMemory(address, 4 * count, feedback)).view(np.float32)
 

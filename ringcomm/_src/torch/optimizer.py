@@ -134,8 +134,11 @@ class _DistributedOptimizer(TakesClosures):
             held_back.restore(self._reducer, state)
 
     def compression_stats(self) -> list[dict[str, Any]]:
-        """Of each bucket of gradients whose encoders hold something back, on this rank: ``bucket``, ``elements``, and
-        ``owed``, the norm of what is left out. What has been sent, ``ringcomm.stats()`` says. Between steps."""
+        """Returns one dict for each bucket of gradients that this rank encodes with error feedback. Call it between steps.
+
+        Its keys are ``bucket``, ``elements``, and ``residual``, the norm of the residual. Traffic is in
+        ``ringcomm.stats()``.
+        """
         return [] if self._reducer is None else self._reducer.norms()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:

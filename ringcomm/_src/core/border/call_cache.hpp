@@ -68,8 +68,8 @@ struct Span {
   }
 };
 
-// One prepared call. Some collectives exchange numbers first, one or as many as there are ranks; the call depends on the
-// numbers that arrive.
+// One prepared call. Some collectives exchange numbers first, one or as many as there are ranks. The call depends on
+// the numbers that arrive.
 struct CachedCall {
   ArrayKind given, result;
   Held shape;  // of a new result

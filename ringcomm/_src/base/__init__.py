@@ -1,1 +1,1 @@
-"""What everything uses: errors, reductions, wire formats, sizes, what is installed, which process this is."""
+"""Foundations of all other folders: errors, reductions, wire formats, argument checks, and facts about the process."""

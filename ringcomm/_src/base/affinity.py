@@ -1,4 +1,7 @@
-"""Which core the worker's thread runs on: ``thread_affinity``, one core per local rank."""
+"""Pins the worker's thread to a core, as the option ``thread_affinity`` asks: one core per local rank.
+
+The session records the threads that start while it opens (`watch_new_threads`), then calls `pin`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from contextlib import contextmanager
 logger = logging.getLogger("ringcomm")
 
 _TASKS = "/proc/self/task"
-_threads: set[int] = set()  # of our own, by the kernel's number
+_threads: set[int] = set()  # kernel thread ids of ringcomm's threads
 
 
 def _tasks() -> set[int]:
@@ -19,14 +22,14 @@ def _tasks() -> set[int]:
 
 @contextmanager
 def watch_new_threads() -> Iterator[None]:
-    """Threads that start meanwhile are ours."""
+    """Records every thread that starts inside the block as a thread of ringcomm."""
     before = _tasks()
     yield
     _threads.update(_tasks() - before)
 
 
 def cores(text: str) -> list[int]:
-    """'0,2' -> [0, 2]. Raises ValueError for anything but cores."""
+    """Parses a list of cores: '0,2' -> [0, 2]. Raises ValueError for any other text."""
     listed = [int(part) for part in text.split(",")]
     if min(listed) < 0:
         raise ValueError("cores are numbered from 0")
@@ -34,7 +37,7 @@ def cores(text: str) -> list[int]:
 
 
 def pin(text: str, local_rank: int, local_size: int) -> None:
-    """Puts our threads on this local rank's core; says so if that cannot be done."""
+    """Pins ringcomm's threads to this local rank's core; logs a warning if that fails."""
     listed = cores(text)
     if len(listed) < local_size:
         logger.warning("thread_affinity names %d cores for %d local ranks: not used", len(listed), local_size)

@@ -1,6 +1,6 @@
-"""Arguments checked in one way: integers, ranks, counts, and names out of a list.
+"""Argument checks that all calls share: integers, ranks, counts, and names from a list.
 
-What is refused is named with the argument and the value. Nothing is rounded, cut or guessed.
+An error message names the argument and the refused value. Values are never rounded, truncated or guessed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 
 def integer(what: str, value: Any) -> int:
-    """`value` as an int. TypeError for anything that is not an integer; True and False are not.
+    """Returns `value` as an int. Raises TypeError for anything that is not an integer, True and False included.
 
-    `what`: the call and the argument, as in "broadcast: root".
+    `what`: the call and the argument for the message, as in "broadcast: root".
     """
     if type(value) is int:
         return value
@@ -27,7 +27,7 @@ def integer(what: str, value: Any) -> int:
 
 
 def root(call: str, value: Any, size: int) -> int:
-    """A rank of a communicator of `size`, which gives or gets the data."""
+    """Returns the root of a collective as an int. Raises ValueError unless it is a rank of a communicator of `size`."""
     found = integer(f"{call}: root", value)
     if not 0 <= found < size:
         raise ValueError(
@@ -37,7 +37,7 @@ def root(call: str, value: Any, size: int) -> int:
 
 
 def counts(what: str, values: Iterable[Any]) -> list[int]:
-    """Rows for each rank, as ints. `what`: as in :func:`integer`."""
+    """Returns the number of rows of each rank as ints. `what`: as in :func:`integer`."""
     try:
         listed = list(values)
     except TypeError:
@@ -46,6 +46,6 @@ def counts(what: str, values: Iterable[Any]) -> list[int]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a message about an unknown `name`: the name that it resembles, if there is one."""
+    """Returns a suffix for a message about an unknown `name`: the known name closest to it, "" if none is close."""
     found = difflib.get_close_matches(name, list(names), 1, 0.6)
     return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,4 +1,7 @@
-"""The exceptions that ringcomm raises, and which of them a job survives."""
+"""The exceptions that ringcomm raises, and which of them a job survives.
+
+The core raises them by number: the list at the end maps its error kinds to these classes.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ __all__ = [
 
 
 class RingcommError(RuntimeError):
-    """Base of everything that ringcomm raises on its own account.
+    """Base class of ringcomm's exceptions.
 
-    ``ranks`` lists whom it is about (ranks of the communicator or process set), and may be empty.
+    ``ranks`` lists the ranks that caused it (ranks of the communicator or process set); it may be empty.
     """
 
-    takes_ranks = True  # tells the core to pass them
+    takes_ranks = True  # the core passes `ranks` to classes that have this attribute
 
     def __init__(self, message: str = "", ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -33,26 +36,30 @@ class RingcommError(RuntimeError):
 
 
 class HorovodInternalError(RingcommError):
-    """An operation failed at run time: the name that scripts written for Horovod catch."""
+    """An operation failed at run time. Scripts written for Horovod catch this name."""
 
 
 class NotInitializedError(HorovodInternalError, ValueError):
-    """``init`` has not been called, or ``shutdown`` since.
+    """``init`` has not been called, or ``shutdown`` has been called since.
 
-    In Horovod ``size()`` and its like raise ValueError then, and operations HorovodInternalError; this is both.
+    In this state Horovod's queries, such as ``size()``, raise ValueError and its operations HorovodInternalError.
+    This class is both.
     """
 
 
 class MismatchError(HorovodInternalError):
-    """Ranks disagree on dtype, shape, op, root, name or splits. On every rank, before data moves; the job lives."""
+    """Ranks disagree on dtype, shape, op, root, name or splits.
+
+    Raised on every rank, before data moves. The job continues.
+    """
 
 
 class RankLeftError(HorovodInternalError):
-    """A rank that an operation needs has called ``shutdown`` or ended its script. The job lives."""
+    """A rank that an operation needs has called ``shutdown`` or ended its script. The job continues."""
 
 
 class RankJoinedError(HorovodInternalError):
-    """An operation needs data of a rank that has joined: it was to be a broadcast's root. The job lives."""
+    """An operation needs data of a rank that has joined, such as a broadcast's root. The job continues."""
 
 
 class ShutDownError(HorovodInternalError):
@@ -60,11 +67,11 @@ class ShutDownError(HorovodInternalError):
 
 
 class PeerLostError(HorovodInternalError):
-    """A rank died or MPI failed after data began to move. Fatal: later calls raise it too."""
+    """A rank died or MPI failed after data began to move. The error is fatal: later calls raise it too."""
 
 
 class TransportError(PeerLostError):
-    """MPI reported an error. Fatal."""
+    """MPI reported an error. The error is fatal: later calls raise it too."""
 
 
 class InternalError(RingcommError):
@@ -72,15 +79,15 @@ class InternalError(RingcommError):
 
 
 class UnsupportedError(NotImplementedError, ValueError, TypeError):
-    """There is no such operation for this op or dtype, on any rank: a dtype without arithmetic, an Adasum of integers,
-    a reducescatter by Adasum.
+    """The operation does not exist for this op or dtype, on any rank.
 
-    Horovod refuses with RuntimeError (NotImplementedError), ValueError or TypeError, by the place that notices; this
-    is all of them.
+    Examples are a dtype without arithmetic, an Adasum of integers and a reducescatter with Adasum. Horovod raises
+    RuntimeError (NotImplementedError), ValueError or TypeError, depending on the check that fails. This class is all
+    three.
     """
 
 
-# In the order of ErrorKind in csrc/base/error.hpp. Bad arguments are ValueError, as in Horovod.
+# The order is that of ErrorKind in csrc/base/error.hpp. Bad arguments raise ValueError, as in Horovod.
 _core.set_error_types(
     (
         InternalError,
@@ -96,5 +103,5 @@ _core.set_error_types(
 )
 
 
-# Names of errors that a rank raises because another rank has failed before.
+# Names of errors that a rank raises because another rank failed first.
 CONSEQUENCES = ("PeerLostError", "RankLeftError", "ShutDownError")

@@ -1,4 +1,4 @@
-"""Names that people try on a communicator because they know them from mpi4py: their AttributeError gives ours."""
+"""Hints for users of mpi4py: its method names on a communicator raise an AttributeError that gives ringcomm's name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NoReturn, TypeVar
 
 Class = TypeVar("Class", bound=type)
 
-# mpi4py's names that differ from ours in more than a capital letter.
+# mpi4py's names that differ from ringcomm's in more than a capital letter.
 _OTHERS = {
     "Get_rank": "rank",
     "Get_size": "size",
@@ -24,7 +24,7 @@ _OTHERS = {
 
 
 class _Renamed:
-    """An attribute that does not exist. A class's __getattr__ would make every attribute slower."""
+    """A descriptor whose access raises AttributeError. A class's __getattr__ would slow down every attribute."""
 
     def __init__(self, ours: str) -> None:
         self._ours, self._name = ours, ""
@@ -37,7 +37,7 @@ class _Renamed:
 
 
 def hint_at_names(cls: Class) -> Class:
-    """A class decorator: mpi4py's names of its calls."""
+    """Class decorator that adds a hint for each of mpi4py's names of the class's methods."""
     capitals = {name.capitalize(): name for name in dir(cls) if name[0] != "_" and callable(getattr(cls, name))}
     for theirs, ours in (capitals | _OTHERS).items():
         hint = _Renamed(ours)

@@ -1,4 +1,4 @@
-"""The exceptions that scripts written for Horovod import. Ringcomm's own are in `ringcomm.errors`."""
+"""The exceptions that scripts written for Horovod import. Ringcomm's other exceptions are in `ringcomm.errors`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ __all__ = [
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The hosts of an elastic job have changed: raised by a state's `commit` and `check_host_updates`, on all ranks,
-    and caught by `elastic.run`. ``skip_sync``: as in Horovod, and always False here."""
+    """The hosts of an elastic job have changed.
+
+    A state's `commit` and `check_host_updates` raise it on all ranks, and `elastic.run` catches it. ``skip_sync``
+    exists for compatibility with Horovod and is always False.
+    """
 
     def __init__(self, skip_sync: bool) -> None:
         super().__init__(skip_sync)
@@ -26,8 +29,10 @@ def get_version_mismatch_message(name: str, version: str, installed_version: str
 
 
 class HorovodVersionMismatchError(ImportError):
-    """A framework is not of the version that a binding was built for. Nothing is built for one version here, so nothing
-    raises it."""
+    """A framework's version differs from the version that a binding was built for.
+
+    Ringcomm never raises it: its bindings are not built for one version.
+    """
 
     def __init__(self, name: str, version: str, installed_version: str) -> None:
         super().__init__(get_version_mismatch_message(name, version, installed_version))

@@ -1,5 +1,7 @@
-"""What is installed on this machine: facts that the command line, the launcher and the cache of measured networks ask
-for. Imports nothing heavy."""
+"""Queries of the installed software: the processor's name, frameworks and their versions, optional modules.
+
+The command line, the launcher, the bindings and the tuning cache use them. No framework is imported.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import platform
 
 FRAMEWORKS = {name: name for name in ("torch", "tensorflow", "keras", "jax", "cupy", "numpy")}
 BINDINGS = {name: f"ringcomm.{name}" for name in ("torch", "tensorflow", "keras", "jax")}
-OLDEST = {"tensorflow": (2, 17), "keras": (3, 8), "jax": (0, 7)}  # that bindings work with
+OLDEST = {"tensorflow": (2, 17), "keras": (3, 8), "jax": (0, 7)}  # the oldest versions that the bindings support
 EXTRAS = {"matplotlib": ("matplotlib", "bench"), "yaml": ("PyYAML", "run"), "cloudpickle": ("cloudpickle", "run")}
 EXTRAS |= {"ray": ("ray", "ray"), "pyspark": ("pyspark", "spark")}
 
@@ -26,7 +28,7 @@ def cpu_name() -> str:
 
 
 def framework_version(name: str) -> str | None:
-    """The installed version, without importing the framework; None if it is absent."""
+    """Returns the framework's installed version without importing it; None if it is not installed."""
     if importlib.util.find_spec(FRAMEWORKS[name]) is None:
         return None
     for distribution in importlib.metadata.packages_distributions().get(FRAMEWORKS[name], [name]):
@@ -46,7 +48,7 @@ def exists(module: str) -> bool:
 
 
 def lacks(module: str, purpose: str, extra: str = "") -> str | None:
-    """One line that says what needs an optional module and how to get it; None if it is installed."""
+    """Returns a line that says how to install an optional module that `purpose` needs; None if it is installed."""
     if importlib.util.find_spec(module) is not None:
         return None
     package, usual = EXTRAS[module]
@@ -54,7 +56,7 @@ def lacks(module: str, purpose: str, extra: str = "") -> str | None:
 
 
 def require_framework(name: str) -> None:
-    """One ImportError that says how to get the framework that a binding is for, if it is absent or too old."""
+    """Raises an ImportError that says how to install a binding's framework, if it is missing or too old."""
     version = framework_version(name)
     oldest = OLDEST[name]
     if version is not None and tuple(int(part) for part in version.split(".")[:2]) >= oldest:

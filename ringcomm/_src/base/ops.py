@@ -1,4 +1,7 @@
-"""The reductions: the core's ops, functions of users', and what else a caller may give for one."""
+"""The reduction ops: the core's, user functions, and the conversions from names, numbers and mpi4py's ops.
+
+It also converts wire format arguments to the core's codes.
+"""
 
 from __future__ import annotations
 
@@ -36,30 +39,31 @@ NUMBERS = _core.DTYPES[: _core.DTYPES.index("bool") + 1]  # dtypes that have eve
 
 
 class Op(enum.IntEnum):
-    """How values of several ranks become one.
+    """Reduction ops: they combine the values of several ranks into one.
 
     ======================= ===================================== ===================================================
-    Op                      of                                    what
+    Op                      dtypes                                result
     ======================= ===================================== ===================================================
     Sum, Product, Average   floating, integer, bool, complex      averages of integers are rounded toward zero
     Min, Max                floating, integer, bool               a NaN wins; -0 is below +0
     BAND, BOR, BXOR         integer, bool                         bit by bit
     LAND, LOR, LXOR         integer, bool                         any number but 0 is true; the result is 0 or 1
-    MINLOC, MAXLOC          pairs: structured dtypes of a value   the pair of the least or largest value; of equal ones
-                            (int16 to int64, float32, float64)    that of the lower index. NaN is before all numbers
+    MINLOC, MAXLOC          pairs: structured dtypes of a value   the pair with the least or largest value; if values
+                            (int16 to int64, float32, float64)    are equal, the lower index. A NaN wins
                             and an index (int32, int64)
-    Adasum                  floating                              whole gradients: below
-    a function              whatever can be sent                  :meth:`create`
+    Adasum                  floating                              see below
+    a function              every dtype that can be sent          :meth:`create`
     ======================= ===================================== ===================================================
 
-    Booleans are logical: sum and max are *or*, product and min are *and*, as NumPy's ``add`` and ``multiply`` are. A
-    pair is laid out as C does, which is MPI's ``FLOAT_INT`` and so on:
-    ``np.dtype([("value", "f4"), ("index", "i4")], align=True)``. Prescale and postscale factors go with the ops up to
-    Product. Where an op is wanted, its name (``"sum"``, ``"band"``, ``"prod"``) and mpi4py's (``MPI.SUM``) do as well.
+    Booleans are logical: sum and max are *or*, product and min are *and*, as in NumPy's ``add`` and ``multiply``. A
+    pair has C's struct layout, as MPI's ``FLOAT_INT`` has:
+    ``np.dtype([("value", "f4"), ("index", "i4")], align=True)``. The ops from Average to Product, except Adasum, take
+    prescale and postscale factors. Every argument ``op`` also accepts a name (``"sum"``, ``"band"``, ``"prod"``) or
+    mpi4py's op (``MPI.SUM``).
 
-    ``Adasum`` is for gradients, and for allreduce of floating arrays only: an array is one vector; orthogonal vectors
-    are added and parallel ones averaged, two ranks at a time (Maleki et al., arXiv:2006.02924). The numbers up to
-    Product are Horovod's.
+    ``Adasum`` is for gradients, and for allreduce of floating arrays only. It treats an array as one vector, and
+    combines two ranks at a time: orthogonal vectors are added, parallel vectors are averaged (Maleki et al.,
+    arXiv:2006.02924). The numeric values up to Product are Horovod's.
     """
 
     Average = _core.OPS.index("average")  # 0
@@ -79,26 +83,26 @@ class Op(enum.IntEnum):
 
     @property
     def scaled(self) -> bool:
-        """Whether it takes prescale and postscale factors."""
+        """True if the op takes prescale and postscale factors."""
         return self <= Op.Product
 
     @staticmethod
     def create(function: Callable[[Any, Any], Any], commutative: bool = True) -> UserOp:
-        """An op of the user's own, for a communicator's reductions, as MPI's ``MPI_Op_create``.
+        """Creates a user-defined op for a communicator's reductions, as ``MPI_Op_create`` does.
 
         Args:
             function: called as ``function(invec, inoutvec)`` with two one-dimensional NumPy arrays of equal length and
-                of the callers' dtype; it puts ``invec op inoutvec``, element by element, into ``inoutvec``. It must be
-                associative, and give the same on every rank. Arrays may be parts of what the ranks gave. It runs on
-                the calling thread (of a non-blocking call: in ``wait()``), and may raise.
-            commutative: as MPI asks for it. The order is that of the ranks in any case (MPI 4.1, section 6.9.5).
+                of the callers' dtype. It writes ``invec op inoutvec``, element by element, to ``inoutvec``. It must be
+                associative, and give identical results on all ranks. The arrays may be parts of the ranks' arrays. It
+                runs on the calling thread (in ``wait()`` for a non-blocking call), and may raise.
+            commutative: as in MPI. Operands are combined in rank order in any case (MPI 4.1, section 6.9.5).
         """
         return UserOp(function, commutative)
 
 
 @dataclass(frozen=True)
 class UserOp:
-    """What :meth:`Op.create` gives."""
+    """A user-defined op; :meth:`Op.create` returns it."""
 
     function: Callable[[Any, Any], Any]
     commutative: bool = True
@@ -122,9 +126,9 @@ _names = {op.name.lower(): op for op in Op} | {"prod": Product, "mean": Average}
 
 
 def as_op(op: Any) -> Op | UserOp:
-    """Of an op, its number or name, an op of mpi4py's, or what :meth:`Op.create` gave.
+    """Returns the op for an op, its number or name, an op of mpi4py, or a result of :meth:`Op.create`.
 
-    Raises ValueError naming the known operations.
+    Raises ValueError, which lists the known ops, for any other value.
     """
     if isinstance(op, Op | UserOp):
         return op
@@ -147,7 +151,7 @@ def _of_mpi(op: Any) -> Op | UserOp:
 
 
 def core_op(op: Any) -> Op:
-    """As `as_op`, and ValueError for a function, which runs in ordered calls only."""
+    """Converts as `as_op` does. Raises ValueError for a user function, which only communicators' calls run."""
     op = as_op(op)
     if isinstance(op, UserOp):
         raise ValueError(f"the function {op.name} reduces in the calls of a ringcomm.Communicator only")
@@ -155,7 +159,10 @@ def core_op(op: Any) -> Op:
 
 
 def chosen_op(op: Any, average: bool | None) -> Op:
-    """Horovod's rule: `op`, or what the deprecated `average` says, or Average. Raises ValueError if both are given."""
+    """Returns the op by Horovod's rule: `op`, else the op of the deprecated `average`, else Average.
+
+    Raises ValueError if both are given.
+    """
     if average is not None:
         if op is not None:
             raise ValueError("give op or the deprecated average, not both")
@@ -164,14 +171,16 @@ def chosen_op(op: Any, average: bool | None) -> Op:
     return Average if op is None else core_op(op)
 
 
-_numbers: dict[Any, int] = {}  # of wire formats
+_numbers: dict[Any, int] = {}  # by wire format
 _next_number = itertools.count(1)
-_MOST_NUMBERS = 256  # a program may make formats anew with each call
+_MOST_NUMBERS = 256  # bounds the table: a program may make a new format for each call
 
 
 def wire_number(wire: Any) -> int:
-    """What `wire` is told from others by, cheaper than its code: equal ones have one number for as long as few are in
-    use."""
+    """Returns a number that identifies `wire` in cache keys; it costs less than the format's code.
+
+    Equal formats have the same number, unless the program uses more than `_MOST_NUMBERS` formats.
+    """
     wire = getattr(wire, "wire", wire)
     try:
         return _numbers[wire]
@@ -179,22 +188,22 @@ def wire_number(wire: Any) -> int:
         if len(_numbers) >= _MOST_NUMBERS:
             _numbers.clear()
         return _numbers.setdefault(wire, next(_next_number))
-    except TypeError:  # it has no hash
+    except TypeError:  # `wire` is not hashable
         return next(_next_number)
 
 
 def wire_code(wire: Any, dtype: int | None = None) -> int:
-    """The core's code of what elements travel as; 0: as they are.
+    """Returns the core's code of a wire format; 0 if elements are sent unchanged.
 
     Args:
-        wire: None, a format's name (``_core.wire_formats()``) or the format with its parameters
-            (``Compression.topk(0.1)``), a dtype, which is the format of its name, or a compressor whose ``wire`` is one
-            of these.
-        dtype: the elements', by its index; None if there will be several. Elements that the format does not shorten
-            travel as they are.
+        wire: None; a format's name (``_core.wire_formats()``); a format with its parameters
+            (``Compression.topk(0.1)``); a dtype, for the format of its name; or a compressor whose ``wire`` is one of
+            these.
+        dtype: index of the elements' dtype; None if the dtype is not known yet. Elements that the format does not
+            shorten are sent unchanged.
 
     Raises:
-        ValueError: there is no such format; the message names those that there are.
+        ValueError: the format is unknown; the message lists the known formats.
     """
     wire = getattr(wire, "wire", wire)
     if wire is None:

@@ -1,4 +1,7 @@
-"""What process this is: a rank, a fork of one that may use nothing of ringcomm, or a helper that a rank started."""
+"""The role of this process or thread: a rank, a fork of a rank, or a helper process that a rank started.
+
+Forks and helpers must not communicate as ranks: the checks here raise RingcommError in them.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +11,34 @@ import threading
 
 from ringcomm._src.base.errors import RingcommError
 
-RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # in the environment of what a rank starts: the rank
+RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # environment variable that child processes inherit: the rank's process id
 
-rank_process: int | None = None  # the process that is a rank, once it has opened something that peers may wait for
-in_child = False  # of a fork
-_thread = threading.local()  # `rank`: of a thread of ringcomm.threads.run
+rank_process: int | None = None  # process id of the rank, once it has opened something that peers may wait for
+in_child = False  # True in a forked child of a rank
+_thread = threading.local()  # `rank`: (rank, size) of a thread of ringcomm.threads.run
 
 
 def become_rank() -> None:
-    """This process is a rank from now on; those that it starts can tell."""
+    """Marks this process as a rank; child processes find the mark in their environment."""
     global rank_process
     rank_process = os.getpid()
     os.environ[RANK_PROCESS] = str(rank_process)
 
 
 def enter_child() -> None:
-    """This process is a fork of a rank from now on."""
+    """Marks this process as a forked child of a rank."""
     global in_child
     in_child = True
 
 
 def check_process() -> None:
-    """Raises RingcommError in a process that a rank started to help it: it must not take the rank's place in MPI."""
+    """Raises RingcommError in a helper process that a rank started: it must not take the rank's place in MPI."""
     check_not_forked()
     rank = os.environ.get(RANK_PROCESS, "")
     helper = sys.modules.get("multiprocessing.process")
     if helper is None or rank in ("", str(os.getpid())):
         return
-    importing = getattr(helper.current_process(), "_inheriting", False)  # the script, before it knows its parent
+    importing = getattr(helper.current_process(), "_inheriting", False)  # the script, before parent_process() is set
     if importing or helper.parent_process() is not None:
         hint = (
             "Such children import the script: put all that only ranks do under if __name__ == '__main__':"
@@ -49,12 +52,12 @@ def check_process() -> None:
 
 
 def become_rank_thread(rank: int, size: int) -> None:
-    """This thread is a rank of ringcomm.threads.run from now on."""
+    """Marks this thread as a rank of ringcomm.threads.run."""
     _thread.rank = rank, size
 
 
 def check_not_rank_thread(call: str) -> None:
-    """RingcommError in a thread that is a rank: there is one runtime in a process, which would have one rank."""
+    """Raises RingcommError in a thread that is a rank: a process has one runtime, which has one rank."""
     if hasattr(_thread, "rank"):
         rank, size = _thread.rank
         raise RingcommError(

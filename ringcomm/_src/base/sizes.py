@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Parses sizes in bytes as users write them in options: "512K", "2GiB"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "4096", "512K", "1.5M", "16MB" or "2GiB": powers of 1024. Raises ValueError."""
+    """Returns the bytes of "4096", "512K", "1.5M", "16MB" or "2GiB"; units are powers of 1024.
+
+    Raises ValueError for any other text, and for fractions of a byte.
+    """
     found = _SIZE.fullmatch(text)
     size = float(found[1]) * _UNITS[found[2].upper()] if found else 0.5
     if size != int(size):

@@ -1,4 +1,4 @@
-"""The installed version."""
+"""The installed version of ringcomm."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import importlib.metadata
 
 try:
     __version__ = importlib.metadata.version("ringcomm")
-except importlib.metadata.PackageNotFoundError:  # a source tree on the path
+except importlib.metadata.PackageNotFoundError:  # imported from a source tree that is not installed
     __version__ = "0+unknown"

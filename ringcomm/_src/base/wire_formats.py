@@ -1,8 +1,8 @@
-"""Wire formats with their parameters, as values: what the core encodes elements as between hosts (csrc/codecs).
+"""Wire formats with parameters, as values: the encodings of elements between hosts (csrc/codecs).
 
-Some round, such as bfloat16, and have a name only. Those here lose something each time, and keep what they have lost
-for the next time (*error feedback*): quantisers (int8, int4, onebit, ternary), sparsifiers (topk, threshold),
-and two thin factors of a matrix (powersgd).
+Formats that only round, such as bfloat16, have a name and no class. The formats here leave out part of the data, and
+add the residual to the next data (*error feedback*): quantisers (int8, int4, onebit, ternary), sparsifiers (topk,
+threshold), and two low-rank factors of a matrix (powersgd).
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ DRAWN, TWO_MEANS, HALF_VALUES = 1, 2, 4  # bits of a wire format's mode
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WireFormat:
-    """A wire format with its parameters. Immutable; called, it gives another one: ``Compression.topk(0.001)``.
+    """A wire format with its parameters. Instances are immutable.
+
+    Calling an instance returns a copy with changed parameters: ``Compression.topk(0.001)``.
 
     Attributes:
-        error_feedback: an optimizer adds what an encoder has left out of a gradient to the next one. It costs 8 bytes
-            for each element that this rank encodes.
-        everywhere: an optimizer's gradients travel so between the ranks of one host too, by messages: slower there,
-            for studying convergence on one machine.
-        min_elements: smaller gradients, and those of one dimension, travel as they are.
-        warmup_steps: an optimizer's first steps travel as ``warmup`` (int8 unless it is given).
+        error_feedback: an optimizer adds the residual of a gradient to the next gradient. It costs 8 bytes for each
+            element that this rank encodes.
+        everywhere: the ranks of one host also exchange an optimizer's gradients as encoded messages. This is slower,
+            and meant for studying convergence on one machine.
+        min_elements: gradients with fewer elements, and those of one dimension, are sent unchanged.
+        warmup_steps: number of first steps of an optimizer that use ``warmup`` (int8 unless it is given) instead.
 
     Raises:
-        ValueError: parameters that are none, when it is made.
+        ValueError: a parameter is out of range; raised by the constructor.
     """
 
     error_feedback: bool = True
@@ -42,7 +44,7 @@ class WireFormat:
     warmup: WireFormat | None = None
 
     name: ClassVar[str]
-    of_gradients: ClassVar[bool] = False  # an optimizer's only: no array's, and of no single operation
+    of_gradients: ClassVar[bool] = False  # for an optimizer's gradients only, not for single operations
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "code", self._code())
@@ -52,7 +54,7 @@ class WireFormat:
     def _code(self) -> int:
         return _core.wire_code(self.name)
 
-    code: int = dataclasses.field(init=False, repr=False, compare=False, default=0)  # what ranks compare
+    code: int = dataclasses.field(init=False, repr=False, compare=False, default=0)  # ranks compare it
 
     def __call__(self, *args: Any, **changes: Any) -> Any:
         own = [f.name for f in dataclasses.fields(self) if f.name not in _COMMON]
@@ -64,17 +66,17 @@ class WireFormat:
         return _core.wire_text(self.code)
 
     def text(self) -> str:
-        """All that must be equal on all ranks."""
+        """Returns a text of all parameters that must be identical on all ranks."""
         warmup = f" after {self.warmup_steps} steps of {self.first()}" if self.warmup_steps else ""
         flags = [name for name in ("error_feedback", "everywhere") if getattr(self, name)]
         return f"{self}{warmup} from {self.min_elements} elements {' '.join(flags)}"
 
     def first(self) -> WireFormat:
-        """What an optimizer's first steps travel as."""
+        """Returns the wire format of an optimizer's warmup steps."""
         return self.warmup or Int8()
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether an optimizer compresses gradients of this shape."""
+        """Returns True if an optimizer compresses gradients of this shape."""
         return len(shape) >= 2 and int(np.prod(shape)) >= self.min_elements
 
 
@@ -83,13 +85,13 @@ _COMMON = {f.name for f in dataclasses.fields(WireFormat)}
 
 @dataclasses.dataclass(frozen=True)
 class Integers(WireFormat):
-    """Whole multiples of a step, in 8 or 4 bits; the step is that of a group of elements, a float32.
+    """Integer multiples of a step size, in 8 or 4 bits. Each group of elements has one step size, a float32.
 
     Source: Alistarh et al., "QSGD", arXiv:1610.02132 (stochastic rounding).
 
     Attributes:
-        group: elements that share a step: a multiple of 32 up to 2048.
-        stochastic: rounded up or down by chance, so that the mean is right.
+        group: number of elements that share a step size: a multiple of 32 up to 2048.
+        stochastic: rounds up or down at random, so that the expected value is exact.
     """
 
     group: int = 256
@@ -109,13 +111,13 @@ class Int4(Integers):
 
 @dataclasses.dataclass(frozen=True)
 class Auto(WireFormat):
-    """``int8`` where the model of the network says that it pays, else as they are. An optimizer's gradients only."""
+    """``int8`` if the cost model of the network predicts a gain, else unchanged. For an optimizer's gradients only."""
 
     name = "auto"
     of_gradients = True
 
     def _code(self) -> int:
-        return Int8().code  # at most
+        return Int8().code  # the code that it may resolve to
 
     def __str__(self) -> str:
         return self.name
@@ -126,9 +128,9 @@ class Auto(WireFormat):
 
 
 def pays(code: int, hosts: Sequence[int], network: _core.Network, nbytes: int, memory: bool) -> bool:
-    """Whether an all-reduce of so many bytes of float32 is expected to be faster as a format.
+    """Returns True if an all-reduce of `nbytes` of float32 is expected to be faster in the wire format `code`.
 
-    `hosts`: of each rank; `memory`: ranks of a host share it.
+    `hosts`: host index of each rank; `memory`: the ranks of a host share memory.
     """
     menu = _core.Menu("allreduce", len(hosts), hosts, network)
     ways = [menu.options("", nbytes, memory=memory, wire=wire) for wire in (code, 0)]
@@ -138,11 +140,11 @@ def pays(code: int, hosts: Sequence[int], network: _core.Network, nbytes: int, m
 
 @dataclasses.dataclass(frozen=True)
 class OneBit(WireFormat):
-    """A sign, and the mean magnitude of a group of elements (Seide et al., Interspeech 2014).
+    """A sign for each element, and the mean magnitude of each group (Seide et al., Interspeech 2014).
 
     Attributes:
-        group: elements that share a mean: a multiple of 32 up to 2048.
-        mean: "one", or "two": one of the positive elements, one of the negative ones.
+        group: number of elements that share a mean: a multiple of 32 up to 2048.
+        mean: "one", or "two": separate means of the positive and the negative elements.
     """
 
     group: int = 1024
@@ -158,9 +160,12 @@ class OneBit(WireFormat):
 
 @dataclasses.dataclass(frozen=True)
 class Ternary(WireFormat):
-    """-s, 0 or s. An element becomes 0 if it is below ``threshold`` times its group's mean magnitude; s is the mean of
-    the others. ``stochastic``: s is the largest magnitude, and an element becomes 0 by chance, so that the mean is
-    right (Wen et al., "TernGrad", arXiv:1705.07878)."""
+    """-s, 0 or s for each element, with one magnitude s for each group.
+
+    An element becomes 0 if its magnitude is below ``threshold`` times its group's mean magnitude; s is the mean of
+    the remaining magnitudes. With ``stochastic``, s is the largest magnitude, and an element becomes 0 at random, so
+    that the expected value is exact (Wen et al., "TernGrad", arXiv:1705.07878).
+    """
 
     threshold: float = 0.75
     group: int = 512
@@ -174,15 +179,17 @@ class Ternary(WireFormat):
 
 @dataclasses.dataclass(frozen=True)
 class TopK(WireFormat):
-    """The largest elements, a share of ``ratio``, with where they are (Lin et al., "Deep gradient compression",
-    arXiv:1712.01887). Which are the largest is told by a sample: 0.7 to 1.25 times as many as asked for are sent.
+    """The largest elements, a fraction ``ratio`` of all, with their indices.
+
+    The threshold is estimated from a sample: 0.7 to 1.25 times the requested number of elements is sent. Source: Lin
+    et al., "Deep gradient compression", arXiv:1712.01887.
 
     Attributes:
-        ratio: the share.
-        values: "fp32" or "bf16".
-        momentum: what an optimizer's gradients travel as are velocities with this decay, in place of the optimizer's
-            own momentum, which then is 0 (momentum correction). PyTorch only.
-        clip: before that, each gradient is shortened to a norm of clip / sqrt(ranks), 0: not. PyTorch only.
+        ratio: fraction of the elements that is sent.
+        values: "fp32" or "bf16", the encoding of the values.
+        momentum: decay of the velocities that an optimizer sends in place of gradients (momentum correction); the
+            optimizer's own momentum must then be 0. PyTorch only.
+        clip: before that, each gradient is clipped to a norm of clip / sqrt(ranks); 0: no clipping. PyTorch only.
     """
 
     ratio: float = 0.01
@@ -206,7 +213,7 @@ class TopK(WireFormat):
 
 @dataclasses.dataclass(frozen=True)
 class Threshold(WireFormat):
-    """Elements of at least ``tau``, each as tau with its sign (Strom, Interspeech 2015)."""
+    """Elements of magnitude ``tau`` or more, each sent as tau with its sign (Strom, Interspeech 2015)."""
 
     tau: float = 0.01
 
@@ -218,13 +225,15 @@ class Threshold(WireFormat):
 
 @dataclasses.dataclass(frozen=True)
 class PowerSGD(WireFormat):
-    """A gradient, as a matrix of its first dimension by all others, travels as two factors of ``rank`` columns (Vogels
-    et al., arXiv:1905.13727). They are sums themselves, so any all-reduce carries them. Optimizers only.
+    """Two factors of ``rank`` columns of a gradient, taken as a matrix of its first dimension by all others.
+
+    The factors can be summed, so any all-reduce can reduce them. Optimizers only. Source: Vogels et al.,
+    arXiv:1905.13727.
 
     Attributes:
-        rank: columns of the factors; fewer where the matrix has fewer rows or columns.
-        warm_start: each step goes on from the factors of the last one, else from random ones.
-        min_compression_rate: gradients that would shrink less travel as they are.
+        rank: number of columns of the factors; fewer if the matrix has fewer rows or columns.
+        warm_start: each step starts from the factors of the step before, else from random factors.
+        min_compression_rate: gradients with a lower compression rate are sent unchanged.
     """
 
     rank: int = 4
@@ -237,7 +246,7 @@ class PowerSGD(WireFormat):
     def _code(self) -> int:
         if self.rank < 1 or self.min_compression_rate < 1:
             raise ValueError("powersgd: rank and min_compression_rate are at least 1")
-        return 0  # the factors travel as they are
+        return 0  # the factors are sent unchanged
 
     def __str__(self) -> str:
         how = "" if self.warm_start else ", warm_start=False"
@@ -252,10 +261,10 @@ class PowerSGD(WireFormat):
 
 
 def qsgd(bits: int = 8, **options: Any) -> Integers:
-    """Integers of 8 or 4 bits, rounded by chance, without error feedback, which they need not.
+    """Returns a format of 8- or 4-bit integers with stochastic rounding, without error feedback by default.
 
     Raises:
-        ValueError: other numbers of bits.
+        ValueError: `bits` is neither 4 nor 8.
     """
     if bits not in (4, 8):
         raise ValueError(f"qsgd: bits is 4 or 8, not {bits}")

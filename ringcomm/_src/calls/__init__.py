@@ -1,1 +1,1 @@
-"""From a Python call to the core's request."""
+"""Builders of the core's requests from the arguments of Python calls."""

@@ -1,9 +1,8 @@
-"""Collectives, from buffers to what the core runs: one request each, for blocking, non-blocking and named calls alike.
+"""Builds the core's request of a collective from its buffers, for blocking, non-blocking and named calls.
 
-No function here communicates, and none knows how its request will run: whoever runs it adds the name and the algorithm
-(ordered.py, named.py). `rank` and `size` are the communicator's, or the process set's. Further keyword arguments are
-fields of :class:`ringcomm._src.core._core.Request`: `name` and `algorithm`; for those that reduce also `pre` and
-`post`.
+No function here communicates: the callers (ordered.py, named.py) run the request. `rank` and `size` are those of the
+communicator or process set. Further keyword arguments are fields of :class:`ringcomm._src.core._core.Request`: `name`
+and `algorithm`; for reductions also `pre` and `post`.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, BARRIER, SCAN,
 )
 
 
-# ---- what a request is made of ---------------------------------------------------------------------------------------
+# ---- parts of a request ----------------------------------------------------------------------------------------------
 class Written:
-    """Makes the result of a request that writes to `target`, and keeps its buffers alive."""
+    """Finish function of a request that writes to `target`; it keeps the buffers alive."""
 
     def __init__(self, source: Buffer, target: Buffer, here: bool = True) -> None:
         self.source, self.target, self.here = source, target, here
 
     def __call__(self, operation: Any = None) -> Any:
-        """Writes the result back if need be, and gives the caller's array; None where there is no result."""
+        """Writes the result back if `target` is a copy, and returns the caller's array; None without a result here."""
         return self.target.write_back() if self.here else None
 
 
@@ -46,9 +45,12 @@ def request(
     call: str = "",
     **fields: Any,
 ) -> Request:
-    """`target`: may be `source`; None: the core allocates the result. `finish` makes the result; None: it is the
-    target's array. `sign`: what ranks compare of the shape; None: all dimensions. `own`: how an in-place call's arrays
-    lie (aliasing.shared_span). `call`: its name in messages; empty: the collective's."""
+    """Builds a request. Raises ValueError if `source` and `target` overlap or are in different memories.
+
+    `target`: may be `source`; if None, the core allocates the result. `finish` makes the result; if None, the result
+    is the target's array. `sign`: the signature of the shape that ranks compare; if None, of all dimensions. `own`:
+    offset of an in-place call (aliasing.shared_span). `call`: its name in messages; if empty, the collective's name.
+    """
     if target is not None:
         fields["output"] = target.address
         fields["span"] = aliasing.shared_span(call or _core.COLLECTIVES[collective], source, target, own)
@@ -65,7 +67,7 @@ def request(
 
 
 def place_of(collective: str, source: Buffer, target: Buffer | None) -> MemoryLocation | None:
-    """ValueError for two arrays in different memories."""
+    """Returns the memory location of both arrays; None on the host. Raises ValueError if they differ."""
     if target is None or target is source or source.place is None is target.place:
         return source.place
     if source.place is None or target.place is None or source.place.device != target.place.device:
@@ -77,7 +79,7 @@ def place_of(collective: str, source: Buffer, target: Buffer | None) -> MemoryLo
 
 
 def reduction_fields(collective: int, source: Buffer, op: Any, wire: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that say how to reduce, checked."""
+    """Returns the request's fields `op` and `wire`. Raises if the op does not take the dtype or the factors."""
     op = core_op(op)
     require_reducible(_core.COLLECTIVES[collective], source, op)
     require_unscaled(_core.COLLECTIVES[collective], op, fields.get("pre", 1.0), fields.get("post", 1.0))
@@ -100,13 +102,13 @@ def _what_works(buffer: Buffer, op: Op) -> str:
 
 
 def require_unscaled(collective: str, op: Op, pre: float, post: float) -> None:
-    """ValueError for factors that the op does not take."""
+    """Raises ValueError for factors with an op that takes none."""
     if not op.scaled and not pre == post == 1:
         raise ValueError(f"{collective}: {op.name} takes no prescale_factor or postscale_factor; leave them out")
 
 
 def require_only_a_name(collective: str, op: UserOp, wire: Any, fields: dict[str, Any]) -> None:
-    """ValueError for what only the core's ops take."""
+    """Raises ValueError if a user op is given arguments that only the core's ops take."""
     if wire is not None or fields["algorithm"] or not fields["pre"] == fields["post"] == 1:
         raise ValueError(
             f"{collective}: the function {op.name} is no op of the core: leave out algorithm, wire and the factors"
@@ -115,7 +117,7 @@ def require_only_a_name(collective: str, op: UserOp, wire: Any, fields: dict[str
 
 # ---- requests --------------------------------------------------------------------------------------------------------
 def allreduce(source: Buffer, target: Buffer, op: Any, wire: Any = None, **fields: Any) -> Request:
-    """`target` may be `source`."""
+    """Builds an allreduce; `target` may be `source`."""
     return request(ALLREDUCE, source, target, **reduction_fields(ALLREDUCE, source, op, wire, fields), **fields)
 
 
@@ -124,19 +126,19 @@ def reduce(x: Any, out: Any, root: int, op: Any, rank: int, wire: Any = None, **
 
 
 def _for_some(collective: int, x: Any, out: Any, here: bool, op: Any, wire: Any = None, **fields: Any) -> Request:
-    """Not all ranks have a result."""
+    """Builds a reduction that has a result on some ranks only. `here`: this rank has one."""
     source, target = arrays.pair(x, out, here)
     fields |= reduction_fields(collective, source, op, wire, fields)
     return request(collective, source, target, Written(source, target, here), **fields)
 
 
 def broadcast(source: Buffer, target: Buffer, root: int, **fields: Any) -> Request:
-    """`target` may be `source`."""
+    """Builds a broadcast; `target` may be `source`."""
     return request(BROADCAST, source, target, root=root, **fields)
 
 
 def scan(collective: int, x: Any, out: Any, op: Any, rank: int, **fields: Any) -> Request:
-    """Or an exscan, of which rank 0 has no result."""
+    """Builds a scan or an exscan; rank 0 has no result of an exscan."""
     if core_op(op) == Average:
         raise UnsupportedError(f"{_core.COLLECTIVES[collective]}: there is no average of the first ranks; divide a Sum")
     return _for_some(collective, x, out, collective == SCAN or rank > 0, op, **fields)

@@ -1,4 +1,7 @@
-"""Requests of collectives whose arrays are rows, each for a rank or from one: see calls.py for the rest."""
+"""Builds requests of collectives that divide arrays by rows: gathers, scatters, all-to-alls and reducescatters.
+
+calls.py builds the other requests. Counts are rows along the first dimension; the core gets counts of elements.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def reducescatter(
     rows: Sequence[int] | None = None,
     **fields: Any,
 ) -> Request:
-    """`out`: an array for the result, or None. `rows`: of each rank's part; None: even parts."""
+    """Builds a reducescatter.
+
+    `out`: an array for the result, or None. `rows`: number of rows of each rank's part; if None, parts are even.
+    """
     each = rows_of_parts("reducescatter", source, rows, size)
     fields |= reduction_fields(REDUCESCATTER, source, op, wire, fields)
     sign = None if rows is None else signed(buffers.signature_of(source), each)
@@ -57,7 +63,10 @@ def allgather(
     sign: buffers.Signature | None = None,
     **fields: Any,
 ) -> Request:
-    """`rows`: the first dimension on every rank; None: the same everywhere, which is then compared too."""
+    """Builds an allgather.
+
+    `rows`: the first dimension on every rank. If None, it is identical on all ranks, and ranks compare it.
+    """
     source = with_rows(arrays.source(x))
     mine = source.shape[0]
     rows = rows_of_all("rows", rows, mine, rank, size)
@@ -70,7 +79,10 @@ def allgather(
 
 
 def allgather_per_rank(x: Any, outs: Sequence[Any], rank: int, size: int, **fields: Any) -> Request:
-    """Each rank's flat array into one of `outs`, which give every rank's size. In the host's memory only."""
+    """Builds an allgather of flat arrays into one array of `outs` per rank; their sizes are the ranks' counts.
+
+    For arrays in host memory only.
+    """
     source = arrays.source(x)
     written = [Written(source, arrays.target(out, source, tuple(out.shape))) for out in outs]
     targets = [one.target for one in written]
@@ -93,7 +105,10 @@ def alltoall(
     sign: buffers.Signature | None = None,
     **fields: Any,
 ) -> Request:
-    """`received`: rows from each rank; None: every rank sends the same even splits, which is then compared too."""
+    """Builds an alltoall.
+
+    `received`: number of rows from each rank. If None, every rank sends identical even splits, and ranks compare that.
+    """
     source = arrays.source(x)
     rows = splits_of(source, splits, size)
     sign = buffers.signature_of(source, 0 if received is None else 1) if sign is None else sign
@@ -115,8 +130,11 @@ def between(
     own: int | None = None,
     **fields: Any,
 ) -> Request:
-    """Rows to each rank and from each. `here`: there is a result. The field `count`: elements of what messages call a
-    row; a row's if it is not given. `call`, and `own` in rows: aliasing.shared_span."""
+    """Builds an all-to-all that sends `sent` rows to each rank and receives `received` rows from each rank.
+
+    `here`: this rank has a result. The field `count` is the number of elements that messages call a row; by default
+    those of one row. For `call`, and `own` in rows, see aliasing.shared_span.
+    """
     row = row_of(source)
     own = None if own is None else own * row
     fields |= {"counts": [n * row for n in sent], "receive_counts": [n * row for n in received]}
@@ -124,11 +142,11 @@ def between(
     return request(ALLTOALL, source, target, Written(source, target, here), sign, own, call, **fields)
 
 
-# What only a root gives or gets is an all-to-all in which the others have no rows: nothing is sent for these.
+# Gather and scatter are all-to-alls with zero rows between ranks other than the root; no message is sent for zero rows.
 def gather(
     x: Any, out: Any, root: int, rows: Sequence[int] | None, rank: int, size: int, name: str, **fields: Any
 ) -> Request:
-    """`rows`: as in :func:`allgather`."""
+    """Builds a gather; `rows` as in :func:`allgather`."""
     root = arguments.root("gather", root, size)
     source = with_rows(arrays.source(x))
     mine, here = source.shape[0], rank == root
@@ -145,8 +163,11 @@ def gather(
 def scatter(
     x: Any, out: Any, root: int, rows: Sequence[int] | None, rank: int, size: int, name: str, **fields: Any
 ) -> Request:
-    """`rows`: of each rank's part; None: the same for all. Elsewhere than at the root `x` may be None if there is an
-    `out`."""
+    """Builds a scatter.
+
+    `rows`: number of rows of each rank's part; if None, parts are equal. On ranks other than the root, `x` may be None
+    if `out` is given.
+    """
     root = arguments.root("scatter", root, size)
     here = rank == root
     if x is None and (here or out is None):
@@ -176,9 +197,9 @@ def scatter(
     return between(source, target, sent, received, sign, True, "scatter", -sum(each[:rank]), name=name, **fields)
 
 
-# ---- whose results have as many rows as the engine finds: they lie in the core's memory ------------------------------
+# ---- named operations: the engine finds the number of rows, and the core allocates the result ------------------------
 def allgather_any(source: Buffer) -> Request:
-    """First dimensions may differ between ranks."""
+    """Builds an allgather of arrays whose first dimensions may differ between ranks."""
     source = with_rows(source)
 
     def finish(operation: _core.Operation) -> Any:
@@ -189,7 +210,10 @@ def allgather_any(source: Buffer) -> Request:
 
 
 def alltoall_any(source: Buffer, splits: Any, size: int) -> Request:
-    """The result is (array, rows received from each rank: int32, of the same kind). Rows past the splits stay here."""
+    """Builds an alltoall whose result is (array, rows received from each rank: int32, of the same kind).
+
+    Rows past the sum of the splits are not sent.
+    """
     listed = splits_of(source, splits, size, some=True)
     row, total = row_of(source), sum(listed)
     sent = source._replace(count=total * row, shape=(total, *source.shape[1:]))
@@ -202,6 +226,6 @@ def alltoall_any(source: Buffer, splits: Any, size: int) -> Request:
 
 
 def _adopt(operation: _core.Operation, like: Buffer) -> Any:
-    """The rows that came."""
+    """Returns the received rows as an array of the kind of `like`, in the operation's memory."""
     address, nbytes = operation.output() or (0, 0)
     return like.kind.adopt(like.array, (sum(operation.counts), *like.shape[1:]), address, nbytes, operation)

@@ -1,3 +1,4 @@
+// Implements the traffic account of a communicator: lookup of entries, and their numbers as a list.
 #include "base/account.hpp"
 
 namespace ringcomm {

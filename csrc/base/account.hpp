@@ -1,4 +1,5 @@
-// What this rank has moved, counted where it is moved: by operation, and by the algorithm that moved it.
+// Counts the messages, bytes and time of this rank, by operation and by the algorithm that ran it.
+// The code that moves the data writes the counts; the statistics of a communicator read them.
 #pragma once
 
 #include <atomic>
@@ -11,12 +12,13 @@
 
 namespace ringcomm {
 
-// Written by one thread at a time, read by any: it costs what a plain number does.
+// A counter that one thread at a time writes and any thread reads. Relaxed order: it costs what a
+// plain number costs.
 class Count {
  public:
   void operator+=(std::uint64_t more) { value_.store(value_.load(kOrder) + more, kOrder); }
   std::uint64_t value() const { return value_.load(kOrder); }
-  std::uint64_t take() {  // and begins anew
+  std::uint64_t take() {  // returns the value and resets it to 0
     const std::uint64_t before = value();
     value_.store(0, kOrder);
     return before;
@@ -41,31 +43,31 @@ struct Traffic {
   }
 };
 
-// What codecs have made of elements.
+// Effect of encoders (wire formats) on the sent elements.
 struct EncodingCount {
-  Count saved;  // bytes that were not sent because they were encoded; a short piece may cost some (modulo 2^64)
-  Count ns;     // encoding and decoding; where the account is timed
+  Count saved;  // bytes that encoding avoided to send; negative (modulo 2^64) if a short piece grew
+  Count ns;     // time of encoding and decoding, in ns; counted only if the account is timed
   void take(EncodingCount& other) {
     if (other.saved.value() != 0) saved += other.saved.take();
     if (other.ns.value() > 0) ns += other.ns.take();
   }
 };
 
-// One operation by one algorithm.
+// The numbers of one operation run by one algorithm.
 struct Entry {
   Entry(std::string_view its_operation, std::string_view its_algorithm)
       : operation(its_operation), algorithm(its_algorithm) {}
   const std::string operation, algorithm;
   Count calls;
   Traffic sent, received;
-  Count memory;  // bytes read from, or written to, memory that this rank shares with others of its host
+  Count memory;  // bytes read from, or written to, memory that ranks of this host share
   EncodingCount encoding;
 
-  // Any thread; where the account is timed.
-  void add_wait(std::int64_t ns) { waited_ns_.fetch_add(ns, std::memory_order_relaxed); }  // a caller did nothing else
+  // Any thread may call these. They are called only if the account is timed.
+  void add_wait(std::int64_t ns) { waited_ns_.fetch_add(ns, std::memory_order_relaxed); }  // the caller only waited
   void add_time(std::int64_t ns) { lasted_ns_.fetch_add(ns, std::memory_order_relaxed); }  // submission to completion
-  // Calls; messages and bytes sent; received; bytes of memory, saved; nanoseconds encoding, waited,
-  // lasted.
+  // Returns calls; messages and bytes sent; messages and bytes received; bytes of shared memory;
+  // bytes saved; ns of encoding; ns waited; ns from submission to completion.
   std::vector<std::int64_t> numbers() const;
 
  private:
@@ -75,14 +77,15 @@ struct Entry {
 class Account {
  public:
   explicit Account(bool timed = false) : timed_(timed) {}
-  bool timed() const { return timed_; }  // else nobody looks at a clock
-  // Any thread. Who writes to an entry holds it.
+  bool timed() const { return timed_; }  // false: no code reads a clock for the account
+  // Returns the entry, which is created if missing. Thread-safe. The writer holds the
+  // pointer while it writes.
   std::shared_ptr<Entry> entry(std::string_view operation, std::string_view algorithm);
   std::vector<std::shared_ptr<Entry>> entries() const;
 
  private:
   const bool timed_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards entries_
   std::vector<std::shared_ptr<Entry>> entries_;
 };
 

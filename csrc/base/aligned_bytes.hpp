@@ -1,4 +1,4 @@
-// Memory that begins with a cache line.
+// Allocates memory that is aligned to a cache line, so that no other data shares its first line.
 #pragma once
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Runs the registered actions through pthread_atfork: lock before the fork, unlock after it in
+// parent and child.
 #include "base/at_fork.hpp"
 
 #include <pthread.h>
@@ -7,7 +9,7 @@
 namespace ringcomm {
 namespace {
 
-// Never destroyed: a process may fork while it ends.
+// The registry is never destroyed: a process may fork while it exits.
 struct Registry {
   Registry() { ::pthread_atfork(before, in_parent, in_child); }
   static void before();

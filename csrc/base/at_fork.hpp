@@ -1,5 +1,5 @@
-// What must be whole in a forked child too: locked while the process forks, so that no other thread, which the child
-// does not have, is in the middle of it.
+// Keeps objects consistent in a forked child. The process holds their locks while it forks, because
+// a child lacks the other threads, which may be in the middle of a change.
 #pragma once
 
 #include <functional>
@@ -7,12 +7,13 @@
 
 namespace ringcomm {
 
-// For as long as it lives. Make it the last member of what it is about. Objects lock in the order of `order`.
+// A registration that lasts as long as the object. Declare it as the last member of the object that
+// it protects. Registered objects are locked in ascending `order`.
 class AtFork {
  public:
   struct Actions {
     std::function<void()> lock, unlock;
-    std::function<void()> in_child{};  // before it is unlocked there
+    std::function<void()> in_child{};  // runs in the child before `unlock`
   };
   AtFork(int order, Actions actions);
   ~AtFork();

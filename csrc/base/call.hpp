@@ -1,4 +1,5 @@
-// What one rank asks of a channel.
+// Describes one collective as a rank submits it to a channel: buffers, operation, and hints for one
+// route.
 #pragma once
 
 #include <cstddef>
@@ -15,74 +16,81 @@
 
 namespace ringcomm {
 
-class Feedback;  // what encoders hold back from call to call (codecs/feedback.hpp)
+class Feedback;  // residuals of encoders, kept from call to call (codecs/feedback.hpp)
 
 struct Fragment {
   const void* input = nullptr;
-  void* output = nullptr;  // the same: in place
+  void* output = nullptr;  // equal to `input` for an in-place call
   std::size_t count = 0;   // elements
 };
 
 struct Call;
 
-// What follows an exchange of numbers, if they come as this rank expects. If all ranks expect the same, and all of them
-// share memory, the call takes place along with the exchange, which then gives no numbers.
+// A call that may follow an exchange of counts. If all ranks expect the same counts and share
+// memory, the call runs within the exchange, which then returns no counts.
 struct Speculation {
-  std::uint64_t numbers = 0;  // a hash of all that are expected, not 0
+  std::uint64_t numbers = 0;  // hash of all expected counts; not 0
   const Call* call = nullptr;
-  bool right = false;  // it has taken place
+  bool right = false;  // true once the call has run
 };
 
-// Where this rank's data is. Buffers live until the task is done. `input == output`: in place.
+// Location of this rank's data. Buffers live until the task is done. `input == output`: in place.
 struct CallBuffers {
   const void* input = nullptr;
   void* output = nullptr;
-  std::shared_ptr<MemoryLocation> place;  // of all buffers; null: the host's memory
-  bool on_device = false;                 // of the array on every rank, wherever a stand-in's buffers lie
-  // where Channel::takes_fragments: the array lies in these, one behind the other, not in input and output
+  std::shared_ptr<MemoryLocation> place;  // location of all buffers; null: host memory
+  // The array is on a device on every rank, wherever a placeholder's buffers are.
+  bool on_device = false;
+  // If Channel::takes_fragments: the array is the concatenation of these; input and output are
+  // unused.
   std::vector<Fragment> fragments;
   std::vector<void*>
-      output_per_rank;  // of an ordered all-gather: each rank's part goes to one of these; empty: all to output
-  std::vector<std::size_t> fused_counts;  // elements of the tensors fused in it, one behind the other; empty: it is one
+      output_per_rank;  // an ordered all-gather's output for each rank's part; empty: `output` holds all
+  std::vector<std::size_t> fused_counts;  // element counts of the fused tensors, in order; empty: one tensor
 };
 
-// The operation. It is equal on every rank, except for the counts of an all-to-all, and ranks compare it.
+// The operation. Ranks compare it: it is equal on every rank, except for the counts of an
+// all-to-all.
 struct CallSpec {
   Collective collective = Collective::allreduce;
-  DType dtype = DType::float32;  // collectives that only move bytes take any dtype (of the same size)
+  DType dtype = DType::float32;  // collectives that only move bytes accept any dtype of the right size
   Op op = Op::sum;
   int root = 0;  // group rank
-  // Elements of the buffer: allreduce, reduce, broadcast, scan, exscan. Alltoall: of a row, for messages; 0: unknown.
+  // Elements of the buffer: allreduce, reduce, broadcast, scan, exscan. Alltoall: elements of a
+  // row, for error messages; 0: unknown.
   std::size_t count = 0;
   kernels::Scale pre, post;
-  // What elements travel as in a schedule's messages. Where ranks share memory nothing is encoded, for reading a
-  // neighbour's memory is faster than encoding is; nor what is so small that it goes with the comparison of calls.
+  // Encoding of the elements in a schedule's messages. Data in shared memory is not encoded,
+  // because reading a peer's memory is faster than encoding. Inline data is not encoded either.
   Wire wire;
-  std::uint64_t shape = 0;  // hash of dimensions that must agree
+  std::uint64_t shape = 0;  // hash of the dimensions that must be equal on all ranks
   bool even = false;        // alltoall: all blocks of all ranks have one size, and every rank knows it
-  // Elements per rank. allgather: of each rank's part (output holds all, input this rank's); reducescatter: of each
-  // rank's result (input holds all); alltoall: sent to each rank from input, in order.
+  // Elements per rank. allgather: each rank's part (output holds all, input this rank's);
+  // reducescatter: each rank's result (input holds all); alltoall: elements sent to each rank from
+  // input, in order.
   std::vector<std::size_t> counts;
-  std::vector<std::size_t> receive_counts;  // alltoall: from each rank, in order, into output
-  std::string algorithm;                    // empty: chosen
+  std::vector<std::size_t> receive_counts;  // alltoall: elements received from each rank, in order, into output
+  std::string algorithm;                    // empty: chosen by the library
   std::string name, shape_text;
 };
 
-// The call lives until its task is done, for passes refer to it. Its own members are for one path each.
+// A collective as the core executes it. It lives until its task is done, because passes refer to
+// it. The members declared here each serve one route.
 struct Call : CallBuffers, CallSpec {
-  Feedback* feedback = nullptr;          // of encoders: may be null; outlives the call
-  std::uint64_t tensor = 0;              // of those that it is for
-  Speculation* speculation = nullptr;    // of an exchange; lives as long as the buffers
-  bool agreed = false;                   // the engine has compared it already
-  const Call* enclosing_call = nullptr;  // what ranks compare in place of this one, which is a part of it
-  bool is_subcall = false;               // of another call, which counts by itself
-  bool stand_ins = false;                // of ranks that have joined: the others' inputs are scaled first
+  Feedback* feedback = nullptr;          // residuals of encoders; may be null; outlives the call
+  std::uint64_t tensor = 0;              // key of this call's residuals in `feedback`
+  Speculation* speculation = nullptr;    // of an exchange of counts; lives as long as the buffers
+  bool agreed = false;                   // the engine has compared the descriptors already
+  const Call* enclosing_call = nullptr;  // the call that ranks compare instead of this one, which is a part of it
+  bool is_subcall = false;               // part of another call, which is counted instead
+  // Some ranks have joined and contribute placeholders; other ranks scale their inputs first.
+  bool stand_ins = false;
 
-  std::size_t elements() const {  // of the whole buffer
+  std::size_t elements() const {  // elements of the complete buffer
     return collective == Collective::barrier ? 0 : has_blocks(collective) ? total(counts) : count;
   }
   std::size_t nbytes() const { return elements() * size_of(dtype); }
-  std::byte* part_from(int rank) const {  // where an all-gather has it
+  std::byte* part_from(int rank) const {  // address of a rank's part in an all-gather's output
     return output_per_rank.empty() ? at(output, start_of(counts, rank) * size_of(dtype))
                                    : static_cast<std::byte*>(output_per_rank[static_cast<std::size_t>(rank)]);
   }

@@ -1,3 +1,4 @@
+// Implements StallReport: the line on stderr that names a rank which has waited for long.
 #include "base/caller_wait.hpp"
 
 #include <algorithm>

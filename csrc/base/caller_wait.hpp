@@ -9,7 +9,7 @@
 
 namespace ringcomm {
 
-// Reports on stderr, again and again, that something has not moved for long.
+// Prints a report on stderr, repeatedly, while an operation makes no progress for long.
 class StallReport {
  public:
   struct Text {
@@ -18,7 +18,8 @@ class StallReport {
 
   StallReport(int rank, double every_seconds);  // 0: never
   void moved() { since_ = 0; }
-  // It still does not move; `now` in now_ns()'s time. `text` gives a Text; it is called if a report is due.
+  // Records that there is no progress at `now` (in now_ns()'s time). If a report is due, calls
+  // `text`, which returns a Text, and prints it.
   template <class MakeText>
   void blocked(std::int64_t now, MakeText&& text) {
     if (since_ == 0) since_ = reported_ = now;
@@ -35,6 +36,7 @@ class StallReport {
   std::int64_t since_ = 0, reported_ = 0;
 };
 
+// The wait of a user's call: checks for Ctrl-C and reports stalls at intervals.
 class CallerWait {
  public:
   // `interrupted`: whether Ctrl-C was pressed; may be null.
@@ -42,8 +44,9 @@ class CallerWait {
       : interrupted_(interrupted), stall_(rank, warn_seconds) {}
 
   void moved() { stall_.moved(); }
-  std::int64_t asks_next() const { return asked_ + kAskEvery; }  // when look() will ask for Ctrl-C again
-  // To be called now and then while the caller waits. Throws Error(interrupted) after Ctrl-C. `text`: as StallReport's.
+  std::int64_t asks_next() const { return asked_ + kAskEvery; }  // when look() checks for Ctrl-C next
+  // Checks for Ctrl-C and reports stalls; the waiting caller calls it repeatedly. Throws
+  // Error(interrupted) after Ctrl-C. `text` is StallReport's.
   template <class MakeText>
   void look(std::int64_t now, MakeText&& text) {
     if (asked_ == 0) asked_ = now;

@@ -1,4 +1,5 @@
-// Time, and what a waiting loop does between two looks.
+// Provides the clock of the library and Backoff, the policy of waiting loops: spin, yield or sleep
+// between two polls.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ inline std::int64_t now_ns() {
       .count();
 }
 
-// Lets its owner do something at most once in so many nanoseconds.
+// A rate limiter: at() returns true at most once in `ns` nanoseconds.
 class Every {
  public:
   explicit Every(std::int64_t ns, std::int64_t since = 0) : ns_(ns), last_(since) {}
@@ -39,27 +40,33 @@ inline void cpu_relax() {
 #endif
 }
 
-inline constexpr std::int64_t kYieldBetweenHosts = 300'000;  // ns of waiting for other hosts before sleeping
+inline constexpr std::int64_t kYieldBetweenHosts = 300'000;  // ns a wait for other hosts polls before it sleeps
 
-// Spin, then yield, then sleep, for longer and longer. With more ranks than cores the yields hand the core to the
-// rank we wait for; MPI cannot wake anybody, so a wait on messages ends up polling with `longest_sleep` between looks.
+// A wait policy: spin, then yield, then sleep for longer and longer. If ranks share cores, the
+// yields give the core to the rank that is waited for. MPI cannot wake a sleeper, so a wait for
+// messages ends up polling every `longest_sleep`.
 class Backoff {
  public:
-  // `part`: who sleeps comes late by one such part of its wait at most. 1 doubles its sleeps; more looks more often.
+  // `part`: a sleeper wakes late by at most 1/`part` of the time that it has slept. 1 doubles the
+  // sleeps; a larger value polls more often.
   explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64, int part = 1)
       : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
-  // Waits of one host's ranks for each other are short, and waking a sleeper takes longer than most; so spin and yield
-  // for so long at least. A yield may cost a time slice to a stranger: spin as long as every rank has a core, and once
-  // a stranger has had this one, sleep: who sleeps is woken by whom it waits for, and is then the first to run. Where
-  // ranks share cores (no time to spin), whoever is waited for may need this one: a few looks.
+  // Sets minimum times for spinning and yielding. Waits between ranks of one host are short, and
+  // waking a sleeper takes longer than most of them.
+  // A yield may give a time slice to another process. So spin while every rank has a core of its
+  // own. If another process took this core, sleep: the peer wakes a sleeper, which the scheduler
+  // then runs first.
+  // If ranks share cores (`spin_ns` is 0), the awaited rank may need this core: poll only a few
+  // times.
   void insist(std::int64_t spin_ns, std::int64_t yield_ns) {
     timed_ = true;
     if (spin_ns == 0) spins_ = std::min(spins_, kFewLooks);
     spin_ns_ = spin_ns;
     yield_ns_ = yield_ns;
   }
-  // Waits for other hosts: an answer takes longer than others of this core need for their turns, of whom one may be
-  // asked for the answer; so yield from the first look on, and for so long at least.
+  // Yields from the first poll on, for at least `yield_ns`. For waits on other hosts: an answer
+  // takes longer than the other ranks of this core need for their turns, and one of them may be
+  // about to produce it.
   void yield_at_once(std::int64_t yield_ns) {
     spins_ = 0;
     insist(0, yield_ns);
@@ -69,7 +76,7 @@ class Backoff {
     looks_ = 0;
     napped_ = std::chrono::nanoseconds{0};
   }
-  // How long the caller should sleep now; zero while spinning or yielding (then it has been done here).
+  // Returns how long the caller should sleep now. Returns zero after it has spun or yielded itself.
   std::chrono::nanoseconds next() {
     if (looks_ == 0 && timed_) began_ = seen_ = now_ns();
     if (lost_core_) return nap();
@@ -90,8 +97,8 @@ class Backoff {
   }
 
  private:
-  static constexpr int kFewLooks = 8;              // a yield takes as long
-  static constexpr std::int64_t kSlice = 300'000;  // ns between two looks: somebody else has run
+  static constexpr int kFewLooks = 8;              // they take as long as one yield
+  static constexpr std::int64_t kSlice = 300'000;  // ns between two polls after which another process must have run
 
   bool within(bool phase_ends, std::int64_t ns) {
     if (!phase_ends || !timed_) return false;

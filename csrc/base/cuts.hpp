@@ -1,14 +1,15 @@
-// How arrays are cut. All that is worked on piece by piece is cut in these terms:
+// Defines how arrays are cut. All code that works on an array piece by piece uses these terms:
 //
 //   array      |--------- block 0 ---------|---- block 1 ----|------ block 2 ------|
 //   cuts       |  0   |  1   |  2   |  3   |  0   |  1   | 2 |  0   |  1   |  2   ||   `each` elements; the last: less
-//   segment 1         |  1   |             +      |  1   |   +      |  1   |           what is on its way at once,
-//   lies as    | 1 of block 0 | 1 of block 1 | 1 of block 2 |                          in slots of `each` elements
+//   segment 1         |  1   |             +      |  1   |   +      |  1   |           the pieces in flight together,
+//   stored as  | 1 of block 0 | 1 of block 1 | 1 of block 2 |                          in slots of `each` elements
 //   slices     | a | b | c |                                                           of a cut: a, b, c work on it
 //
-// A block is what belongs to one rank (or one host) of an all-gather, a reduce-scatter or an all-to-all. The array of
-// other collectives is one block. What is cut need not lie in one piece of memory: Stretches say where it lies, and a
-// Layout (schedule/layout.hpp) gives the addresses of the blocks of a schedule.
+// A block is the part of one rank (or one host) in an all-gather, a reduce-scatter or an all-to-all.
+// In other collectives the array is one block. The array may be stored in several pieces of memory:
+// Stretches describes them, and a Layout (schedule/layout.hpp) gives the addresses of the blocks of a
+// schedule.
 #pragma once
 
 #include <algorithm>
@@ -30,19 +31,22 @@ struct Part {
   constexpr std::size_t end() const { return first + count; }
 };
 
-// Part `index` of `count` elements split evenly into `parts`, which differ by one unit at most; the last may be short.
+// Returns part `index` of `count` elements, split evenly into `parts`. Sizes differ by at most one
+// unit; the last part may be short.
 inline constexpr Part split(std::size_t count, std::size_t parts, std::size_t index, std::size_t unit = 1) {
   const std::size_t units = count / unit + (count % unit != 0), base = units / parts, rest = units % parts;
   const std::size_t first = index * base + std::min(index, rest), last = first + base + (index < rest ? 1 : 0);
   const std::size_t begin = std::min(count, first * unit);
   return {begin, std::min(count, last * unit) - begin};
 }
-// Whole cache lines, counted from the array's start, so that no two ranks write to one.
+// Returns a rank's slice in complete cache lines, counted from the array's start, so that no two
+// ranks write to one line.
 inline constexpr Part slice_of(std::size_t count, std::size_t item, int ranks, int rank) {
   return split(count, static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank), kLine / item);
 }
 
-// Cut k of `count` elements in cuts of `each`, and how many there are: one at least, so that empty calls run too.
+// Returns cut k of `count` elements in cuts of `each`, and the number of cuts: at least one, so
+// that empty calls run too.
 inline constexpr Part cut_of(std::size_t count, std::size_t each, std::size_t k) {
   const std::size_t first = std::min(count, k * each);
   return {first, std::min(each, count - first)};
@@ -50,12 +54,13 @@ inline constexpr Part cut_of(std::size_t count, std::size_t each, std::size_t k)
 inline constexpr std::size_t cuts_in(std::size_t count, std::size_t each) {
   return std::max<std::size_t>(1, count / each + (count % each != 0));
 }
-// Elements of a cut, in whole cache lines, so that a segment of one cut of every block takes so many bytes, about.
+// Returns the elements of a cut, in complete cache lines, so that a segment of one cut of every
+// block has about `segment_bytes` bytes.
 inline constexpr std::size_t cut_for(std::size_t segment_bytes, std::size_t item, std::size_t blocks = 1) {
   return std::max<std::size_t>(1, segment_bytes / blocks / kLine) * (kLine / item);
 }
 
-// Elements of all blocks together; of those before one of them.
+// Returns the elements of all blocks, and of the blocks before `block`.
 inline std::size_t total(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
@@ -63,7 +68,7 @@ inline std::size_t start_of(const std::vector<std::size_t>& counts, int block) {
   return std::accumulate(counts.begin(), counts.begin() + block, std::size_t{0});
 }
 
-// Blocks one behind the other, and their cuts. All in elements.
+// Consecutive blocks and their cuts. All numbers are in elements.
 class Cuts {
  public:
   Cuts(std::size_t count, std::size_t each)  // one block
@@ -80,19 +85,19 @@ class Cuts {
   }
   std::size_t blocks() const { return counts_.empty() ? 1 : counts_.size(); }
   std::size_t each() const { return each_; }
-  std::size_t longest() const { return longest_; }  // block
+  std::size_t longest() const { return longest_; }  // elements of the longest block
   std::size_t count(std::size_t block) const { return counts_.empty() ? longest_ : counts_[block]; }
   std::size_t start(std::size_t block) const { return starts_.empty() ? 0 : starts_[block]; }
   std::size_t segments() const { return segments_; }
   std::size_t longest_cut() const { return std::min(each_, longest_); }
 
-  Part cut(std::size_t block, std::size_t k) const {  // of the array
+  Part cut(std::size_t block, std::size_t k) const {  // in the array
     const Part part = cut_of(count(block), each_, k);
     return {start(block) + part.first, part.count};
   }
-  Part cut(std::size_t k) const { return cut_of(longest_, each_, k); }  // of one block
+  Part cut(std::size_t k) const { return cut_of(longest_, each_, k); }  // in its block
 
-  // Where a block's cut begins in a segment, and where the last one's longest ends.
+  // Start of a block's cut in the segment, and length of the segment.
   std::size_t slot(std::size_t block) const { return block * each_; }
   std::size_t segment() const { return slot(blocks() - 1) + longest_cut(); }
 
@@ -101,20 +106,21 @@ class Cuts {
   std::size_t each_, longest_ = 0, segments_ = 1;
 };
 
-// An array that lies in several stretches, one behind the other. All in elements.
+// An array that is stored in several consecutive pieces of memory. All numbers are in elements.
 class Stretches {
  public:
-  void add(std::size_t count) { ends_.push_back(total() + count); }  // none: one stretch without an end
+  void add(std::size_t count) { ends_.push_back(total() + count); }  // without any add(): one unbounded stretch
   std::size_t total() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  // act(stretch, first element in it, elements of the part before it, elements) of all stretches that hold some.
+  // Calls act(stretch, first element in it, elements of the part before it, elements) for each
+  // non-empty stretch of `part`.
   template <class Act>
   void each(Part part, Act act) const {
     if (ends_.empty()) {
       if (part.count > 0) act(std::size_t{0}, part.first, std::size_t{0}, part.count);
       return;
     }
-    // stretches without elements begin where the next one does
+    // an empty stretch begins where the next one does
     auto end = std::upper_bound(ends_.begin(), ends_.end(), part.first);
     for (std::size_t done = 0; done < part.count; ++end) {
       const auto index = static_cast<std::size_t>(end - ends_.begin());

@@ -1,6 +1,9 @@
-// Typed errors. Thrown anywhere in the core, translated once at the Cython border by `kind`.
-//   before data moves: invalid, mismatch, left, joined, shut_down. The job lives and the next operation works.
-//   after:             peer_lost, transport. Fatal: the channel that met it answers every later call with it.
+// Defines the library's exception. The core throws it anywhere; the Cython layer translates it by
+// `kind`.
+// Before data moves: invalid, mismatch, left, joined, shut_down. The job continues and the next
+// operation works.
+// After that: peer_lost, transport. They are fatal: the channel that met one answers every later
+// call with it.
 #pragma once
 
 #include <stdexcept>
@@ -19,7 +22,7 @@ class Error : public std::runtime_error {
   Error(ErrorKind kind, const std::string& what, std::vector<int> ranks = {})
       : std::runtime_error(what), kind_(kind), ranks_(std::move(ranks)) {}
   ErrorKind kind() const noexcept { return kind_; }
-  const std::vector<int>& ranks() const noexcept { return ranks_; }  // whom it is about; may be empty
+  const std::vector<int>& ranks() const noexcept { return ranks_; }  // the ranks that caused it; may be empty
   Error about(const std::string& name) const { return {kind_, "'" + name + "': " + what(), ranks_}; }
   bool fatal() const noexcept { return kind_ == ErrorKind::peer_lost || kind_ == ErrorKind::transport; }
 
@@ -28,7 +31,7 @@ class Error : public std::runtime_error {
   std::vector<int> ranks_;
 };
 
-// The commonest kind. Its text in parts, as concat() takes them.
+// Makes an error of kind invalid, the commonest one. Takes its text in parts, as concat() does.
 template <class... Parts>
 Error invalid(const Parts&... parts) {
   return {ErrorKind::invalid, concat(parts...)};

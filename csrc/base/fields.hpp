@@ -1,4 +1,5 @@
-// Texts in fields of a fixed length, which are compared and sent as they lie.
+// Stores texts in fields of a fixed length, so that a struct that holds them is compared and sent
+// as bytes.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +9,8 @@
 
 namespace ringcomm {
 
-// Cuts text to fit, ends it with a zero, and never leaves half a UTF-8 character. What lies behind stays as it was.
+// Truncates text to fit, ends it with a zero, and never splits a UTF-8 character. Bytes behind the
+// zero keep their values.
 template <std::size_t N>
 void write_field(char (&field)[N], std::string_view text) {
   std::size_t length = std::min(text.size(), N - 1);

@@ -1,3 +1,5 @@
+// Finds imported functions in the ELF relocation tables of a loaded library, and overwrites their
+// addresses.
 #include "base/imports.hpp"
 
 #include <elf.h>
@@ -21,7 +23,7 @@ constexpr std::uint32_t kEntryOfCall = R_AARCH64_JUMP_SLOT, kEntryOfAddress = R_
 constexpr std::uint32_t kEntryOfCall = ~0U, kEntryOfAddress = ~0U;
 #endif
 
-// A library's tables of relocations, with the names that they refer to.
+// Relocation tables of a library, with the names that they refer to.
 class Tables {
  public:
   Tables(ElfW(Addr) base, const ElfW(Dyn) * entry) : base_(base) {
@@ -51,7 +53,7 @@ class Tables {
   }
 
  private:
-  // glibc has turned what the section says into addresses; musl leaves offsets.
+  // glibc has replaced the offsets of this section by addresses; musl leaves offsets.
   template <class T>
   const T* at(ElfW(Addr) address) const {
     return reinterpret_cast<const T*>(address < base_ ? base_ + address : address);
@@ -83,7 +85,7 @@ int look(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-// The table may be read-only since the library was loaded.
+// Makes the page of an entry writable: the dynamic loader may have made the table read-only.
 bool make_writable(void** entry) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(entry) & ~(page - 1);

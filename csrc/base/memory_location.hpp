@@ -1,5 +1,6 @@
-// Where the buffers of a call lie, if that is not memory which this host's processors read: it has calls run on a
-// channel in its own way, by others on memory that they do. Made for one call; null in a call: it is the host's.
+// Describes where the buffers of a call are stored, if not in host memory. A location runs the call
+// on a channel in its own way, with the help of calls on host memory. It is made for one call; null
+// in a call means host memory.
 #pragma once
 
 #include <memory>
@@ -14,9 +15,10 @@ struct Call;
 class MemoryLocation {
  public:
   virtual ~MemoryLocation() = default;
-  // What Channel::start() gives for the call.
+  // Returns what Channel::start() returns for the call.
   virtual std::unique_ptr<Task> start(Channel& channel, Call call) = 0;
-  // For all of these, in fragments of one call; this is the first one's.
+  // Returns one location for all `places`, which are fragments of one call; this object is the
+  // first one's.
   virtual std::shared_ptr<MemoryLocation> together(std::span<const std::shared_ptr<MemoryLocation>> places) const = 0;
 };
 

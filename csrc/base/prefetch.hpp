@@ -1,9 +1,10 @@
-// Cache lines that are asked for before they are needed.
+// Requests cache lines before they are needed, to hide the latency of a write to a line that a peer
+// holds.
 #pragma once
 
 namespace ringcomm {
 
-// To be written here alone. Processors that do not know it do nothing.
+// Fetches a line for exclusive ownership. Processors without the instruction ignore it.
 inline void prefetch_to_write(const void* line) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));

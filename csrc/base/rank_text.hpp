@@ -1,4 +1,4 @@
-// How messages name ranks: "rank 3", "ranks 0-2, 5".
+// Formats lists of ranks for error messages: "rank 3", "ranks 0-2, 5".
 #pragma once
 
 #include <string>

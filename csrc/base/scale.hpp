@@ -1,11 +1,11 @@
-// What a call multiplies its data by.
+// Defines the factor by which a call multiplies its data.
 #pragma once
 
 #include <cstdint>
 
 namespace ringcomm::kernels {
 
-// x -> x * factor / divisor; kernels.hpp says how it is rounded. divisor is at least 1.
+// The map x -> x * factor / divisor; kernels.hpp defines its rounding. divisor is at least 1.
 struct Scale {
   double factor = 1.0;
   std::int64_t divisor = 1;

@@ -1,11 +1,12 @@
-// For threads that sleep some microseconds.
+// Makes sleeps of a few microseconds precise, for threads that poll with short sleeps.
 #pragma once
 
 #include <sys/prctl.h>
 
 namespace ringcomm {
 
-// By default Linux rounds a thread's short sleeps up by 50 us. For as long as this lives it does not.
+// A scope in which this thread's sleeps are not rounded up. By default Linux adds up to 50 us to
+// each (timer slack).
 class ShortSleeps {
  public:
   ShortSleeps() : before_(prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL)) {

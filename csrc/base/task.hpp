@@ -1,4 +1,5 @@
-// Whatever moves bytes is a task. Nothing in advance() waits, so one worker can run many.
+// Defines the task: an operation that moves bytes, advanced step by step. advance() never blocks,
+// so one worker runs many tasks.
 #pragma once
 
 #include <chrono>
@@ -14,9 +15,10 @@ class Task {
  public:
   virtual ~Task() = default;
   virtual Progress advance() = 0;                        // throws Error
-  virtual std::string_view label() const { return {}; }  // for messages about what does not go on
-  virtual void abandon() noexcept {}  // after an error: give up what is under way so that buffers may go
-  // Sleeps at most so long, less if what blocks the task happens. For a thread that has nothing else to do.
+  virtual std::string_view label() const { return {}; }  // name of the operation, for messages about stalls
+  virtual void abandon() noexcept {}  // after an error: cancels operations in flight, so that buffers may be freed
+  // Sleeps at most `longest`, less if the event occurs that blocks the task. Only for a thread that
+  // has no other work.
   virtual void nap(std::chrono::nanoseconds longest) { std::this_thread::sleep_for(longest); }
 };
 

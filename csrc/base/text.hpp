@@ -1,4 +1,4 @@
-// Texts that are put together of parts.
+// Builds texts from parts, for error messages.
 #pragma once
 
 #include <concepts>
@@ -7,7 +7,7 @@
 
 namespace ringcomm {
 
-// Texts as they are, whole numbers in decimal.
+// Concatenates the parts: texts unchanged, integers in decimal.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::string all;

@@ -1,3 +1,5 @@
+// Implements the ring of trace events, and the scope that connects events of deeper layers to a
+// call.
 #include "base/trace.hpp"
 
 #include <algorithm>
@@ -16,7 +18,7 @@ thread_local TraceLabel* current = nullptr;
 void Trace::enable(bool on) {
   const std::lock_guard drain(draining_);
   const std::lock_guard lock(mutex_);
-  if (on && !ring_) {  // made whole now, so that nobody waits for pages later
+  if (on && !ring_) {  // allocated completely now, so that no later record() waits for pages
     ring_ = std::make_unique<TraceEvent[]>(capacity_);
     spare_ = std::make_unique<TraceEvent[]>(capacity_);
   }
@@ -27,7 +29,7 @@ void Trace::record(std::string_view category, std::string_view name, std::string
                    std::int64_t end_ns, std::uint64_t bytes, int rank, int thread, int lane) {
   if (!enabled()) return;
   const std::lock_guard lock(mutex_);
-  if (written_ >= capacity_) dropped_.fetch_add(1, std::memory_order_relaxed);  // the oldest, or this one
+  if (written_ >= capacity_) dropped_.fetch_add(1, std::memory_order_relaxed);  // loses the oldest event, or this one
   if (capacity_ == 0) return;
   TraceEvent& event = ring_[written_++ % capacity_];
   event.begin_ns = begin_ns;
@@ -58,7 +60,7 @@ std::vector<TraceEvent> Trace::drain() {
 }
 
 Trace& trace() {
-  static Trace& ring = *new Trace();  // never destroyed: a thread may record while the process ends
+  static Trace& ring = *new Trace();  // never destroyed: a thread may record while the process exits
   return ring;
 }
 

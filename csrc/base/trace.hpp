@@ -1,4 +1,5 @@
-// One ring of events per process feeds timeline, log and stall report. Off: one relaxed load per event.
+// A ring of events, one per process, that feeds the timeline, the log and the stall report. While
+// it is off, an event costs one relaxed load.
 #pragma once
 
 #include <atomic>
@@ -10,29 +11,29 @@
 
 namespace ringcomm {
 
-// Lanes of a call's copies between a device and the host.
+// Lanes for a call's copies between a device and the host.
 inline constexpr std::int32_t kFromDeviceLane = 997, kToDeviceLane = 998;
 
 struct TraceEvent {
   std::int64_t begin_ns, end_ns;  // steady clock; equal for an instant
   std::uint64_t bytes;
   std::int32_t rank, thread;  // thread: 0 caller, 1 worker
-  std::int32_t lane;          // of a pipeline whose lanes overlap in time; -1: none
+  std::int32_t lane;          // lane of a pipeline whose lanes overlap in time; -1: none
   char category[16];          // "queue", "ready", "agree", "cycle", "pack", "run", "unpack", "done"; within "run":
                               // "host wait", "host work", "encode", "decode", "share-reduce",
                               // "share-only", "from device", "to device"
   char name[64];              // tensor or call
-  char detail[32];            // path that ran: "ring", "shared", ...
+  char detail[32];            // route that ran: "ring", "shared", ...
 };
 
 class Trace {
  public:
   explicit Trace(std::size_t capacity = 65536) : capacity_(capacity) {}
-  void enable(bool on);  // memory is taken when it is first switched on
+  void enable(bool on);  // the first enable(true) allocates the memory
   bool enabled() const { return on_.load(std::memory_order_relaxed); }
   void record(std::string_view category, std::string_view name, std::string_view detail, std::int64_t begin_ns,
               std::int64_t end_ns, std::uint64_t bytes, int rank, int thread, int lane = -1);
-  std::vector<TraceEvent> drain();  // oldest first; empties the ring. Recording goes on meanwhile
+  std::vector<TraceEvent> drain();  // oldest first; empties the ring; recording continues meanwhile
   std::uint64_t dropped() const { return dropped_.load(); }
 
  private:
@@ -40,15 +41,15 @@ class Trace {
   std::atomic<std::uint64_t> dropped_{0};
   using Memory = std::unique_ptr<TraceEvent[]>;
   const std::size_t capacity_;
-  std::mutex draining_;        // taken before the other; guards spare_
+  std::mutex draining_;        // locked before mutex_; guards spare_
   std::mutex mutex_;           // guards ring_, written_
-  Memory ring_, spare_;        // drained in turns
+  Memory ring_, spare_;        // drain() swaps them
   std::uint64_t written_ = 0;  // since the last drain
 };
 
 Trace& trace();  // the process's ring
 
-// The call that events of deeper layers belong to, for as long as a TraceScope says so on its thread.
+// The call to which events of deeper layers belong, while a TraceScope for it exists on the thread.
 struct TraceLabel {
   std::string_view name;
   int rank = 0, thread = 0;
@@ -66,9 +67,9 @@ class TraceScope {
   TraceLabel* const before_;
 };
 
-// These do nothing without a scope on this thread.
+// These functions do nothing without a scope on this thread.
 std::int64_t trace_clock();  // now; 0 without a scope
-// What the call has done since its last event of this kind, until `until_ns`, which trace_clock() gave.
+// Records the time from the call's previous event to `until_ns`, a value of trace_clock().
 void trace_since(std::string_view category, std::int64_t until_ns);
 void trace_lane(std::string_view category, std::string_view detail, std::int64_t begin_ns, std::uint64_t bytes,
                 int lane);

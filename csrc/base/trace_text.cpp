@@ -1,3 +1,4 @@
+// Writes events as JSON objects in the Chrome trace event format.
 #include "base/trace_text.hpp"
 
 #include <algorithm>
@@ -10,7 +11,8 @@
 namespace ringcomm {
 namespace {
 
-// What people call the phases of an operation; "run" is called by its algorithm, the others by their category.
+// Titles of phases in the timeline. A "run" has its algorithm's name as title; other phases have
+// their category's.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTitles{
     {{"queue", "queued"}, {"agree", "negotiating"}, {"pack", "packing"}, {"unpack", "unpacking"}}};
 constexpr std::array<std::string_view, 3> kInstants{"ready", "cycle", "done"};
@@ -21,7 +23,7 @@ bool is_one_of(std::span<const std::string_view> known, std::string_view categor
   return std::ranges::find(known, category) != known.end();
 }
 
-// "call 7 of X": {X, 7}; of other names {name, ""}.
+// Splits "call 7 of X" into {X, 7}; other names yield {name, ""}.
 std::pair<std::string_view, std::string_view> row_and_call(std::string_view name) {
   constexpr std::string_view kCall = "call ", kOf = " of ";
   if (!name.starts_with(kCall)) return {name, {}};
@@ -37,12 +39,12 @@ std::string_view title_of(std::string_view category) {
   return category;
 }
 
-// Written with JSON's escapes. UTF-8 stays as it is.
+// Text to be written with JSON's escapes. UTF-8 is written unchanged.
 struct Escaped {
   std::string_view text;
 };
 
-// Written as microseconds with three decimals.
+// A time to be written as microseconds with three decimals.
 struct Nanoseconds {
   std::int64_t ns;
 };
@@ -136,7 +138,7 @@ void TraceText::add(const TraceEvent& event, std::string& out) {
   const std::string_view category = text_of(event.category), name = text_of(event.name), detail = text_of(event.detail);
   const auto [of, call] = row_and_call(name);
   const int row = this->row(of.empty() ? category : of, event.lane);
-  // Several calls of a row are queued at once.
+  // Several calls of a row are queued at the same time.
   const bool instant = is_one_of(kInstants, category) || (!call.empty() && category == "queue");
   separate(out);
   const bool by_detail = category == "run" && !detail.empty();

@@ -1,4 +1,4 @@
-// Events as the text of a Chrome trace: what Perfetto and chrome://tracing read.
+// Formats events as the text of a Chrome trace, which Perfetto and chrome://tracing read.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 
 namespace ringcomm {
 
-// One row per tensor, and below it one for each lane of its pipeline: events of a row must not overlap. Calls that are
-// named "call 7 of X" have one row, X. Messages, and waits for them, may overlap: Chrome's asynchronous events.
+// A writer with one row per tensor, and one more below it for each lane of its pipeline, because
+// events of a row must not overlap. Calls named "call 7 of X" share the row X. Messages, and waits
+// for them, may overlap: they become Chrome's asynchronous events.
 class TraceText {
  public:
   TraceText(int rank, bool mark_cycles) : rank_(rank), mark_cycles_(mark_cycles) {}
-  int row(std::string_view name, int lane = -1);  // its number; the next text describes a new one
-  // JSON objects with ",\n" between them: rows that are new, then the events.
+  int row(std::string_view name, int lane = -1);  // row number; the next text() describes new rows
+  // Returns JSON objects separated by ",\n": first descriptions of new rows, then the events.
   std::string text(std::span<const TraceEvent> events);
 
  private:
@@ -29,10 +30,10 @@ class TraceText {
 
   const int rank_;
   const bool mark_cycles_;
-  std::unordered_map<std::string, std::map<int, int>> rows_;  // name, lane: number
+  std::unordered_map<std::string, std::map<int, int>> rows_;  // name, lane -> row number
   std::unordered_map<std::string, int> indices_;              // of names, in the order of rows
   int last_ = 0;
-  std::uint64_t overlapping_ = 0;  // such events, so far
+  std::uint64_t overlapping_ = 0;  // asynchronous events so far; gives their ids
   std::string new_rows_;
 };
 

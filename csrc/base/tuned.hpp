@@ -1,17 +1,17 @@
-// Numbers that were found by measuring, and that several places share.
+// Holds sizes that were found by measurement and that several files share.
 #pragma once
 
 #include <cstddef>
 
 namespace ringcomm {
 
-// Bytes of a schedule's segment, if nothing asks for more or less: of four ranks, blocks of 60 KB. That is long enough
-// to be worth a message on most networks; and up to 64 KB Open MPI sends at once over TCP, while the handshake of
-// longer messages waits in the link's queue behind the data.
+// Default bytes of a schedule's segment: blocks of 60 KB for four ranks. Such blocks are large
+// enough for messages of most networks. Open MPI sends up to 64 KB eagerly over TCP, while the
+// handshake of longer messages waits in the link's queue behind the data.
 inline constexpr std::size_t kMessageSegment = 240 << 10, kMessageBlock = 60 << 10;
 
-// Bytes of every rank's array that go through a host's memory, or are worked on there, at once: they fit into caches,
-// and who works on more for a worker has others to serve.
+// Bytes of every rank's array that are worked on together in shared memory. They fit into caches,
+// and a worker soon returns to its other operations.
 inline constexpr std::size_t kMemorySegment = 256 << 10;
 
 }  // namespace ringcomm

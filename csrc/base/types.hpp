@@ -24,7 +24,8 @@ enum class DType : std::uint8_t {
   boolean,
   complex64,
   complex128,
-  // A value and its index, as C lays such a struct out: what minloc and maxloc reduce.
+  // A value and its index, in the layout of such a C struct: the element types of minloc and
+  // maxloc.
   int16_int32,
   int32_int32,
   int64_int32,
@@ -72,15 +73,16 @@ inline constexpr std::array<DTypeInfo, 25> kDTypes{{
     {"(float64, int64)", 16, false},
 }};
 
-inline constexpr std::size_t kNumbers = 13;  // dtypes of one number come first
+inline constexpr std::size_t kNumbers = 13;  // the first kNumbers dtypes consist of one number
 
 inline constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
 inline constexpr std::size_t size_of(DType d) { return info(d).size; }
 
-// What a call asks for. `average` is a sum whose result is divided by the number of ranks. `adasum` is no reduction of
-// elements but of whole vectors: an all-reduce composed of pairs (adasum.hpp). The numbers up to product are
-// Horovod's, for scripts and option files that write them as numbers. The others are MPI's further ops, and are never
-// scaled. Which op there is of which dtype is what the kernels' table holds (kernels::reduces).
+// The reduction operation of a call. `average` is a sum whose result is divided by the number of
+// ranks. `adasum` reduces complete vectors, not elements: an all-reduce composed of pairs
+// (adasum.hpp). The values up to product are Horovod's, for scripts and option files that write
+// numbers. The others are MPI's further ops, and are never scaled. The kernels' table defines which
+// op supports which dtype (kernels::reduces).
 enum class Op : std::uint8_t {
   average,
   sum,
@@ -101,7 +103,7 @@ inline constexpr std::array<std::string_view, 14> kOpNames{"average", "sum",  "a
                                                            "product", "band", "bor",    "bxor",  "land",
                                                            "lor",     "lxor", "minloc", "maxloc"};
 inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, Op::product};  // of every number
-inline constexpr bool is_scaled(Op op) { return op <= Op::product; }                           // takes factors
+inline constexpr bool is_scaled(Op op) { return op <= Op::product; }                           // accepts factors
 inline constexpr bool is_logical(Op op) { return op >= Op::land && op <= Op::lxor; }
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 
@@ -118,22 +120,23 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr std::array<std::string_view, 9> kCollectiveNames{
     "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier", "scan", "exscan"};
-// Each rank's result is of the ranks up to it (exscan: before it, and rank 0 has none), combined in their order.
+// Scans: each rank's result combines the inputs of the ranks up to it, in rank order. exscan
+// excludes the rank's own input, and rank 0 has no result.
 inline constexpr bool is_scan(Collective c) { return c == Collective::scan || c == Collective::exscan; }
-// What some ranks give may be combined before it comes to those whose result it is.
+// Collectives in which contributions may be combined on the route to their destination.
 inline constexpr bool merges(Collective c) {
   return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
 }
 inline constexpr bool computes(Collective c) { return merges(c) || is_scan(c); }  // others only move bytes
-// All ranks end with the same data, which then must have the same bits.
+// All ranks end with the same data, which must then be bitwise identical.
 inline constexpr bool ends_alike(Collective c) {
   return c == Collective::allreduce || c == Collective::allgather || c == Collective::broadcast;
 }
 inline constexpr bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
-inline constexpr bool has_blocks(Collective c) {  // an array of one block per rank, of any sizes
+inline constexpr bool has_blocks(Collective c) {  // the array has one block per rank, of any size
   return c == Collective::allgather || c == Collective::reducescatter || c == Collective::alltoall;
 }
-// Each rank tells its own number of rows: it may differ.
+// Each rank publishes its own number of rows, which may differ between ranks.
 inline constexpr bool tells_rows(Collective c) { return c == Collective::allgather || c == Collective::alltoall; }
 inline constexpr std::string_view name_of(Collective c) { return kCollectiveNames[static_cast<std::size_t>(c)]; }
 

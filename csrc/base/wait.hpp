@@ -1,4 +1,5 @@
-// The one loop that waits, for whoever has nothing to do until something happens that nobody will wake it for.
+// Contains the one waiting loop of the library, for threads that poll for an event which does not
+// wake them.
 #pragma once
 
 #include <chrono>
@@ -14,9 +15,9 @@ namespace ringcomm {
 
 inline constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();  // a deadline, in now_ns()'s time
 
-// Looks until a look says `done`, and then returns true; false once `deadline_ns` has passed. A look that `moved`
-// something is followed by the next one at once, and `backoff` begins anew; one that is `blocked` by what `backoff`
-// says, and where that is a sleep, by `sleep` of so long at most.
+// Polls `look` until it returns `done`, and returns true; returns false once `deadline_ns` has
+// passed. After `moved` it polls again immediately and resets `backoff`. After `blocked` it does as
+// `backoff` says; if that is to sleep, it calls `sleep` with the longest duration.
 template <class Look, class Sleep>
 bool wait_until(Look&& look, Backoff& backoff, std::int64_t deadline_ns, Sleep&& sleep) {
   for (;;) {

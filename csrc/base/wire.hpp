@@ -1,4 +1,5 @@
-// What a call asks its elements to travel as between hosts: a format (codecs/wire_format.hpp) with its parameters.
+// Defines the wire format that a call requests between hosts: a format (codecs/wire_format.hpp) and
+// its parameters.
 #pragma once
 
 #include <bit>
@@ -6,10 +7,10 @@
 
 namespace ringcomm {
 
-// Ranks compare all 8 bytes, and rebuild it from them.
+// A wire format in 8 bytes, which ranks compare, and from which they rebuild it.
 struct Wire {
-  std::uint8_t format = 0;  // row of wire_formats(), counted from 1; 0: as they are
-  std::uint8_t mode = 0;    // parameters; what they mean is the format's
+  std::uint8_t format = 0;  // row of wire_formats(), counted from 1; 0: not encoded
+  std::uint8_t mode = 0;    // parameters, interpreted by the format
   std::uint16_t group = 0;
   float amount = 0;
 

@@ -1,3 +1,5 @@
+// Creates arenas as memfds, maps the arenas of all ranks of the host, and backs ranges of them with
+// memory.
 #include "shm/arena.hpp"
 
 #include <fcntl.h>
@@ -25,13 +27,14 @@ namespace ringcomm {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x72696e67636f6d31;
-constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;        // bytes per fallocate: a signal interrupts one only
-constexpr std::uint64_t kWorthAsking = std::uint64_t{16} << 20;  // so much costs milliseconds anyway
+// Bytes per fallocate, so that a signal interrupts only one piece.
+constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;
+constexpr std::uint64_t kWorthAsking = std::uint64_t{16} << 20;  // such sizes cost milliseconds anyway
 
 std::string reason(int error) { return std::strerror(error); }
 
-// Through syscall(): a wheel may be built against a libc older than the call. Kernels that know NOEXEC_SEAL may insist
-// on it.
+// Calls memfd_create through syscall(), because a wheel may be built against an older libc. Kernels
+// that know MFD_NOEXEC_SEAL may require it.
 int create_memfd() {
   long fd = ::syscall(SYS_memfd_create, "ringcomm", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
   if (fd < 0 && errno == EINVAL) fd = ::syscall(SYS_memfd_create, "ringcomm", MFD_CLOEXEC);
@@ -40,7 +43,8 @@ int create_memfd() {
   throw invalid("memfd_create: ", reason(errno));
 }
 
-// Bytes that the system can still hand out. fallocate refuses nothing: past this the kernel kills processes instead.
+// Returns the bytes that the system can still provide. fallocate itself refuses nothing: beyond
+// this the kernel kills processes.
 std::uint64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::uint64_t kilobytes = 0, value = 0;
@@ -53,10 +57,10 @@ std::uint64_t available_memory() {
   return known ? kilobytes * 1024 : std::numeric_limits<std::uint64_t>::max();
 }
 
-void advise(void* base, std::size_t nbytes) {  // refusals change nothing that matters
-  ::madvise(base, nbytes, MADV_DONTFORK);      // a forked child has no business in here
+void advise(void* base, std::size_t nbytes) {  // refusals do no harm
+  ::madvise(base, nbytes, MADV_DONTFORK);      // a forked child must not use it
   ::madvise(base, nbytes, MADV_HUGEPAGE);
-  ::madvise(base, nbytes, MADV_DONTDUMP);  // a core dump would walk the whole reserve
+  ::madvise(base, nbytes, MADV_DONTDUMP);  // a core dump would contain the complete reserve
 }
 
 void require_arena(int fd, std::size_t index) {
@@ -99,7 +103,8 @@ bool give_memory_back(int fd, std::uint64_t begin, std::uint64_t end) {
   return ::fallocate(fd, mode, static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0;
 }
 
-// Mailboxes are made here, before any peer can have the descriptor: later a peer may be counted among the sleepers.
+// Constructs the mailboxes before any peer has the descriptor: later a peer may already count
+// itself as a sleeper.
 int Node::make_arena() {
   FileHandle fd(create_memfd());
   if (const int error = back_with_memory(fd.get(), 0, kHeapBegin); error != 0)
@@ -114,8 +119,8 @@ int Node::make_arena() {
 
 Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve) {
   for (std::size_t i = 0; i < fds.size(); ++i) require_arena(fds[i], i);
-  // The mapping reaches far beyond the end of the file, so that growing moves nothing. A limit on address space may
-  // refuse it.
+  // The mapping extends far beyond the end of the file, so that growth moves nothing. A limit on
+  // address space may refuse it.
   for (const std::size_t nbytes : {reserve, std::size_t{8} << 30, kSmallestReserve}) {
     if (nbytes > reserve || !map_all(fds, nbytes)) continue;
     nbytes_ = nbytes;
@@ -132,9 +137,9 @@ Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve) {
 
 Mappings::~Mappings() { unmap_all(); }
 
-// Like offsets in different arenas are used together, and AMD's L1 cache finds a line by a hash of bits 12 to 27 of its
-// virtual address: were these alike, every access would miss (10 times slower). So arena i begins i huge pages after
-// a round address.
+// Peers use equal offsets of different arenas together. AMD's L1 cache selects a line by a hash of
+// bits 12 to 27 of its virtual address: if these bits were equal, every access would miss (10 times
+// slower). So arena i begins i huge pages after a round address.
 bool Mappings::map_all(const std::vector<int>& fds, std::size_t nbytes) {
   nbytes_ = nbytes;
   bases_.reserve(fds.size());

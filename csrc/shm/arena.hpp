@@ -1,4 +1,4 @@
-// What an arena looks like in memory, and how arenas are mapped.
+// Defines the memory layout of an arena, and maps arenas into this process. Node is built on it.
 //
 //   mailboxes, one per slot | header | heap, 4096-byte aligned, growing by fallocate | address space not backed yet ...
 #pragma once
@@ -16,11 +16,12 @@
 namespace ringcomm {
 
 inline constexpr std::size_t kPage = 4096;
-inline constexpr std::size_t kSmallestReserve = std::size_t{1} << 30;  // of address space; every rank can map so much
+inline constexpr std::size_t kSmallestReserve = std::size_t{1} << 30;  // of address space; every rank can map this much
 
 struct ArenaHeader {
   std::uint64_t magic;
-  // How much of every arena the owner of this one has mapped; 0 until it has. A heap grows as far as all ranks see.
+  // Bytes of every arena that the owner of this one has mapped; 0 until it has. A heap grows only
+  // as far as all ranks have mapped it.
   std::atomic<std::uint64_t> mapped;
   Doorbell doorbell;
 };
@@ -30,7 +31,8 @@ inline constexpr std::size_t kHeapBegin = round_up(kHeaderOffset + sizeof(ArenaH
 
 inline ArenaHeader& header_of(std::byte* base) { return *reinterpret_cast<ArenaHeader*>(base + kHeaderOffset); }
 
-// Arenas in this process's address space: all of one size, all or none.
+// The arenas of a host in this process's address space. All have one size; either all are mapped or
+// none.
 class Mappings {
  public:
   Mappings(const std::vector<int>& fds, std::size_t reserve);  // throws Error(invalid)
@@ -44,14 +46,14 @@ class Mappings {
   static constexpr std::size_t kHugePage = std::size_t{2} << 20, kHashed = std::size_t{1} << 28, kRoom = 2 * kHashed;
   bool map_all(const std::vector<int>& fds, std::size_t nbytes);
   void unmap_all();
-  std::vector<void*> rooms_;  // of address space, one for each arena
+  std::vector<void*> rooms_;  // reserved address space, one range per arena
   std::vector<std::byte*> bases_;
   std::size_t nbytes_ = 0;
 };
 
-// Memory for [begin, end) of the file, so that touching it cannot fail. Returns 0 or an errno, and then
-// none of the range has memory.
+// Allocates memory for [begin, end) of the file, so that touching it cannot fail. Returns 0, or an
+// errno; then no part of the range has memory.
 int back_with_memory(int fd, std::uint64_t begin, std::uint64_t end);
-bool give_memory_back(int fd, std::uint64_t begin, std::uint64_t end);  // reads as zeros until backed again
+bool give_memory_back(int fd, std::uint64_t begin, std::uint64_t end);  // the range reads as zeros until backed again
 
 }  // namespace ringcomm

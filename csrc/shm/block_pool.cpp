@@ -1,3 +1,4 @@
+// Implements the pool of arena blocks. Freed blocks are kept while their size is served.
 #include "shm/block_pool.hpp"
 
 #include <new>
@@ -29,7 +30,7 @@ void* BlockPool::take(std::size_t nbytes) noexcept {
     size.idle.pop_back();
     ++size.used;
     return block;
-  } catch (const std::exception&) {  // the arena or the machine has no more
+  } catch (const std::exception&) {  // the arena or the machine is out of memory
     size.refused = true;
     return nullptr;
   }
@@ -45,7 +46,7 @@ bool BlockPool::give_back(void* block) noexcept {
   size.refused = false;
   try {
     size.idle.push_back(block);
-  } catch (const std::bad_alloc&) {  // 8 bytes: the block is lost with them
+  } catch (const std::bad_alloc&) {  // no 8 bytes of memory: the block is lost
     return true;
   }
   if (size.most <= 0) drop(size);

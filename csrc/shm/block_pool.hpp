@@ -1,5 +1,6 @@
-// Blocks of a few sizes in this rank's arena, used again and again: arrays that are made and dropped in every training
-// step then lie where the host's other ranks can read them, in pages that need not be made anew.
+// A pool of blocks of a few sizes in this rank's arena. Arrays that are allocated in every training
+// step are thereby stored where the host's other ranks can read them, in pages that exist already.
+// The memory functions of frameworks (served_memory.hpp) allocate from it.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +22,24 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // So many more blocks of this size may be in use at a time, or (negative) so many fewer. Those not in use go back
-  // to the arena when a size has none left.
+  // Changes by `more` (may be negative) how many blocks of this size may be in use at a time. If
+  // that number is zero, unused blocks return to the arena.
   void serve(std::size_t nbytes, int more);
-  void* take(std::size_t nbytes) noexcept;  // 4096-byte aligned. Null: not a size, or number, or memory, to be had
-  bool give_back(void* block) noexcept;     // false: it is none of these
+  void* take(std::size_t nbytes) noexcept;  // 4096-byte aligned; null: unknown size, limit reached, or no memory
+  bool give_back(void* block) noexcept;     // false: the block is not from this pool
   std::size_t in_use() const;
 
  private:
   struct Size {
     int most = 0, used = 0;
-    bool refused = false;  // by the system: until a block comes back nobody asks again
+    bool refused = false;  // the system refused; no new attempt until a block is given back
     std::vector<void*> idle{};
   };
   void drop(Size& size);
   const std::shared_ptr<Node> node_;
   mutable std::mutex mutex_;
   std::map<std::size_t, Size> sizes_;
-  std::unordered_map<void*, std::size_t> used_;  // sizes
+  std::unordered_map<void*, std::size_t> used_;  // block -> bytes
   const AtFork fork_{1, {[this] { mutex_.lock(); }, [this] { mutex_.unlock(); }}};
 };
 

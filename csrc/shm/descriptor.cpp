@@ -1,3 +1,5 @@
+// Computes the digest of a descriptor, and the message that explains how descriptors of ranks
+// differ.
 #include "shm/descriptor.hpp"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ static_assert(sizeof(Descriptor) % 8 == 0 && std::has_unique_object_representati
 
 namespace {
 
-constexpr std::size_t kMostGroups = 8;  // values that a message shows; the rest is counted
+constexpr std::size_t kMostGroups = 8;  // values that a message shows; further ones are only counted
 
 template <class Table, class Show = std::identity>
 std::string entry(const Table& table, std::size_t index, Show show = {}) {
@@ -32,7 +34,7 @@ std::string call_name(const Descriptor& d) {
   return name.empty() ? collective_name(d) : concat(collective_name(d), " '", name, "'");
 }
 
-// The call of the first rank that gives it a name.
+// Returns the call of the first rank that names it, or rank 0's.
 const Descriptor& named_first(std::span<const Descriptor> all) {
   const auto named = std::ranges::find_if(all, [](const Descriptor& d) { return !text_of(d.name).empty(); });
   return named == all.end() ? all[0] : *named;
@@ -45,10 +47,10 @@ std::string shape_name(const Descriptor& d) {
   return shape.empty() ? std::to_string(d.count) + (d.count == 1 ? " element" : " elements") : std::string(shape);
 }
 
-// One thing that ranks must agree on.
+// A property on which all ranks must agree.
 struct Field {
-  std::string_view what;  // after "ranks disagree on "
-  std::string fix;        // a sentence
+  std::string_view what;  // continues "ranks disagree on "
+  std::string fix;        // a sentence for the user
   std::function<bool(const Descriptor&, const Descriptor&)> same;
   std::function<std::string(const Descriptor&)> show;
 };
@@ -58,7 +60,7 @@ auto same(Value Descriptor::*... members) {
   return [=](const Descriptor& a, const Descriptor& b) { return ((a.*members == b.*members) && ...); };
 }
 
-// What one group of ranks gave.
+// A value, and the ranks that gave it.
 struct Group {
   const Descriptor* value;
   std::vector<int> ranks;
@@ -71,7 +73,7 @@ std::vector<Group> groups_of(const Field& field, std::span<const Descriptor> all
     auto home = std::ranges::find_if(groups, [&](const Group& one) { return field.same(*one.value, all[i]); });
     if (home == groups.end()) {
       std::string text = field.show(all[i]);
-      // what is cut or hashed may differ and look alike
+      // values may differ although their texts, which are truncated or omit a hash, are equal
       if (std::ranges::any_of(groups, [&](const Group& one) { return one.text == text; }))
         text = "another " + text.substr(text.starts_with("one ") ? 4 : 0);
       home = groups.insert(groups.end(), Group{&all[i], {}, std::move(text)});
@@ -125,7 +127,7 @@ Field shape_field(Collective collective) {
 
 std::string wire_name(const Descriptor& d) { return text_of(Wire::of(d.wire)); }
 
-// What follows collective and name, in the order of asking.
+// Returns the fields to compare after collective and name, in this order.
 std::vector<Field> fields_of(Collective collective) {
   if (collective == Collective::barrier) return {algorithm_field()};
   std::vector<Field> fields;
@@ -168,7 +170,7 @@ std::uint64_t digest_of(const Descriptor& call) {
   d.balance = 0;
   std::uint64_t words[sizeof(Descriptor) / 8];
   std::memcpy(words, &d, sizeof words);
-  constexpr std::size_t kLanes = 4;  // which do not wait for each other's products
+  constexpr std::size_t kLanes = 4;  // independent lanes, so that multiplications overlap
   std::uint64_t lanes[kLanes] = {0x9E3779B97F4A7C15ull, 1, 2, 3};
   const auto mix = [](std::uint64_t& hash, std::uint64_t word) {
     hash = (hash ^ word) * 0xD6E8FEB86659FD93ull;
@@ -184,7 +186,7 @@ std::string disagreement(std::span<const Descriptor> all, std::span<const int> r
   if (std::all_of(all.begin(), all.end(), alike)) return {};  // the common case
   if (std::string why = disagreement_on(collective_field(), "", all, ranks); !why.empty()) return why;
   const auto collective = static_cast<Collective>(all[0].collective);
-  std::vector<Descriptor> named;  // a rank that gives no name has nothing to contradict
+  std::vector<Descriptor> named;  // a rank that gives no name contradicts none
   std::vector<int> namers;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (text_of(all[i].name).empty()) continue;

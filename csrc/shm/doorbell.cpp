@@ -1,3 +1,4 @@
+// Accesses the doorbells in the headers of arenas.
 #include "shm/doorbell.hpp"
 
 #include "shm/arena.hpp"

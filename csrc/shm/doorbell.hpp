@@ -1,4 +1,5 @@
-// Where a rank sleeps until some rank of its host has a message for it.
+// A doorbell is where a rank sleeps until a rank of its host has a message for it. Point-to-point
+// messages and the worker use it.
 #pragma once
 
 #include <atomic>
@@ -8,20 +9,22 @@
 
 namespace ringcomm {
 
-// One cache line, of every arena. A sender writes what it has elsewhere (seq_cst) and then looks here; a sleeper counts
-// itself in before it looks there a last time. All of it is in one total order, so no wake-up is lost.
+// A cache line in every arena. A sender first writes its message elsewhere (seq_cst), and then
+// reads `sleepers`. A sleeper first increments `sleepers`, and then looks for messages a last time.
+// All accesses are in one total order, so no wake-up is lost.
 struct alignas(64) Doorbell {
   std::atomic<std::uint32_t> rings{0};  // the futex
   std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> state{0};   // 0 here, 1 left by close() or exit, 2 failed
-  std::atomic<std::uint64_t> outbox{0};  // offset of the owner's table of rings to its host's ranks; 0: none yet
+  // Offset of the owner's table of message rings to the ranks of its host; 0: none yet.
+  std::atomic<std::uint64_t> outbox{0};
 
   void wake() {
     if (sleepers.load(std::memory_order_seq_cst) == 0) return;
     rings.fetch_add(1, std::memory_order_seq_cst);
     futex_wake(rings);
   }
-  // `quiet`: nothing has come so far.
+  // Sleeps if `quiet()`, which returns whether no message has arrived yet.
   template <class Quiet>
   void sleep(std::int64_t longest_ns, Quiet&& quiet) {
     const std::uint32_t seen = rings.load(std::memory_order_seq_cst);
@@ -33,6 +36,6 @@ struct alignas(64) Doorbell {
 
 class Node;
 Doorbell& doorbell_of(Node& node, int rank);  // a rank of the node
-void mark_failed(Node& node, int rank);       // of a rank that is a thread, for which no process ends
+void mark_failed(Node& node, int rank);       // for a rank that is a thread, because no process ends with it
 
 }  // namespace ringcomm

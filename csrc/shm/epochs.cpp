@@ -1,5 +1,6 @@
-// Arrivals. Who waits counts itself in before it looks; who arrives shows it before it counts. Both in one total order
-// (seq_cst), so at least one of them sees the other and no wake-up is lost.
+// Implements arrivals. A waiting rank increments `sleepers` before it reads the epoch; an arriving
+// rank writes the epoch before it reads `sleepers`. Both are in one total order (seq_cst), so at
+// least one of them sees the other and no wake-up is lost.
 #include "shm/epochs.hpp"
 
 #include <time.h>
@@ -18,7 +19,8 @@ namespace {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// A clock that costs a few nanoseconds and ticks every few milliseconds: a waiting loop may ask it at every look.
+// Reads a clock that costs a few nanoseconds and ticks every few milliseconds, so that a waiting
+// loop may read it at every poll.
 std::int64_t coarse_now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -29,8 +31,9 @@ constexpr std::uint32_t kLeftWithinCall = 3;  // Mailbox::state
 
 }  // namespace
 
-// Every rank of the slot starts from the same epoch: the slot is new, or its last user ended it on all ranks alike. All
-// must have come here before any publishes; creating a communicator is collective and sees to that.
+// Every rank of the slot starts from the same epoch: the slot is new, or its last user left equal
+// epochs on all ranks. All ranks must be here before any rank publishes; the creation of a
+// communicator is collective and ensures that.
 Epochs::Epochs(Node& node, int slot) : node_(node), slot_(slot) {
   if (slot < 0 || slot >= kMailboxes) throw invalid("slot ", slot, " of an arena that has ", kSlots);
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
@@ -43,16 +46,17 @@ std::uint32_t Epochs::publish() {
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
   mine.epoch.store(++epoch_, std::memory_order_seq_cst);
   if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex_wake(mine.epoch);
-  trace_since("host work", now);  // the peers do not wait for that
+  trace_since("host work", now);  // recorded after the store: peers do not wait for it
   return epoch_;
 }
 
-// Epochs wrap around; ranks are never more than a few apart.
+// Returns whether the rank's epoch is before `epoch`. Epochs wrap around; ranks are never more than
+// a few apart.
 bool Epochs::lags(int rank, std::uint32_t epoch) {
   return static_cast<std::int32_t>(node_.mailbox(rank, slot_).epoch.load(std::memory_order_acquire) - epoch) < 0;
 }
 
-// The state is in the line of cache that holds the epoch.
+// Reads the state, which is in the same cache line as the epoch.
 bool Epochs::left_within(int rank, std::uint32_t epoch) {
   const Mailbox& box = node_.mailbox(rank, slot_);
   return box.state.load(std::memory_order_acquire) == kLeftWithinCall &&
@@ -100,7 +104,7 @@ bool Epochs::reached(std::uint32_t epoch) {
 void Epochs::look_for_loss(std::uint32_t epoch) {
   const bool here = node_.mailbox(behind_, slot_).state.load(std::memory_order_acquire) == 0;
   const std::int64_t now = coarse_now_ns();
-  if (epoch != awaited_ || looked_ns_ == 0) {  // nobody is lost in the first moments
+  if (epoch != awaited_ || looked_ns_ == 0) {  // no check in the first moments of a wait
     awaited_ = epoch;
     looked_ns_ = now;
   }
@@ -111,13 +115,14 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
   const auto state_of = [&](int rank) { return node_.mailbox(rank, slot_).state.load(std::memory_order_acquire); };
   std::vector<std::uint32_t> states;
   for (int rank = 0; rank < node_.size(); ++rank) states.push_back(state_of(rank));
-  // asked after the states: who failed because another died is not to blame
+  // Read after the states: a rank that failed because a peer died is not to blame.
   const std::vector<int> ended = node_.dead();
   for (int rank = 0; rank < node_.size(); ++rank) {
     const bool dead = std::find(ended.begin(), ended.end(), rank) != ended.end();
-    // it may have left before it ended
+    // the rank may have left before its process ended
     const std::uint32_t state = dead ? state_of(rank) : states[static_cast<std::size_t>(rank)];
-    if ((state == 0 && !dead) || !lags(rank, epoch)) continue;  // asked again last: it may have arrived, and then gone
+    // Lags() is read last: the rank may have arrived and then left.
+    if ((state == 0 && !dead) || !lags(rank, epoch)) continue;
     (state == 2 ? failed : state != 0 ? left : died).push_back(rank);
   }
   if (!died.empty()) throw died_error(died);
@@ -148,9 +153,9 @@ void Epochs::sleep(std::uint32_t epoch, std::int64_t longest_ns) {
   }
 }
 
-// The addition of nothing puts this after or before a sleeper's own addition: after, and the sleeper is counted;
-// before, and it sees the new state. One that is just about to sleep may miss the wake-up, and sleeps to the end of
-// its time.
+// Wakes sleeping peers. Adding 0 orders this call with a sleeper's own addition. If it comes after,
+// the sleeper is counted; if before, the sleeper sees the new state. A rank that is just about to
+// sleep may miss the wake-up, and then sleeps until its timeout.
 void Epochs::wake() {
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
   if (mine.sleepers.fetch_add(0, std::memory_order_acq_rel) > 0) futex_wake(mine.epoch);

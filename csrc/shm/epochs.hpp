@@ -1,4 +1,4 @@
-// Arrivals of a host's ranks, which are all that they wait for.
+// Counts the arrivals of a host's ranks at calls. All synchronization within a host is built on it.
 #pragma once
 
 #include <cstddef>
@@ -13,54 +13,58 @@
 
 namespace ringcomm {
 
-// An ordered stream of arrivals in one slot. publish() then reached(): a barrier in two halves, neither of which waits.
+// An ordered stream of arrivals in one slot. publish() and reached() are the two halves of a
+// barrier; neither blocks.
 class Epochs {
  public:
   Epochs(Node& node, int slot);
-  // A new call soon: what it writes first is fetched, which takes as long as all that comes before it.
+  // Prefetches the lines that the next call writes first. Their fetch takes as long as all that
+  // precedes it.
   void expect() {
     prefetch_to_write(&mine());
     prefetch_to_write(mine().payload[(calls_ + 1) % 2]);
   }
-  // A new call: until the next one, its opening, descriptor and payload are those of this parity in every mailbox.
+  // Begins a new call. Until the next one, its header, descriptor and payload are those of the
+  // returned parity in every mailbox.
   std::size_t open_call() {
     opened_at_ = epoch_;
     return ++calls_ % 2;
   }
   std::size_t parity() const { return calls_ % 2; }
-  std::uint32_t publish();  // this rank arrives: release store, wakes sleepers only if there are any
-  // has everybody? acquire. Throws Error(left | peer_lost) if a lagging rank is gone, or one has left within the call
+  std::uint32_t publish();  // this rank arrives: a seq_cst store; wakes sleepers only if there are any
+  // Returns whether all ranks have arrived (acquire). Throws Error(left | peer_lost) if a lagging
+  // rank left, failed or died, or a rank left within the call.
   bool reached(std::uint32_t epoch);
-  void sleep(std::uint32_t epoch, std::int64_t longest_ns);  // raw shared futex on a lagging rank's epoch
-  void look_for_failures() const;  // throws Error(peer_lost) for ranks that have said so, whoever waits for whom
-  void leave_within_call();        // from now on peers that have entered this rank's last call, or later ones, throw
-  void wake();                     // after a change of this rank's mailbox.state: whoever sleeps on us looks again
-  std::vector<int> behind();       // ranks that have not arrived as often as this one
+  void sleep(std::uint32_t epoch, std::int64_t longest_ns);  // futex wait on the epoch of a lagging rank
+  void look_for_failures() const;  // throws Error(peer_lost) if any rank has published that it failed
+  void leave_within_call();        // peers throw in this rank's last call and in later ones
+  void wake();                     // after a change of this rank's mailbox.state: sleeping peers read it
+  std::vector<int> behind();       // ranks that have arrived less often than this one
   Node& node() { return node_; }
   int slot() const { return slot_; }
   Mailbox& mailbox(int rank) { return node_.mailbox(rank, slot_); }
   Mailbox& mine() { return mailbox(node_.rank()); }
 
-  const PeerMemory memory;          // this process's, for the host's ranks to read
-  std::optional<bool> reads_peers;  // whether this rank can read theirs, once that is known
-  bool all_read = false;            // whether all ranks have said that they can
-  PathTuner reading;                // of data that is moved: through staging memory, or read where it lies
-  std::uint64_t staged = 0;         // segments that have gone through staging memory so far, equal on all ranks
-  std::uint64_t copied = 0;         // bytes of what the host's ranks share, read or written; taken by who books calls
+  const PeerMemory memory;          // this process's memory, for the host's ranks to read
+  std::optional<bool> reads_peers;  // this rank can read the memory of all its peers; empty until tested
+  bool all_read = false;            // all ranks have published that they can read
+  PathTuner reading;                // chooses between staging memory and reading peers' memory directly
+  std::uint64_t staged = 0;         // segments passed through staging memory so far; equal on all ranks
+  std::uint64_t copied = 0;         // bytes of the host's shared memory read or written; reset when calls are booked
 
  private:
   bool lags(int rank, std::uint32_t epoch);
-  bool left_within(int rank, std::uint32_t epoch);  // a call that has arrived at `epoch`
+  bool left_within(int rank, std::uint32_t epoch);  // a call whose arrival is `epoch`
   void look_for_loss(std::uint32_t epoch);
   [[noreturn]] void report_left(std::uint32_t epoch);
 
   Node& node_;
   int slot_;
-  std::uint32_t epoch_ = 0, opened_at_ = 0;  // now; before the last call
+  std::uint32_t epoch_ = 0, opened_at_ = 0;  // current epoch; epoch before the last call
   std::uint64_t calls_ = 0;
-  int behind_ = 0;              // the rank last seen lagging: looked at first
-  std::uint32_t awaited_ = 0;   // the epoch that was last waited for,
-  std::int64_t looked_ns_ = 0;  // and when its laggards' processes were last looked at
+  int behind_ = 0;              // the rank last seen lagging, which is checked first
+  std::uint32_t awaited_ = 0;   // the epoch last waited for,
+  std::int64_t looked_ns_ = 0;  // and the time of the last look at lagging ranks' processes
 };
 
 }  // namespace ringcomm

@@ -1,4 +1,4 @@
-// A file descriptor of one's own.
+// Owns a file descriptor and closes it.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Sleeping on a word that ranks of a host share, and waking who does.
+// Sleeps on a word that ranks of a host share, and wakes the threads that sleep on it.
 #pragma once
 
 #include <linux/futex.h>
@@ -12,7 +12,8 @@
 
 namespace ringcomm {
 
-// Not PRIVATE: the word is known to the kernel by its file, for every rank has it at another address.
+// Not FUTEX_PRIVATE: the kernel identifies the word by its file, because each rank maps it at a
+// different address.
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::int64_t longest_ns) {
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(longest_ns / 1'000'000'000);

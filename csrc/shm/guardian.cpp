@@ -1,3 +1,5 @@
+// Implements the guardian: it waits for the first death, prints the line of that rank, and ends the
+// job.
 #include "shm/guardian.hpp"
 
 #include <fcntl.h>
@@ -23,7 +25,8 @@ constexpr unsigned kLastDescriptor = ~0u;
 constexpr int kAfterMs = 5000;
 constexpr int kAlone = 2;  // seconds, at most, that the guardian outlives the last rank of its host
 
-// A copy of a rank's pipes keeps their readers waiting. `kept` is sorted.
+// Closes all descriptors but `kept`, which is sorted: a copy of a rank's pipes would keep their
+// readers waiting.
 void close_others(const std::vector<int>& kept) {
   unsigned next = 0;
   for (const int fd : kept) {
@@ -34,7 +37,8 @@ void close_others(const std::vector<int>& kept) {
   ::syscall(SYS_close_range, next, kLastDescriptor, 0);
 }
 
-// Ends the guardian if a rank says that processes may end now. True if the connection is closed.
+// Ends the guardian if a rank has sent the byte that permits processes to end. Returns whether the
+// connection is closed.
 bool closed(int connection) {
   char byte = 0;
   const ssize_t got = ::recv(connection, &byte, 1, MSG_DONTWAIT);
@@ -42,7 +46,7 @@ bool closed(int connection) {
   return got == 0 || errno != EAGAIN;
 }
 
-// Whether a process has ended within `ms`. False without a descriptor.
+// Returns whether a process has ended within `ms`; false without a descriptor.
 bool ended(int pidfd, int ms) {
   pollfd asked{pidfd, POLLIN, 0};
   return pidfd >= 0 && ::poll(&asked, 1, ms) > 0;
@@ -83,7 +87,7 @@ void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const DeathA
     while (one.pidfd >= 0 && now() < deadline && !ended(one.pidfd, 1000)) {
     }
   }
-  if (!ended(guarded[dead].pidfd, 0)) return;  // it has become another program
+  if (!ended(guarded[dead].pidfd, 0)) return;  // the process has run exec() instead
   deadline = std::min(deadline, now() + kAlone);
   while (*command != nullptr && now() < deadline) ::poll(nullptr, 0, 1000);
   for (const Guarded& one : guarded) {
@@ -92,15 +96,16 @@ void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const DeathA
   if (*command == nullptr) return;
   for (int fd = 0; fd < 3; ++fd) {
     ::close(fd);
-    if (::open("/dev/null", O_RDWR) < 0) return;  // takes the number that is free
+    if (::open("/dev/null", O_RDWR) < 0) return;  // open() returns the free number
   }
   ::execve(*command, command, environ);
 }
 
 [[noreturn]] void guard(const std::vector<Guarded>& guarded, const DeathAction& action, const std::vector<int>& kept,
                         char* const* command) {
-  ::setsid();  // not of the process group that launchers end
-  // A launcher that ends the job signals this process too: that waits until the death is named.
+  ::setsid();  // leaves the process group that launchers end
+  // A launcher that ends the job signals this process too. Blocked signals wait until the death is
+  // reported.
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);
   sigset_t signals;
   ::sigfillset(&signals);
@@ -111,11 +116,11 @@ void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const DeathA
   ended(action.after, kAfterMs);
   const std::string& line = guarded[dead].line;
   const ssize_t written = ::write(action.to, line.data(), line.size());
-  static_cast<void>(written);  // without a reader the job ends unnamed
+  static_cast<void>(written);  // without a reader the death stays unreported
   ::sigemptyset(&signals);
   ::sigprocmask(SIG_SETMASK, &signals, nullptr);
   if (action.grace >= 0) end_job(guarded, dead, action, command);
-  ::_exit(0);  // the deaths that follow are consequences
+  ::_exit(0);  // later deaths are consequences
 }
 
 }  // namespace
@@ -134,7 +139,7 @@ int start_guardian(const std::vector<Guarded>& guarded, const DeathAction& actio
   std::vector<char*> command;
   for (std::string& word : words) command.push_back(word.data());
   command.push_back(nullptr);
-  // Not fork(): what libraries have registered for it must not run here.
+  // Not fork(): atfork handlers of libraries must not run here.
   const long pid = ::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
   if (pid == 0) guard(guarded, action, kept, command.data());
   if (pid < 0) throw invalid("no process to watch the ranks: ", std::strerror(errno));

@@ -1,6 +1,6 @@
-// Names the rank of this host that died, and ends the job if the launcher does not. The guardian is a separate process
-// in a session of its own: launchers end the other ranks, whole process groups of them, within a fraction of a
-// millisecond, and read no more of what they wrote.
+// The guardian reports which rank of this host died, and ends the job if the launcher does not. It
+// is a separate process in its own session: launchers end process groups of ranks within a fraction
+// of a millisecond, and then read no more of their output.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace ringcomm {
 
 struct Guarded {
   int pidfd;  // readable when the process has ended; -1: none
-  // a socket to it: closed some time earlier, when it begins to end; a byte on it silences the guardian
+  // Socket to the rank: closed when its process begins to end. A byte on it silences the guardian.
   int connection;
-  std::string line;  // what to write at its death
+  std::string line;  // printed at its death
 };
 
 // The guardian's action when the first rank has died.
@@ -20,7 +20,7 @@ struct DeathAction {
   int to;     // descriptor to write the line to
   int after;  // pidfd of a process whose end is awaited before that, 5 s at most; -1: none
   int grace;  // seconds after which ranks that still run are killed; -1: never
-  // Runs after that, found or not: ends ranks on other hosts. Empty: nothing does.
+  // Command that runs afterwards, if it exists: it ends ranks on other hosts. Empty: none.
   std::vector<std::string> command;
 };
 

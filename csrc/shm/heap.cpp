@@ -1,3 +1,4 @@
+// Implements the heap of an arena: first fit, with memory requested from the system on demand.
 #include "shm/heap.hpp"
 
 #include <sys/mman.h>
@@ -75,8 +76,8 @@ ArenaHeap::ArenaHeap(FileHandle fd, std::byte* base, std::uint64_t reserve, std:
   if (reserve > kHeapBegin) free_.add({kHeapBegin, reserve});
 }
 
-// A child has no arenas (MADV_DONTFORK), but may have arrays that lie in this one: it gets them back where they were,
-// and what it writes there is its own.
+// Maps a private copy in a forked child. A child has no arenas (MADV_DONTFORK), but may have arrays
+// that are stored in this one. They keep their addresses, and the child's writes stay private.
 void ArenaHeap::become_private() noexcept {
   forked_ = true;
   ::mmap(base_, reserve_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, fd_.get(), 0);

@@ -1,4 +1,5 @@
-// A rank's heap in its arena: which addresses are free, and which of the free ones still have memory behind them.
+// A rank's heap in its arena. It knows which addresses are free, and which free ranges still have
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace ringcomm {
 
-// A set of addresses as disjoint ranges [begin, end); neighbours grow together.
+// A set of addresses as disjoint ranges [begin, end); adjacent ranges are merged.
 class Ranges {
  public:
   using Range = std::pair<std::uint64_t, std::uint64_t>;
@@ -25,17 +26,18 @@ class Ranges {
   std::uint64_t total() const { return total_; }
 
  private:
-  std::map<std::uint64_t, std::uint64_t> ends_;  // by begin
+  std::map<std::uint64_t, std::uint64_t> ends_;  // begin -> end
   std::uint64_t total_ = 0;
 };
 
 class ArenaHeap {
  public:
-  // `base`: the arena, of so many bytes of address space. `limit` tells how far all ranks have it mapped.
+  // `base` is the arena, `reserve` its bytes of address space. `limit` returns how much of it all
+  // ranks have mapped.
   ArenaHeap(FileHandle fd, std::byte* base, std::uint64_t reserve, std::function<std::uint64_t()> limit);
   std::uint64_t allocate(std::size_t nbytes);
   void free(std::uint64_t offset);
-  std::size_t size_of(std::uint64_t offset);  // of what is allocated there; 0: nothing is
+  std::size_t size_of(std::uint64_t offset);  // bytes allocated there; 0: none
 
  private:
   void become_private() noexcept;
@@ -43,11 +45,11 @@ class ArenaHeap {
   FileHandle fd_;
   std::byte* const base_;
   const std::uint64_t reserve_;
-  bool forked_ = false;  // a child of the arena's owner: what was allocated can be used, the rest is not ours
+  bool forked_ = false;  // in a child of the arena's owner: allocated memory can be used, the rest not
   std::function<std::uint64_t()> limit_;
-  std::map<std::uint64_t, std::uint64_t> used_;  // ends by begin
+  std::map<std::uint64_t, std::uint64_t> used_;  // begin -> end
   Ranges free_;
-  Ranges kept_;  // of the free ranges, those that have memory
+  Ranges kept_;  // free ranges that have memory
   const AtFork fork_;
 };
 

@@ -1,4 +1,4 @@
-// What a rank publishes on its host, where every rank of the host reads it.
+// Defines the mailbox, through which a rank publishes its calls to the ranks of its host.
 #pragma once
 
 #include <atomic>
@@ -10,32 +10,36 @@
 namespace ringcomm {
 
 inline constexpr int kSlots = 64;                             // ordered streams (channels) that one arena serves
-inline constexpr int kMailboxes = 2 * kSlots;                 // of a rank: slot + kSlots is a channel's SubChannels'
+// Per rank: slot + kSlots belongs to a channel's SubChannels.
+inline constexpr int kMailboxes = 2 * kSlots;
 inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of memory outside the arena
 
-// Bytes of data that a mailbox takes beside a call's descriptor: 4 KB, and numbers that are exchanged before.
+// Bytes of inline data in a mailbox: 4 KB, and the counts that are exchanged before them.
 inline constexpr std::size_t kPayload = 4608;
 
-// What a rank says of a call when it arrives: as little as its peers must read if all is well.
+// Published by a rank when it arrives at a call: the little that peers must read if all descriptors
+// agree.
 struct CallHeader {
-  std::uint64_t digest = 0;          // of what must agree (digest_of)
-  std::uint64_t offset = kPrivate;   // of the call's array in the owner's arena
-  std::uint64_t staging = kPrivate;  // of the slot's staging memory in the owner's arena
+  std::uint64_t digest = 0;          // hash of the descriptor (digest_of)
+  std::uint64_t offset = kPrivate;   // offset of the call's array in the owner's arena
+  std::uint64_t staging = kPrivate;  // offset of the slot's staging memory in the owner's arena
 };
 
-// What a rank publishes on its host in one slot. The epoch counts this rank's arrivals; it is also the futex on which
-// peers sleep. One cache line brings a peer the epoch and the opening. Of openings, descriptors and payloads there are
-// two, for even and for odd calls: a rank is never more than one call ahead of another.
+// The data that a rank publishes on its host in one slot. The epoch counts this rank's arrivals; it
+// is also the futex on which peers sleep. One cache line brings a peer the epoch and the call
+// header. Headers, descriptors and payloads exist twice, for even and odd calls: a rank is never
+// more than one call ahead of a peer.
 struct alignas(64) Mailbox {
   std::atomic<std::uint32_t> epoch{0};
   std::atomic<std::uint32_t> sleepers{0};
-  std::atomic<std::uint32_t> state{0};    // 0 here, 1 left by close() or exit, 2 failed, 3 left within a call
-  std::atomic<std::uint32_t> left_at{0};  // of state 3: the epoch before that call
+  std::atomic<std::uint32_t> state{0};    // 0 active, 1 left by close() or exit, 2 failed, 3 left within a call
+  std::atomic<std::uint32_t> left_at{0};  // in state 3: the epoch before that call
   CallHeader header[2];
-  alignas(64) Descriptor descriptor[2];  // read by peers only if digests differ
+  alignas(64) Descriptor descriptor[2];  // peers read it only if digests differ
   alignas(64) std::byte payload[2][kPayload];
   std::uint64_t staging = kPrivate;  // the owner's note for its next call
-  // of hosts that have a leader, in the owner's arena: where it and they publish (message_check.cpp); it stays
+  // Offset, in the owner's arena, of the memory through which a leader and the ranks of its host
+  // exchange data (message_check.cpp). Set once; only for hosts with a leader.
   std::uint64_t leader_scratch = kPrivate;
 };
 static_assert(offsetof(Mailbox, header) + sizeof(Mailbox::header) <= 64);

@@ -1,3 +1,4 @@
+// Implements Node: maps the arenas of a host's ranks, and translates addresses.
 #include "shm/node.hpp"
 
 #include <algorithm>
@@ -10,9 +11,10 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kThreadsReserve = std::size_t{8} << 30;  // of address space; one process maps all of it
+constexpr std::size_t kThreadsReserve = std::size_t{8} << 30;  // of address space; one process maps all arenas
 
-// The least that any rank has mapped. A rank that has not come so far maps at least the smallest reserve, or fails.
+// Returns the smallest size that any rank has mapped. A rank that has not mapped its arenas yet
+// will map at least the smallest reserve, or fail.
 std::uint64_t seen_by_all(const std::vector<std::byte*>& bases, std::size_t own) {
   std::uint64_t least = own;
   for (std::byte* base : bases) {

@@ -1,8 +1,10 @@
-// Memory that the ranks of a host share: every rank owns an arena, and maps everybody's.
+// A node gives this rank the memory that the ranks of its host share: every rank owns an arena and
+// maps the arenas of all ranks.
 //
-// An arena is a memfd whose first pages hold this rank's mailboxes, one per slot; the rest is a heap that grows by
-// fallocate, so that a refusal is an error and never SIGBUS. An address in it is (rank, offset), for ranks map it
-// anywhere. The descriptors travel over Unix sockets in Python (bootstrap.py); here they are only mapped.
+// An arena is a memfd. Its first pages hold this rank's mailboxes, one per slot. The rest is a heap
+// that grows by fallocate, so that a refusal is an error and never SIGBUS. Addresses are (rank,
+// offset), because each rank maps arenas at different addresses. Python sends the descriptors over
+// Unix sockets (bootstrap.py); this file only maps them.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +19,13 @@ namespace ringcomm {
 
 class Node {
  public:
-  // Makes this rank's arena: a memfd of `reserve` bytes of address space; returns the descriptor to give to peers.
+  // Creates this rank's arena: a memfd with mailboxes. Returns the descriptor to send to peers.
   static int make_arena();
-  // Maps every rank's arena; fds[i] is local rank i's (duplicates are taken; the caller keeps its own). Throws
-  // Error(invalid).
+  // Maps every rank's arena; fds[i] is local rank i's. Duplicates the descriptors; the caller keeps
+  // its own. Throws Error(invalid).
   Node(int rank, const std::vector<int>& fds, std::size_t reserve = std::size_t{64} << 30);
-  // Ranks as threads: nodes of one process over the same memory (so that a race detector sees one address per byte).
+  // Creates nodes for ranks that are threads of one process. All use one mapping, so that a race
+  // detector sees one address per byte.
   static std::vector<std::shared_ptr<Node>> for_threads(int size);
   ~Node();
   Node(const Node&) = delete;
@@ -33,15 +36,17 @@ class Node {
   Mailbox& mailbox(int rank, int slot);
   std::byte* at(int rank, std::uint64_t offset) { return bases_[static_cast<std::size_t>(rank)] + offset; }
 
-  // This rank's heap: 4096-byte aligned. Thread-safe, local. Throws Error(invalid) naming the bytes if memory is
-  // refused. A forked child keeps what there is, as a copy of its own, and gets nothing new.
+  // Allocates from this rank's heap: 4096-byte aligned, thread-safe, local. Throws Error(invalid)
+  // with the number of bytes if memory is refused. A forked child keeps a private copy of allocated
+  // memory, and gets no more.
   std::uint64_t allocate(std::size_t nbytes);
   void free(std::uint64_t offset);
-  std::size_t size_of(std::uint64_t offset) const;  // of what is allocated there, whole pages; 0: nothing is
-  std::uint64_t offset_of(const void* data, std::size_t nbytes) const;  // kPrivate if not (wholly) in this rank's arena
+  std::size_t size_of(std::uint64_t offset) const;  // bytes allocated there, in pages; 0: none
+  // Returns kPrivate unless it is completely in this rank's arena.
+  std::uint64_t offset_of(const void* data, std::size_t nbytes) const;
 
-  // Processes to watch: a pidfd per local rank (-1: none, or oneself). Throws Error(peer_lost) naming local ranks that
-  // died.
+  // Watches processes: a pidfd per local rank (-1: none, or this rank). Throws Error(peer_lost)
+  // with the local ranks that died.
   void watch(std::vector<int> pidfds);
   std::vector<int> dead() const;  // local ranks whose process has ended
 
@@ -52,7 +57,7 @@ class Node {
   std::vector<std::byte*> bases_;
   std::vector<FileHandle> watched_;  // pidfds, by local rank
   std::shared_ptr<class Mappings> mapping_;
-  std::shared_ptr<class ArenaHeap> heap_;  // goes first
+  std::shared_ptr<class ArenaHeap> heap_;  // destroyed first
 };
 
 }  // namespace ringcomm

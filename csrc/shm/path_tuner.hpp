@@ -1,5 +1,5 @@
-// Which of two ways is the faster one on this machine, found by taking both: machines differ by factors, and in either
-// direction.
+// Finds the faster of two paths on this machine by using both, because the ratio between them
+// differs widely between machines.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,20 @@
 
 namespace ringcomm {
 
-// Some calls of one kind go the first way, some the second, once more so, and then all the way that takes less; now and
-// then the other one is tried again. Each time it is a few calls in a row, for it takes some until the caches hold what
-// they need; and the first ones find memory that nobody has touched. All ranks take the same way: each tells the others
-// what its own calls have taken, in the notes that a call carries anyway, and what it hears, which all hear alike,
-// decides the next call's way.
+// Chooses between two paths for calls of the same kind (an integer key, such as a class of sizes).
+// It alternates both paths for four batches of calls, then uses the faster one, and retries the
+// other occasionally.
+// A batch is several calls in a row, because caches need some calls to fill, and the first calls
+// touch new pages. All ranks use the same path: every call carries the times of each rank, and all
+// ranks decide from the same slowest times.
 class PathTuner {
  public:
-  using Times = std::array<float, 2>;  // by way; 0: not known yet
+  using Times = std::array<float, 2>;  // per path, per byte; 0: unknown
 
-  // The second way is taken where it is so many times faster.
+  // The second path is used if it is `times` times faster than the first.
   explicit PathTuner(float times = 1) : times_(times) {}
 
-  // Whether the next call goes the second way.
+  // Returns whether the next call uses the second path.
   bool use_second(std::size_t kind) const {
     const auto found = kinds_.find(kind);
     if (found == kinds_.end()) return false;
@@ -35,16 +36,16 @@ class PathTuner {
     return one.better != (soon || turn % again(one.slowest) == 0);
   }
   Times report(std::size_t kind) { return kinds_[kind].mine; }
-  // Once in every call: each way's largest time of all that ranks have told.
+  // Called once per call, with each path's largest time over all ranks.
   void merge(std::size_t kind, const Times& slowest) {
     Kind& one = kinds_[kind];
     one.slowest = slowest;
     ++one.calls;
     const bool better = slowest[1] * times_ < slowest[0];
-    // A change of mind is looked into soon: it may come of calls that were held up.
+    // A changed decision is tested again soon: delayed calls may have caused it.
     if (better != std::exchange(one.better, better)) one.calls = std::min(one.calls, kTurns * kTurn);
   }
-  // A call of this rank took so long, for each byte.
+  // Records the time per byte of one call of this rank.
   void record(std::size_t kind, bool use_second, double time) {
     Kind& one = kinds_[kind];
     Last& last = one.last[use_second ? 1 : 0];
@@ -53,12 +54,14 @@ class PathTuner {
   }
 
  private:
-  // Calls in a row; and the last ones, of which the median counts, for some are held up, by others or by the system.
+  // Calls per batch, and the number of recent calls whose median counts: some calls are delayed by
+  // other processes or by the system.
   static constexpr std::size_t kTurn = 5, kLast = 9;
   static constexpr std::uint64_t kTurns = 4;
   static constexpr float kAgain = 64, kMost = 2;
 
-  // The more is lost by taking the other way, the more seldom it is taken.
+  // Returns every how many batches the other path is retried. The more time a retry loses, the
+  // rarer it is.
   static std::uint64_t again(const Times& slowest) {
     const auto [less, more] = std::minmax(slowest[0], slowest[1]);
     const float times = less > 0 ? std::min(more / less, kMost) : 1;
@@ -78,7 +81,7 @@ class PathTuner {
   struct Kind {
     Times mine{}, slowest{};
     std::uint64_t calls = 0;
-    bool better = false;  // the second way
+    bool better = false;  // the second path
     std::array<Last, 2> last{};
   };
   float times_;

@@ -1,3 +1,5 @@
+// Reads peers' memory with process_vm_readv. A random number proves that a process id means the
+// expected process.
 #include "shm/peer_memory.hpp"
 
 #include <sys/uio.h>
@@ -31,10 +33,13 @@ PeerMemory::PeerMemory() : secret_(random_number()) {}
 MemoryCard PeerMemory::card() const { return {::getpid(), reinterpret_cast<std::uint64_t>(&secret_), secret_}; }
 
 bool PeerMemory::read(const MemoryCard& card, std::uint64_t from, void* into, std::size_t nbytes) {
-  return read_process(card.pid, from, into, nbytes);  // ranks as threads too: memory may be given up meanwhile
+  // Also for ranks that are threads: the peer may unmap the memory meanwhile, and a plain copy
+  // would crash.
+  return read_process(card.pid, from, into, nbytes);
 }
 
-// Process numbers may mean another process here than there, this one even, where containers share memory but not these.
+// Tests the secret, because a process id may name another process here, even this one: containers
+// may share memory but not process ids.
 bool PeerMemory::readable(const MemoryCard& card) {
   std::uint64_t secret = 0;
   return card.secret != 0 && read_process(card.pid, card.address, &secret, sizeof secret) && secret == card.secret;

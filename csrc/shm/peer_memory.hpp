@@ -1,5 +1,5 @@
-// Reading the memory of another process of this host and user, where the kernel permits it: the one copy of
-// what moves between arrays of which none is shared.
+// Reads the memory of another process of this host and user, if the kernel permits it. Data between
+// two arrays outside shared memory is then copied only once.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,21 @@
 
 namespace ringcomm {
 
-// What a rank says of itself, so that others may find out whether they can read its memory, and that it is its own.
+// Published by a rank, so that peers can test whether they can read its memory, and whether it is
+// that rank's.
 struct MemoryCard {
   std::int64_t pid = 0;
-  std::uint64_t address = 0, secret = 0;  // where the secret lies, and what it is
+  std::uint64_t address = 0, secret = 0;  // address of the secret, and its value
 };
 
 class PeerMemory {
  public:
   PeerMemory();
   MemoryCard card() const;
-  // Reads that rank's memory into this one's. False: it cannot be read (at present no part of it, or not any more).
+  // Reads a peer's memory into this process. Returns false if the memory cannot be read, completely
+  // or in part.
   static bool read(const MemoryCard& card, std::uint64_t from, void* into, std::size_t nbytes);
-  static bool readable(const MemoryCard& card);  // a system call; ask once
+  static bool readable(const MemoryCard& card);  // costs a system call; call it once
 
  private:
   const std::uint64_t secret_;

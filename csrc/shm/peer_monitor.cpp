@@ -1,3 +1,4 @@
+// Makes the errors for ranks that left, failed or died.
 #include "shm/peer_monitor.hpp"
 
 #include "base/rank_text.hpp"

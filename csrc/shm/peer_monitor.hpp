@@ -1,9 +1,11 @@
-// The life of peers: errors that say how a peer has gone, and the one watch over the processes of this host's ranks.
+// Detects peers that are gone, and makes the errors that explain how. Every wait for a peer uses
+// it.
 //
-// A rank goes in one of three ways. It leaves: it closes the communicator or ends its script, and says so first, by
-// its state in shared memory or by a goodbye message. It fails: a call was interrupted or met an error, and its state
-// says so. It dies: its process ends without a word, which only the processes of its host can see. Every wait for a
-// peer asks for all three, at most once in kLookEvery, and raises the error that is made here.
+// A rank ends its participation in one of three ways. It leaves: it closes the communicator or ends
+// its script, and publishes that first, in its state in shared memory or in a goodbye message. It
+// fails: a call was interrupted or met an error, and it publishes that in its state. It dies: its
+// process ends without a message, which only processes of its host can detect. Every wait for a
+// peer checks for all three, at most once in kLookEvery, and throws the error that is made here.
 #pragma once
 
 #include <algorithm>
@@ -22,19 +24,20 @@ Error left_error(const std::vector<int>& ranks);    // kind left: only calls tha
 Error failed_error(const std::vector<int>& ranks);  // kind peer_lost
 Error died_error(const std::vector<int>& ranks);    // kind peer_lost
 
-inline constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two looks at processes, each a system call
+inline constexpr std::int64_t kLookEvery = 10'000'000;  // ns between two checks of processes; each is a system call
 
 class PeerMonitor {
  public:
-  // `rank_of`: of the host's other ranks, by process number.
+  // `rank_of` maps process ids of the host's other ranks to ranks.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
     processes_ = std::move(processes);
     rank_of_ = std::move(rank_of);
   }
   bool watches() const { return !rank_of_.empty(); }
-  bool due() { return due_.at(now_ns()); }  // whether the next look is due
-  // Returns ranks that have died: they had ended at the look before this one too, and are not among those of whom
-  // `has_left(rank)` is true. Between the two looks, the goodbye of a rank that left and then ended arrives.
+  bool due() { return due_.at(now_ns()); }  // whether the next check is due
+  // Returns ranks that have died: their process had ended at the previous check too, and
+  // `has_left(rank)` is false. Between two checks, the goodbye message of a rank that left and then
+  // ended arrives.
   template <class HasLeft>
   std::vector<int> dead(HasLeft&& has_left) {
     std::vector<int> now = ended(has_left), found;
@@ -42,7 +45,7 @@ class PeerMonitor {
     suspects_ = std::move(now);
     return found;
   }
-  // Returns ranks whose process has ended by now, but for those that have left.
+  // Returns ranks whose process has ended by now, except those that have left.
   template <class HasLeft>
   std::vector<int> ended(HasLeft&& has_left) const {
     std::vector<int> found;
@@ -57,7 +60,7 @@ class PeerMonitor {
  private:
   std::shared_ptr<const Processes> processes_;
   std::map<int, int> rank_of_;
-  std::vector<int> suspects_;  // ended at the last look
+  std::vector<int> suspects_;  // their process had ended at the last check
   Every due_{kLookEvery};
 };
 

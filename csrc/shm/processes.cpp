@@ -1,3 +1,4 @@
+// Watches processes through pidfds.
 #include "shm/processes.hpp"
 
 #include <poll.h>
@@ -25,10 +26,10 @@ std::vector<int> Processes::dead() const {
   return pids;
 }
 
-// A pidfd becomes readable when its process ends, also before anybody has waited for it.
+// A pidfd becomes readable when its process ends, even before a parent has waited for it.
 std::vector<int> ended_among(std::span<const FileHandle> pidfds) {
   std::vector<pollfd> asked;
-  for (const FileHandle& fd : pidfds) asked.push_back({fd.get(), POLLIN, 0});  // poll passes over negative descriptors
+  for (const FileHandle& fd : pidfds) asked.push_back({fd.get(), POLLIN, 0});  // poll ignores negative descriptors
   while (::poll(asked.data(), asked.size(), 0) < 0) {
     if (errno != EINTR) return {};
   }

@@ -1,4 +1,5 @@
-// Processes of this host that somebody depends on, and which of them have ended. Thread-safe.
+// Watches processes of this host, and reports which of them have ended. Thread-safe. PeerMonitor
+// uses it.
 #pragma once
 
 #include <map>
@@ -12,15 +13,15 @@ namespace ringcomm {
 
 class Processes {
  public:
-  void watch(int pid);  // the process of that number now. Does nothing where the kernel has no descriptor to give
-  std::vector<int> dead() const;  // numbers of those that have ended
+  void watch(int pid);  // the process that has this id now; does nothing if the kernel provides no pidfd
+  std::vector<int> dead() const;  // ids of the processes that have ended
 
  private:
   mutable std::mutex mutex_;
-  std::map<int, FileHandle> watched_;  // by number: a pidfd; an invalid one if it had ended before
+  std::map<int, FileHandle> watched_;  // process id -> pidfd; an invalid one if the process had ended before
 };
 
-// Which of these pidfds (-1: none) belong to a process that has ended, as indices of the list.
+// Returns the indices of those pidfds (-1: none) whose process has ended.
 std::vector<int> ended_among(std::span<const FileHandle> pidfds);
 
 }  // namespace ringcomm

@@ -1,3 +1,5 @@
+// Implements the redirected posix_memalign and free: they ask the pools that serve, then the C
+// library.
 #include "shm/served_memory.hpp"
 
 #include <algorithm>
@@ -15,7 +17,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kLeast = 64 << 10;  // bytes: smaller blocks are the C library's, without a look
+constexpr std::size_t kLeast = 64 << 10;  // bytes; smaller blocks go to the C library without a lookup
 
 struct Server {
   std::shared_ptr<BlockPool> pool;
@@ -23,12 +25,12 @@ struct Server {
 };
 using Servers = std::vector<Server>;
 
-// Never destroyed: blocks come back until the process has ended.
+// Never destroyed: blocks are freed until the process has ended.
 struct Served {
   std::mutex mutex;
   Servers servers;
-  std::atomic<bool> serving{false};  // any
-  // All blocks that were ever given lie between these: a cheap answer for nearly every free().
+  std::atomic<bool> serving{false};  // at least one pool serves
+  // The range that holds all blocks ever allocated here: a cheap test for nearly every free().
   std::atomic<std::uintptr_t> low{~std::uintptr_t{0}}, high{0};
   const AtFork fork{0, {[this] { mutex.lock(); }, [this] { mutex.unlock(); }}};
 };
@@ -38,8 +40,9 @@ Served& served() {
   return *one;
 }
 
-// The mutex is held. The result is for the caller to drop when it is not: a pool that ends waits for a process that
-// forks, which waits for the mutex.
+// Removes pools that neither serve nor have blocks in use. The mutex must be held. The caller must
+// destroy the result after it has released the mutex: the destructor of a pool waits for a fork in
+// progress, which waits for the mutex.
 [[nodiscard]] Servers take_empty(Served& all) {
   const auto over = std::stable_partition(all.servers.begin(), all.servers.end(),
                                           [](const Server& one) { return one.serves || one.pool->in_use() > 0; });
@@ -48,7 +51,8 @@ Served& served() {
   return empty;
 }
 
-// The mutex is held; the last pool is asked first, so that who makes one can try it out. Null: none has such a block.
+// Allocates from the newest pool that has a block; null if none has. The mutex must be held. Newest
+// first, so that the creator of a pool can test it.
 void* take(Served& all, std::size_t nbytes) {
   for (auto one = all.servers.rbegin(); one != all.servers.rend(); ++one) {
     if (!one->serves) continue;
@@ -110,7 +114,7 @@ void serve_no_more_from(const BlockPool& pool) {
 bool serve_library(std::string_view library) {
   const auto allocations = imports(library, "posix_memalign"), frees = imports(library, "free");
   if (allocations.empty() || frees.empty()) return false;
-  // First what takes blocks back: another thread may allocate between the two.
+  // Redirects free first, because another thread may allocate between the two.
   return redirect(frees, reinterpret_cast<void*>(&served_free)) &&
          redirect(allocations, reinterpret_cast<void*>(&served_memalign));
 }

@@ -1,9 +1,9 @@
-// posix_memalign and free for a library that we cannot ask to allocate elsewhere: big blocks of the sizes that are
-// wanted come from this rank's arena, all others from the C library.
+// Provides posix_memalign and free for a library that has no hook for allocators. Large blocks of
+// registered sizes come from this rank's arena, all other blocks from the C library.
 //
-// The functions have no argument that could say which pool, so all that serve are asked, by size. It is the one thing
-// here that outlives its makers. A block may come back at any time, long after its job has ended, in any thread, while
-// the process ends, or in a forked child.
+// The functions have no argument that names a pool, so all pools that serve are tried, by size.
+// This state outlives its creators: a block may be freed long after its job has ended, in any
+// thread, during process exit, or in a forked child.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,16 @@
 
 namespace ringcomm {
 
-// Makes the library (imports() tells how it is named) ask us. Once, for the life of the process: memory that we gave
-// must come back to us. False: there is nothing to redirect, or the system refuses.
+// Redirects the library's calls to these functions; imports() defines how a library is named. It
+// lasts for the life of the process, because memory from here must be freed here. Returns false if
+// the library imports no such function, or if the system refuses.
 bool serve_library(std::string_view library);
 
-// From now on blocks come from this pool too.
+// Also allocates blocks from this pool from now on.
 void serve_from(std::shared_ptr<BlockPool> pool);
-void serve_no_more_from(const BlockPool& pool);  // it lives until it has all its blocks back
+void serve_no_more_from(const BlockPool& pool);  // the pool lives until all its blocks are freed
 
-int served_memalign(void** block, std::size_t alignment, std::size_t nbytes);  // as posix_memalign
-void served_free(void* block);                                                 // as free
+int served_memalign(void** block, std::size_t alignment, std::size_t nbytes);  // same interface as posix_memalign
+void served_free(void* block);                                                 // same interface as free
 
 }  // namespace ringcomm

@@ -1,1 +1,1 @@
-"""Kinds of arrays, on the host and on GPUs; shared memory; handles of operations."""
+"""Kinds of arrays on the host and on GPUs, arrays in shared memory, and handles of operations."""

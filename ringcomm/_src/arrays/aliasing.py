@@ -1,8 +1,8 @@
-"""Which memory the arrays of one call may share: none, or exactly what an in-place call shares.
+"""Checks that the arrays of one call share no memory, except exactly as an in-place call does.
 
-Ranks read an array while they write its result, so a result that covers other parts of the array changes values that
-are still to be read. Every call with an array and a result passes through `shared_span` when its request is made,
-before any communication; calls that the core remembers compare the same numbers again (border/call_cache.hpp).
+Ranks read an array while they write its result. A result that overlaps other parts of the array would change values
+before they are read. Every request with an array and a result passes `shared_span` before any communication; calls
+in the call cache repeat the check (border/call_cache.hpp).
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import NamedTuple
 from ringcomm._src.arrays.buffers import Buffer
 from ringcomm._src.core import _core
 
-NEVER = -(1 << 62)  # in place is not possible: an offset that no two arrays have
+NEVER = -(1 << 62)  # the offset of calls that cannot be in place; no two arrays have it
 
 
 class Span(NamedTuple):
-    """The memory that a call reads and writes, in bytes. In place, the read begins `offset` bytes after the write."""
+    """Sizes in bytes of the memory that a call reads and writes.
+
+    In an in-place call, the memory read begins `offset` bytes after the memory written.
+    """
 
     offset: int = 0
     read: int = 0
@@ -30,11 +33,11 @@ def bytes_of(buffer: Buffer) -> int:
 
 
 def shared_span(call: str, source: Buffer, target: Buffer, own: int | None = 0) -> Span:
-    """The span of a call from `source` to `target`. ValueError if they overlap, unless it is in place.
+    """Returns the span of a call from `source` to `target`. Raises ValueError if they overlap and are not in place.
 
     Args:
-        own: where an in-place call's `source` begins in `target`, in elements of the core; negative if `target` lies in
-            `source`; None: the call cannot be made in place.
+        own: offset of `source` in `target` for an in-place call, in elements of the core; negative if `target` is a
+            part of `source`; None if the call cannot be in place.
     """
     offset = NEVER if own is None else own * _core.ITEM_SIZES[source.dtype]
     read, written = bytes_of(source), bytes_of(target)
@@ -59,11 +62,11 @@ def _in_place(call: str, own: int | None) -> str:
 
 
 def require_disjoint(call: str, what: str, written: Sequence[tuple[int, int]]) -> None:
-    """ValueError if two of the arrays that one call writes share memory.
+    """Raises ValueError if two of the arrays that one call writes share memory.
 
     Args:
-        what: the argument that holds them.
-        written: address and bytes of each.
+        what: name of the argument that holds the arrays.
+        written: address and size in bytes of each array.
     """
     order = sorted((i for i, (_, nbytes) in enumerate(written) if nbytes), key=written.__getitem__)
     for i, j in itertools.pairwise(order):

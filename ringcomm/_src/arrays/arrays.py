@@ -1,15 +1,15 @@
-"""Arrays as the core sees them: an address, a count and a dtype; and results as their callers want them.
+"""Converts callers' arrays to the core's buffers (address, count and dtype), and makes arrays for results.
 
-What can be given: NumPy arrays (bfloat16 and the other dtypes of ml_dtypes included), whatever speaks the buffer
-protocol, DLPack or ``__array_interface__``, and for input only also lists and scalars; arrays of GPUs
-(the folder device); and those of every family that has a :class:`Kind`: torch tensors (ringcomm/_src/torch/kind.py).
-Results are of the kind that was given, else NumPy arrays.
+Accepted are NumPy arrays (bfloat16 and the other dtypes of ml_dtypes included), objects with the buffer protocol,
+DLPack or ``__array_interface__``, and for input only also lists and scalars; arrays of GPUs (the folder device); and
+arrays of every family that has a :class:`Kind`, such as torch tensors (ringcomm/_src/torch/kind.py). Results are of
+the kind of the input, else NumPy arrays.
 
-Two classes of dtypes: those of ``_core.DTYPES`` can be reduced (structured ones of a value and an index by MINLOC and
-MAXLOC); any other of fixed size (datetime, structured) can only be moved, and travels as its bytes.
+Dtypes of ``_core.DTYPES`` can be reduced (structured dtypes of a value and an index by MINLOC and MAXLOC). Every other
+dtype of fixed size (datetime, structured) can only be moved, and is sent as bytes.
 
-This is the place where other frameworks attach: a module of theirs calls :func:`register_kind`, and :data:`LAZY` names
-it, so that it is imported when the first of their arrays comes.
+A framework's module attaches here: it calls :func:`register_kind`, and :data:`LAZY` names it, so that it is imported
+when the framework's first array is used.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from ringcomm._src.arrays.numpy_kind import NumPyKind
 # ---- kinds -----------------------------------------------------------------------------------------------------------
 LAZY = {
     "torch": "ringcomm._src.torch.kind"
-}  # by the first name of the module of an array's class: what registers its kind
+}  # top-level package of an array's class -> the module that registers its kind
 
 _kinds: list[tuple[Callable[[type], bool], type[Kind]]] = []
 _kind_of: dict[type, type[Kind]] = {}
 
 
 def register_kind(matches: Callable[[type], bool], kind: type[Kind]) -> None:
-    """Arrays of the classes that `matches` accepts are of this kind from now on; the last registered comes first."""
+    """Registers `kind` for arrays of the classes that `matches` accepts; the last registered kind is tried first."""
     _kinds.insert(0, (matches, kind))
     _kind_of.clear()
 
 
 def kind_of(x: Any) -> type[Kind]:
-    """NumPy's, which takes whatever can be seen as a NumPy array, if no other matches."""
+    """Returns the kind of an array; by default NumPyKind, which takes everything that converts to a NumPy array."""
     known = _kind_of.get(type(x))
     if known is None:
         for base in type(x).__mro__:
@@ -53,16 +53,17 @@ def kind_of(x: Any) -> type[Kind]:
 
 # ---- entry points ----------------------------------------------------------------------------------------------------
 def source(x: Any) -> Buffer:
-    """`x` to be read. Strided arrays are copied; lists and scalars become NumPy arrays."""
+    """Returns the buffer of `x` for reading. Strided arrays are copied; lists and scalars become NumPy arrays."""
     return kind_of(x).source(x)
 
 
 def target(x: Any, like: Buffer | None = None, shape: Shape | None = None) -> Buffer:
-    """`x` to be written, or read and written. With `like`, its dtype (and `shape`, by default like's shape) must be the
-    same.
+    """Returns the buffer of `x` for writing, or for reading and writing.
 
-    Raises TypeError for what has no memory of its own (lists, scalars), ValueError for a read-only array or another
-    dtype or shape.
+    With `like`, `x` must have its dtype, and the shape `shape` (by default like's shape).
+
+    Raises TypeError for values without writable memory (lists, scalars), ValueError for a read-only array or a
+    different dtype or shape.
     """
     made = kind_of(x).target(x)
     if like is not None:
@@ -75,8 +76,11 @@ def target(x: Any, like: Buffer | None = None, shape: Shape | None = None) -> Bu
 
 
 def pair(x: Any, out: Any = None, writes: bool = True) -> tuple[Buffer, Buffer]:
-    """(source, target) of a call whose result has x's shape: `out`, which may be `x` (in place), or None: a new array.
-    Not `writes`: nothing comes of the call here, and the target is the source."""
+    """Returns (source, target) of a call whose result has x's shape.
+
+    The target is `out`, which may be `x` (in place), or a new array if `out` is None. If `writes` is False, this rank
+    has no result, and the target is the source.
+    """
     if not writes:
         given = source(x)
         return given, given
@@ -88,5 +92,5 @@ def pair(x: Any, out: Any = None, writes: bool = True) -> tuple[Buffer, Buffer]:
 
 
 def result(out: Any, like: Buffer, shape: Shape) -> Buffer:
-    """For a result of like's dtype: `out`, checked, or a new array if it is None."""
+    """Returns the buffer for a result of like's dtype: of `out`, checked, or of a new array if `out` is None."""
     return like.empty(shape) if out is None else target(out, like, shape)

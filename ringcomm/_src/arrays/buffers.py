@@ -1,4 +1,7 @@
-"""The core's description of an array (Buffer), and the interface of a family of arrays (Kind)."""
+"""The core's description of an array (Buffer), and the interface of a family of arrays (Kind).
+
+It also holds signatures: hashes of shapes and dtypes that ranks compare in the consistency check.
+"""
 
 from __future__ import annotations
 
@@ -20,69 +23,71 @@ Shape = tuple[int, ...]
 
 
 class Kind(Protocol):
-    """A family of arrays: what the core needs to know of one, and how to make one like another."""
+    """Interface of a family of arrays: describes an array to the core, and makes arrays like a given array."""
 
     @staticmethod
     def source(x: Any) -> Buffer:
-        """`x` to be read. What is not contiguous is copied. UnsupportedError (a TypeError) for what cannot be sent."""
+        """Returns the buffer of `x` for reading; an array that is not contiguous is copied.
+
+        Raises UnsupportedError (a TypeError) for data that cannot be sent.
+        """
 
     @staticmethod
     def target(x: Any) -> Buffer:
-        """`x` to be written, or read and written. ValueError if it is read-only."""
+        """Returns the buffer of `x` for writing, or for reading and writing. Raises ValueError if it is read-only."""
 
     @staticmethod
     def describe(array: Any) -> Buffer:
-        """Of an array that this kind has made."""
+        """Returns the buffer of an array that this kind has made."""
 
     @staticmethod
     def of_numpy(array: np.ndarray[Any, Any]) -> Any:
-        """A small NumPy array as one of this kind."""
+        """Converts a small NumPy array to this kind."""
 
     @staticmethod
     def like(x: Any) -> _core.ArrayKey | None:
-        """What tells whether another array is like `x`, so that a request in place for `x` serves it too. None: the
-        core has to look at each anew."""
+        """Returns the key of arrays that can reuse an in-place request for `x`; None if arrays have no such key."""
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
-        """An uninitialised C-contiguous array of `like`'s dtype."""
+        """Returns an uninitialised C-contiguous array of `like`'s dtype."""
 
     @staticmethod
     def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
-        """An array of `like`'s dtype over memory that lives as long as `owner`; no copy."""
+        """Returns an array of `like`'s dtype over memory that `owner` keeps alive. On the host, nothing is copied."""
 
     @staticmethod
     def assign(target: Any, source: Any) -> None:
-        """target[...] = source"""
+        """Performs target[...] = source."""
 
 
 class Buffer(NamedTuple):
-    """A C-contiguous array and what the core needs to know of it."""
+    """The core's description of a C-contiguous array; it keeps the array alive."""
 
     address: int
-    count: int  # type: ignore[assignment]  # elements, as the core counts them
-    dtype: int  # index into _core.DTYPES; of uint8 if the dtype can only be moved
+    count: int  # type: ignore[assignment]  # number of core elements
+    dtype: int  # index into _core.DTYPES; that of uint8 if the dtype can only be moved
     width: int  # core elements per element of the array: 1, or its size in bytes if the dtype can only be moved
     shape: Shape
-    array: Any  # keeps the memory
+    array: Any  # owns the memory
     kind: type[Kind]
     label: str  # the dtype's name
-    given: Any = None  # the caller's array, to be returned when it has been written
-    copied: bool = False  # `array` is a contiguous copy of `given`, to be written back
-    place: MemoryLocation | None = None  # of an array that is not in the host's memory
-    keeps: Any = None  # what else must live as long
+    given: Any = None  # the caller's array, returned as the result
+    copied: bool = False  # `array` is a contiguous copy of `given` that write_back() copies to it
+    place: MemoryLocation | None = None  # location in device memory; None: host memory
+    keeps: Any = None  # another object that must live as long as the buffer
 
     @property
     def reducible(self) -> bool:
         return self.label == _core.DTYPES[self.dtype]
 
     def empty(self, shape: Shape | None = None) -> Buffer:
-        """A new array of this kind and dtype."""
+        """Returns the buffer of a new, uninitialised array of this kind and dtype."""
         shape = self.shape if shape is None else shape
         return self.kind.describe(self.kind.empty(self.array, shape))
 
     def on_host(self, what: str = "this", why: str = "it works on CPU arrays") -> Buffer:
-        """This one, for what works on the host's memory alone: UnsupportedError for an array of a GPU."""
+        """Returns this buffer. Raises UnsupportedError, with `what` and `why`, for an array in a GPU's memory."""
         if self.place is not None:
             raise UnsupportedError(
                 f"{what}: the array lies on {self.place.name}, and {why}. Pass a copy in the host's memory "
@@ -91,14 +96,14 @@ class Buffer(NamedTuple):
         return self
 
     def write_back(self) -> Any:
-        """To be called when the data is there; returns the caller's array."""
+        """Copies the finished result to the caller's array if `array` is a copy, and returns the caller's array."""
         if self.copied:
             self.kind.assign(self.given, self.array)
         return self.array if self.given is None else self.given
 
 
 class Signature(NamedTuple):
-    """What ranks compare of a shape: a hash of what must agree, and a text for messages."""
+    """The part of a shape and dtype that ranks compare: a hash, and a text for messages."""
 
     hash: int
     text: str
@@ -108,7 +113,7 @@ _signatures: dict[tuple[Shape, str], Signature] = {}
 
 
 def signature(shape: Shape, label: str = "") -> Signature:
-    """Equal on every rank for equal arguments; remembered, for most programs use few shapes."""
+    """Returns the signature of a shape and label, identical on all ranks. Cached: most programs use few shapes."""
     known = _signatures.get((shape, label))
     if known is None:
         if len(_signatures) > 10_000:
@@ -120,5 +125,5 @@ def signature(shape: Shape, label: str = "") -> Signature:
 
 
 def signature_of(buffer: Buffer, first: int = 0) -> Signature:
-    """Of a buffer's dimensions from `first` on (1: the first dimension may differ between ranks)."""
+    """Returns the signature of a buffer's dimensions from `first` on (1: the first may differ between ranks)."""
     return signature(buffer.shape[first:], "" if buffer.reducible else buffer.label)

@@ -1,4 +1,4 @@
-"""Calls made of other calls, which look like methods written out: to help(), to editors and to type checkers."""
+"""Derives methods from other methods, with the signature and docstring that help(), editors and type checkers show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Form = TypeVar("Form", bound=Callable[..., Any])
 
 
 def with_signature_of(form: Form, call: Callable[..., Any], name: str, doc: str, result: str) -> Form:
-    """Makes `form` look like a method `name` (class and name) with the arguments of `call`, which gives a `result`."""
+    """Gives `form` the qualified name `name`, the docstring `doc`, and the arguments of `call`, returning `result`."""
     functools.update_wrapper(form, call)
     form.__name__, form.__qualname__, form.__doc__ = name.rpartition(".")[2], name, doc
     form.__signature__ = inspect.signature(call).replace(return_annotation=result)  # type: ignore[attr-defined]
@@ -26,7 +26,7 @@ def with_signature_of(form: Form, call: Callable[..., Any], name: str, doc: str,
 def blocking_form(
     call: Callable[Concatenate[Self, P], Handle[Result]], doc: str, result: str
 ) -> Callable[Concatenate[Self, P], Result]:
-    """The same as a method whose name has ``_async`` in it, but that waits."""
+    """Returns the blocking form of a method whose name contains ``_async``: it calls the method and waits."""
 
     def wait(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return call(self, *args, **kwargs).wait()

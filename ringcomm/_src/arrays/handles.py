@@ -1,4 +1,4 @@
-"""What a caller holds of an operation that is under way."""
+"""Handles of non-blocking operations: callers test them and wait for their results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Result = TypeVar("Result")
 
 
 class Handle(Generic[Result], metaclass=ABCMeta):
-    """An operation under way. ``wait()`` gives its result; the buffers it uses stay alive until it is done.
+    """A non-blocking operation. ``wait()`` returns its result; the buffers it uses stay alive until it is done.
 
-    ``finish`` makes the result once all of ``operations`` are done, and holds the buffers.
+    ``finish`` makes the result once all of ``operations`` are done, and owns the buffers.
     """
 
     __slots__ = ("_error", "_finish", "_operations", "_result", "name")
@@ -29,19 +29,19 @@ class Handle(Generic[Result], metaclass=ABCMeta):
         self._error: BaseException | None = None
 
     def test(self) -> bool:
-        """Whether ``wait()`` would return, or raise, at once."""
+        """Returns True if ``wait()`` would return, or raise, immediately."""
         return self._finish is None or all(operation.done() for operation in self._operations)
 
     def wait(self, timeout: float | None = None) -> Result:
-        """Waits until the operation is done and gives its result; every further call gives the same.
+        """Blocks until the operation is done and returns its result; every further call returns the same result.
 
         Args:
-            timeout: seconds; None waits for as long as it takes.
+            timeout: seconds; None waits without limit.
 
         Raises:
-            TimeoutError: it is not done by then, and goes on.
-            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: what the operation met (again at every
-            call).
+            TimeoutError: the operation is not done within ``timeout``; it continues.
+            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: the operation failed. Every further
+            call raises the same error.
         """
         if self._finish is not None:
             if process.in_child:
@@ -61,7 +61,7 @@ class Handle(Generic[Result], metaclass=ABCMeta):
         return self._result  # type: ignore[return-value]
 
     def _first_error(self, timeout: float | None) -> Exception | None:
-        """Waits for all operations, or for the first that fails: what others wait for may never come then."""
+        """Waits for all operations, or until one fails: the operations after a failed one may never finish."""
         for operation in self._operations:
             if not operation.wait(-1.0 if timeout is None else timeout):
                 raise TimeoutError(f"{self.name or 'operation'} is not done after {timeout} s")
@@ -73,7 +73,7 @@ class Handle(Generic[Result], metaclass=ABCMeta):
 
     @property
     def result(self) -> Result:
-        """The same as ``wait()``."""
+        """The result; reading it calls ``wait()``."""
         return self.wait()
 
     def __repr__(self) -> str:
@@ -88,5 +88,5 @@ class Handle(Generic[Result], metaclass=ABCMeta):
 
 
 InPlaceHandle = _core.InPlaceHandle
-"""The same for one operation whose result is the array that it was given; made and waited for at less cost."""
+"""A cheaper handle of a single operation whose result is the array that the caller gave."""
 Handle.register(InPlaceHandle)

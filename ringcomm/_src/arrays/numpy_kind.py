@@ -1,4 +1,7 @@
-"""NumPy arrays, and whatever NumPy can see as one."""
+"""The kind of NumPy arrays and of objects that NumPy can view as arrays.
+
+It is the default kind; arrays of GPUs without a kind of their framework are passed on to device.kind.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _dtypes: dict[np.dtype[Any], int] = {}
 
 
 def dtype_index(dtype: np.dtype[Any]) -> int:
-    """The core's index of a NumPy dtype, or MOVES_ONLY. Raises TypeError for what cannot travel at all."""
+    """Returns the core's index of a NumPy dtype, or MOVES_ONLY. Raises TypeError if it cannot be sent."""
     known = _dtypes.get(dtype)
     if known is None:
         if not dtype.isnative:
@@ -36,7 +39,7 @@ def dtype_index(dtype: np.dtype[Any]) -> int:
 
 
 def _pair_name(dtype: np.dtype[Any]) -> str:
-    """The core's name of a pair of numbers, if C would lay it out so."""
+    """Returns the core's name of a pair of numbers with C's struct layout; "" for any other layout."""
     fields = list((dtype.fields or {}).values())  # dtype, offset
     alike = np.dtype([(str(i), field[0]) for i, field in enumerate(fields)], align=True)
     offsets = [field[1] for field in (alike.fields or {}).values()]
@@ -45,7 +48,7 @@ def _pair_name(dtype: np.dtype[Any]) -> str:
 
 
 class CoreMemory:
-    """Memory of the core, given to NumPy without a copy."""
+    """Memory of the core that NumPy views without a copy; it keeps `owner` alive."""
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
         self.owner = owner
@@ -72,7 +75,7 @@ class NumPyKind:
         if elsewhere(x):
             return device_kind().source(x)
         array = x if isinstance(x, np.ndarray) else _foreign(x)
-        dtype_index(array.dtype)  # refuses before anything is copied
+        dtype_index(array.dtype)  # raises before anything is copied
         return _of_numpy(array if array.flags.c_contiguous else array.copy(order="C"))
 
     @staticmethod
@@ -111,20 +114,20 @@ def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = Fal
 
 
 def elsewhere(x: Any) -> bool:
-    """Whether it is an array of a device."""
+    """Returns True if `x` is an array in the memory of a device."""
     return not isinstance(x, np.ndarray) and (
         hasattr(x, "__cuda_array_interface__")
-        or (hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] not in (1, 3))  # the CPU's, pinned or not
+        or (hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] not in (1, 3))  # kDLCPU and kDLCUDAHost
     )
 
 
 def device_kind() -> Any:
-    """Imported when the first such array comes."""
+    """Returns DeviceKind; its module is imported when the first array of a device is used."""
     return importlib.import_module("ringcomm._src.arrays.device.kind").DeviceKind
 
 
 def _foreign(x: Any) -> np.ndarray[Any, Any]:
-    """Anything else as a NumPy array, sharing memory where its protocol allows."""
+    """Converts any other object to a NumPy array; shares memory if the object's protocol allows it."""
     if isinstance(x, bytes | bytearray):
         return np.frombuffer(x, np.uint8)
     if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):

@@ -1,4 +1,7 @@
-"""NumPy's arrays in memory that the ranks of a host share, as NumPy itself makes them."""
+"""Lets NumPy allocate its arrays in memory that the ranks of a host share (NEP 49).
+
+:meth:`ringcomm.Communicator.shared_arrays` uses it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from ringcomm._src.core import _core
 
 @contextmanager
 def shared_arrays(node: _core.Node | None) -> Iterator[None]:
-    """Arrays of at least 64 KB that NumPy makes inside lie in this rank's arena. Without an arena, or where the system
-    gives no more memory, they are ordinary ones."""
+    """Allocates NumPy arrays of at least 64 KB made inside the block in this rank's arena.
+
+    Without an arena, or if the system has no more shared memory, they are in ordinary memory.
+    """
     if node is None:
         yield
         return

@@ -1,4 +1,7 @@
-"""Arrays by their rows: along the first dimension, cut into parts, one for each rank."""
+"""Counts of rows: arrays divided along the first dimension into parts, one for each rank.
+
+The checks of users' counts and splits are here too.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ def require_rows(collective: str, buffer: Buffer) -> None:
 
 
 def row_of(buffer: Buffer) -> int:
-    """Core elements of one row."""
+    """Returns the number of core elements of one row."""
     return math.prod(buffer.shape[1:]) * buffer.width
 
 
 def with_rows(buffer: Buffer) -> Buffer:
-    """A 0-dimensional buffer as one row."""
+    """Returns the buffer; a 0-dimensional one becomes one row."""
     return buffer if buffer.shape else buffer._replace(shape=(1,))
 
 
 def part(rows: int, size: int, rank: int) -> int:
-    """Rows of `rank` when `rows` are cut into `size` parts, the first ones longer by one."""
+    """Returns the rows of `rank` when `rows` are divided into `size` parts; the first `rows % size` have one more."""
     return rows // size + (rank < rows % size)
 
 
@@ -39,7 +42,7 @@ def parts(rows: int, size: int) -> list[int]:
 
 
 def rows_of_parts(collective: str, x: Buffer, rows: Sequence[int] | None, size: int) -> list[int]:
-    """As given, checked, or the first dimension in parts."""
+    """Returns the rows of each rank's part: `rows`, checked, or if it is None the even parts of the first dimension."""
     require_rows(collective, x)
     if rows is None:
         return parts(x.shape[0], size)
@@ -53,7 +56,7 @@ def rows_of_parts(collective: str, x: Buffer, rows: Sequence[int] | None, size: 
 
 
 def rows_of_all(what: str, rows: Sequence[int] | None, mine: int, rank: int, size: int) -> list[int]:
-    """Every rank's first dimension: as given, checked by this one's; None: the same everywhere."""
+    """Returns every rank's first dimension: `rows`, checked against this rank's `mine`; None: `mine` on all ranks."""
     listed = [mine] * size if rows is None else arguments.counts(what, rows)
     if len(listed) != size or listed[rank] != mine:
         raise ValueError(
@@ -63,7 +66,10 @@ def rows_of_all(what: str, rows: Sequence[int] | None, mine: int, rank: int, siz
 
 
 def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int]:
-    """Rows to each rank: as given, checked, or the first dimension in even parts. `some`: rows may be left over."""
+    """Returns the rows sent to each rank: `splits`, checked, or if None equal parts of the first dimension.
+
+    `some`: the splits may add up to less than the first dimension.
+    """
     require_rows("alltoall", x)
     if splits is None:
         if x.shape[0] % size:
@@ -84,8 +90,10 @@ def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int
 
 
 def signed(sign: buffers.Signature, rows: Sequence[int], root: int | None = None) -> buffers.Signature:
-    """The signature with counts, and perhaps a root, that must agree too. What is most likely to differ comes first in
-    its text, for that is cut."""
+    """Returns the signature extended by counts, and by a root if given, which must agree too.
+
+    The items most likely to differ come first in its text, because messages truncate it.
+    """
     text = f"rows {list(rows)} of {sign.text}"
     hashed = buffers.signature((sign.hash, *rows, *([] if root is None else [root]))).hash
     return buffers.Signature(hashed, text if root is None else f"root {root}, {text}")

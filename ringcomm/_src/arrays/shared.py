@@ -1,4 +1,4 @@
-"""Shared arrays: memory that the ranks of a host have in common, on which collectives work without a copy."""
+"""Allocates arrays in memory that the ranks of a host share; collectives use them without a copy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.core import _core
 
-ALIGNED = 64  # bytes: where there is no shared memory, arrays start at cache lines all the same
+ALIGNED = 64  # alignment, in bytes, of arrays in ordinary memory: a cache line, as in shared memory
 
 
 def empty(node: _core.Node | None, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    """An uninitialised C-contiguous array in this rank's arena, or in ordinary memory if ``node`` is None or its memory
-    is used up. Local; the memory lives as long as the array and its views."""
+    """Returns an uninitialised C-contiguous array in this rank's arena.
+
+    It is in ordinary memory if ``node`` is None or its memory is exhausted. Not collective. The memory lives as long
+    as the array and its views.
+    """
     dtype = np.dtype(dtype)
     if dtype.hasobject:
         raise TypeError("arrays of Python objects cannot be shared")
@@ -25,12 +28,12 @@ def empty(node: _core.Node | None, shape: int | tuple[int, ...], dtype: Any) -> 
 
 
 def flat(node: _core.Node | None, nbytes: int) -> np.ndarray[Any, Any]:
-    """At least one byte, uninitialised."""
+    """Returns `nbytes` (at least 1) uninitialised bytes, in shared memory if possible."""
     if node is not None:
         try:
             memory = _core.SharedMemory(node, nbytes)
             return np.asarray(CoreMemory(memory.address, nbytes, memory))
-        except (ValueError, MemoryError):  # /dev/shm or the machine has no more: collectives copy then
+        except (ValueError, MemoryError):  # no shared memory left: collectives copy this array
             pass
     ordinary = np.empty(nbytes + ALIGNED, np.uint8)
     start = -ordinary.ctypes.data % ALIGNED

@@ -1,2 +1,4 @@
-"""GPUs: arrays in their memory. Imported when the first such array comes; needs no CuPy and no toolkit, only the
-driver."""
+"""Arrays in the memory of GPUs. It is imported when the first such array is used.
+
+It needs NVIDIA's driver only, no CuPy and no toolkit.
+"""

@@ -1,4 +1,4 @@
-"""An array in a GPU's memory, for those who have neither CuPy nor a framework."""
+"""An array type in a GPU's memory, for programs that use neither CuPy nor a framework."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from ringcomm._src.core import _core
 
 
 class DeviceArray:
-    """A C-contiguous array in the memory of one GPU; CuPy, Numba, torch and JAX take it by
-    ``__cuda_array_interface__`` without a copy. It knows no arithmetic.
+    """A C-contiguous array in the memory of one GPU. It has no arithmetic.
+
+    CuPy, Numba, torch and JAX can use it through ``__cuda_array_interface__`` without a copy.
 
     Args:
         shape: as for ``numpy.empty``.
-        dtype: what NumPy takes for a dtype, without Python objects.
+        dtype: anything that ``numpy.dtype`` accepts, without Python objects.
         device: ordinal.
-        stream: the driver's handle of the stream that it is used on; the default stream's unless told.
+        stream: the driver's handle of the stream on which the array is used; by default the default stream.
     """
 
     def __init__(self, shape: int | tuple[int, ...], dtype: Any, device: int, stream: int = devices.LEGACY) -> None:
@@ -45,19 +46,19 @@ class DeviceArray:
         }
 
     def get(self) -> np.ndarray[Any, Any]:
-        """A copy in the host's memory."""
+        """Returns a copy in the host's memory."""
         host = np.empty(self.shape, self.dtype)
         _core.device_copy(self.device, host.ctypes.data, self._memory.address, self.nbytes, self.stream, True)
         return host
 
     def set(self, values: Any) -> DeviceArray:
-        """Takes the values of a NumPy array, or what can be seen as one, of this shape. Gives this array."""
+        """Copies values from an array-like object that broadcasts to this shape. Returns this array."""
         host = np.ascontiguousarray(np.broadcast_to(np.asarray(values, self.dtype), self.shape))
         _core.device_copy(self.device, self._memory.address, host.ctypes.data, self.nbytes, self.stream, True)
         return self
 
     def synchronize(self) -> None:
-        """Waits until what its stream holds now has been done."""
+        """Blocks until the work in the array's stream is done."""
         _core.device_copy(self.device, 0, 0, 0, self.stream, True)
 
     def __len__(self) -> int:
@@ -68,7 +69,7 @@ class DeviceArray:
 
 
 def empty(shape: Any, dtype: Any, device: int, stream: int = devices.LEGACY) -> Any:
-    """CuPy's array if CuPy is installed and has the dtype (it has no dates, say)."""
+    """Returns a new CuPy array, or a DeviceArray if CuPy is not installed or lacks the dtype (such as dates)."""
     try:
         import cupy
     except ImportError:

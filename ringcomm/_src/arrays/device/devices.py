@@ -1,4 +1,7 @@
-"""The GPUs of this process, by CUDA's driver, which is looked for when the first array of one comes."""
+"""The GPUs of this process, found through CUDA's driver.
+
+The driver is loaded when the first array of a GPU is used.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.config import config
 from ringcomm._src.core import _core
 
-LEGACY, PER_THREAD = 1, 2  # CUDA's names of default streams
+LEGACY, PER_THREAD = 1, 2  # CUDA's handles of the default streams
 
 
 @functools.cache
 def count() -> int:
-    """How many there are. UnsupportedError if there is no driver."""
+    """Returns the number of GPUs; loads the driver and the kernels. Raises UnsupportedError without a driver."""
     options = config.from_environment()
     try:
         found = _core.open_devices(options.cuda_library, options.nccl_library)
@@ -29,7 +32,7 @@ def count() -> int:
 
 
 def found() -> tuple[int, str]:
-    """How many there are, and why there are none ("" if there are)."""
+    """Returns the number of GPUs, and the reason if there are none ("" otherwise)."""
     try:
         number = count()
     except UnsupportedError as error:
@@ -38,7 +41,10 @@ def found() -> tuple[int, str]:
 
 
 def of_this_rank(local_rank: int | None = None) -> int:
-    """The GPU that arrays made here lie on: the one used before, else by local rank (None: as launchers give it)."""
+    """Returns the ordinal of this rank's GPU: the GPU used before, else local rank modulo the number of GPUs.
+
+    If `local_rank` is None, the launcher's environment variables give it.
+    """
     if _mine is not None:
         return _mine
     if local_rank is None:
@@ -56,12 +62,14 @@ _LOCAL_RANK = (
 )
 
 
-_mine: int | None = None  # that this process's arrays lie on
+_mine: int | None = None  # ordinal of the GPU that this process uses
 
 
 def require_one(device: int) -> None:
-    """ValueError unless it is the one that the first call's arrays lay on: what ranks have agreed on for their GPUs
-    holds for these. By way of the host, a rank may use several."""
+    """Raises ValueError unless `device` is the GPU of the first call: the ranks agreed on routes for that GPU.
+
+    With the route "staging", a rank may use several GPUs.
+    """
     global _mine
     if _mine is None:
         _mine = device
@@ -73,9 +81,10 @@ def require_one(device: int) -> None:
 
 
 def of_name(device: str | int, local_rank: int | None = None) -> int:
-    """The ordinal of "cuda" (this rank's: :func:`of_this_rank`), "cuda:1" or 1.
+    """Returns the ordinal of "cuda" (this rank's GPU, :func:`of_this_rank`), "cuda:1" or 1.
 
-    Raises ValueError for what is none, UnsupportedError if there is no driver."""
+    Raises ValueError for any other device, UnsupportedError if there is no driver.
+    """
     if isinstance(device, int):
         ordinal = device
     else:
@@ -91,7 +100,7 @@ def of_name(device: str | int, local_rank: int | None = None) -> int:
 
 
 def holds(address: int) -> int:
-    """The ordinal of the GPU in whose memory an address lies; UnsupportedError if it is none's."""
+    """Returns the ordinal of the GPU whose memory contains an address. Raises UnsupportedError if no GPU does."""
     count()
     found = _core.device_of(address)
     if found < 0:

@@ -1,4 +1,4 @@
-"""Arrays of GPUs that say by DLPack alone where they lie (the array API standard's ``__dlpack__``; DLPack 0.8)."""
+"""Reads the address, shape and strides of arrays that support only DLPack (array API ``__dlpack__``; DLPack 0.8)."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _BFLOAT, _BOOL = 4, 6
 
 
 class View(NamedTuple):
-    """What lies where."""
+    """Address and layout of an array."""
 
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     strides: tuple[int, ...]  # bytes
     read_only: bool
-    stream: int | None  # that works on it now; None: nothing does
-    owner: object  # keeps the memory
+    stream: int | None  # stream with pending work on the array; None: no pending work
+    owner: object  # keeps the memory alive
 
     @property
     def contiguous(self) -> bool:
-        """Whether elements lie one behind the other; a dimension of one element may have any stride."""
+        """True if the array is C-contiguous; a dimension of one element may have any stride."""
         packed = packed_strides(self.shape, self.dtype.itemsize)
         steps = zip(self.shape, self.strides, packed, strict=True)
         return 0 in self.shape or all(length == 1 or step == wanted for length, step, wanted in steps)
 
 
 def packed_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
-    """Of a C-contiguous array."""
+    """Returns the strides, in bytes, of a C-contiguous array."""
     return tuple(item * math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
@@ -63,8 +63,10 @@ def on_device(x: Any) -> bool:
 
 
 def view(x: Any) -> View:
-    """The producer is asked to have it ready for the default stream. The capsule is never consumed, and frees what it
-    holds when nobody has this any more."""
+    """Returns the view of an array; its producer makes the default stream wait until the data is ready.
+
+    The capsule is never consumed. It releases the array when the view is deleted.
+    """
     if not on_device(x):
         kind = x.__dlpack_device__()[0]
         raise UnsupportedError(f"the array lies on device {kind} of DLPack; ringcomm takes memory of CPUs and of CUDA")

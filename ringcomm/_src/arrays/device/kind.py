@@ -1,5 +1,7 @@
-"""Arrays of GPUs as the core sees them: CuPy's, and whatever has ``__cuda_array_interface__`` (version 3 of Numba's
-specification) or DLPack. Torch's tensors have a kind of their own."""
+"""The kind of arrays in the memory of GPUs: CuPy's, and others with ``__cuda_array_interface__`` or DLPack.
+
+The interface is version 3 of Numba's specification. Torch tensors have their own kind.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from ringcomm._src.arrays.device.location import MemoryLocation
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
 
-_IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # libraries whose arrays say nothing of that where they lie on a GPU
+_IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # libraries whose GPU arrays are immutable without saying so
 
 
 class DeviceKind:
@@ -36,7 +38,7 @@ class DeviceKind:
     @staticmethod
     def describe(made: Any) -> Buffer:
         buffer = _buffer(_view(made), made)
-        if isinstance(made, array.DeviceArray) and buffer.place is not None:  # new memory, which nothing works on yet
+        if isinstance(made, array.DeviceArray) and buffer.place is not None:  # new memory: no stream has work on it
             return buffer._replace(place=buffer.place._replace(stream=None))
         return buffer
 
@@ -51,7 +53,7 @@ class DeviceKind:
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
         view = _view(like)
-        _place(view, like).refuse_capture("a call's result")  # during a capture, memory cannot be had either
+        _place(view, like).refuse_capture("a call's result")  # capture forbids allocation too
         return array.empty(shape, view.dtype, _device_of(view, like), _stream_of(like))
 
     @staticmethod
@@ -65,7 +67,7 @@ class DeviceKind:
 
     @staticmethod
     def to_host(x: Any) -> np.ndarray[Any, Any]:
-        """A copy in the host's memory, which waits for it."""
+        """Returns a copy in the host's memory; the host waits for it."""
         view = _view(x)
         buffer, host = _source(view, x), np.empty(view.shape, view.dtype)
         assert buffer.place is not None
@@ -94,7 +96,10 @@ def _view(x: Any) -> dlpack.View:
 
 
 def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
-    """What NumPy itself has no letter for (bfloat16, pairs) is only bytes in the interface; its array tells more."""
+    """Returns the dtype of an array.
+
+    The interface describes dtypes without a NumPy type code (bfloat16, pairs) as bytes; the array's `dtype` is exact.
+    """
     dtype = np.dtype(interface["typestr"])
     if dtype.kind != "V":
         return dtype
@@ -110,8 +115,11 @@ def _source(view: dlpack.View, x: Any) -> Buffer:
 
 
 def _copied(view: dlpack.View, x: Any) -> Buffer:
-    """A C-contiguous copy, behind what the array's stream holds; who waits for the array waits for the copy."""
-    numpy_kind.dtype_index(view.dtype)  # refuses before anything is copied
+    """Returns the buffer of a C-contiguous copy, made in stream order after the pending work on the array.
+
+    The copy has the array's stream, so waiting for the array waits for the copy too.
+    """
+    numpy_kind.dtype_index(view.dtype)  # raises before anything is copied
     place = _place(view, x)
     place.refuse_capture("an array that is not C-contiguous")
     made = array.empty(view.shape, view.dtype, place.device, _stream_of(x))
@@ -148,26 +156,26 @@ def _buffer(view: dlpack.View, given: Any) -> Buffer:
 
 
 def _device_of(view: dlpack.View, x: Any) -> int:
-    """The ordinal of its GPU; an array without elements has an address nowhere, and may say."""
+    """Returns the ordinal of the array's GPU; for an array without elements, its `device` or this rank's GPU."""
     if math.prod(view.shape) > 0:
         return devices.holds(view.address)
     device = getattr(x, "device", None)
-    device = getattr(device, "id", device)  # CuPy's is an object
+    device = getattr(device, "id", device)  # CuPy's `device` is an object with an `id`
     return device if isinstance(device, int) else devices.of_this_rank()
 
 
 def _tells_stream(x: Any) -> bool:
-    """DLPack's producers do not: they only make a consumer's stream wait."""
+    """Returns True if the array names its stream. DLPack producers do not: they make the consumer's stream wait."""
     return (getattr(x, "__cuda_array_interface__", None) or {}).get("stream") is not None
 
 
 def _stream_of(x: Any) -> int:
-    """That the array's library works on now."""
+    """Returns the stream that the array's library uses now; the default stream if it names none."""
     interface = getattr(x, "__cuda_array_interface__", None)
     stream = None if interface is None else interface.get("stream")
     return devices.LEGACY if stream is None else int(stream)
 
 
 def on_device(x: Any) -> bool:
-    """Whether it is an array of a GPU."""
+    """Returns True if `x` is an array of a GPU."""
     return hasattr(x, "__cuda_array_interface__") or dlpack.on_device(x)

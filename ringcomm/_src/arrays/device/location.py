@@ -1,4 +1,7 @@
-"""Where an array of a GPU lies, and in which order things happen to it."""
+"""Memory locations of arrays on GPUs, and the order of calls and copies relative to the arrays' streams.
+
+A request on a device carries an order from `MemoryLocation.order`; `Joined` finishes it.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,19 @@ from ringcomm._src.core import _core
 
 class MemoryLocation(NamedTuple):
     device: int  # ordinal
-    stream: int | None  # the driver's handle of what works on the array now; None: nothing does
-    now: Callable[[], int]  # the stream that the array is used on when it is asked
-    waits: bool = False  # nobody knows that stream: the host waits for results
+    stream: int | None  # driver's handle of the stream with pending work on the array; None: no pending work
+    now: Callable[[], int]  # returns the stream that the array's library uses now
+    waits: bool = False  # the stream of the array is unknown: the host waits for results
 
     @property
     def name(self) -> str:
         return f"GPU {self.device}"
 
     def order(self, what: str, output: MemoryLocation | None = None, host_output: bool = False) -> _core.DeviceOrder:
-        """Of a call on arrays here, and its output, behind what is done to them now.
+        """Returns the order that runs a call after the pending work on its arrays here and on its output.
 
-        Raises ValueError for a GPU that is not this rank's; UnsupportedError while a CUDA graph is captured."""
+        Raises ValueError for a GPU that is not this rank's; UnsupportedError while a CUDA graph is captured.
+        """
         devices.require_one(self.device)
         places = [self] if output is None else [self, output]
         for place in places:
@@ -34,7 +38,7 @@ class MemoryLocation(NamedTuple):
         return _core.DeviceOrder(self.device, sorted(streams), host_output)
 
     def refuse_capture(self, what: str = "a step") -> None:
-        """UnsupportedError while what the stream is given goes into a CUDA graph: a replay would move nothing."""
+        """Raises UnsupportedError while the stream captures a CUDA graph: a replay would not communicate."""
         if self.stream is not None and _core.device_capturing(self.device, self.stream):
             raise UnsupportedError(
                 f"{what}: a CUDA graph is being captured from the current stream of {self.name}, and communication "
@@ -45,27 +49,27 @@ class MemoryLocation(NamedTuple):
     def joined(
         self, order: _core.DeviceOrder, finish: Callable[..., Any] | None, output: MemoryLocation | None = None
     ) -> Joined:
-        """What finishes a request for arrays here. `output`: where the result lies, if another stream may use it."""
+        """Returns the finish function of a request for arrays here. `output`: location of the result, if different."""
         return Joined(order, self, finish, self if output is None else output)
 
     def renewed(self) -> MemoryLocation:
         return self._replace(stream=self.now())
 
     def read(self, address: int, host: int, nbytes: int) -> None:
-        """Copies to the host's memory what the array holds; waits for it."""
+        """Copies the array to the host's memory; blocks until the copy is done."""
         _core.device_copy(self.device, host, address, nbytes, self.stream or 0, True)
 
     def write(self, address: int, host: int, nbytes: int) -> None:
-        """Copies from the host's memory, which may be used again when this returns."""
+        """Copies from the host's memory, which may be reused when this returns."""
         _core.device_copy(self.device, address, host, nbytes, self.now(), True)
 
     def copy(self, address: int, other: MemoryLocation, source: int, nbytes: int) -> None:
-        """Copies what an array of a GPU holds, in the order of both streams; nobody waits."""
+        """Copies from an array of a GPU in the order of both streams; the host does not wait."""
         with self._behind(other) as here:
             _core.device_copy(self.device, address, source, nbytes, here, False)
 
     def arrange(self, view: View, other: MemoryLocation, source: View) -> None:
-        """As `copy`, of arrays of one shape with any strides, on one GPU."""
+        """Copies as `copy` does, between arrays of equal shape and any strides on one GPU."""
         size = view.dtype.itemsize
         with self._behind(other) as here:
             _core.device_arrange(
@@ -74,7 +78,10 @@ class MemoryLocation(NamedTuple):
 
     @contextmanager
     def _behind(self, other: MemoryLocation) -> Iterator[int]:
-        """The stream for what writes here and reads there: behind both streams, which go on behind it."""
+        """Yields a stream for work that writes here and reads `other`.
+
+        The work runs after the pending work of both streams; later work of both streams runs after it.
+        """
         here, there = self.now(), other.now() if other.stream is None else other.stream
         if there != here:
             _core.DeviceOrder(other.device, [there]).hold(here)
@@ -84,8 +91,10 @@ class MemoryLocation(NamedTuple):
 
 
 class Joined:
-    """Finishes a request on a device: what comes next on the stream that is current then comes behind the result. The
-    host does not wait for the device, but where nobody knows which stream the arrays are used on."""
+    """Finish function of a request on a device: later work on the current stream runs after the result is ready.
+
+    The host waits for the device only if the stream of the arrays is unknown.
+    """
 
     def __init__(
         self, order: _core.DeviceOrder, place: MemoryLocation, finish: Callable[..., Any] | None, output: MemoryLocation
@@ -93,7 +102,7 @@ class Joined:
         self._order, self._place, self._finish, self._output = order, place, finish, output
 
     def begin(self, request: _core.Request) -> None:
-        """The request is to be run once more, behind what has been done to its arrays since."""
+        """Prepares the request for another run, after the pending work on its arrays."""
         self._place, self._output = self._place.renewed(), self._output.renewed()
         self._order = self._place.order("a prepared call", self._output, request.host_output)
         request.set_location(self._order)
@@ -104,6 +113,6 @@ class Joined:
             self._order.join(stream)
         if self._place.waits or self._output.waits:
             self._order.wait()
-        elif streams != {self._place.stream}:  # where memory may be given to others as soon as the arrays are gone
+        elif streams != {self._place.stream}:  # the arrays' memory may be reused when they are freed
             _core.keep_until_done([self._order], self._finish)
         return None if self._finish is None else self._finish(operation)

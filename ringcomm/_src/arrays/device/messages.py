@@ -1,8 +1,7 @@
-"""Messages of arrays in a GPU's memory: they travel by way of the host.
+"""Point-to-point messages of arrays in a GPU's memory, staged through host memory.
 
-What is sent is copied to the host first. What is received lands there, and is copied to the device when the receive is
-waited for: behind what was done to the array before, in the order of the stream that is current then; the host waits
-for this copy.
+A sent array is copied to the host first. A received message is stored in host memory and copied to the device by the
+wait for the receive. That copy runs on the current stream, after earlier work on the array, and the host waits for it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def nbytes_of(buffer: Buffer) -> int:
 
 
 def on_host(buffer: Buffer) -> np.ndarray[Any, Any]:
-    """The bytes that a device's buffer holds, uint8 [nbytes]; the host waits for what its stream holds."""
+    """Returns the bytes of a device's buffer, uint8 [nbytes]; the host waits for the pending work of its stream."""
     assert buffer.place is not None
     host = np.empty(nbytes_of(buffer), np.uint8)
     buffer.place.read(buffer.address, host.ctypes.data, host.nbytes)
@@ -31,7 +30,7 @@ def on_host(buffer: Buffer) -> np.ndarray[Any, Any]:
 
 
 class OnDevice(Exception):
-    """An array to receive into lies on a device; `landing` is where its message may land."""
+    """Raised for a receive into an array on a device; `landing` is the host memory to receive into instead."""
 
     def __init__(self, buffer: Buffer) -> None:
         super().__init__("the array to receive into lies on a GPU")
@@ -39,7 +38,7 @@ class OnDevice(Exception):
 
 
 class Landing:
-    """Memory of the host that a message is received into, and the device's buffer that it is for."""
+    """Host memory that a message is received into, and the device buffer that it is copied to."""
 
     def __init__(self, buffer: Buffer) -> None:
         assert buffer.place is not None
@@ -49,7 +48,7 @@ class Landing:
         self._before = _core.DeviceOrder(self._place.device, [stream])
 
     def arrived(self, status: Status) -> Status:
-        """Copies what came to the device. Of a receive that was cancelled, or from nobody, nothing came."""
+        """Copies the received bytes to the device; none for a cancelled receive or one from PROC_NULL."""
         if status.nbytes > 0 and not status.cancelled:
             self._before.hold(self._place.now())
             self._place.write(self._buffer.address, self.host.ctypes.data, status.nbytes)
@@ -57,7 +56,7 @@ class Landing:
 
 
 class DeviceMessageRequest:
-    """As :class:`ringcomm.MessageRequest`, of a receive into an array of a GPU."""
+    """A receive into an array of a GPU, with the methods of :class:`ringcomm.MessageRequest`."""
 
     def __init__(self, request: MessageRequest, landing: Landing) -> None:
         self._request = request
@@ -65,7 +64,7 @@ class DeviceMessageRequest:
         self._arriving = threading.Lock()
 
     def test(self) -> bool:
-        """Whether ``wait()`` would return, or raise, at once; if so what came is in the array."""
+        """Returns True if ``wait()`` would return, or raise, immediately; the message is then in the array."""
         if not self._request.test():
             return False
         with contextlib.suppress(Exception):  # wait() raises it
@@ -73,10 +72,10 @@ class DeviceMessageRequest:
         return True
 
     def wait(self, timeout: float | None = None) -> Status:
-        """The status, once what came is in the array.
+        """Blocks until the message is in the array, and returns the status.
 
         Raises:
-            TimeoutError: it is not done after ``timeout`` seconds.
+            TimeoutError: the receive is not done after ``timeout`` seconds.
             ringcomm.MismatchError: the message is longer than the array.
         """
         status = self._request.wait(timeout)
@@ -85,7 +84,7 @@ class DeviceMessageRequest:
             return status if landing is None else landing.arrived(status)
 
     def cancel(self) -> bool:
-        """Takes the receive back unless a message has matched it. Whether it was."""
+        """Cancels the receive unless a message has matched it. Returns True if it was cancelled."""
         return self._request.cancel()
 
     @property

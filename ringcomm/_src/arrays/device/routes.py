@@ -1,5 +1,7 @@
-"""By which ways the bytes of GPU arrays can travel here, and why not by the others: what `ringcomm info` and `ringcomm
-bench` show, and the one place where ways are listed."""
+"""The routes that calls on GPU arrays can take here, and why the other routes are unavailable.
+
+`ringcomm info` and `ringcomm bench` show them. `ALL` is the only list of routes in Python.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from ringcomm._src.arrays.device import devices
 
 
 class Path(NamedTuple):
-    """A way, and why it is none here."""
+    """A route, and the reason why it is unavailable here."""
 
     name: str
-    why_not: str  # "": it can be gone
+    why_not: str  # "" if the route is available
 
 
 ALL = {
@@ -27,9 +29,9 @@ ALL = {
 
 
 def listed(comm: Any = None) -> list[Path]:
-    """All of them, best first; a call takes the first that can be gone and takes such calls.
+    """Returns all routes, best first; a call takes the first available route that supports it.
 
-    Collective with a communicator of several ranks, if there are GPUs: its ranks tell each other what they can.
+    Collective if `comm` has several ranks and there are GPUs: the ranks exchange which routes they support.
     """
     _, none_here = devices.found()
     several = comm is not None and comm.size > 1
@@ -44,7 +46,7 @@ def listed(comm: Any = None) -> list[Path]:
         first_call = comm.empty(1, device="cuda")
         try:
             comm.allreduce(first_call)
-        except ValueError as error:  # RINGCOMM_GPU_ROUTE asks for what cannot be, on every rank
+        except ValueError as error:  # RINGCOMM_GPU_ROUTE asks for an unavailable route; raised on every rank
             return [Path(name, str(error)) for name in ALL]
         known = comm._channel.device_route_statuses()
     known |= {"staging": ""}
@@ -52,5 +54,5 @@ def listed(comm: Any = None) -> list[Path]:
 
 
 def chosen(paths: list[Path]) -> str:
-    """The first that can be gone; "" if there is none."""
+    """Returns the name of the first available route; "" if there is none."""
     return next((path.name for path in paths if not path.why_not), "")

@@ -1,4 +1,4 @@
-"""What the host needs to know, or change, and a caller has given as an array of a GPU."""
+"""Values that the host must read, such as splits, given by callers as arrays of a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ringcomm._src.base.errors import UnsupportedError
 
 
 def host_copy(x: Any) -> Any:
-    """A NumPy array of what an array of a GPU holds (torch's as a tensor); anything else as it is."""
+    """Returns a host copy of an array of a GPU (a CPU tensor for torch); returns any other object unchanged."""
     if isinstance(x, np.ndarray) or not numpy_kind.elsewhere(x):
         return x
     if hasattr(x, "cpu"):
@@ -20,7 +20,7 @@ def host_copy(x: Any) -> Any:
 
 
 def refuse_elsewhere(x: Any, what: str) -> None:
-    """UnsupportedError for an array of a GPU."""
+    """Raises UnsupportedError for an array of a GPU."""
     if not isinstance(x, np.ndarray) and numpy_kind.elsewhere(x):
         raise UnsupportedError(
             f"{what} takes arrays in the host's memory, and this {type(x).__name__} lies on a GPU: give a NumPy array"

@@ -1,4 +1,5 @@
-// A transport whose messages are counted: what is posted to be sent, and what has come.
+// A transport that counts the traffic of another one: messages sent (when posted) and received
+// (when complete).
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@ namespace ringcomm {
 
 class CountedTransport final : public Transport {
  public:
-  // The counts outlive it.
+  // The counts must outlive the transport.
   CountedTransport(std::shared_ptr<Transport> inner, Traffic& sent, Traffic& received)
       : inner_(std::move(inner)), sent_(sent), received_(received) {}
 

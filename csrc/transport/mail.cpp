@@ -1,3 +1,5 @@
+// Implements Mail: starts a receive for each message that a probe finds, and delivers each sender's
+// messages in order.
 #include "transport/mail.hpp"
 
 #include <set>
@@ -31,7 +33,7 @@ std::optional<Letter> Mail::receive() {
 }
 
 std::optional<Letter> Mail::take() {
-  std::set<int> late;  // ranks with an earlier message that is incomplete
+  std::set<int> late;  // ranks with an earlier, incomplete message
   for (auto message = coming_.begin(); message != coming_.end(); ++message) {
     const int peer = message->letter.peer;
     if (late.contains(peer)) continue;

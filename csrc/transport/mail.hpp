@@ -1,7 +1,9 @@
-// Messages of one tag of a transport, of any length, to and from any rank, at any time.
+// Sends and receives messages of any length, with one tag of a transport, to and from any rank, at
+// any time. The engine's negotiation and services use it.
 //
-// They are received by matched probes and never by a posted receive from any rank: MPICH 5.0 on UCX loses such receives
-// between hosts (docs/troubleshooting.md), and one receive posted for each rank would cost memory and polling.
+// Messages are received by matched probes, never by a posted receive from any rank: MPICH 5.0 on
+// UCX loses such receives between hosts (docs/troubleshooting.md). One posted receive per rank
+// would cost memory and polling.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +21,8 @@ struct Letter {
   std::vector<std::byte> bytes;
 };
 
-// Used by one thread at a time, as the transport is; nothing in it waits.
+// A mailbox on a transport. One thread at a time uses it, as with the transport; no function
+// blocks.
 class Mail {
  public:
   Mail(Transport& transport, int tag) : transport_(transport), tag_(tag) {}
@@ -29,14 +32,14 @@ class Mail {
 
   int rank() const { return transport_.rank(); }
   int size() const { return transport_.size(); }
-  void send(int peer, std::vector<std::byte> bytes);  // kept until they are out
-  // The next message that is complete, of any rank; those of one rank in the order in which they were sent. Polls the
-  // transport only while messages of this mail are moving.
+  void send(int peer, std::vector<std::byte> bytes);  // owns the bytes until they are sent
+  // Returns the next complete message of any rank; messages of one rank arrive in the order sent.
+  // Polls the transport only while messages of this Mail are in flight.
   std::optional<Letter> receive();
-  void advance();                                   // frees what has been sent. Throws Error for a failed send
+  void advance();                                   // frees sent messages; throws Error for a failed send
   bool sending() const { return !going_.empty(); }  // as of the last advance()
   bool moving() const { return sending() || !coming_.empty(); }  // sending, or receiving
-  void forget(int peer);                                         // cancels all that is being sent to `peer`
+  void forget(int peer);                                         // cancels all messages that are being sent to `peer`
   void close() noexcept;
 
  private:
@@ -46,13 +49,13 @@ class Mail {
     bool arrived = false;
   };
   void collect();                // starts to receive each message that a probe finds
-  std::optional<Letter> take();  // the first message that is complete
+  std::optional<Letter> take();  // the first complete message
 
   Transport& transport_;
   const int tag_;
   std::deque<Moving> coming_;  // in the order sent
   std::list<Moving> going_;
-  std::vector<Letter> kept_;  // of sends that were given up, which MPI may still read
+  std::vector<Letter> kept_;  // of cancelled sends, which MPI may still read
   bool closed_ = false;
 };
 

@@ -1,3 +1,5 @@
+// Implements the transport over MPI. Each message is a nonblocking MPI operation; poll() completes
+// them with MPI_Testsome.
 #include "transport/mpi.hpp"
 
 #include <algorithm>
@@ -27,9 +29,9 @@ enum class State : std::uint8_t { active, complete, failed };
 struct Slot {
   State state = State::active;
   bool receiving = false;
-  bool orphan = false;  // cancelled, but MPI may still use the buffer: nobody asks for it any more
+  bool orphan = false;  // cancelled, but MPI may still use the buffer; the ticket is invalid
   int peer = kAnyPeer;
-  int error = 0;           // MPI's code, when failed
+  int error = 0;           // MPI's error code, if failed
   std::size_t nbytes = 0;  // received
 };
 
@@ -113,10 +115,12 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  // MPI cancels receives but not sends. A receive that has matched meanwhile runs to its end, which we await a while:
-  // its buffer is the caller's again when this returns, unless the peer is dead. Whatever is left becomes an orphan.
-  // Beware: a message much longer than its receive is an error on every MPI, but Open MPI 5.0 between ranks of one host
-  // has by then written past the receive's end. Callers compare sizes before they send.
+  // MPI cancels receives but not sends. A receive that has matched already runs to its end, for
+  // which this function waits a limited time. So the caller owns the buffer again on return, unless
+  // the peer died. Messages that remain become orphans.
+  // Beware: a message much longer than its receive is an error in every MPI. Before it reports the
+  // error, Open MPI 5.0 between ranks of one host has written past the receive's end. Callers
+  // compare sizes before they send.
   void cancel(Ticket ticket) noexcept override {
     if (!slots_.holds(ticket)) return;
     Slot& slot = slots_[ticket];
@@ -169,7 +173,8 @@ class MpiTransport final : public Transport {
     slot.nbytes = arrival.nbytes;
   }
 
-  // A cancelled receive has had no message; a failed one has, and MPI has dropped it.
+  // Counts a received message. A cancelled receive has no message; a failed one had a message,
+  // which MPI dropped.
   void count_received(const Slot& slot, const std::byte* outcome) {
     int cancelled = 0;
     if (slot.orphan) mpi_.test_cancelled(outcome, &cancelled);
@@ -182,8 +187,9 @@ class MpiTransport final : public Transport {
     return {number_at(outcome + library_.status_source_offset), static_cast<std::size_t>(std::max(count, 0))};
   }
 
-  // After an error some statuses say which messages failed (MPI_ERR_IN_STATUS, whose value we do not know). If none
-  // does, MPI itself has failed: every active message has then, and false is returned.
+  // Marks failed messages. After an error some statuses name the failed messages
+  // (MPI_ERR_IN_STATUS, a constant that mpi4py does not provide). If no status does, MPI itself has
+  // failed: marks every active message and returns false.
   bool note_failures(int code, int ended) {
     bool found = false;
     for (int i = 0; i < ended; ++i) {
@@ -224,14 +230,15 @@ class MpiTransport final : public Transport {
     };
     const bool ended = wait_until(look, backoff, begun + kPatience - waited_);
     waited_ = ended ? waited_ + (now_ns() - begun) : kPatience;
-    if (!ended) return;  // an orphan, until a poll finds it complete
+    if (!ended) return;  // an orphan until a poll finds it complete
     count_received(slots_[ticket], one_status_.data());
     if (slots_[ticket].orphan) --orphans;
     slots_.give(ticket);
     requests_.drop(ticket);
   }
 
-  // Objects of Python may outlive MPI: then there is nothing left to withdraw.
+  // Returns whether MPI is finalized: Python objects may outlive MPI, and then there is nothing to
+  // withdraw.
   bool finalized() const {
     int over = 0;
     mpi_.finalized(&over);

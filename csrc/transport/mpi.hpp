@@ -1,4 +1,5 @@
-// MPI behind a dozen function pointers, found in the library that mpi4py has loaded. Built without any MPI.
+// Provides the transport over MPI. It calls a dozen functions of the library that mpi4py has
+// loaded, through pointers, and so is built without any MPI.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,10 @@
 
 namespace ringcomm {
 
-// What mpi4py knows of the MPI it loaded, as plain numbers.
+// Properties of the loaded MPI, as mpi4py provides them.
 struct MpiLibrary {
-  void* dl_handle = nullptr;    // dlopen of mpi4py's extension: its symbols reach the library
-  std::size_t handle_size = 0;  // of MPI_Comm, MPI_Request ...: 4 (MPICH, Intel MPI) or 8 (Open MPI, MPI-5 ABI)
+  void* dl_handle = nullptr;    // dlopen handle of mpi4py's extension, whose symbols include the library's
+  std::size_t handle_size = 0;  // bytes of MPI_Comm, MPI_Request ...: 4 (MPICH, Intel MPI) or 8 (Open MPI, MPI-5 ABI)
   std::size_t status_size = 0;
   std::uint64_t byte_type = 0;                                    // MPI_BYTE
   std::uint64_t null_request = 0;                                 // MPI_REQUEST_NULL
@@ -19,11 +20,13 @@ struct MpiLibrary {
   int any_source = 0, undefined = 0, success = 0;
 };
 
-// `comm` is the handle of a communicator of our own (a dup with errors returned), which outlives the transport.
+// `comm` is the handle of a private communicator (a duplicate with MPI_ERRORS_RETURN), which
+// outlives the transport.
 std::unique_ptr<Transport> make_mpi_transport(const MpiLibrary& library, std::uint64_t comm, int rank, int size,
                                               int tag_limit);
 
-// Messages of this process that were cancelled and that MPI may still be moving: their memory must not be freed.
+// Returns the number of cancelled messages in this process that MPI may still transfer: their
+// memory must not be freed.
 std::size_t orphaned_messages();
 
 }  // namespace ringcomm

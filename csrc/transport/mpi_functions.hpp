@@ -1,4 +1,5 @@
-// The MPI functions that the transport calls, found by name in a library that is loaded already.
+// Holds the MPI functions that the transport calls, found by name in a library that is already
+// loaded.
 #pragma once
 
 #include <dlfcn.h>
@@ -10,7 +11,7 @@
 
 namespace ringcomm::mpi {
 
-// A handle as MPI's functions take it: an integer or a pointer.
+// Converts a number to a handle as MPI's functions take it: an integer or a pointer.
 template <class Handle>
 Handle handle_from(std::uint64_t bits) {
   if constexpr (std::is_pointer_v<Handle>) {
@@ -29,8 +30,8 @@ std::uint64_t bits_of(Handle handle) {
   }
 }
 
-// The functions we call. MPI_Message is a handle like any other. A status is passed as plain memory: only its size and
-// two offsets are known.
+// The MPI functions that are called. MPI_Message is a handle like the others. A status is passed as
+// raw memory: only its size and two offsets are known.
 template <class Handle>
 struct Functions {
   explicit Functions(void* mpi) : library(mpi) {}
@@ -51,7 +52,7 @@ struct Functions {
   struct Address {
     void* at;
     template <class Function>
-    operator Function*() const {  // NOLINT: whichever the field says
+    operator Function*() const {  // NOLINT: converts to the type of the field
       return reinterpret_cast<Function*>(at);
     }
   };
@@ -62,14 +63,15 @@ struct Functions {
   }
 };
 
-// Whether Open MPI yields in its progress (mpi_yield_when_idle, or more ranks than cores), which it decides by
-// MPI_Init; null elsewhere.
+// Returns Open MPI's flag that tells whether it yields in its progress loop (mpi_yield_when_idle,
+// or more ranks than cores). MPI_Init sets it. Null for other MPI libraries.
 inline const bool* yields_when_idle(void* library) {
   return static_cast<const bool*>(dlsym(library, "opal_progress_yield_when_idle"));
 }
 
-// Whether MPI says that it takes addresses of CUDA's devices. Open MPI, MVAPICH and newer MPICH know the first
-// question, older MPICH the second alone; who knows neither does not.
+// Returns whether MPI reports that it accepts addresses of CUDA devices. Open MPI, MVAPICH and
+// newer MPICH have the first function, older MPICH only the second. A library with neither accepts
+// none.
 inline bool takes_device_memory(void* library) {
   constexpr int kCuda = 0;  // MPIX_GPU_SUPPORT_CUDA
   const auto supports = reinterpret_cast<int (*)()>(dlsym(library, "MPIX_Query_cuda_support"));

@@ -1,4 +1,4 @@
-// The messages that MPI has under way, in arrays without holes, as MPI_Testsome takes them.
+// Holds the messages that MPI has in flight, in arrays without gaps, as MPI_Testsome needs them.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +32,15 @@ class Requests {
     tickets_.clear();
   }
 
-  // Which have ended; returns MPI's code. The ended ones stay until they are dropped.
+  // Finds completed requests and returns MPI's code. They stay in the arrays until they are
+  // dropped.
   int test(const Functions<Handle>& mpi, int& ended) {
     return mpi.testsome(static_cast<int>(size()), requests_.data(), &ended, indices_.data(), statuses_.data());
   }
   Ticket ended(int index) const { return tickets_[position(index)]; }
   const std::byte* status(int index) const { return statuses_.data() + static_cast<std::size_t>(index) * status_size_; }
 
-  // The others move up and keep their order.
+  // Drops completed requests; the others keep their order.
   void drop_ended(int count) {
     for (int i = 0; i < count; ++i) tickets_[position(i)] = kNoTicket;
     close_gaps();

@@ -1,5 +1,5 @@
-// What transports have in common. Tickets: numbers of slots in a table that grows to the most messages ever in flight
-// and is reused from then on.
+// Contains the code that all transports share. Tickets are indices of slots in a table, which grows
+// to the maximum number of messages in flight and is then reused.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class Slots {
     if (free_.empty()) {
       slots_.emplace_back();
       used_.push_back(true);
-      free_.reserve(slots_.size());  // give() then never allocates
+      free_.reserve(slots_.size());  // so that give() never allocates
       return static_cast<Ticket>(slots_.size() - 1);
     }
     const Ticket ticket = free_.back();
@@ -36,7 +36,8 @@ class Slots {
     used_[static_cast<std::size_t>(ticket)] = false;
     free_.push_back(ticket);
   }
-  // Whether a ticket names a message; false for one that is gone, or never was.
+  // Returns whether a ticket names a message; false for a finished ticket, or one that never
+  // existed.
   bool holds(Ticket ticket) const {
     return ticket >= 0 && static_cast<std::size_t>(ticket) < slots_.size() && used_[static_cast<std::size_t>(ticket)];
   }

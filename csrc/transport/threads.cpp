@@ -1,6 +1,7 @@
-// A sender puts a message into the receiver's inbox. Small messages are copied there and the send is complete; of a
-// large one the inbox holds the address, and the receiver copies it straight from the sender's buffer (rendezvous). The
-// posted receives, and the messages that nobody has asked for yet, belong to the receiver's thread alone.
+// Implements the transport between threads of a process. A sender puts a message into the
+// receiver's inbox. A small message is copied there, and its send is complete. For a large one the
+// inbox holds the address, and the receiver copies directly from the sender's buffer (rendezvous).
+// Posted receives and unexpected messages are accessed by the receiver's thread only.
 #include "transport/threads.hpp"
 
 #include <algorithm>
@@ -30,8 +31,8 @@ struct Slot {
   bool receiving = false, truncated = false;
   int peer = kAnyPeer, tag = 0;
   void* data = nullptr;
-  std::size_t nbytes = 0;              // a receive's room, then what came
-  std::shared_ptr<Message> message{};  // a rendezvous send's
+  std::size_t nbytes = 0;              // capacity of a receive, then the bytes received
+  std::shared_ptr<Message> message{};  // of a rendezvous send
 };
 
 class ThreadsTransport final : public Transport {
@@ -110,7 +111,7 @@ class ThreadsTransport final : public Transport {
     slot = {.receiving = true, .peer = found.arrival.peer, .data = data, .nbytes = found.arrival.nbytes};
     const auto message = found_.extract(found.message);
     if (message.empty()) throw Error(ErrorKind::internal, "a message that was found is received twice");
-    if (!take(slot, *message.mapped())) slot.state = State::failed;  // its sender has given it up
+    if (!take(slot, *message.mapped())) slot.state = State::failed;  // the sender has withdrawn it
     news_ = true;
     return ticket;
   }
@@ -163,7 +164,7 @@ class ThreadsTransport final : public Transport {
     if (hub_->killed(peer) || hub_->killed(rank_)) throw lost(peer);
   }
 
-  // Moves a message into a receive's buffer; false if its sender has withdrawn it.
+  // Copies a message into a receive's buffer; returns false if its sender has withdrawn it.
   bool take(Slot& slot, Message& message) {
     Handover expected = Handover::offered;
     if (!message.handover.compare_exchange_strong(expected, Handover::copying, std::memory_order_acq_rel)) return false;
@@ -190,7 +191,7 @@ class ThreadsTransport final : public Transport {
     return false;
   }
 
-  // Empties the inbox and matches what was in it with the posted receives, in order.
+  // Empties the inbox and matches its messages with the posted receives, in order.
   void collect() {
     Inbox& inbox = hub_->inbox(rank_);
     if (inbox.arrived.load(std::memory_order_acquire) == arrived_seen_) return;
@@ -212,7 +213,7 @@ class ThreadsTransport final : public Transport {
     incoming_.clear();
   }
 
-  // Completes the rendezvous sends that receivers have taken.
+  // Completes the rendezvous sends that receivers have copied.
   void reap() {
     const std::uint64_t completed = hub_->inbox(rank_).completed.load(std::memory_order_acquire);
     if (completed == completed_seen_) return;
@@ -227,7 +228,7 @@ class ThreadsTransport final : public Transport {
     news_ |= taken > 0;
   }
 
-  // After a kill: fails what waits for a lost rank.
+  // After a kill: fails the messages that wait for a lost rank.
   void forget_killed() {
     kills_seen_ = hub_->kills();
     const auto doomed = [&](Ticket ticket) {
@@ -246,15 +247,15 @@ class ThreadsTransport final : public Transport {
   int rank_;
   Slots<Slot> slots_;
   std::vector<Ticket> posted_;  // receives without a message, in posting order
-  std::vector<Ticket> sends_;   // rendezvous sends that no receiver has taken
+  std::vector<Ticket> sends_;   // rendezvous sends that no receiver has copied
   std::deque<std::shared_ptr<Message>> unexpected_;
   std::vector<std::shared_ptr<Message>> incoming_;
-  std::map<std::uint64_t, std::shared_ptr<Message>> found_;  // by probe(), not yet received
+  std::map<std::uint64_t, std::shared_ptr<Message>> found_;  // found by probe(), not yet received
   std::uint64_t found_so_far_ = 0;
   std::uint64_t arrived_seen_ = 0, completed_seen_ = 0;
   int kills_seen_ = 0;
   MessageCounts counts_;
-  bool news_ = false;  // something completed since the last poll()
+  bool news_ = false;  // an operation completed since the last poll()
 };
 
 void require_member(const ThreadsHub& hub, int rank) {

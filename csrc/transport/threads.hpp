@@ -1,4 +1,5 @@
-// Ranks as threads of one process: for tests, and for teaching without MPI.
+// Provides a transport whose ranks are threads of one process: for tests, and for teaching without
+// MPI.
 #pragma once
 
 #include <memory>
@@ -7,11 +8,11 @@
 
 namespace ringcomm {
 
-class ThreadsHub;  // the meeting point of `size` endpoints
+class ThreadsHub;  // connects `size` endpoints
 
 std::shared_ptr<ThreadsHub> make_threads_hub(int size);
 std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<ThreadsHub> hub, int rank);
-// Fault injection for tests: every later call that touches `rank` fails with Error(peer_lost).
+// Injects a fault, for tests: every later call that involves `rank` fails with Error(peer_lost).
 void threads_kill(ThreadsHub& hub, int rank);
 
 }  // namespace ringcomm

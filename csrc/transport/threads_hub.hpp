@@ -1,4 +1,4 @@
-// Where threads meet: an inbox for each rank.
+// Connects the transports of threads: an inbox for each rank.
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@
 namespace ringcomm {
 namespace threads {
 
-// `offered`: the receiver may start to copy. Whoever moves it from there first decides: the receiver (copying) or the
-// sender (withdrawn).
+// State of a rendezvous. `offered`: the receiver may start to copy. The first change from `offered`
+// decides: by the receiver (copying) or by the sender (withdrawn).
 enum class Handover : int { offered, copying, copied, withdrawn };
 
 struct Message {
-  // After this nobody reads the sender's buffer.
+  // Cancels the message. On return no thread reads the sender's buffer.
   void withdraw() {
     Handover expected = Handover::offered;
     if (handover.compare_exchange_strong(expected, Handover::withdrawn, std::memory_order_acq_rel)) return;
@@ -28,7 +28,7 @@ struct Message {
 
   int source = 0, tag = 0;
   std::size_t nbytes = 0;
-  const void* data = nullptr;  // the sender's buffer, or of `eager`
+  const void* data = nullptr;  // the sender's buffer, or the bytes of `eager`
   std::unique_ptr<std::byte[]> eager;
   std::atomic<Handover> handover{Handover::offered};
 };
@@ -36,8 +36,8 @@ struct Message {
 struct Inbox {
   std::mutex mutex;
   std::vector<std::shared_ptr<Message>> messages;
-  std::atomic<std::uint64_t> arrived{0};    // messages ever put here: tells without a lock that there is something
-  std::atomic<std::uint64_t> completed{0};  // rendezvous sends of this rank that a receiver has taken
+  std::atomic<std::uint64_t> arrived{0};    // messages ever put here: shows without a lock whether there are new ones
+  std::atomic<std::uint64_t> completed{0};  // rendezvous sends of this rank that a receiver has copied
 };
 
 }  // namespace threads

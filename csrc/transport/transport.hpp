@@ -1,4 +1,5 @@
-// Moves bytes between ranks. Used by one thread at a time; no function of it blocks.
+// Moves bytes between ranks, for schedules, negotiation and messages. One thread at a time uses a
+// transport; no function blocks.
 //
 // A message from any rank is received by a matched probe, never by a posted receive: MPICH 5.0 on UCX loses posted
 // receives from any rank between hosts (docs/troubleshooting.md).
@@ -10,20 +11,20 @@
 
 namespace ringcomm {
 
-using Ticket = std::int32_t;  // names a message under way
+using Ticket = std::int32_t;  // identifies a message in flight
 inline constexpr Ticket kNoTicket = -1;
 inline constexpr int kAnyPeer = -1;
 
 struct Arrival {
   int peer = kAnyPeer;
   std::size_t nbytes = 0;
-  bool received = false;  // of a receive, not of a send
+  bool received = false;  // true for a receive, false for a send
 };
 
-// A message that a probe has found and taken out of the others: for one receive.
+// A message that a probe has found and removed from the queue, to be received once.
 struct Found {
   Arrival arrival;
-  std::uint64_t message = 0;  // the transport's name for it
+  std::uint64_t message = 0;  // the transport's identifier for it
 };
 
 struct MessageCounts {
@@ -37,27 +38,33 @@ class Transport {
   virtual int size() const = 0;
   virtual int tag_limit() const = 0;  // tags are 0 .. tag_limit-1
 
-  // Messages of one (sender, tag) are matched in posting order. nbytes <= kLongestMessage. Buffers stay the caller's
-  // and must live until done() or cancel(). A receive may be longer than its message.
+  // Messages of one (sender, tag) are matched in posting order. nbytes <= kLongestMessage. The
+  // caller owns the buffers, which must live until done() or cancel(). A receive may be longer than
+  // its message.
   virtual Ticket send(int peer, int tag, const void* data, std::size_t nbytes) = 0;
   virtual Ticket receive(int peer, int tag, void* data, std::size_t nbytes) = 0;
 
-  // The first message of this tag for which no receive has been posted, of a peer or of kAnyPeer: tells who sent it and
-  // how long it is, and keeps it for receive(found, ...), which must follow. False if there is none. Throws as done().
+  // Finds the first message with this tag, from `peer` or kAnyPeer, for which no receive is posted.
+  // Reports its sender and length, and reserves it for receive(found, ...), which must follow.
+  // Returns false if there is none. Throws as done() does.
   virtual bool probe(int peer, int tag, Found& found) = 0;
-  virtual Ticket receive(const Found& found, void* data) = 0;  // all of it
+  virtual Ticket receive(const Found& found, void* data) = 0;  // receives the complete message
 
-  virtual bool poll() = 0;                       // makes progress; true if anything completed
-  virtual bool yields() const { return false; }  // a poll() that finds nothing lets others have the core by itself
-  // True once complete, and the ticket is then gone. Throws Error(transport | peer_lost) for a failed message.
+  virtual bool poll() = 0;                       // makes progress; true if an operation completed
+  virtual bool yields() const { return false; }  // an idle poll() already yields the core
+  // Returns true once the message is complete, which ends its ticket. Throws Error(transport |
+  // peer_lost) for a failed message.
   virtual bool done(Ticket ticket, Arrival* arrival = nullptr) = 0;
-  // A receive that is no longer wanted, or anything after an error; kNoTicket, and what is gone, are nothing.
+  // Cancels an unwanted receive, or any operation after an error. Ignores kNoTicket and finished
+  // tickets.
   virtual void cancel(Ticket ticket) noexcept = 0;
   virtual std::size_t in_flight() const = 0;
-  virtual bool takes_device_memory() const { return false; }  // as it says itself: buffers of messages may be a GPU's
+  // According to the library itself, buffers of messages may be a GPU's.
+  virtual bool takes_device_memory() const { return false; }
 
-  // Messages sent to each rank, and received from each, since the transport was made. When all ranks have stopped, the
-  // difference is what still has to be received before the communicator may be freed.
+  // Returns the messages sent to each rank, and received from each, since the transport was
+  // created. When all ranks have stopped, the difference is the number of messages to receive
+  // before the communicator may be freed.
   virtual MessageCounts counts() const = 0;
 };
 

@@ -1,3 +1,5 @@
+// Implements an instance: starts its rounds, applies the writes whose messages have arrived, and
+// scales input and result.
 #include "executor/instance.hpp"
 
 #include "base/error.hpp"
@@ -80,7 +82,7 @@ void Instance::apply(const Write& write, Bytes arrived) {
     case StepKind::combine:
       return reduce(write, block, source.data);
     case StepKind::receive:
-      if (!arrived.data) return;  // it is there already
+      if (!arrived.data) return;  // the data was received in place
       if (!options.codec) return kernels::copy(block.data, arrived.data, arrived.nbytes);
       options.codec->decode(arrived.data, arrived.nbytes, block.data, block.count);
       return packing_.keep(write.block, arrived);

@@ -1,4 +1,5 @@
-// One run of a schedule on one segment. An instance is opened again for a later segment and keeps its memory.
+// Runs a schedule on one segment. An instance is reopened for a later segment and keeps its memory.
+// run_schedule.cpp keeps several of them in flight.
 #pragma once
 
 #include <array>
@@ -10,13 +11,13 @@ namespace ringcomm {
 
 class Instance {
  public:
-  Instance(const RunContext& context, int lane)  // its number among the task's instances
+  Instance(const RunContext& context, int lane)  // `lane`: number among the task's instances
       : context_(context), blocks_(context), packing_(context, blocks_),
         messages_{RoundMessages(context, packing_), RoundMessages(context, packing_)}, trace_(context, lane) {}
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
   void open(std::size_t segment, int tag);
-  bool advance();  // true if anything moved
+  bool advance();  // true if there was progress
   bool finished() const { return round_ == context_.program.rounds.size(); }
   void abandon() noexcept;
 
@@ -25,7 +26,7 @@ class Instance {
   void fill();    // copies and scales the input
   void finish();  // settles and scales the result
   void begin_round();
-  bool run_writes(const RoundMessages& messages);  // in the order listed, as far as what has come allows
+  bool run_writes(const RoundMessages& messages);  // in the order listed, up to the first one whose message is missing
   void apply(const Write& write, Bytes arrived);
   void reduce(const Write& write, const Extent& block, const std::byte* incoming) const;
 
@@ -33,7 +34,7 @@ class Instance {
   std::size_t segment_ = 0;
   int tag_ = 0;
   std::size_t round_ = 0;
-  std::uint32_t write_ = 0;  // the next one
+  std::uint32_t write_ = 0;  // the next write to apply
   SegmentBlocks blocks_;
   Packing packing_;
   Staging decoded_;

@@ -1,3 +1,4 @@
+// Implements the packing of blocks into messages, with and without a codec.
 #include "executor/packing.hpp"
 
 #include <cstring>
@@ -117,7 +118,7 @@ void Packing::keep(std::int32_t block, Bytes encoded) {
   kept_[index].nbytes = encoded.nbytes;
 }
 
-// At the end, when no encoding is sent again.
+// Called at the end, when no encoding is sent again.
 void Packing::settle(std::int32_t block) {
   if (blocks_[block].count == 0) return;
   encodings_.require(codec_->capacity(blocks_[block].count));

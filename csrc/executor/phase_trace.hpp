@@ -1,5 +1,5 @@
-// A segment's phases on the timeline: rounds in which this rank reduces, and rounds in which it only sends and
-// receives.
+// Records a segment's phases on the timeline: rounds in which this rank reduces, and rounds in
+// which it only sends and receives.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class PhaseTrace {
  public:
   PhaseTrace(const RunContext& context, int lane) : context_(context), lane_(lane) {}
   void begin() { begun_ns_ = trace().enabled() ? now_ns() : 0; }
-  // `round` is the next one.
+  // Records the phase that ended, if round `round`, the next one, belongs to another phase.
   void ended_before(std::size_t round, std::size_t segment) {
     if (begun_ns_ == 0) return;
     const bool reducing = reduces(round - 1);
@@ -34,7 +34,7 @@ class PhaseTrace {
   }
 
   const RunContext& context_;
-  const int lane_;             // among the task's instances
+  const int lane_;             // number among the task's instances
   std::int64_t begun_ns_ = 0;  // 0: not traced
 };
 

@@ -1,3 +1,4 @@
+// Compiles a schedule into a program, and determines which encodings are sent again.
 #include "executor/program.hpp"
 
 #include <algorithm>
@@ -9,14 +10,15 @@ namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-// What the rounds so far did with a block. Rounds count from 1 here: the round before the first is 0, none is kNone.
+// Use of a block in the rounds so far. Rounds count from 1 here; 0 is the time before the first
+// round, kNone is no round.
 struct BlockUse {
-  std::uint32_t touched = kNone, touched_before = kNone, sent = kNone;  // the last rounds that did
-  std::uint32_t touches = 0;                                            // in round `touched`
+  std::uint32_t touched = kNone, touched_before = kNone, sent = kNone;  // the last rounds in which this happened
+  std::uint32_t touches = 0;                                            // steps of round `touched` that use the block
 };
 
 struct PeerUse {
-  std::uint32_t send = kNone, receive = kNone;  // message of this round
+  std::uint32_t send = kNone, receive = kNone;  // index of this round's message
 };
 
 class Compiler {
@@ -81,7 +83,7 @@ class Compiler {
     if (step.kind == StepKind::send) block(step.block).sent = number_;
   }
 
-  // Makes the round's messages in one direction, one for each peer, and makes room for their pieces.
+  // Creates the round's messages in one direction, one per peer, and reserves their pieces.
   void group(const Round& round, bool sending) {
     const std::size_t first = out_.messages.size();
     for (const Step& step : round) {
@@ -91,12 +93,12 @@ class Compiler {
         message = static_cast<std::uint32_t>(out_.messages.size());
         out_.messages.push_back({step.peer, 0, 0});
       }
-      ++out_.messages[message].last;  // counts, for now
+      ++out_.messages[message].last;  // a count at first
     }
     auto next = static_cast<std::uint32_t>(out_.pieces.size());
     for (std::size_t m = first; m < out_.messages.size(); ++m) {
       const std::uint32_t count = out_.messages[m].last;
-      out_.messages[m].first = out_.messages[m].last = next;  // last moves up as pieces are entered
+      out_.messages[m].first = out_.messages[m].last = next;  // `last` advances as pieces are entered
       next += count;
     }
     out_.pieces.resize(next);
@@ -154,7 +156,7 @@ Encodings encodings_of(const Schedule& schedule, const Program& program) {
           write.kind == StepKind::receive || (write.kind == StepKind::copy && encoded[index(write.source)]);
     }
   }
-  for (auto write = program.writes.rbegin(); write != program.writes.rend(); ++write) {  // a copy's encoding is copied
+  for (auto write = program.writes.rbegin(); write != program.writes.rend(); ++write) {  // copies propagate encodings
     if (write->kind == StepKind::copy) found.kept[index(write->source)] |= found.kept[index(write->block)];
   }
   for (std::int32_t b = 0; b < schedule.blocks; ++b) {

@@ -1,4 +1,5 @@
-// A schedule, arranged for running: per round its messages and writes. Says nothing of sizes: it serves every segment.
+// Holds a schedule in the form that is executed: messages and writes per round. It contains no
+// sizes, and so serves every segment.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +9,23 @@
 
 namespace ringcomm {
 
-// All that one peer sends us, or gets from us, in one round. Its pieces are pieces[first] .. pieces[last-1].
+// All data that one peer sends to this rank, or receives from it, in one round. Its pieces are
+// pieces[first] .. pieces[last-1].
 struct Message {
   std::int32_t peer;  // in the schedule's numbering
   std::uint32_t first, last;
-  bool plain = true;      // receives: each piece replaces a block that the round touches only once: may land there
-  bool untouched = true;  // receives: nor does the round before touch them: they may land while it still runs
+  // Receives: each piece replaces a block that no other step of the round uses: may be received in
+  // place.
+  bool plain = true;
+  bool untouched = true;  // receives: nor does the previous round use these blocks: may be received during it
 };
 
 struct Write {
   StepKind kind;
   bool incoming_first;
-  bool guarded;  // its block is sent in the same round, so the sends must have read it
+  bool guarded;  // its block is sent in the same round, so the sends must have read it first
   std::int32_t block, source;
-  std::uint32_t message;  // receive, reduce: what it waits for, counted from the round's first receive
+  std::uint32_t message;  // receive, reduce: the awaited message, counted from the round's first receive
   std::uint32_t piece;    // receive, reduce: counted from the round's first received piece
 };
 
@@ -34,26 +38,27 @@ struct RoundProgram {
 class Program {
  public:
   Program() = default;
-  // `blocks_change_first`: the data is written (copied, scaled) just before the first round.
-  // Throws Error(invalid) for a step that names a peer or block that there is not.
+  // `blocks_change_first`: the data is written (copied, scaled) just before the first round. Throws
+  // Error(invalid) if a step names a peer or block that does not exist.
   Program(const Schedule& schedule, bool blocks_change_first);
 
   std::vector<RoundProgram> rounds;
   std::vector<Message> messages;
-  std::vector<std::int32_t> pieces;  // the blocks of messages
+  std::vector<std::int32_t> pieces;  // block of each piece
   std::vector<Write> writes;
 
-  bool computes(std::size_t first, std::size_t end) const;  // whether any of these writes does
+  bool computes(std::size_t first, std::size_t end) const;  // whether any of these writes reduces
 };
 
-// What a codec makes of a schedule. From when a block is encoded, or comes encoded, until it is computed anew, it holds
-// what its encoding decodes to, and that same encoding is what is sent of it again, to others in the same round too:
-// all ranks that have the value then have equal bits, whatever the codec would make of it a second time.
+// Use of a codec in a schedule. A block has an encoding from the time it is encoded or received
+// encoded, until it is computed anew. Meanwhile it holds the decoded value, and the same encoding
+// is sent for it again, also to other peers in the same round. So all ranks that have the value
+// have equal bits, even if the codec is not deterministic.
 struct Encodings {
-  std::vector<char> again;  // by piece: sent as it is encoded already
-  std::vector<char> kept;   // by block: its encoding is sent again
-  // Data blocks that this rank computed last, and did not send since: others, who got the value by message, may hold a
-  // coarser one.
+  std::vector<char> again;  // by piece: an existing encoding is sent
+  std::vector<char> kept;   // by block: its encoding is sent again later
+  // Data blocks that this rank computed last and did not send afterwards. Peers that received the
+  // value may hold a coarser one.
   std::vector<std::int32_t> unsettled;
 };
 Encodings encodings_of(const Schedule& schedule, const Program& program);

@@ -1,3 +1,5 @@
+// Implements the messages of a round: posts them in chunks, and unpacks them when all their chunks
+// have arrived.
 #include "executor/round_messages.hpp"
 
 #include <algorithm>
@@ -53,8 +55,8 @@ void RoundMessages::post_sends(int tag) {
     post_send(context_.program.messages[m], tag, free);
 }
 
-// The receiver knows the capacity and not what an encoder makes of it, so both cut by the capacity; the last chunks may
-// be short or empty.
+// Sends a message in chunks. The receiver knows the capacity but not the encoded size, so both
+// ranks cut by the capacity; the last chunks may be short or empty.
 void RoundMessages::post_send(const Message& message, int tag, std::byte*& free) {
   const std::size_t capacity = packing_.capacity(message), longest = context_.options.longest_message;
   if (capacity == 0) return;
@@ -84,7 +86,7 @@ bool RoundMessages::collect(std::vector<Flight>& flights, bool receiving) {
         continue;
       }
     } catch (...) {
-      flights[i].ticket = kNoTicket;  // gone
+      flights[i].ticket = kNoTicket;  // the ticket is invalid now
       throw;
     }
     flights[i] = flights.back();

@@ -1,5 +1,5 @@
-// The messages of one round, on their way: their memory, what has been posted, and what has come. Two rounds alternate,
-// for the next round's receives are posted early.
+// Holds the messages of one round in flight: their memory, posted operations, and received data. An
+// instance alternates two of these objects, because the next round's receives are posted early.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,35 @@ namespace ringcomm {
 class RoundMessages {
  public:
   RoundMessages(const RunContext& context, Packing& packing) : context_(context), packing_(packing) {}
-  // Finds where the messages of a round will lie, and has memory for those that do not lie in blocks.
+  // Determines the addresses of a round's messages, and allocates memory for those that are not
+  // sent or received in place.
   void prepare(const RoundProgram& round);
-  // `early`: while the round before still runs, only what lands where that round neither reads nor writes.
+  // `early` (the previous round still runs): posts only receives into memory that the previous
+  // round neither reads nor writes.
   void post_receives(int tag, bool early);
   void post_sends(int tag);
-  bool collect() { return collect(receives_, true) | collect(sends_, false); }  // true if anything has completed
+  bool collect() { return collect(receives_, true) | collect(sends_, false); }  // true if an operation has completed
   bool over() const { return sends_.empty() && receives_.empty(); }
 
   // Messages and pieces are counted from the round's first received ones.
   bool here(std::uint32_t message) const { return incoming_[message].pending == 0; }
-  Bytes piece(std::uint32_t piece) const { return pieces_[piece]; }  // nothing: it came to where it belongs
-  bool reads_blocks() const { return reading_blocks_ > 0; }          // a send under way does
+  Bytes piece(std::uint32_t piece) const { return pieces_[piece]; }  // null if it was received in place
+  bool reads_blocks() const { return reading_blocks_ > 0; }          // a send in flight reads blocks
 
-  bool abandon() noexcept;  // true if anything was under way
+  bool abandon() noexcept;  // true if an operation was in flight
   void strand() noexcept { memory_.strand(); }
 
  private:
-  struct Flight {  // a chunk of a message
+  struct Flight {  // a chunk of a message in flight
     Ticket ticket;
-    std::uint32_t message;  // receives
+    std::uint32_t message;  // for receives
     std::size_t nbytes;     // expected
     bool plain;             // sends: reads a block, not memory_
   };
   struct Incoming {
-    Bytes bytes;  // where it lands, expected; with a codec: the most that may come
+    Bytes bytes;  // where it is received, and the bytes expected; with a codec: the maximum
     std::size_t arrived = 0;
-    std::uint32_t pending = 0;  // chunks under way
+    std::uint32_t pending = 0;  // chunks in flight
     bool plain = false, posted = false;
   };
 
@@ -53,9 +55,9 @@ class RoundMessages {
   Staging memory_;
   std::byte* sends_from_ = nullptr;  // in memory_
   std::vector<Incoming> incoming_;
-  std::vector<Bytes> pieces_;  // by received piece, what came for it
+  std::vector<Bytes> pieces_;  // by received piece: its data
   std::vector<Flight> receives_, sends_;
-  std::size_t reading_blocks_ = 0;  // sends under way
+  std::size_t reading_blocks_ = 0;  // sends in flight
 };
 
 }  // namespace ringcomm

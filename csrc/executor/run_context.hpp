@@ -1,4 +1,4 @@
-// What all instances of a task share.
+// Holds the data that all instances of a task share.
 #pragma once
 
 #include <memory>

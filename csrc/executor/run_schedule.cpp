@@ -1,3 +1,4 @@
+// Implements the task that runs a schedule: a sliding window of instances over the segments.
 #include "executor/run_schedule.hpp"
 
 #include <algorithm>
@@ -13,7 +14,8 @@ void require(bool holds, const Schedule& schedule, const char* what) {
   if (!holds) throw Error(ErrorKind::internal, "algorithm '" + schedule.algorithm + "' cannot run: " + what);
 }
 
-// Segments start in order; the window slides with the oldest unfinished one, so that tags in flight are distinct.
+// A task that starts segments in order. Its window begins at the oldest unfinished segment, so that
+// tags in flight are distinct.
 class RunSchedule final : public Task {
  public:
   RunSchedule(RunContext context, TagStream& stream, std::vector<std::byte> tokens)
@@ -27,7 +29,7 @@ class RunSchedule final : public Task {
   }
   ~RunSchedule() override { RunSchedule::abandon(); }
 
-  // Lets the transport make progress too; nobody else needs to.
+  // Advances the instances, and polls the transport, so that no other thread needs to.
   Progress advance() override {
     if (abandoned_) throw Error(ErrorKind::internal, "this task was abandoned");
     bool moved = context_.transport.poll();
@@ -56,12 +58,13 @@ class RunSchedule final : public Task {
   const RunContext context_;
   std::vector<int> tags_;  // by segment
   std::deque<Instance> instances_;
-  std::size_t oldest_ = 0;  // the first segment that is not finished
+  std::size_t oldest_ = 0;  // the first unfinished segment
   std::size_t opened_ = 0;  // segments opened so far
   bool abandoned_ = false;
 };
 
-// A barrier's blocks are tokens of one byte, whatever the layout says, so that none of its messages is empty.
+// Replaces the blocks of a barrier by tokens of one byte, whatever its layout, so that none of its
+// messages is empty.
 void use_tokens(RunContext& context, std::vector<std::byte>& tokens) {
   tokens.resize(static_cast<std::size_t>(context.schedule->blocks));
   std::vector<Extent> blocks;

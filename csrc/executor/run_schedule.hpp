@@ -1,4 +1,5 @@
-// Runs a schedule over a transport: segmented, several instances in flight, receives posted early.
+// Runs a schedule over a transport: in segments, with several instances in flight and receives
+// posted early. Channels run collectives between hosts with it.
 #pragma once
 
 #include <functional>
@@ -15,14 +16,16 @@
 
 namespace ringcomm {
 
-// Tags of one ordered stream of instances. All ranks draw in one order: an instance has one tag everywhere.
+// Tags of an ordered stream of instances. All ranks draw tags in the same order, so an instance has
+// the same tag on every rank.
 class TagStream {
  public:
   TagStream(int first, int count) : first_(first), count_(count) {}
   int next() { return first_ + static_cast<int>(drawn_++ % static_cast<std::uint64_t>(count_)); }
   std::uint64_t drawn() const { return drawn_; }
   int count() const { return count_; }
-  // Gives half of its tags away, between instances, at the same point of the order on all ranks.
+  // Gives half of the tags to a new stream. All ranks call it at the same point of the order, while
+  // no instance runs.
   TagStream halve() {
     const int given = count_ / 2;
     count_ -= given;
@@ -34,32 +37,35 @@ class TagStream {
   std::uint64_t drawn_ = 0;
 };
 
-// Makes one buffer of two, which lie where kernels::reduce takes them.
+// Combines two buffers into one, with the aliasing that kernels::reduce permits.
 using Combine = std::function<void(void* target, const void* first, const void* second, std::size_t count)>;
 
 struct RunOptions {
   DType dtype = DType::uint8;
   Op op = Op::sum;
-  kernels::Scale pre, post;           // applied to each segment (even layouts): before its first round, after its last
+  kernels::Scale pre, post;           // applied to each segment (even layouts): before its first round; after its last
   std::size_t window = 4;             // instances in flight
-  std::shared_ptr<Codec> codec;       // null: blocks travel as they are
-  EncodingCount* encoding = nullptr;  // where what it saves is counted, if anywhere
-  std::uint64_t tensor = 0;           // for the codec's keys, as the next
+  std::shared_ptr<Codec> codec;       // null: blocks are sent unencoded
+  EncodingCount* encoding = nullptr;  // counts what encoding saves; may be null
+  std::uint64_t tensor = 0;           // for the codec's keys, like call_number
   std::uint32_t call_number = 0;
-  // Whether ranks that computed a block themselves, and sent it to nobody, keep of it what the codec would. Not where
-  // it does more than round; the schedule has one encoder for each value then (schedule/prove.hpp).
+  // If true, a rank that computed a block and sent it to no peer replaces it by the decoded value
+  // of its encoding. False if the codec does more than round; the schedule then has one encoder for
+  // each value (schedule/prove.hpp).
   bool settles = true;
-  Combine combine;  // in place of `op`, of whole buffers: needs one block and one segment
-  // In a pipeline, null elsewhere: how many segments what comes before has made, which may be opened; and where to say
-  // how many are finished.
+  Combine combine;  // replaces `op`, for complete buffers: needs one block and one segment
+  // For a pipeline, else null: `released` points to the number of segments that the previous stage
+  // has made, and so may be opened. `finished` receives the number of finished segments.
   const std::size_t* released = nullptr;
   std::size_t* finished = nullptr;
-  std::size_t longest_message = kLongestMessage;  // longer ones are cut; all ranks give the same
+  std::size_t longest_message = kLongestMessage;  // longer messages are cut; equal on all ranks
 };
 
-// `peers[i]` is the transport's rank of the schedule's rank i. Draws one tag per segment at construction.
-// With a codec every rank ends with what the codec keeps of the result: equal bits, whatever the schedule.
-// `source` (even layouts, may be null): the input buffer, copied (and scaled) segment by segment into the layout.
+// Creates the task. `peers[i]` is the transport's rank of the schedule's rank i. Draws one tag per
+// segment at construction.
+// With a codec every rank ends with the decoded result: equal bits, whatever the schedule.
+// `source` (even layouts, may be null) is the input buffer, which is copied (and scaled) segment by
+// segment into the layout.
 std::unique_ptr<Task> make_run_schedule(Transport& transport, std::shared_ptr<const Schedule> schedule,
                                         std::span<const int> peers, Layout layout, const void* source, TagStream& tags,
                                         RunOptions options);

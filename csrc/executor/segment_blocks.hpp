@@ -1,4 +1,4 @@
-// The blocks of one segment: where its data lies, and memory for its temporaries.
+// Holds the addresses of the blocks of one segment, and memory for its temporary blocks.
 #pragma once
 
 #include <vector>
@@ -36,7 +36,7 @@ class SegmentBlocks {
 
  private:
   const RunContext& context_;
-  std::vector<Extent> extents_;  // of all blocks and temporaries
+  std::vector<Extent> extents_;  // of all blocks and temporary blocks
   Staging temporaries_;
 };
 

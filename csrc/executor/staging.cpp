@@ -1,3 +1,4 @@
+// Implements the pool of staging buffers, in classes of powers of two.
 #include "executor/staging.hpp"
 
 #include <algorithm>
@@ -46,7 +47,7 @@ void StagingPool::give(std::byte* data, unsigned size_class) noexcept {
       kept_ += nbytes;
       return;
     }
-  } catch (const std::bad_alloc&) {  // no room to remember it
+  } catch (const std::bad_alloc&) {  // no memory for the list
   }
   release(data);
 }
@@ -55,7 +56,7 @@ void StagingPool::strand(std::byte* data) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     stranded_.push_back(data);
-  } catch (const std::bad_alloc&) {  // stranded all the same
+  } catch (const std::bad_alloc&) {  // the buffer is leaked, which is what matters
   }
 }
 

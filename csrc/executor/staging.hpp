@@ -1,5 +1,5 @@
-// Memory that messages are packed into and arrive in. Buffers are kept for the next call, for fresh memory costs a page
-// fault per 4 KB.
+// Provides memory into which messages are packed and received. The pool keeps buffers for the next
+// call, because new memory costs a page fault per 4 KB.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace ringcomm {
 
-// A buffer of the pool, aligned to 64 bytes; goes back to it at the end.
+// A buffer of the pool, aligned to 64 bytes. The destructor returns it to the pool.
 class Staging {
  public:
   Staging() = default;
@@ -25,10 +25,12 @@ class Staging {
 
   std::byte* data() const { return data_; }
   std::size_t capacity() const { return data_ ? std::size_t{1} << size_class_ : 0; }
-  void require(std::size_t nbytes) {  // contents are lost if it must grow
+  void require(std::size_t nbytes) {  // contents are lost if it grows
     if (nbytes > capacity()) *this = Staging(nbytes);
   }
-  void strand() noexcept;  // never to be used or freed again: a send that could not be cancelled may still read it
+  // Leaks the buffer: a send that could not be cancelled may still read it. It is never used or
+  // freed again.
+  void strand() noexcept;
 
  private:
   std::byte* data_ = nullptr;
@@ -46,10 +48,10 @@ class StagingPool {
 
   std::mutex mutex_;
   std::array<std::vector<std::byte*>, 64> idle_;
-  std::vector<std::byte*> stranded_;  // listed so that they count as reachable
+  std::vector<std::byte*> stranded_;  // kept in a list, so that leak checkers see them as reachable
   std::size_t kept_ = 0;
 };
 
-StagingPool& staging_pool();  // the process's; never destroyed, for buffers may outlive everything
+StagingPool& staging_pool();  // the process's pool; never destroyed, because buffers may outlive all other objects
 
 }  // namespace ringcomm

@@ -1,3 +1,4 @@
+// Implements Adasum: checks its calls and runs them on the schedule of a butterfly.
 #include "collectives/adasum.hpp"
 
 #include <algorithm>
@@ -9,9 +10,9 @@
 namespace ringcomm {
 namespace {
 
-constexpr const char* kAlgorithm = "butterfly_doubling";  // pairs whole buffers, any number of ranks
+constexpr const char* kAlgorithm = "butterfly_doubling";  // pairs complete buffers, for any number of ranks
 
-// The tensors of a fused call are vectors of their own, one behind the other.
+// Combines the tensors of a fused call separately: each is a vector, stored after the previous one.
 Combine combine_vectors(const Call& call) {
   return [dtype = call.dtype, parts = call.fused_counts](void* target, const void* first, const void* second,
                                                          std::size_t count) {

@@ -1,5 +1,6 @@
-// Adasum, an all-reduce of whole vectors: composed of pairs, of which kernels::adasum makes one vector each. Nothing
-// below knows of it; a channel asks here for what is particular to it.
+// Adasum is an all-reduce of complete vectors, composed of pairs that kernels::adasum combines. The
+// layers below do not know it; a channel calls these functions for everything that is specific to
+// it.
 #pragma once
 
 #include "collectives/choose.hpp"
@@ -8,8 +9,8 @@
 namespace ringcomm {
 
 inline bool is_adasum(const Call& call) { return call.op == Op::adasum && computes(call.collective); }
-void check_adasum(const Call& call);  // throws Error(invalid) for what none is: every rank meets it alike
-const Choice& adasum_choice();        // among several ranks
+void check_adasum(const Call& call);  // throws Error(invalid), on every rank, for calls that Adasum does not support
+const Choice& adasum_choice();        // for several ranks
 std::unique_ptr<Task> move_adasum(CallContext& context, const Call& call);
 
 }  // namespace ringcomm

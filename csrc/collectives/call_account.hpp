@@ -1,4 +1,4 @@
-// Where a channel's calls are counted.
+// Counts the calls of a channel and their traffic, in entries of an Account.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ringcomm {
 
-// Used by one thread at a time, as the channel is.
+// One thread at a time uses it, as with the channel.
 class CallAccount {
  public:
   explicit CallAccount(std::shared_ptr<Account> account)
@@ -20,18 +20,19 @@ class CallAccount {
   bool timed() const { return account_->timed(); }
   Account& account() { return *account_; }
 
-  Traffic sent, received;  // of the call under way: what no entry has yet
+  Traffic sent, received;  // of the call in progress: traffic not yet booked to an entry
   EncodingCount encoding;
-  // That has moved, and `memory` bytes of the host's memory, for so many calls that ran as `choice`, which lives on.
+  // Books all traffic since the previous booking, and `memory` bytes of shared memory, to `calls`
+  // calls that ran with `choice`. `choice` must outlive this object.
   void book(Collective collective, const Choice& choice, std::uint64_t calls, std::uint64_t memory) {
     if (last_ == known_.size() || !known_[last_].is(collective, choice)) find(collective, choice);
     add_to(*known_[last_].entry, calls, memory);
   }
-  void book_comparison() {  // of calls, by messages that carried nothing else
+  void book_comparison() {  // books messages that only compared calls
     if (sent.messages.value() > 0) add_to(*comparisons_, 1, 0);
   }
   void book_failure(std::uint64_t memory) noexcept { add_to(*failures_, 1, memory); }
-  // Of the call booked last; null where nobody looks at a clock.
+  // Returns the entry of the call booked last; null unless timing is enabled.
   std::shared_ptr<Entry> timed_entry() const {
     return timed() && last_ < known_.size() ? known_[last_].entry : nullptr;
   }

@@ -1,3 +1,5 @@
+// Implements the phases of a call: choice of the route, consistency check, data movement, and
+// bookkeeping.
 #include "collectives/call_task.hpp"
 
 #include <algorithm>
@@ -16,7 +18,9 @@ CallTask::CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* c
             call_.agreed ? 1 : 0, begun_ns_};
 }
 
-// What calls that are agreed on do without, a pass over the host's memory still needs: that everybody has arrived.
+// Chooses the route and starts the check. Calls that are agreed already need no check between
+// hosts. A pass in shared memory begins with it in any case, because it needs the arrival of all
+// ranks.
 void CallTask::begin() {
   choice_ = &resolver_.choose(call_);
   if (call_.speculation && !(on_host() && resolver_.choose(*call_.speculation->call).route == Route::shared))
@@ -32,7 +36,8 @@ void CallTask::begin() {
   }
 }
 
-// The consistency check may have found that all blocks are even, or that the data could not be sent inline.
+// Starts the data movement. The consistency check may have found that all blocks are even, or that
+// the data could not be sent inline.
 void CallTask::make_move() {
   phase_ = Phase::move;
   choice_ = &resolver_.without_inline_data(call_);
@@ -75,7 +80,7 @@ Progress CallTask::go_on() {
   if (progress == Progress::blocked && !on_host()) context_.departures.check();
   if (progress == Progress::done) {
     if (!on_host() && choice_->route != Route::local)
-      context_.departures.check_goodbyes();  // a rank may have given it up
+      context_.departures.check_goodbyes();  // a rank may have abandoned this call
     phase_ = Phase::end;
     finish_logical_op(call_, context_.me, context_.size());
     book();
@@ -85,13 +90,15 @@ Progress CallTask::go_on() {
   return progress;
 }
 
-// An exchange of numbers may have had the call with it that was to follow.
+// Books the call. If a speculation was right, books the call that ran within the exchange of
+// counts.
 void CallTask::book() {
   const Call& call = call_.speculation && call_.speculation->right ? *call_.speculation->call : call_;
   context_.book(call.collective, *choice_, call.is_subcall ? 0 : std::max<std::size_t>(1, call.fused_counts.size()));
 }
 
-// A call so small that it has no work after its one wait ended with that.
+// Records the event of the call. A small call, without work after its only wait, ended with that
+// wait.
 void CallTask::record(bool at_once) const {
   const bool small = at_once && on_host() && label_.since_ns > begun_ns_;
   trace().record("run", label_.name, choice_->shown(), begun_ns_, small ? label_.since_ns : now_ns(), call_.nbytes(),

@@ -1,4 +1,5 @@
-// One call on a channel: compare what the ranks ask for, then move the data.
+// Runs one call on a channel as a task: compares descriptors, then moves the data. Channel::start()
+// creates it.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ namespace ringcomm {
 
 class CallTask final : public Task {
  public:
-  // `comparison`: the channel's; null if calls are not compared.
+  // `check`: the channel's; null if calls are not compared.
   CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call&& call);
   ~CallTask() override { abandon(); }
   Progress advance() override;
@@ -25,7 +26,7 @@ class CallTask final : public Task {
   enum class Phase { begin, compare, move, end };
   Progress go_on();
   void begin();
-  void make_move();  // for what did not go along with the comparison
+  void make_move();  // for data that the consistency check did not send inline
   void record(bool at_once) const;
   void book();
   bool on_host() const { return choice_->route == Route::shared; }
@@ -35,9 +36,9 @@ class CallTask final : public Task {
   ConsistencyCheck* const check_;
   Call call_;
   Phase phase_ = Phase::begin;
-  const Choice* choice_ = nullptr;  // what runs; the resolver's
+  const Choice* choice_ = nullptr;  // the choice that runs; owned by the resolver
   std::unique_ptr<Task> move_;
-  bool looked_ = false;  // whether what moves has had a turn
+  bool looked_ = false;  // the data movement has advanced at least once
   std::int64_t begun_ns_ = 0;
   TraceLabel label_;
 };

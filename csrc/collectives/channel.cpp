@@ -1,3 +1,4 @@
+// Implements Channel: validates calls, creates their tasks, and handles departures and failures.
 #include "collectives/channel.hpp"
 
 #include "collectives/adasum.hpp"
@@ -12,7 +13,7 @@ std::unique_ptr<ConsistencyCheck> make_check(CallContext& context, const std::op
   return most ? make_message_consistency_check(context, *most) : nullptr;
 }
 
-// Every rank meets it alike.
+// Throws for an op that the dtype does not support. The error is identical on all ranks.
 void check_arithmetic(const Call& call) {
   const bool scaled = !call.pre.identity() || !call.post.identity();
   if (kernels::reduces(call.dtype, call.op) && (is_scaled(call.op) || !scaled)) return;
@@ -20,7 +21,7 @@ void check_arithmetic(const Call& call) {
                 is_scaled(call.op) ? "" : ", nor one that is multiplied by a factor");
 }
 
-// Every rank meets it alike.
+// Throws for a wire format that the call does not support. The error is identical on all ranks.
 void check_encoding(const Call& call) {
   check_wire(call.wire);
   const bool sums = call.collective == Collective::allreduce && (call.op == Op::sum || call.op == Op::average);
@@ -65,7 +66,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
   return std::make_unique<CallTask>(context_, resolver_, check_.get(), std::move(call));
 }
 
-// They count as no calls of their own; what they send, this one's transport counts.
+// Calls on them are not counted; this channel's transport counts their messages.
 SubChannels& Channel::sub_channels() {
   if (sub_channels_.host) return sub_channels_;
   const Hosts& hosts = context_.hosts;

@@ -1,4 +1,4 @@
-// A channel's calls, each run to its end on the caller's thread.
+// Runs a channel's calls on the caller's thread until they are complete.
 #include "collectives/channel.hpp"
 
 #include <optional>
@@ -13,13 +13,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kLooks = 64;                      // for messages, before sleeping
-constexpr std::int64_t kYieldOnHost = 300'000;  // ns of waiting for ranks of this host before sleeping
-constexpr std::int64_t kSpinInCrowd = 20'000;   // ns: most waits between ranks that both run are over by then
-constexpr int kCrowded = 10'000;                // calls until it is worth trying again whether the core is ours
+constexpr int kLooks = 64;                      // polls for messages before sleeping
+constexpr std::int64_t kYieldOnHost = 300'000;  // ns of yielding in waits for ranks of this host, before sleeping
+constexpr std::int64_t kSpinInCrowd = 20'000;   // ns; most waits between two running ranks are shorter
+// Calls after which to test again whether this rank has a core of its own.
+constexpr int kCrowded = 10'000;
 
-// To look for messages takes long itself, and what else there is to do on this core may be the peer's to send them:
-// yield after each look, but not a second time.
+// Returns the wait policy. A poll for messages takes long, and the awaited peer may need this core
+// to send them: yield once after each poll, unless the transport's poll yields itself.
 Backoff backoff_for(const CallContext& context) {
   if (!context.on_one_host()) {
     const bool yields = context.transport->yields();
@@ -46,7 +47,8 @@ void run_call(Task& task, CallContext& context, bool (*interrupted)()) {
   };
   wait_until(look, backoff, kForEver, [&](std::chrono::nanoseconds longest) {
     if (!context.on_one_host() && !short_sleeps) short_sleeps.emplace();
-    // Peers may be waiting for what others of this process have begun before they make this call.
+    // Before they make this call, peers may need operations that other threads of this process have
+    // begun.
     const bool helped = context.config.help && context.config.help();
     if (!helped) task.nap(longest);
     caller.look(now_ns(), [&] { return context.stalled_in(task.label(), "an ordered call"); });
@@ -73,7 +75,7 @@ void Channel::run(Call&& call, bool (*interrupted)()) {
   }
 }
 
-// Its caller has waited all the while.
+// Counts the duration of a call, during all of which its caller has waited.
 void Channel::count_time(std::int64_t begun) {
   const std::int64_t ns = now_ns() - begun;
   const auto entry = timed_entry();

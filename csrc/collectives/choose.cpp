@@ -1,3 +1,4 @@
+// Implements the menu of priced options, and the chooser that keeps each decision.
 #include "collectives/choose.hpp"
 
 #include <algorithm>
@@ -13,16 +14,17 @@ std::string full_name(const Algorithm& algorithm, bool two_levels, int root) {
   return concat(two_levels ? kTwoLevel : "", algorithm.name, root >= 0 ? concat(":", root) : "");
 }
 
-// Of options that cost nearly the same: those that the model knows too little to tell apart. What it does not know of
-// networks (connections that have to find their pace, senders that meet) is against many peers. Buffers so short that
-// they fit into any queue meet nobody there, and pay for rounds most: alpha is the number that changes most with how
-// busy hosts are.
+// Orders options that the cost model cannot distinguish. Effects outside the model (connections
+// that must reach their rate, senders that collide) make many peers a disadvantage. Short buffers
+// fit into any queue and avoid these effects, but rounds cost them most: alpha varies most with the
+// load of hosts.
 auto burden(const Option& option, std::size_t nbytes) {
   constexpr std::size_t kShort = 64 << 10;
   return std::tuple(nbytes < kShort ? option.price.rounds : 0, option.peers, option.price.seconds);
 }
 
-// The cheapest; but of those that cost nearly the same the least burden.
+// Marks the cheapest option; among options that cost nearly the same, the one with the smallest
+// burden.
 void choose_one(std::vector<Option>& options, std::size_t nbytes) {
   constexpr double kNearly = 1.03;
   double least = std::numeric_limits<double>::infinity();
@@ -76,7 +78,8 @@ const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
                                   const Cut& given, const Encoding& encoding) {
   std::vector<Option> found;
-  memory &= has_two_levels(collective_) && (on_host_.most > 1 || name.two_levels);  // one rank on each: if asked for
+  // With one rank per host only if requested.
+  memory &= has_two_levels(collective_) && (on_host_.most > 1 || name.two_levels);
   if (name.root >= size_ || (name.two_levels && (!memory || hosts_ == 1))) return found;
   const int root = std::max(0, name.root);
   for (const Algorithm* algorithm : algorithms_named(collective_, name)) {
@@ -85,10 +88,10 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
                          std::uint64_t peers) {
       found.push_back({{route, runs, root, priced.cut, std::move(text)}, priced.price, peers});
     };
-    const auto two_levels = [&](const Cut& cut) {  // all hosts are alike as roots
+    const auto two_levels = [&](const Cut& cut) {  // all hosts are equal as roots
       return cheapest_two_level(profile(*algorithm, true, 0), on_host_, nbytes, network_, cut, encoding);
     };
-    if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // two levels, of which one has nothing to do
+    if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // two levels, without the one between hosts
       add(Route::shared, nullptr, std::string(kShared), {{0, 1}, two_levels({nbytes, 1}).price}, 0);
     if (!name.two_levels) {
       const Profile& one = profile(*algorithm, false, root);
@@ -115,7 +118,8 @@ bool Chooser::can_run(const std::string& name, Collective collective, bool equal
   const AlgorithmName wanted(name);
   const Algorithm* const algorithm = find_algorithm(collective, wanted);
   if (wanted.two_levels) return algorithm && on_hosts_ && has_two_levels(collective) && wanted.root < size_;
-  return !algorithm || (wanted.root < size_ && (equal_blocks || !algorithm->equal_blocks));  // a user's can
+  // A user's algorithm can run.
+  return !algorithm || (wanted.root < size_ && (equal_blocks || !algorithm->equal_blocks));
 }
 
 const Choice& Chooser::choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
@@ -153,7 +157,7 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
                   "' cannot run with a wire format that loses something each time: partial sums "
                   "would be encoded on their way. Leave out the algorithm, or take round_robin");
   }
-  if (options.empty()) {  // an algorithm that this rank knows its own part of only
+  if (options.empty()) {  // custom algorithm: this rank knows only its own part, so there is no price
     constexpr std::size_t kWindow = 4;
     const Cut cut{given.segment > 0 ? given.segment : kMessageSegment, given.window > 0 ? given.window : kWindow};
     return {Route::schedule, nullptr, 0, cut, name};

@@ -1,4 +1,5 @@
-// Which schedule runs a call, and how it is cut. Depends only on what every rank knows to be equal.
+// Chooses the route of a call, its schedule, and the size of its segments. The choice depends only
+// on data that is equal on all ranks, so all ranks choose the same.
 #pragma once
 
 #include <cstddef>
@@ -16,48 +17,51 @@
 
 namespace ringcomm {
 
-inline constexpr std::string_view kShared = "shared";  // asked for, it is the host's memory
+inline constexpr std::string_view kShared = "shared";  // name of the route through the host's shared memory
 
 bool has_two_levels(Collective collective);
-// What a call may ask for: an algorithm on one level or on two, or "shared", the host's memory. Throws Error(invalid)
-// unless `name` is such a thing, among `size` ranks (0: any number).
+// Checks a requested algorithm: one on one level or two levels, or "shared". Throws Error(invalid)
+// unless `name` is valid for `size` ranks (0: any number).
 void check_algorithm(Collective collective, const std::string& name, int size);
 
-// How a call's data moves.
+// The route by which a call's data moves.
 enum class Route : std::uint8_t {
   local,        // one rank
-  shared,       // through the host's memory
-  inline_data,  // with the comparison of calls (collectives/consistency/consistency_check.hpp)
+  shared,       // through the host's shared memory
+  inline_data,  // within the consistency check (collectives/consistency/consistency_check.hpp)
   schedule,     // by messages
-  two_levels,   // by messages between hosts, through memory inside them
-  adasum,       // whole vectors by messages (collectives/adasum.hpp)
+  two_levels,   // by messages between hosts, in shared memory within them
+  adasum,       // complete vectors by messages (collectives/adasum.hpp)
 };
 
 struct Choice {
   Route route = Route::schedule;
-  const Algorithm* algorithm = nullptr;  // of paths with a schedule; null: a user's, or one that cannot run here
-  int root = 0;                          // group rank, of algorithms that have one of their own
+  // Of routes with a schedule; null: a custom algorithm, or one that cannot run here.
+  const Algorithm* algorithm = nullptr;
+  int root = 0;                          // group rank, for algorithms with a fixed root
   Cut cut;
-  std::string name;  // "shared", "two_level:tree:3"; for traces and people, and of a user's algorithm
+  std::string name;  // "shared", "two_level:tree:3"; for traces and messages; also a custom algorithm's
 
-  // Without the digest that tells a user's algorithm from another of its name.
+  // Returns the name without the digest that distinguishes custom algorithms of equal names.
   std::string_view shown() const { return std::string_view(name).substr(0, name.find('#')); }
 };
 
-// One way to run a collective.
+// A priced way to run a collective.
 struct Option : Choice {
   Price price;
-  std::uint64_t peers = 0;  // different ones that a rank sends to
-  bool chosen = false;      // of those it is listed with
+  std::uint64_t peers = 0;  // number of different ranks that a rank sends to
+  bool chosen = false;      // the choice among the options of its list
 };
 
-// Every built-in way to run one collective on some ranks, priced. Schedules are looked at when first priced.
+// All built-in ways to run one collective on a group of ranks, priced. A schedule is analyzed when
+// it is first priced.
 class Menu {
  public:
   Menu(Collective collective, int size, Placement hosts, Network network);
-  // The ways that `name` stands for ("": all that may be chosen; an algorithm's: on one level and on two), each with
-  // its cheapest cut, one of them chosen. `equal_blocks`: all blocks are of one size.
-  // `memory`: also with the ranks of a host in shared memory: on two levels, or "shared" if there is one host only.
+  // Returns the options for `name` ("": all that may be chosen; an algorithm's name: on one level
+  // and on two), each with its cheapest cut, and one of them chosen. `equal_blocks`: all blocks
+  // have one size. `memory`: includes routes through shared memory: two levels, or "shared" if
+  // there is only one host.
   std::vector<Option> options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory = false,
                               const Cut& given = {0, 0}, const Encoding& encoding = {});
 
@@ -73,38 +77,39 @@ class Menu {
   std::map<std::tuple<const Algorithm*, bool, int>, Profile> profiles_;
 };
 
-// From a tuning file: calls of so many bytes on so many ranks run this.
+// A rule of a tuning file: the algorithm for a range of bytes and ranks.
 struct Rule {
   Collective collective = Collective::allreduce;
-  std::size_t from_bytes = 0, to_bytes = ~std::size_t{0};  // both included
+  std::size_t from_bytes = 0, to_bytes = ~std::size_t{0};  // both inclusive
   int from_ranks = 0, to_ranks = std::numeric_limits<int>::max();
-  std::string algorithm;    // "": chosen
-  std::size_t segment = 0;  // 0: chosen
+  std::string algorithm;    // "": chosen by the model
+  std::size_t segment = 0;  // 0: chosen by the model
 };
 
 struct Terms {
   Network network;
-  Placement hosts;          // of the group's ranks
-  Cut given{0, 0};          // what is fixed for every call; 0: chosen
-  std::string algorithm;    // of all-reduces that name none, if it can run
-  std::vector<Rule> rules;  // then the first that fits a call and can run holds
+  Placement hosts;          // host of each rank of the group
+  Cut given{0, 0};          // values fixed for every call; 0: chosen
+  std::string algorithm;    // for all-reduces that name none, if it can run
+  std::vector<Rule> rules;  // next, the first rule that matches a call and can run
 };
 
-// What ranks share.
+// The memory that ranks share.
 enum class Memory : std::uint8_t {
   none,
-  on_hosts,    // the ranks of each host have memory of their own in common
+  on_hosts,    // the ranks of each host share memory
   everybodys,  // all ranks are on one host
 };
 
-// Makes each choice once: for each collective, power of two of bytes and name asked for.
+// Makes each choice once and keeps it: per collective, power of two of bytes, and requested name.
 class Chooser {
  public:
   Chooser(int size, Memory memory, Terms terms);
-  // `name`: "" leaves it to the terms and the model; other names are taken as they are. `nbytes` of the whole buffer.
+  // `name`: "" lets the rules and the model choose; other names are used unchanged. `nbytes`: of
+  // the complete buffer.
   const Choice& choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
                        const Encoding& encoding = {});
-  bool free(Collective collective) const {  // the model alone chooses for calls that name nothing
+  bool free(Collective collective) const {  // only the model chooses for calls that name no algorithm
     return terms_.rules.empty() && (collective != Collective::allreduce || terms_.algorithm.empty());
   }
 

@@ -1,3 +1,4 @@
+// Implements CallContext, the state that the calls of a channel share.
 #include "collectives/context.hpp"
 
 #include "base/rank_text.hpp"
@@ -13,7 +14,7 @@ CallContext::CallContext(std::shared_ptr<Transport> transport_, std::vector<int>
       peers(std::move(peers_)), me(me_), tags(tags_), node(std::move(node_)),
       epochs(node && size() > 1 ? std::make_unique<Epochs>(*node, slot) : nullptr),
       hosts(epochs && !on_one_host() ? Hosts(host_of(), me) : Hosts()),
-      departures(*transport_, peers, me, config.goodbye_tag) {}  // goodbyes belong to no call
+      departures(*transport_, peers, me, config.goodbye_tag) {}  // goodbyes belong to no call, and so are not counted
 
 void CallContext::book(Collective collective, const Choice& choice, std::uint64_t calls) {
   account.book(collective, choice, calls, memory_moved());
@@ -40,7 +41,7 @@ void CallContext::publish_state(std::uint32_t state) {
 void CallContext::end_after(const Error& error) {
   if (!error.fatal() && error.kind() != ErrorKind::left) return;
   if (!broken) broken = error;
-  // others of this host may wait for what this rank would have heard
+  // ranks of this host may wait for a message that only this rank would have received
   if (error.fatal() && hosts.number() > 1) publish_state(2);
 }
 

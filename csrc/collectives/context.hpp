@@ -1,4 +1,4 @@
-// How a channel is made, and what its calls share.
+// Defines the configuration of a channel, and the state that its calls share.
 #pragma once
 
 #include <functional>
@@ -22,23 +22,23 @@
 
 namespace ringcomm {
 
-// What a channel is made with; the same on all ranks.
+// The configuration of a channel; equal on all ranks.
 struct ChannelConfig {
   std::size_t segment_bytes = 0;  // of a schedule's instance; 0: chosen
   std::size_t node_segment_bytes = kMemorySegment;
   std::size_t window = 0;                       // instances in flight; 0: chosen
-  std::int64_t spin_ns = 0;                     // a waiting caller keeps its core for so long: where every rank has one
+  std::int64_t spin_ns = 0;                     // time that a waiting caller spins, if every rank has a core
   bool check = true;                            // compare descriptors before data moves
-  int goodbye_tag = -1;                         // where a leaving peer says so; -1: somebody else listens (the engine)
-  Network network;                              // between ranks, by messages
-  std::vector<int> hosts;                       // by the transport's rank; empty: each has one of its own
-  std::string algorithm;                        // of all-reduces that name none; "": chosen
-  std::string device_route = "auto";            // for GPU arrays: or the name of a DeviceRoute, or "staging"
-  std::vector<Rule> rules;                      // of a tuning file
+  int goodbye_tag = -1;                         // tag of goodbye messages; -1: the engine handles goodbyes
+  Network network;                              // between ranks, for messages
+  std::vector<int> hosts;                       // by the transport's rank; empty: each rank is on a different host
+  std::string algorithm;                        // for all-reduces that name none; "": chosen
+  std::string device_route = "auto";            // for GPU arrays: "auto", the name of a DeviceRoute, or "staging"
+  std::vector<Rule> rules;                      // from a tuning file
   double stall_warn_seconds = 60;               // 0: never
   std::shared_ptr<const CustomAlgorithms> own;  // may be null
-  std::shared_ptr<Account> account;             // for calls of one channel at a time; null: one of its own
-  std::function<bool()> help;  // gives others of this process a turn while a caller waits in run(); may be null
+  std::shared_ptr<Account> account;             // shared by channels that run one call at a time; null: a private one
+  std::function<bool()> help;  // advances other work of this process while a caller waits in run(); may be null
 };
 
 struct CallContext {
@@ -47,27 +47,28 @@ struct CallContext {
 
   int size() const { return static_cast<int>(peers.size()); }
   bool on_one_host() const { return epochs && node->size() == size(); }
-  std::vector<int> host_of() const;         // by group rank; empty: each has one of its own
-  void publish_state(std::uint32_t state);  // as Mailbox has it
-  void end_after(const Error& error);       // as Channel::end_after
+  std::vector<int> host_of() const;         // by group rank; empty: each rank is on a different host
+  void publish_state(std::uint32_t state);  // sets Mailbox::state
+  void end_after(const Error& error);       // see Channel::end_after
   StallReport::Text stalled_in(std::string_view call, std::string_view kind) const;  // `kind`: "an ordered call"
-  // What has moved since it was asked last was so many calls' that ran as `choice`; or one's that failed.
+  // Books all traffic since the previous book() to `calls` calls that ran with `choice`;
+  // book_failure() to a failed call.
   void book(Collective collective, const Choice& choice, std::uint64_t calls);
   void book_failure() noexcept { account.book_failure(memory_moved()); }
 
   const ChannelConfig config;
   CallAccount account;
-  const std::shared_ptr<Transport> transport;  // which counts
+  const std::shared_ptr<Transport> transport;  // counts messages
   const std::vector<int> peers;                // the transport's rank of each group rank
   const int me;
   TagStream tags;
   ScheduleCache schedules;
   const std::shared_ptr<Node> node;
-  const std::unique_ptr<Epochs> epochs;  // of the group's ranks on this host; null if it has one rank, or no arena
-  const Hosts hosts;                     // none where all are on one host, or some host has no memory in common
+  const std::unique_ptr<Epochs> epochs;  // for the group's ranks on this host; null if it has one rank, or no arena
+  const Hosts hosts;                     // empty if all ranks are on one host, or if some host has no shared memory
   Departures departures;
-  int crowded = 0;  // calls from now that wait as beside a busy process: in one of the last ones, it has had this core
-  std::optional<Error> broken;  // why nothing more runs here
+  int crowded = 0;  // remaining calls with the oversubscribed wait policy; set when a wait lost its core
+  std::optional<Error> broken;  // the reason why no further call runs here
 
  private:
   std::uint64_t memory_moved() { return epochs ? std::exchange(epochs->copied, 0) : 0; }

@@ -1,4 +1,5 @@
-// Algorithms that users wrote: schedules that have been proved, and agreed between the ranks that run them.
+// Stores algorithms written by users: schedules that are proved correct, and on which the ranks
+// that run them agree.
 #pragma once
 
 #include <map>
@@ -12,10 +13,10 @@
 
 namespace ringcomm {
 
-// This process's part of them, in groups of any size. Any thread.
+// This rank's schedules of custom algorithms, for groups of any size. Thread-safe.
 class CustomAlgorithms {
  public:
-  void add(const std::string& name, std::shared_ptr<const Schedule> schedule) {  // in place of an earlier one
+  void add(const std::string& name, std::shared_ptr<const Schedule> schedule) {  // replaces an earlier one
     const std::lock_guard lock(mutex_);
     Key key{schedule->collective, schedule->rank, schedule->size, name};
     schedules_[std::move(key)] = std::move(schedule);

@@ -1,3 +1,4 @@
+// Implements the exchange of goodbye messages, and the checks for ranks that left or died.
 #include "collectives/departures.hpp"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ void Departures::say_goodbye(bool within_call) noexcept {
     for (const int peer : peers_) {
       if (peer != transport_.rank()) mail_->send(peer, bytes);
     }
-    // A few bytes: they are sent immediately, unless the peer is gone.
+    // A few bytes are sent immediately, unless the peer died.
     Backoff backoff(std::chrono::microseconds(100));
     const auto look = [&] {
       const bool moved = transport_.poll();
@@ -59,7 +60,7 @@ void Departures::say_goodbye(bool within_call) noexcept {
       return !mail_->sending() ? Progress::done : moved ? Progress::moved : Progress::blocked;
     };
     wait_until(look, backoff, now_ns() + 1'000'000'000);
-  } catch (const Error&) {  // the peer is gone
+  } catch (const Error&) {  // the peer died
   }
   mail_->close();
 }

@@ -1,3 +1,4 @@
+// Implements direct messages in chunks of at most the longest message.
 #include "collectives/direct_messages.hpp"
 
 namespace ringcomm {

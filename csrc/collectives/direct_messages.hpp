@@ -1,5 +1,5 @@
-// Pieces of memory that go straight from rank to rank. Nothing here looks at what is in them: they may be a device's,
-// where the transport takes that.
+// Sends memory directly from rank to rank. No code here reads the contents, which may be device
+// memory if the transport accepts it. Routes for GPU arrays use it.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,17 @@ class DirectMessages {
   DirectMessages(const DirectMessages&) = delete;
   DirectMessages& operator=(const DirectMessages&) = delete;
 
-  // All ranks begin the same exchanges, in one order. For who leaves each is a call: nobody waits for one that another
-  // has not begun.
+  // Begins an exchange. All ranks begin the same exchanges in the same order. Each counts as a call
+  // in Departures, so that no rank waits for an exchange that a leaving rank has not begun.
   void begin();
-  // Ranks are the group's. What is empty is neither sent nor waited for.
+  // Takes group ranks. Empty messages are neither sent nor received.
   void send(int rank, const void* data, std::size_t nbytes);
   void receive(int rank, void* data, std::size_t nbytes);
-  Progress advance();       // done: all has been sent, and has come
-  bool abandon() noexcept;  // true if anything was under way: what was being sent may still be read
+  Progress advance();       // done: all messages are sent and received
+  bool abandon() noexcept;  // true if an operation was in flight: sent memory may still be read
 
  private:
-  struct Flight {  // a chunk of a piece
+  struct Flight {  // a chunk of a message in flight
     Ticket ticket;
     std::size_t nbytes;
   };

@@ -1,3 +1,4 @@
+// Gathers into one temporary array, and copies each rank's part to its output.
 #include "collectives/gathered_per_rank.hpp"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// An all-gather whose parts go to several places, where only one array of all of them can be gathered.
+// Runs an all-gather with one output per rank on routes that can gather only into a single array.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// Builds the task of a call: the layout of its buffers, temporary memory, and scaling.
 #include "collectives/moves.hpp"
 
 #include <cstring>
@@ -12,9 +13,10 @@ namespace ringcomm {
 namespace {
 
 constexpr std::size_t kAll = ~std::size_t{0};                        // one segment
-constexpr std::size_t kLongestSlice = 1 << 20, kMostOnTheirWay = 8;  // bytes, segments: they lie in staging memory
+// Bytes, segments; they are stored in staging memory.
+constexpr std::size_t kLongestSlice = 1 << 20, kMostOnTheirWay = 8;
 
-// A task with memory of its own, and something to do after its last advance.
+// A task with temporary memory, and an action after its last step.
 class Wrapped : public Task {
  public:
   explicit Wrapped(const Transport& transport) : transport_(transport) {}
@@ -31,7 +33,7 @@ class Wrapped : public Task {
 
   Staging scratch;
   std::function<void()> after;
-  std::unique_ptr<Task> inner;  // goes first
+  std::unique_ptr<Task> inner;  // destroyed first
 
  private:
   const Transport& transport_;
@@ -48,7 +50,7 @@ std::vector<Extent> consecutive(void* base, const std::vector<std::size_t>& coun
   return extents;
 }
 
-// Builds the task of one call; one method per way that collectives use their buffers.
+// Builds the task of one call, with one method for each way in which collectives use their buffers.
 class Builder {
  public:
   Builder(CallContext& context, const Call& call, std::shared_ptr<const Schedule> schedule, const Choice& choice)
@@ -76,7 +78,7 @@ class Builder {
       case Collective::alltoall:
         return alltoall();
       case Collective::barrier:
-        return run(Layout::listed({}, 1, 1), nullptr);  // it brings tokens of its own
+        return run(Layout::listed({}, 1, 1), nullptr);  // it provides its own tokens
     }
     throw Error(ErrorKind::internal, "unknown collective");
   }
@@ -91,7 +93,7 @@ class Builder {
     return run(Layout::even(data, call_.count, schedule_->blocks, item_, segment_), source == data ? nullptr : source);
   }
 
-  // Memory of the task's own, for what the caller has none for.
+  // Returns temporary memory of the task, where the caller provides none.
   std::byte* scratch(Wrapped& task, std::size_t count) const {
     task.scratch.require(count * item_);
     return task.scratch.data();
@@ -105,8 +107,8 @@ class Builder {
 
   std::unique_ptr<Task> broadcast() { return even(call_.output, context_.me == call_.root ? call_.input : nullptr); }
 
-  // A reduce, for the root, or an exscan, for all but rank 0. Elsewhere the input is the caller's; partial sums need
-  // memory of their own.
+  // Builds a reduce, whose result is the root's, or an exscan, whose result all ranks but rank 0
+  // have. The other ranks may not change their input, so partial sums need temporary memory.
   std::unique_ptr<Task> for_some() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     options_.pre = call_.pre;
@@ -140,8 +142,8 @@ class Builder {
     return task;
   }
 
-  // Unless all blocks are alike ranks know only their own row and column of the matrix of counts, so no number of
-  // segments but one is common knowledge.
+  // Builds an all-to-all. Unless all blocks are equal, a rank knows only its row and column of the
+  // matrix of counts; so the only number of segments known to all ranks is one.
   std::unique_ptr<Task> alltoall() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     const std::size_t sent = total(call_.counts);
@@ -156,7 +158,7 @@ class Builder {
     return task;
   }
 
-  std::size_t block_segment() const {  // of each block
+  std::size_t block_segment() const {  // elements of each block
     return segment_ == kAll ? kAll : std::max<std::size_t>(1, segment_ / static_cast<std::size_t>(schedule_->size));
   }
 
@@ -196,7 +198,7 @@ void finish_logical_op(const Call& call, int rank, int size) {
   kernels::reduce(call.dtype, Op::lor, data, data, data, call.elements());
 }
 
-// Whatever the op, one rank's elements are only scaled.
+// Moves the data of a single rank, for which every op only scales.
 std::unique_ptr<Task> move_alone(const Call& call) {
   const std::size_t count = call.elements();
   if (count > 0 && computes(call.collective) && !(call.pre.identity() && call.post.identity())) {
@@ -223,7 +225,7 @@ std::unique_ptr<Task> move_on_two_levels(CallContext& context, const Call& call,
     for (const int rank : hosts.lane(local)) lane.peers.push_back(context.peers[static_cast<std::size_t>(rank)]);
   }
   lane.options = run_options(context, call, choice.name);
-  // other collectives are scaled in memory
+  // other collectives are scaled in shared memory
   if (call.collective == Collective::allreduce || call.collective == Collective::reduce) lane.options.post = call.post;
   lane.options.window = std::min(choice.cut.window, kMostOnTheirWay);
   context.epochs->open_call();

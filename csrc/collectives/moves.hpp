@@ -1,4 +1,4 @@
-// From a call to the task that moves its data, once every rank is known to want the same.
+// Creates the task that moves a call's data, once the ranks agree on the call.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,16 @@
 
 namespace ringcomm {
 
-// Dtype, op and what elements travel as. With feedback, the call begins there.
+// Returns options with the call's dtype, op and codec. If the call has feedback, begins the call in
+// it.
 RunOptions run_options(CallContext& context, const Call& call, std::string_view way);
 
-// Turns the integers of a finished logical op into 0 and 1 on a rank where nothing was combined: the only rank, the
-// first of a scan, the second of an exscan. Everywhere else the kernels have done so.
+// Converts the integers of a finished logical op to 0 and 1 on a rank where nothing was combined:
+// the only rank, the first of a scan, the second of an exscan. On other ranks the kernels have done
+// so.
 void finish_logical_op(const Call& call, int rank, int size);
 
-// The call outlives what moves it.
+// The call must outlive the returned task.
 std::unique_ptr<Task> move_alone(const Call& call);  // one rank: copies and scales
 std::unique_ptr<Task> move_by_schedule(CallContext& context, const Call& call, std::shared_ptr<const Schedule> schedule,
                                        const Choice& choice);

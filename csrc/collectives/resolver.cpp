@@ -1,3 +1,4 @@
+// Implements Resolver: inline data, Adasum and custom algorithms around the Chooser.
 #include "collectives/resolver.hpp"
 
 #include "base/error.hpp"
@@ -35,7 +36,7 @@ const Choice& Resolver::choose(const Call& call) {
 
 const Choice& Resolver::without_inline_data(const Call& call) {
   if (is_adasum(call) && context_.size() > 1) return adasum_choice();
-  const bool known = call.collective != Collective::alltoall || call.even;  // otherwise ranks have totals of their own
+  const bool known = call.collective != Collective::alltoall || call.even;  // otherwise totals differ between ranks
   return chooser_.choose(call.collective, call.algorithm, known ? call.nbytes() : 0, call.even,
                          encoding_of(call.wire, call.dtype));
 }
@@ -45,7 +46,7 @@ bool Resolver::sends_inline(const Call& call) const {
          fits_inline(call, context_.size(), most_->of(call.collective));
 }
 
-// More than goes with mailboxes, and worked on in hosts' memory.
+// Returns true for all-reduces that do not fit into mailboxes and run in shared memory.
 bool Resolver::takes_fragments(const Call& call) {
   if (call.collective != Collective::allreduce || call.nbytes() <= kPayload || context_.size() == 1) return false;
   const Route route = without_inline_data(call).route;
@@ -60,7 +61,8 @@ std::shared_ptr<const Schedule> Resolver::schedule(const Call& call, const Choic
   if (auto schedule = own ? own->find(call.collective, context_.me, context_.size(), choice.name) : nullptr)
     return schedule;
   const std::string what = concat(name_of(call.collective), " algorithm '", choice.name, "'");
-  // Ranks that have joined know of a call only what the others say. That this one cannot take part concerns all.
+  // Ranks that have joined know only the other ranks' descriptors of a call. That this rank cannot
+  // run it concerns all ranks.
   if (call.agreed && choice.name != choice.shown()) {
     throw Error(ErrorKind::transport, what + " is not registered on a rank that has joined; register it on all ranks");
   }

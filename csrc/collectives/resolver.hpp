@@ -1,4 +1,5 @@
-// What each call of a channel runs as. Depends only on what every rank knows to be equal.
+// Decides how each call of a channel runs. The decision depends only on data that is equal on all
+// ranks.
 #pragma once
 
 #include <memory>
@@ -14,11 +15,11 @@ class Resolver {
  public:
   explicit Resolver(CallContext& context);
 
-  // What may go with the comparison of calls; nothing where they are not compared by messages.
+  // Limits of inline data; empty if calls are not compared by messages.
   const std::optional<InlineLimits>& inline_limits() const { return most_; }
   const Choice& choose(const Call& call);
   const Choice& without_inline_data(const Call& call);
-  bool takes_fragments(const Call& call);  // not packed
+  bool takes_fragments(const Call& call);  // without packing
   bool writes_per_rank_output(const Call& call) { return without_inline_data(call).route == Route::shared; }
   std::shared_ptr<const Schedule> schedule(const Call& call, const Choice& choice);
 

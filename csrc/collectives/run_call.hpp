@@ -1,4 +1,4 @@
-// A call run to its end on the caller's thread.
+// Runs a call on the caller's thread until it is complete.
 #pragma once
 
 #include "base/task.hpp"
@@ -6,7 +6,8 @@
 
 namespace ringcomm {
 
-// `interrupted` is asked every 50 ms, may be null. Says on stderr when nothing has moved for long.
+// Polls `interrupted` (may be null) every 50 ms. Prints a stall report on stderr if there is no
+// progress for long.
 void run_call(Task& task, CallContext& context, bool (*interrupted)());
 
 }  // namespace ringcomm

@@ -1,4 +1,5 @@
-// The comparison of what ranks ask for, before data moves. The data of small calls is sent within it.
+// Compares the descriptors of all ranks before data moves. The data of small calls is sent within
+// the comparison.
 #pragma once
 
 #include <algorithm>
@@ -12,30 +13,36 @@
 
 namespace ringcomm {
 
-// Of a channel's calls, one at a time. Done when all ranks are known to agree, and call.even is known; throws
-// Error(mismatch), the same on every rank, if they do not.
+// The check of a channel's calls, one at a time. It is done when all ranks are known to agree, and
+// call.even is known. Throws Error(mismatch), identical on every rank, if they disagree.
 class ConsistencyCheck : public Task {
  public:
-  // Says what this rank asks for (nothing of a call that ranks agreed on before: then it only begins to move its data).
-  // `inline_data`: its data is sent within the check. Ranks whose calls are equal all pass true, or all pass false.
-  // `call` lives until collect().
+  // Publishes this rank's descriptor. For a call that is agreed already it only starts to move the
+  // data. `inline_data`: the data is sent within the check; ranks with equal calls pass equal
+  // values. `call` lives until collect().
   virtual void begin(Call& call, bool inline_data) = 0;
-  // When done: what is left to do of a call whose data went along; null: it did not, or not everybody's.
+  // When done: returns the remaining work of a call whose data was sent inline; null if it was not,
+  // or not on all ranks.
   virtual std::unique_ptr<Task> collect() = 0;
 };
 
-// Who waits for an arrival on this host is woken by it, so it may sleep longer than who waits for messages.
+// Returns a longer sleep for waits on ranks of this host: their arrival wakes the sleeper, unlike a
+// message.
 inline std::chrono::nanoseconds patient(std::chrono::nanoseconds longest) {
   return std::max<std::chrono::nanoseconds>(longest, std::chrono::milliseconds(20));
 }
 
-// All ranks are on one host: in its mailboxes, with the one arrival that also begins a pass over its memory.
+// Creates the check for ranks that are all on one host. It uses mailboxes; the same arrival begins
+// the pass in shared memory.
 std::unique_ptr<ConsistencyCheck> make_memory_consistency_check(CallContext& context);
-// By messages; inside hosts in memory, as far as ranks share it. `most`: the same on all ranks.
+// Creates the check by messages, and in shared memory within hosts that have it. `most` is equal on
+// all ranks.
 std::unique_ptr<ConsistencyCheck> make_message_consistency_check(CallContext& context, const InlineLimits& most);
 
-// Memory for that in this rank's arena, kept by the slot, unless the slot has it already. Before the ranks of the host
-// meet. Throws Error(invalid), on this rank alone: who makes several ranks' channels reserves it before, and agrees.
+// Allocates the memory that leaders of that check need in this rank's arena, unless the slot has it
+// already. The slot keeps it. Call this before the ranks of the host synchronize. It may throw
+// Error(invalid) on this rank alone. So a caller that creates channels on several ranks calls it
+// first and lets the ranks agree on the outcome.
 void reserve_leader_scratch(Node& node, int slot);
 
 }  // namespace ringcomm

@@ -1,3 +1,4 @@
+// Fills descriptors from calls, and balances the counts of an all-to-all.
 #include "collectives/consistency/describe.hpp"
 
 #include <algorithm>
@@ -8,14 +9,16 @@
 namespace ringcomm {
 namespace {
 
-// All-to-all: the size of every block that this rank sends or receives, or that they differ.
+// Returns the size of all blocks that this rank sends or receives in an all-to-all; kUneven if they
+// differ.
 std::uint64_t even_row(const Call& call) {
   const auto other = [&](std::size_t count) { return count != call.counts[0]; };
   return std::ranges::any_of(call.counts, other) || std::ranges::any_of(call.receive_counts, other) ? kUneven
                                                                                                     : call.counts[0];
 }
 
-// A hash of "`from` sends `count` elements to `to`"; 0 of none (the mixer: Steele et al., SplitMix, OOPSLA 2014).
+// Returns a hash of "`from` sends `count` elements to `to`"; 0 if count is 0. The mixer is from
+// Steele et al., SplitMix, OOPSLA 2014.
 std::uint64_t hash_of(std::size_t from, std::size_t to, std::uint64_t count) {
   if (count == 0) return 0;
   std::uint64_t hash = count * 0x9E3779B97F4A7C15ull + (std::uint64_t{from} << 32 | to);
@@ -24,7 +27,7 @@ std::uint64_t hash_of(std::size_t from, std::size_t to, std::uint64_t count) {
   return hash ^ hash >> 31;
 }
 
-// Descriptor::balance. `sent` and `expected`: the counts to and from each rank.
+// Computes Descriptor::balance. `sent` and `expected` return the counts to and from each rank.
 template <class Sent, class Expected>
 std::uint64_t balance_of(std::size_t me, std::size_t ranks, Sent sent, Expected expected) {
   std::uint64_t balance = 0;
@@ -33,7 +36,7 @@ std::uint64_t balance_of(std::size_t me, std::size_t ranks, Sent sent, Expected 
   return balance;
 }
 
-// Ranks with even rows publish no balance: it follows from their count.
+// Returns a rank's balance. Ranks with even rows publish none: it follows from their count.
 std::uint64_t balance_of(const Descriptor& said, std::size_t me, std::size_t ranks) {
   if (is_uneven(said)) return said.balance;
   const auto even = [&](std::size_t) { return said.count; };

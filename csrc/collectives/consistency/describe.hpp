@@ -1,4 +1,4 @@
-// What a rank says of the call it makes, and what follows from what all ranks say.
+// Creates the descriptor of a call, and draws the conclusions from all ranks' descriptors.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,23 @@
 namespace ringcomm {
 
 Descriptor describe(const Call& call, int me);
-// But for the count and the shape. The fields that its collective does not use are left out.
+// Returns the descriptor without count and shape. Fields that the collective does not use stay
+// empty.
 Descriptor describe_kind(const Call& call);
-// All ranks' descriptors are known to be equal and their balances to add up to 0, or these are they, by rank; then
-// throws Error(mismatch) unless they agree. Says in the call what it could not know alone: whether the blocks of an
-// all-to-all are even, and whether its guess is right. Returns false if the counts of an all-to-all disagree: then
-// every rank sends its counts to the others and throws counts_mismatch().
+// Completes the call with facts that need all descriptors: whether the blocks of an all-to-all are
+// even, and whether the speculation is right.
+// The first form is for descriptors that are equal, with balances whose sum is 0. The second form
+// takes all descriptors, by rank, and throws Error(mismatch) if they disagree.
+// Returns false if the counts of an all-to-all disagree: then every rank sends its counts to all
+// ranks and throws counts_mismatch().
 void conclude(Call& call);
 [[nodiscard]] bool conclude(Call& call, std::span<const Descriptor> all);
 
-// An all-to-all's elements to every rank, then from every rank.
+// Returns the elements that an all-to-all sends to every rank, then those that it receives from
+// every rank.
 std::vector<std::uint64_t> counts_of(const Call& call);
-// Error(mismatch) that names the ranks and their counts. `counts`: those of all ranks, in turn.
+// Makes an Error(mismatch) that names the ranks and their counts. `counts` holds those of all
+// ranks, in rank order.
 Error counts_mismatch(const Call& call, std::span<const Descriptor> all, std::span<const std::uint64_t> counts);
 
 }  // namespace ringcomm

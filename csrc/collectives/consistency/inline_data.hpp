@@ -10,16 +10,16 @@
 
 namespace ringcomm {
 
-// Bytes of a rank's data; the same on all ranks.
+// Limits in bytes of a rank's data; equal on all ranks.
 struct InlineLimits {
-  std::size_t reduced = 0;  // of collectives that merge
-  std::size_t moved = 0;    // of others
+  std::size_t reduced = 0;  // for collectives that merge
+  std::size_t moved = 0;    // for other collectives
   std::size_t of(Collective collective) const { return merges(collective) ? reduced : moved; }
 };
 
-// Where every rank sends its own piece.
+// Returns limits for checks in which every rank sends its own piece.
 InlineLimits most_by_ranks(const Terms& terms, std::size_t size);
-// Where each host's leader sends one for all of them.
+// Returns limits for checks in which each host's leader sends one piece for its host.
 InlineLimits most_by_hosts(const Terms& terms, const Hosts& hosts);
 
 }  // namespace ringcomm

@@ -1,6 +1,7 @@
-// Every rank publishes its descriptor in its mailbox, and beside it a digest, which is all that the others read of it
-// as long as digests are equal; of an all-to-all with blocks of different sizes also the balance. What a pass over
-// memory publishes of its call is there as well: one arrival tells all.
+// Implements the check in shared memory. Every rank publishes its descriptor and a digest in its
+// mailbox. Peers read only the digest while digests are equal, and the balance of an all-to-all
+// with blocks of different sizes. The call header of the pass is published with them, so that one
+// arrival covers everything.
 
 #include <algorithm>
 #include <cstring>
@@ -21,7 +22,8 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
     call_ = &call;
     counts_.clear();
     if (call.speculation && !(inline_data && can_speculate(call, epochs_.node().size()))) call.speculation = nullptr;
-    // What is computed comes before the first store to what peers read, which takes long, and loads may wait for it.
+    // Computes the digest first: the first store to a line that peers read takes long, and later loads may
+    // wait for it.
     Descriptor said;
     if (!call.agreed) said = describe(call, me_);
     const std::uint64_t digest = call.agreed ? 0 : digest_of(said);
@@ -86,8 +88,9 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
     return balance == 0;
   }
 
-  // Counts that disagree are sent to all ranks through the payloads, which this call needs for nothing else any more: a
-  // part with each arrival. A part is overwritten two arrivals later, when every rank has read it.
+  // Publishes the next part of counts that disagree, one part per arrival. It uses the payloads,
+  // which this call no longer needs. A part is overwritten two arrivals later, when every rank has
+  // read it.
   void publish_counts() {
     std::byte* const payload = epochs_.mine().payload[epochs_.open_call()];
     std::memcpy(payload, counts_.data() + published_, part() * sizeof(std::uint64_t));
@@ -111,8 +114,8 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
   Call* call_ = nullptr;
   std::unique_ptr<MemoryPass> pass_;
   std::uint32_t epoch_ = 0;
-  std::vector<Descriptor> all_;  // by rank; read where the digests or the counts differ
-  // Counts of an all-to-all that disagree: this rank's, and those of all ranks. Empty otherwise.
+  std::vector<Descriptor> all_;  // by rank; read if digests or counts differ
+  // Counts of an all-to-all that disagree: this rank's, and those of all ranks. Otherwise empty.
   std::vector<std::uint64_t> counts_, counts_of_all_;
   std::size_t published_ = 0;  // counts that every rank has
 };

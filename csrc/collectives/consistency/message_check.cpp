@@ -1,17 +1,16 @@
-// The comparison of calls by messages: of digests, and only where these differ, or the counts of an all-to-all do, of
-// the descriptors themselves. Where
-// ranks of a host share memory, its leader, the first of them, speaks for all; elsewhere every rank does for itself, as
-// the leader of one.
+// Implements the check by messages. It compares digests; only if they differ, or the counts of an
+// all-to-all disagree, does it exchange descriptors. If ranks of a host share memory, their first
+// rank is the leader and sends for all of them. Otherwise every rank is its own leader.
 //
 //   every rank                           leader                             every rank
 //   publishes digest and payload    →    collects them; sends its host's
 //                                        piece (reduced already, if the
 //                                        call computes) to other leaders,
 //                                        and publishes the verdict and
-//                                        everybody's pieces            →    collects these
+//                                        all hosts' pieces             →    collects these
 //
-// A rank arrives twice in its host's memory, when it publishes and when the verdict is there. Only the leader's second
-// arrival means something, so that the others come to theirs at once.
+// A rank arrives twice in its host's memory: when it publishes, and when the verdict is there. Only
+// the leader's second arrival carries information, so the other ranks make theirs immediately.
 #include <array>
 #include <cstring>
 #include <numeric>
@@ -35,7 +34,7 @@ constexpr std::size_t kSlot = kLongestPiece + kVerdict + kPieces;
 
 constexpr std::size_t padded(std::size_t nbytes) { return round_up(nbytes, kPieceAlign); }
 
-// By group rank: each on a host of its own.
+// Returns hosts by group rank, with each rank on a different host.
 std::vector<int> apart(int ranks) {
   std::vector<int> hosts(static_cast<std::size_t>(ranks));
   std::iota(hosts.begin(), hosts.end(), 0);
@@ -101,7 +100,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     if (records_) records_->abandon();
   }
 
-  // An arrival wakes the sleeper; messages wake nobody.
+  // An arrival wakes the sleeper; a message does not.
   void nap(std::chrono::nanoseconds longest) override {
     if (!epochs_ || host_is_here_ || left_) return Task::nap(longest);
     epochs_->sleep(epoch_, patient(longest).count());
@@ -109,8 +108,8 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
 
  private:
   // ---- inside a host
-  // `epoch`: the arrival it came with. A leader that gave a call up publishes none, and arrives all the same with its
-  // next one.
+  // `epoch`: the leader's arrival that published the verdict. A leader that abandons a call
+  // publishes no verdict, but still arrives at its next call.
   struct Verdict {
     std::uint32_t epoch, equal;
   };
@@ -130,14 +129,15 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     if (!leads()) epoch_ = epochs_->publish();
   }
 
-  // All of it has published; for others than the leader, it has too what came of that.
+  // Returns whether all ranks of the host have published and, on ranks other than the leader,
+  // whether the verdict is there.
   bool host_has_come() {
     host_is_here_ = arrived_here(*epochs_, epoch_, hosts_);
     return host_is_here_ && (leads() || verdict()->epoch == epoch_);
   }
 
-  // An arrival comes soon, mostly; that it will not, because somebody has left, messages say, and these cost more to
-  // look at.
+  // Waits for ranks of this host, which usually arrive within a few polls. Polling the transport,
+  // whose messages report departures, costs more, so it starts after 64 polls.
   Progress look_around() {
     if (looks_ < 64) return ++looks_, Progress::blocked;
     return context_.transport->poll() ? Progress::moved : Progress::blocked;
@@ -175,14 +175,16 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     return progress;
   }
 
-  // Who left this host may have done so because another left before, whose goodbye is here or on its way.
+  // Reports the rank that left first: a rank of this host may have left because of another rank,
+  // whose goodbye message may still be in flight.
   Progress wait_for_goodbye() {
     context_.transport->poll();
     if (now_ns() > patient_until_) throw *left_;
     return Progress::blocked;
   }
 
-  // What the ranks of a host say is one piece. If they differ, it is like nobody's.
+  // Posts one piece for all ranks of the host. If their digests differ, posts a piece that equals
+  // no other.
   void post() {
     std::byte* const piece = between_->open(tag_);
     std::array<const std::byte*, kMostPayloads> here;
@@ -211,8 +213,8 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
   }
 
   bool can_merge() const { return PieceExchange::can_merge(static_cast<std::size_t>(hosts_.number())); }
-  bool merged() const { return merges(call_->collective) && (epochs_ || can_merge()); }   // into one of a host
-  int number_of_pieces() const { return merged() && can_merge() ? 1 : hosts_.number(); }  // in the end
+  bool merged() const { return merges(call_->collective) && (epochs_ || can_merge()); }   // one piece per host
+  int number_of_pieces() const { return merged() && can_merge() ? 1 : hosts_.number(); }  // after the exchange
   std::size_t piece_bytes(int host) const {
     if (merged()) return padded(payload_bytes(*call_, 0));
     std::size_t nbytes = 0;
@@ -260,7 +262,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     exchange(counts_.data(), mine.size() * sizeof(std::uint64_t));
   }
 
-  // Every rank's record of so many bytes, which this rank has put into its place.
+  // Gathers every rank's record of `nbytes` bytes; this rank's is stored in `records` already.
   void exchange(void* records, std::size_t nbytes) {
     std::vector<Extent> blocks;
     for (std::size_t rank = 0; rank < context_.peers.size(); ++rank)
@@ -277,20 +279,22 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
   Epochs* const epochs_;  // null: ranks share no memory
   const Hosts hosts_;
   std::vector<int> leaders_;              // the transport's ranks, by host
-  std::optional<PieceExchange> between_;  // of leaders
+  std::optional<PieceExchange> between_;  // between leaders
   std::vector<Descriptor> all_;           // by rank
-  std::vector<std::uint64_t> counts_;     // counts of all ranks in turn, where these disagree; else empty
-  std::unique_ptr<Task> records_;         // exchanges one of the two; null where calls are equal
+  std::vector<std::uint64_t> counts_;     // counts of all ranks, in rank order, if these disagree; else empty
+  std::unique_ptr<Task> records_;         // exchanges descriptors or counts; null while calls are equal
   Call* call_ = nullptr;
   bool inline_data_ = false;
   std::uint64_t digest_ = 0;
-  std::uint32_t balance_ = 0;  // the lower half, which messages have room for
+  std::uint32_t balance_ = 0;  // the lower half, which fits into messages
   std::size_t slot_ = 0;
   int tag_ = 0, looks_ = 0;
   std::uint32_t epoch_ = 0;
-  bool host_is_here_ = false;   // everybody of it has arrived
-  bool between_hosts_ = false;  // and the leader waits for others
-  std::optional<Error> left_;   // what it met; thrown once another's goodbye has had time to come
+  bool host_is_here_ = false;   // all ranks of this host have arrived
+  bool between_hosts_ = false;  // the leader waits for other leaders
+  // Departure on this host; thrown after the time that a goodbye of the rank that left first may
+  // need.
+  std::optional<Error> left_;
   std::int64_t patient_until_ = 0;
 };
 

@@ -1,3 +1,4 @@
+// Implements the exchange: rounds of dissemination, or of recursive doubling with merging.
 #include "collectives/consistency/piece_exchange.hpp"
 
 #include <cstring>
@@ -48,7 +49,8 @@ std::size_t PieceExchange::behind(std::size_t begin, std::size_t count) const {
   return begin;
 }
 
-// A message that is shorter than a head says that not all are alike.
+// Sends and receives one round. A message that is shorter than a head means that not all digests
+// are equal.
 void PieceExchange::start_round() {
   const std::size_t size = peers_.size(), distance = held_;
   const auto at = static_cast<std::size_t>(me_);

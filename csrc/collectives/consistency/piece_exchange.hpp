@@ -1,6 +1,6 @@
-// The exchange of one small piece between all ranks, with a digest of the call that it belongs to. No rank knows the
-// sizes of the others' pieces in advance. The consistency check by messages compares the digests; the pieces carry the
-// data of small calls.
+// Exchanges one small piece between all ranks, with a digest of the call to which it belongs. No
+// rank knows the sizes of other ranks' pieces in advance. The consistency check by messages
+// compares the digests; the pieces carry the data of small calls.
 #pragma once
 
 #include <algorithm>
@@ -17,32 +17,36 @@ namespace ringcomm {
 
 inline constexpr std::size_t kPieceAlign = 16;  // of pieces: kernels read their elements in place
 
-// In each round a rank sends all that it has: to rank me - 2^k, and gets as much from me + 2^k (dissemination: Bruck et
-// al., IEEE Trans. Parallel Distrib. Syst. 8(11), 1997); of 2^n ranks, to and from rank me ^ 2^k (recursive doubling),
-// so that pieces can be merged into one on the way. ceil(log2 p) messages each way. Who receives another digest than
-// its own sends no pieces from then on, only word of it: every rank receives something of every other, so all know in
-// the end. Many exchanges, one after another.
+// In round k a rank sends all that it has to rank me - 2^k, and receives as much from me + 2^k
+// (dissemination: Bruck et al., IEEE Trans. Parallel Distrib. Syst. 8(11), 1997). For 2^n ranks it
+// exchanges with rank me ^ 2^k (recursive doubling), so that pieces can be merged during the
+// exchange. Both take ceil(log2 p) messages in each direction.
+// A rank that receives a different digest sends no more pieces, only a notification. Every rank
+// receives data that depends on every other rank, so all ranks notice in the end. An object runs
+// many exchanges, one after another.
 class PieceExchange final : public Task {
  public:
-  // Both pieces, in the order of ranks, into one of the same size, which may be either.
+  // Merges two pieces, in the order of ranks, into one of the same size, which may be either of
+  // them.
   using Merge = std::function<void(std::byte* into, const std::byte* lower, const std::byte* upper)>;
   static bool can_merge(std::size_t ranks) { return std::has_single_bit(ranks); }
 
-  // `peers` outlive it. `most`: bytes of the longest piece that any rank may have; the same on all ranks.
+  // `peers` must outlive this object. `most`: bytes of the longest piece of any rank; equal on all
+  // ranks.
   PieceExchange(Transport& transport, std::span<const int> peers, int me, std::size_t most);
   ~PieceExchange() override { abandon(); }
-  // A new exchange. Returns where this rank's piece is to be written.
+  // Begins a new exchange. Returns the address to which this rank writes its piece.
   std::byte* open(int tag);
-  // Of which nbytes are there, the same on all ranks if pieces are merged. Ranks of one digest all merge, or none.
-  // All ranks' balances have to add up to 0.
+  // Posts the piece, of `nbytes` bytes (equal on all ranks if pieces are merged). Ranks with equal
+  // digests all merge, or none does. The balances of all ranks must add up to 0.
   void post(std::uint64_t digest, std::size_t nbytes, Merge merge = {}, std::uint32_t balance = 0);
-  void post_nothing();  // in place of it: whose digest is like nobody's
+  void post_nothing();  // instead of post(): a digest that equals no other rank's
   Progress advance() override;
   void abandon() noexcept override;
 
-  // When done.
-  bool alike() const { return alike_; }  // all digests are equal, and the balances add up to 0; then:
-  std::span<const std::byte* const> pieces() const { return found_; }  // by rank; merged, one
+  // Valid when done.
+  bool alike() const { return alike_; }  // all digests are equal, and the balances add up to 0
+  std::span<const std::byte* const> pieces() const { return found_; }  // if alike(): by rank; if merged, one piece
 
  private:
   struct Head {
@@ -50,7 +54,7 @@ class PieceExchange final : public Task {
     std::uint32_t nbytes, balance;
   };
   std::byte* mine() { return pieces_.data() + sizeof(Head); }
-  std::size_t behind(std::size_t begin, std::size_t count) const;  // where so many pieces end
+  std::size_t behind(std::size_t begin, std::size_t count) const;  // end of `count` pieces
   std::size_t coming() const { return std::min(held_, peers_.size() - held_); }
   void start_round();
   void end_round();
@@ -62,9 +66,9 @@ class PieceExchange final : public Task {
   const bool doubles_;
   const std::size_t most_;
   int tag_ = 0;
-  Staging pieces_;                  // of rank me first, one behind the other
-  std::size_t held_ = 0, end_ = 0;  // pieces (merged ones too), bytes
-  std::size_t arrived_ = 0;         // bytes, in a round whose sending is not yet done
+  Staging pieces_;                  // pieces of rank me and the following ranks, consecutively
+  std::size_t held_ = 0, end_ = 0;  // pieces (including merged ones); bytes
+  std::size_t arrived_ = 0;         // bytes received in a round whose send is not done yet
   Ticket sending_ = kNoTicket, receiving_ = kNoTicket;
   Merge merge_;
   bool alike_ = true;

@@ -1,3 +1,4 @@
+// Implements ArenaRoom: allocates in the arena, or in ordinary memory if the arena is full.
 #include "host_collectives/arena_room.hpp"
 
 #include <bit>
@@ -24,7 +25,7 @@ std::byte* ArenaRoom::at_least(std::size_t nbytes) {
       offset_ = node_->allocate(rounded);
       data_ = node_->at(node_->rank(), offset_);
     } catch (const Error&) {
-      node_.reset();  // no room in the arena: from now on ordinary memory, which the channel stages
+      node_.reset();  // the arena is full: ordinary memory from now on, which the channel stages
     }
   }
   if (!data_) {

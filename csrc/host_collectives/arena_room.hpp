@@ -1,5 +1,6 @@
-// Room for arrays on their way: in the host's arena if ranks share one, so that calls work on it where it lies, else in
-// ordinary memory. Kept, and grown to the largest asked for.
+// Provides a buffer for temporary arrays. It is in the host's arena if ranks share one, so that
+// calls work on it in place, else in ordinary memory. It is kept, and grows to the largest size
+// requested.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ class ArenaRoom {
   ~ArenaRoom() { release(); }
   ArenaRoom(const ArenaRoom&) = delete;
   ArenaRoom& operator=(const ArenaRoom&) = delete;
-  std::byte* at_least(std::size_t nbytes);  // what was there is lost if it has to grow
+  std::byte* at_least(std::size_t nbytes);  // contents are lost if it grows
 
  private:
   void release();

@@ -1,4 +1,5 @@
-// A pass that ends with an arrival: each rank does its part, says so, and is done once all of its host have.
+// A pass that ends with an arrival: each rank does its part and arrives, and is done when all ranks
+// of its host have arrived.
 #pragma once
 
 #include "base/task.hpp"
@@ -25,7 +26,7 @@ class ClosingPass : public Task {
 
  protected:
   explicit ClosingPass(Epochs& epochs) : epochs_(epochs) {}
-  virtual Progress work() = 0;  // a piece of this rank's part; done: all of it
+  virtual Progress work() = 0;  // does a part of this rank's work; done: all of it
   virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
 
   Epochs& epochs_;

@@ -1,3 +1,4 @@
+// Publishes the offsets of a rank's array in its mailbox, and collects those of all ranks.
 #include "host_collectives/host_arrays.hpp"
 
 #include "base/types.hpp"
@@ -26,7 +27,7 @@ bool HostArrays::publish(Epochs& epochs, const Call& call) {
     std::memcpy(slot, &where, sizeof where);
     slot += sizeof where;
   }
-  offset = 0;  // the stretches' are in the payload
+  offset = 0;  // the payload holds the offsets of the stretches
   return true;
 }
 

@@ -1,5 +1,6 @@
-// The arrays of a host's ranks, which all lie in its shared memory: each in one piece, or in stretches that are as long
-// on every rank and lie anywhere.
+// Holds the addresses of all ranks' arrays, which are in the host's shared memory. Each array is
+// one piece of memory, or consists of stretches with equal lengths and any addresses on every rank.
+// SharedPass reduces them in place.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +17,18 @@ namespace ringcomm {
 
 class HostArrays {
  public:
-  // Says in this rank's opening, and its payload, where its array lies. False, and says so, if that is not in place in
-  // its arena, or in more stretches than a payload has room for.
+  // Publishes the location of this rank's array in its call header and payload. Returns false, and
+  // publishes that, if the call is not in place, if the array is outside the arena, or if a payload
+  // cannot hold all its stretches.
   static bool publish(Epochs& epochs, const Call& call);
 
-  // What all ranks have said, once they have arrived. Nothing if some array is not shared; `any`: whether some is.
+  // Collects the locations after all ranks have arrived. Empty if some array is not shared; `any`:
+  // some array is.
   static std::optional<HostArrays> collect(Epochs& epochs, const Call& call, bool& any);
 
   std::size_t ranks() const { return ranks_; }
-  // act(addresses by local rank, elements of the part before them, elements) of all stretches that hold some of it.
+  // Calls act(addresses by local rank, elements of the part before them, elements) for each
+  // non-empty stretch of `part`.
   template <class Act>
   void each(Part part, Act act) const {
     stretches_.each(part, [&](std::size_t index, std::size_t first, std::size_t done, std::size_t count) {
@@ -32,7 +36,7 @@ class HostArrays {
       act(std::span<std::byte* const>(here_), done, count);
     });
   }
-  std::byte* piece(std::size_t rank, Part part) const;  // null: the part is in several
+  std::byte* piece(std::size_t rank, Part part) const;  // null: the part spans several stretches
 
  private:
   HostArrays(std::size_t ranks, std::size_t item) : ranks_(ranks), item_(item), here_(ranks) {}
@@ -40,7 +44,7 @@ class HostArrays {
   std::size_t ranks_, item_;
   Stretches stretches_;
   std::vector<std::byte*> starts_;        // of each stretch, by rank
-  mutable std::vector<std::byte*> here_;  // for each()
+  mutable std::vector<std::byte*> here_;  // used by each()
 };
 
 }  // namespace ringcomm

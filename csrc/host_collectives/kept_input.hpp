@@ -1,4 +1,4 @@
-// Input that stores to the result would overwrite before it is read.
+// Keeps a copy of input that stores to the result would overwrite before it is read.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ inline bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size
   return a && b && a_bytes > 0 && b_bytes > 0 && first < second + b_bytes && second < first + a_bytes;
 }
 
-// Whether stores to a rank's result may hit parts of its input that are yet to be read, so that it needs a copy of
-// these. A reduce-scatter's result may take the place of its own block, of which every element is read before it is
-// written.
+// Returns whether stores to a rank's result may overwrite input that is still to be read, so that
+// the input needs a copy. A reduce-scatter's result may be stored in place of its own block,
+// because each element is read before it is written.
 inline bool overwrites_input(const Call& call, int rank) {
   const std::size_t item = size_of(call.dtype), given = total(call.counts) * item;
   if (call.collective == Collective::alltoall)
@@ -27,7 +27,7 @@ inline bool overwrites_input(const Call& call, int rank) {
          call.output != at(call.input, start_of(call.counts, rank) * item);
 }
 
-// The input, or a copy of it where one is needed.
+// The input, or a copy of it if it would be overwritten.
 class KeptInput {
  public:
   KeptInput(const Call& call, int rank) : input_(call.input) {

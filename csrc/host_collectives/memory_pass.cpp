@@ -1,3 +1,5 @@
+// Implements the passes of a host: in mailboxes, in place, or through staging memory; and calls
+// that run with an exchange of counts.
 #include "host_collectives/memory_pass.hpp"
 
 #include <algorithm>
@@ -40,11 +42,11 @@ bool moves_blocks(Collective collective) {
 
 class HostPass : public MemoryPass {
  public:
-  // `taken`: bytes of payloads that hold something else.
+  // `taken`: bytes of payloads that hold other data.
   HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
       : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
         small_(taken <= longest_payload(ranks()) && fits_inline(call, ranks(), longest_payload(ranks()) - taken)) {
-    // Beside reductions, which work in place on arrays of their arenas: data that is only moved.
+    // Reads data that is only moved in place; reductions work in place on arrays in arenas.
     if (!small_ && moves_blocks(call.collective) && Readable::fits(call, ranks(), taken))
       readable_.emplace(epochs, call, taken);
   }
@@ -92,7 +94,8 @@ class HostPass : public MemoryPass {
   std::optional<Readable> readable_;
 };
 
-// An exchange of numbers, and behind its payload what follows if they are what all ranks guess.
+// An exchange of counts. The call that follows, if all ranks expect the same counts, is stored
+// behind its payload.
 class SpeculativePass final : public HostPass {
  public:
   SpeculativePass(Epochs& epochs, const Call& call, std::size_t segment_bytes)

@@ -1,5 +1,6 @@
-// Collectives over the arenas of a host. Small buffers go with the comparison in the mailboxes, shared arrays are
-// worked on where they lie, and others pass through staging memory in segments.
+// Runs collectives in the shared memory of a host. Small buffers are exchanged in the mailboxes,
+// within the consistency check. Shared arrays are worked on in place. Other arrays pass through
+// staging memory in segments.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,13 @@
 
 namespace ringcomm {
 
-// One call: on the arrays where they lie if every rank's can be reached there, else through staging memory. Every rank
-// opens it, where it says what it has, arrives (Epochs::publish), and begins it once all have arrived and agree: then
-// each knows which way the data goes.
+// One call: in place if every rank's array can be reached, else through staging memory. Every rank
+// opens it, which publishes the location of its data, and arrives (Epochs::publish). It begins the
+// pass when all ranks have arrived and agree: then each rank knows the route.
 class MemoryPass : public Task {
  public:
   virtual void open();
-  virtual void begin(std::uint32_t epoch);  // after everybody's arrival `epoch`
+  virtual void begin(std::uint32_t epoch);  // after the arrival `epoch` of all ranks
   Progress advance() override { return pass_ ? pass_->advance() : Progress::done; }
   void abandon() noexcept override {
     if (pass_) pass_->abandon();
@@ -31,23 +32,26 @@ class MemoryPass : public Task {
  protected:
   MemoryPass(Epochs& epochs, const Call& call) : epochs_(epochs), call_(call) {}
   virtual std::unique_ptr<StagedPass> through_staging() = 0;
-  // Whether this rank's data stays where it lies, in the hope that everybody's does; the rank has said so.
+  // Publishes whether this rank's data can stay in place, and returns that. The data stays in place
+  // if that of all ranks can.
   virtual bool publish() { return call_.collective == Collective::allreduce && HostArrays::publish(epochs_, call_); }
-  // Once all have said. Null if some rank's does not; `any`: whether some has.
+  // Called after all ranks have published. Returns null if some rank's data cannot stay in place;
+  // `any`: some rank's can.
   virtual std::unique_ptr<Task> in_place(std::uint32_t epoch, bool& any) = 0;
 
   Epochs& epochs_;
   const Call& call_;
-  std::unique_ptr<Task> pass_;  // from begin() on
+  std::unique_ptr<Task> pass_;  // set by begin()
 
  private:
   std::unique_ptr<StagedPass> staged_;
 };
 
-// Whether the call's guess may take place along with it.
+// Returns whether the call that is expected to follow may run within this one.
 bool can_speculate(const Call& call, int ranks);
 
-// Within one host; with its guess, if it has one; for a call that follows Epochs::open_call(). `call` outlives it.
+// Creates the pass of a call on one host, with its speculation if it has one. Call it after
+// Epochs::open_call(). `call` must outlive it.
 std::unique_ptr<MemoryPass> make_memory_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 
 }  // namespace ringcomm

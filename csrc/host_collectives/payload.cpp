@@ -1,3 +1,4 @@
+// Copies, reduces and merges payloads of small calls.
 #include "host_collectives/payload.hpp"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ std::size_t publish_payload(const Call& call, int me, std::byte* to) {
 
 namespace {
 
-// This rank's part of the reduction of whole payloads.
+// Computes this rank's part of the reduction of complete payloads.
 std::size_t collect_reduction(const Call& call, int me, std::span<const void*> sources, const kernels::Scale& pre) {
   Part part{0, call.count};
   if (call.collective == Collective::reducescatter)
@@ -73,7 +74,7 @@ std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> p
                            std::byte* to) {
   std::array<const void*, kMostPayloads> sources;
   std::copy(payloads.begin(), payloads.end(), sources.begin());
-  const std::size_t nbytes = payload_bytes(call, 0);  // the same of all ranks
+  const std::size_t nbytes = payload_bytes(call, 0);  // equal for all ranks
   void* const target = to;
   kernels::reduce_many(call.dtype, call.op, {&target, 1}, std::span(sources.data(), payloads.size()),
                        nbytes / size_of(call.dtype), pre, {});

@@ -9,23 +9,26 @@
 
 namespace ringcomm {
 
-// bytes of all ranks' payloads: each rank reads them all
+// Bytes of all ranks' payloads together: each rank reads all of them.
 inline constexpr std::size_t kPayloadsTogether = 16 << 10;
-inline constexpr std::size_t kMergedTogether = 64 << 10, kLongestPiece = 16 << 10;  // where they are merged on the way
+// If they are merged during the exchange.
+inline constexpr std::size_t kMergedTogether = 64 << 10, kLongestPiece = 16 << 10;
 inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;                // ranks
 
-// Whether no rank's payload is of more than `most` bytes; the same on all ranks if they agree. An all-to-all's blocks
-// have to be known to be even.
+// Returns whether every rank's payload has at most `most` bytes. Equal on all ranks if their calls
+// agree. False for an all-to-all unless its blocks are known to be even.
 bool fits_inline(const Call& call, int ranks, std::size_t most);
-std::size_t payload_bytes(const Call& call, int rank);  // all that it gives; of an all-to-all, its own row
-std::size_t publish_payload(const Call& call, int me, std::byte* to);  // bytes written
-// By rank. Returns how many bytes of the others' it has read.
+std::size_t payload_bytes(const Call& call, int rank);  // the rank's complete input; for an all-to-all, its row
+std::size_t publish_payload(const Call& call, int me, std::byte* to);  // returns the bytes written
+// Computes this rank's result from the payloads, by rank. Returns the bytes read from peers'
+// payloads.
 std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);
 
-// In two steps, of calls that compute: payloads of some ranks into one, and the result from such that are of all ranks.
-// What lies between is rounded to the call's dtype, and may overflow it, as on the way through any schedule.
+// These work in two steps, for calls that compute: the first merges payloads of some ranks into
+// one, the second computes the result from merged payloads of all ranks. Intermediate results are
+// rounded to the call's dtype and may overflow it, as in any schedule.
 std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
-                           std::byte* to);  // bytes written
+                           std::byte* to);  // returns the bytes written
 void collect_merged(const Call& call, int me, std::span<const std::byte* const> merged);
 
 }  // namespace ringcomm

@@ -1,3 +1,5 @@
+// Implements ReadPass: copies block by block from arenas, or from peers' private memory by system
+// calls.
 #include "host_collectives/read_pass.hpp"
 
 #include <algorithm>
@@ -11,8 +13,8 @@
 
 namespace ringcomm {
 
-// Bytes that are read at once: a system call that takes a millisecond at most, for who works for a worker has others to
-// serve, and is not noticed beside what it copies.
+// Bytes per read. A system call then takes at most a millisecond, because a worker has other
+// operations to serve; its fixed cost is small beside the copy.
 constexpr std::size_t kPiece = 4 << 20;
 constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after the end of a process
 
@@ -21,7 +23,7 @@ ReadPass::ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBloc
   std::size_t nbytes = 0;
   bool mapped = true;
   for (const ReadableBlock& block : blocks_) nbytes += block.nbytes, mapped &= block.here != nullptr;
-  past_caches_ = mapped && nbytes >= kManySegments * kMemorySegment;  // the kernel's copies go through caches
+  past_caches_ = mapped && nbytes >= kManySegments * kMemorySegment;  // the kernel's copies use the caches
 }
 
 Progress ReadPass::work() {
@@ -51,7 +53,8 @@ void ReadPass::read_on() {
   done_ = 0;
 }
 
-// What cannot be read is most likely of a process that has ended: which is the better thing to say.
+// Waits for the peer monitor to report a dead peer. Unreadable memory most likely belongs to a
+// process that has ended, and the death is the better error.
 void ReadPass::wait_for_loss() {
   epochs_.reached(begun_ + 1);
   if (now_ns() - failed_ns_ > kLossIsSeen) throw Error(ErrorKind::transport, why_not_);

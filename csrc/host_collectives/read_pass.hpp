@@ -1,4 +1,4 @@
-// A collective that only moves data, in one copy: from where the givers have it to where it shall be.
+// Runs a collective that only moves data with one copy, from the senders' memory to the result.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace ringcomm {
 
-// Everybody has arrived; it ends when everybody has read, for only then may givers go on.
+// A pass that begins when all ranks have arrived. It ends when all ranks have read, because only
+// then may senders change their data.
 class ReadPass final : public ClosingPass {
  public:
   ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks);
@@ -20,11 +21,11 @@ class ReadPass final : public ClosingPass {
   void read_on();
   void wait_for_loss();
 
-  const std::uint32_t begun_;  // the arrival that it follows
+  const std::uint32_t begun_;  // the arrival after which it began
   const std::vector<ReadableBlock> blocks_;
-  std::size_t block_ = 0, done_ = 0;  // bytes of the block
+  std::size_t block_ = 0, done_ = 0;  // index of the current block; bytes of it that are done
   bool past_caches_ = false;
-  std::string why_not_;  // reading has failed
+  std::string why_not_;  // set when a read has failed
   std::int64_t failed_ns_ = 0;
 };
 

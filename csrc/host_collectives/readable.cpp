@@ -1,3 +1,5 @@
+// Implements Readable: notes in mailboxes about the location of data, and the choice between
+// staging and reading in place.
 #include "host_collectives/readable.hpp"
 
 #include <algorithm>
@@ -11,12 +13,13 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kReadFrom = 16 << 10;  // bytes of all blocks, of which a system call is no large part
+constexpr std::size_t kReadFrom = 16 << 10;  // bytes of all blocks; then a system call is a small part of the cost
 constexpr std::size_t kSizes = 64;
 
 bool gives(const Call& call, int rank) { return call.collective != Collective::broadcast || call.root == rank; }
 
-// The same on all ranks: of an all-to-all of uneven blocks only that it is one.
+// Returns the key of the call in the tuner; empty if reading does not pay. It is equal on all
+// ranks, so for uneven blocks it depends on nothing else.
 std::optional<std::size_t> kind_of(const Call& call) {
   if (call.collective == Collective::alltoall && !call.even) return 0;
   const std::size_t nbytes = call.nbytes();
@@ -33,10 +36,11 @@ struct Readable::Note {
   enum class Lies : std::uint64_t { staging, arena, own_memory };
   Lies lies = Note::Lies::staging;
   std::uint64_t where = 0;     // offset, or address
-  std::uint64_t can_read = 0;  // 1: this rank can read everybody's own memory
-  PathTuner::Times times{};    // of such calls
+  std::uint64_t can_read = 0;  // 1: this rank can read the private memory of all its peers
+  PathTuner::Times times{};    // of calls of this kind
   MemoryCard card;
-  // of an all-to-all, behind it: where in the input the block for each rank starts, in bytes
+  // for an all-to-all, the note is followed by the start of each rank's block in the input, in
+  // bytes
 };
 
 bool Readable::fits(const Call& call, int ranks, std::size_t taken) {
@@ -79,7 +83,7 @@ bool Readable::publish() {
   return note.lies != Note::Lies::staging;
 }
 
-// What ranks say of reading, which decides over their next calls.
+// Merges the notes of all ranks about reading, which decide the route of later calls.
 void Readable::merge() {
   if (!kind_) return;
   bool all_read = true;
@@ -90,7 +94,7 @@ void Readable::merge() {
     const Note note = note_from(rank);
     if (!epochs_.reads_peers) reads_peers = reads_peers && PeerMemory::readable(note.card);
     all_read &= note.can_read == 1;
-    counts_ &= note.lies != Note::Lies::arena;  // which would be none of the two ways
+    counts_ &= note.lies != Note::Lies::arena;  // such a call uses neither of the two paths
     for (std::size_t way = 0; way < slowest.size(); ++way) slowest[way] = std::max(slowest[way], note.times[way]);
   }
   if (counts_) epochs_.reading.merge(*kind_, slowest);
@@ -112,7 +116,8 @@ std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
   }
   if (!all) return std::nullopt;
   std::vector<ReadableBlock> blocks;
-  for (int turn = 0; turn < ranks; ++turn) {  // each rank begins with its own, so that no two read the same at once
+  // Each rank begins with its own block, so that no two ranks read the same block at the same time.
+  for (int turn = 0; turn < ranks; ++turn) {
     const int rank = (me + turn) % ranks;
     if (!gives(call_, rank)) continue;
     const ReadableBlock block = block_of(rank);

@@ -1,5 +1,5 @@
-// Data that its giver lets the host's ranks read where it lies, in its arena or, where the system allows it, in its own
-// memory: then collectives that only move data copy each byte once.
+// Handles data that the host's ranks may read in place: in the sender's arena or, if the system
+// permits it, in its private memory. Collectives that only move data then copy each byte once.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +12,33 @@
 
 namespace ringcomm {
 
-// A block for this rank, and where its giver has it.
+// A block for this rank, and its location at the sender.
 struct ReadableBlock {
   int giver = 0;
-  const std::byte* here = nullptr;  // in an arena; null: in the giver's own memory, there
+  const std::byte* here = nullptr;  // address in an arena; null: in the sender's private memory, at `there`
   MemoryCard card;
   std::uint64_t there = 0;
   std::byte* target = nullptr;
   std::size_t nbytes = 0;
 };
 
-// A broadcast, an all-gather or an all-to-all of which data may be read in place; in a rank's mailbox from `taken` on.
+// A broadcast, an all-gather or an all-to-all that may be read in place. Its note is in the payload
+// of the rank's mailbox, at offset `taken`.
 class Readable {
  public:
-  // Whether there is room for the note behind `taken` bytes of a mailbox's payload, and before its last word; the same
+  // Returns whether the note fits behind `taken` bytes of a payload and before its last word; equal
   // on all ranks.
   static bool fits(const Call& call, int ranks, std::size_t taken);
 
   Readable(Epochs& epochs, const Call& call, std::size_t taken);
-  // Says where this rank's data lies. False, and says so, if it gives some and that is for staging memory.
+  // Publishes the location of this rank's data. Returns false if the data must go through staging
+  // memory, or if this rank sends none.
   bool publish();
-  // What this rank reads, once all have arrived. Nothing if not everybody can read all; `any`: whether some rank has
-  // put nothing into its staging memory.
+  // Returns the blocks that this rank reads; call it after all ranks have arrived. Empty if some
+  // rank's data cannot be read; `any`: some rank's data is not in its staging memory.
   std::optional<std::vector<ReadableBlock>> collect(bool& any);
-  void rest();  // the rank waits, which is none of the call's time
-  void done();  // the call is
+  void rest();  // pauses the call's time while the rank waits
+  void done();  // ends the call, and records its time
 
  private:
   struct Note;
@@ -48,9 +50,9 @@ class Readable {
   Epochs& epochs_;
   const Call& call_;
   const std::size_t taken_;
-  const std::optional<std::size_t> kind_;  // of calls worth reading for
-  const bool asks_;                        // for reading ranks' own memory
-  bool counts_ = false;                    // as a trial
+  const std::optional<std::size_t> kind_;  // key in the tuner; empty if reading does not pay
+  const bool asks_;                        // this rank requests to read private memory
+  bool counts_ = false;                    // the call's time counts for the tuner
   std::int64_t since_ns_, spent_ns_ = 0;
 };
 

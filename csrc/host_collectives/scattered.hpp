@@ -1,4 +1,4 @@
-// The array of a rank, wherever it lies: in one piece or in fragments.
+// Holds the array of a rank, in one piece or in fragments, for passes over it.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@ namespace ringcomm {
 
 class Scattered {
  public:
-  struct Piece {  // of one fragment
+  struct Piece {  // part of one fragment
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     std::size_t count = 0;  // elements
     bool in_place() const { return input == output; }
   };
 
-  // Without fragments, one that takes the whole. `whole` and `fragments` must live as long as this.
+  // Without fragments the array is `whole`. `whole` and `fragments` must outlive this object.
   Scattered(const Fragment& whole, const std::vector<Fragment>& fragments, std::size_t item)
       : fragments_(fragments.empty() ? &whole : fragments.data()), item_(item) {
     for (const Fragment& fragment : fragments) stretches_.add(fragment.count);
   }
-  // act(piece, elements before it) of all that hold some of these elements.
+  // Calls act(piece, elements before it) for each piece that holds elements of `part`.
   template <class Act>
   void each(Part part, Act act) const {
     stretches_.each(part, [&](std::size_t index, std::size_t first, std::size_t done, std::size_t count) {

@@ -1,3 +1,4 @@
+// Implements SharedPass: reduces this rank's slice from all arrays into all arrays.
 #include "host_collectives/shared_pass.hpp"
 
 #include <algorithm>

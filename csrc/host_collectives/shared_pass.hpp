@@ -1,4 +1,4 @@
-// All-reduce in place on arrays that all lie in their host's shared memory: nothing is copied in.
+// Runs an all-reduce in place on arrays that are all in their host's shared memory, without a copy.
 #pragma once
 
 #include <span>
@@ -10,16 +10,18 @@
 
 namespace ringcomm {
 
-// All inputs are ready when it is made. Each rank reduces its slice from everybody's array into everybody's array,
-// where nobody else touches it, and says by an arrival that its stores are done: two arrivals are all that ranks wait
-// for. Each byte is read once and written once by one rank: 2pS over the host's bandwidth, the lower bound.
+// A pass for which all inputs are ready when it is created. Each rank reduces its slice from all
+// ranks' arrays into all ranks' arrays; no other rank touches that slice. An arrival publishes that
+// its stores are done, so ranks wait for two arrivals in total. Each byte is read once and written
+// once by one rank: 2pS over the host's bandwidth, the lower bound.
 class SharedPass : public ClosingPass {
  public:
   SharedPass(Epochs& epochs, const Call& call, HostArrays arrays);
 
  protected:
   Progress work() override;  // stores to all arrays
-  // Into the targets, which all get it. Sources are in the order of ranks, so that every slice has one operand order.
+  // Reduces into all targets. Sources are in rank order, so that every slice has the same operand
+  // order.
   void reduce(std::span<std::byte* const> sources, std::span<void* const> targets, std::size_t count,
               const kernels::Scale& post);
 
@@ -31,7 +33,7 @@ class SharedPass : public ClosingPass {
   std::vector<void*> targets_;
   std::vector<const void*> sources_;
   const Part slice_;
-  std::size_t done_ = 0;  // elements of it
+  std::size_t done_ = 0;  // elements of the slice
 };
 
 }  // namespace ringcomm

@@ -1,4 +1,5 @@
-// The staged collectives in which each rank has a block for every other: reducescatter, alltoall.
+// Implements the staged collectives in which each rank has a block for every other rank:
+// reducescatter, alltoall.
 #include <cstring>
 #include <memory>
 
@@ -8,7 +9,7 @@
 namespace ringcomm {
 namespace {
 
-// A segment holds a cut of every other rank's block.
+// A pass with segments that hold a cut of the block for each peer.
 class Exchange : public StagedPass {
  public:
   Exchange(Epochs& epochs, const Call& call, std::size_t segment_bytes)
@@ -22,14 +23,14 @@ class Exchange : public StagedPass {
       to_peers(input(k) + sent_.slot(rank) * item_, given_.from(cut.first * item_), cut.count * item_);
     }
   }
-  // What a rank has for this one. Slots are the same on all ranks.
+  // Returns the data that `rank` has for this rank. Slots are equal on all ranks.
   const std::byte* from(int rank, std::size_t k) {
     return rank == me() ? given_.from(sent_.cut(own_, k).first * item_) : input_of(rank, k) + sent_.slot(own_) * item_;
   }
 
   const KeptInput given_;
   const Cuts sent_;
-  const std::size_t own_ = static_cast<std::size_t>(me());  // block
+  const std::size_t own_ = static_cast<std::size_t>(me());  // this rank's block
 
  private:
   Exchange(Epochs& epochs, const Call& call, Cuts sent)
@@ -56,8 +57,8 @@ class Reducescatter final : public Exchange {
   std::vector<const void*> sources_;
 };
 
-// Unless blocks are known to be even, ranks know only their own row and column of the matrix of counts: each publishes
-// its longest block at the end of its mailbox's payload.
+// Unless blocks are known to be even, ranks know only their own row and column of the matrix of
+// counts. So each publishes its longest block at the end of its mailbox's payload.
 class Alltoall final : public Exchange {
  public:
   Alltoall(Epochs& epochs, const Call& call, std::size_t segment_bytes)

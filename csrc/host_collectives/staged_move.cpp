@@ -1,4 +1,4 @@
-// The staged collectives in which some give data that all want: broadcast, allgather.
+// Implements the staged collectives that copy some ranks' data to all ranks: broadcast, allgather.
 #include <algorithm>
 #include <memory>
 
@@ -7,11 +7,12 @@
 namespace ringcomm {
 namespace {
 
-// While others copy a root's segment out, it copies the next one in: so even a short array is cut into some. Where all
-// give and all take, nobody would wait less.
+// While peers copy a root's segment out, the root copies the next one in, so even a short array is
+// cut into a few segments. An all-gather would gain nothing from that.
 constexpr std::size_t kOverlapping = 4, kShortest = 16 << 10;
 
-// Who gives a block puts its cuts into its own staging memory, from which everybody takes them.
+// A pass in which the sender of a block copies its cuts into its own staging memory, from which all
+// ranks copy them.
 class Move final : public StagedPass {
  public:
   Move(Epochs& epochs, const Call& call, Cuts cuts)
@@ -24,7 +25,7 @@ class Move final : public StagedPass {
   }
   int giver(std::size_t block) const { return has_root(call_.collective) ? call_.root : static_cast<int>(block); }
   std::size_t inside(std::size_t block, const Part& cut) const { return (cut.first - cuts_.start(block)) * item_; }
-  // In the input there is only what this rank gives.
+  // Returns the source of a cut. The input holds only the data that this rank sends.
   const std::byte* source(std::size_t block, const Part& cut) const { return at(call_.input, inside(block, cut)); }
   std::byte* target(std::size_t block, const Part& cut) const {
     if (has_root(call_.collective)) return at(call_.output, cut.first * item_);

@@ -1,3 +1,4 @@
+// Implements the turns of a staged pass, and the allocation of staging memory.
 #include "host_collectives/staged_pass.hpp"
 
 #include <algorithm>
@@ -10,7 +11,8 @@ StagedPass::StagedPass(Epochs& epochs, const Call& call, bool reduces, std::size
     : call_(call), item_(size_of(call_.dtype)), epochs_(epochs), node_(epochs.node()), reduces_(reduces),
       inputs_(inputs), first_(epochs.staged), depth_(depth) {}
 
-// A call that ranks disagree on ends before that; all have arrived, so nobody reads the old memory.
+// Frees outgrown memory of a call that failed before turn 0. All ranks have arrived, so none reads
+// that memory.
 StagedPass::~StagedPass() {
   if (outgrown_) node_.free(*outgrown_);
 }
@@ -60,7 +62,7 @@ Progress StagedPass::advance() {
   return Progress::moved;
 }
 
-// Arrivals wake the sleeper; what else settles a segment wakes nobody.
+// An arrival wakes the sleeper; other events that settle a segment do not.
 void StagedPass::nap(std::chrono::nanoseconds longest) {
   if (worked_)
     Task::nap(longest);
@@ -76,8 +78,8 @@ bool StagedPass::prepare_turns() {
   return true;
 }
 
-// Staging large enough for this call's segments. A refusal is published in the opening: then all ranks give up
-// together.
+// Ensures that staging memory is large enough for this call's segments. A refusal is published in
+// the call header, so that all ranks fail together.
 void StagedPass::prepare() {
   Mailbox& box = epochs_.mine();
   CallHeader& header = box.header[epochs_.parity()];
@@ -99,8 +101,9 @@ void StagedPass::prepare() {
   header.staging = box.staging;
 }
 
-// After the first wait: where everybody's staging is; false if somebody has none. Then one arrival more lets every
-// rank see that before an opening changes again, and all give up with the same error.
+// Called after the first wait: finds every rank's staging memory; returns false if some rank has
+// none. Then one more arrival ensures that every rank has seen that before a call header changes,
+// and all ranks throw the same error.
 bool StagedPass::find_areas() {
   if (outgrown_) node_.free(*outgrown_);
   outgrown_.reset();

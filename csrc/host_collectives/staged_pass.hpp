@@ -1,7 +1,9 @@
-// A collective on private arrays of a host: segment by segment through staging memory that the ranks share.
+// Runs a collective on private arrays of a host, segment by segment, through staging memory that
+// the ranks share.
 //
-// Before its arrival 0, at the call, a rank copies in segment 0. In turn t it waits for everybody's arrival t, works on
-// segment t, copies in segment t+1, arrives (t+1), and finishes segment t-1:
+// Before its arrival 0, at the call, a rank copies in segment 0. In turn t it waits until all ranks
+// have made arrival t, works on segment t, copies in segment t+1, arrives (t+1), and finishes
+// segment t-1:
 //
 //   turn      |      0 |      1 |      2 |      3 |      4      a call of four segments
 //   work      |      0 |      1 |      2 |      3 |
@@ -9,11 +11,12 @@
 //   arrive    |      1 |      2 |      3 |      4 |
 //   finish    |        |      0 |      1 |      2 |      3
 //
-// So arrival t says: segment t is copied in, and segment t-1 is worked on. Collectives that only move data end with the
-// last work. Those that reduce leave results in everybody's inputs, say so by one arrival more, and take them out in
-// `finish`. On two levels a segment is between hosts for a while. With a depth d, which is how many may be there at
-// once, arrival t+1 waits until segment t-d has settled, i.e. has its result, and `finish` follows d turns later. Of
-// depth 1:
+// So arrival t means: segment t is copied in, and segment t-1 is worked on. Collectives that only
+// move data end with the last work. Collectives that reduce leave results in all ranks' inputs,
+// arrive once more, and copy the results out in `finish`.
+// In two-level collectives a segment is between hosts for some time. The depth d is the number of
+// segments that may be there at the same time. Arrival t+1 waits until segment t-d has settled,
+// which means that it has its result. `finish` follows d turns later. With depth 1:
 //
 //   turn      |      0 |      1 |      2 |      3 |      4 |      5
 //   work      |      0 |      1 |      2 |      3 |        |
@@ -22,16 +25,16 @@
 //   arrive    |      1 |      2 |      3 |      4 |      5 |
 //   finish    |        |        |      0 |      1 |      2 |      3
 //
-// Why nothing is overwritten that is still needed (d = 0): an input is one of three that segments take in turns, over
-// all calls, so "copy in t" overwrites segment t-3.
+// No input is overwritten while it is needed, for these reasons (d = 0). An input is one of three
+// that segments use in turn, over all calls, so "copy in t" overwrites segment t-3.
 //   Peers read that segment last in their work t-3, before their arrival t-2, for which this rank has waited.
 //   This rank reads it last in its finish t-3, in turn t-2; it copies t in in turn t-1.
 //   The first segment of a call is copied in after the end of the call before.
 //   With a depth, peers read inputs in their finish k too, before their arrival k+d+3: there are d+4 inputs.
 //   The offsets of inputs are fixed by the memory's header and never overlap, whatever the calls' counts.
 //   Memory that is outgrown is freed in turn 0 of the call that outgrew it: every peer is done with the call before.
-// test_memory_pass.cpp (mixed_calls) checks it with ranks held up at random, also under a race detector;
-// test_two_level_others.cpp with depths.
+// test_memory_pass.cpp (mixed_calls) checks this with random delays of ranks, also under a race
+// detector; test_two_level_others.cpp checks it with depths.
 #pragma once
 
 #include <memory>
@@ -50,32 +53,35 @@ namespace ringcomm {
 
 class StagedPass : public Task {
  public:
-  // `reduces`: work() leaves results that finish() takes out. `inputs`: bytes of staging that this rank's first segment
-  // needs. `depth`: segments that may be on their way between "work" and what the next arrival says of them (settled).
+  // `reduces`: work() leaves results that finish() copies out. `inputs`: bytes of staging memory
+  // that this rank's first segment needs. `depth`: segments that may be in flight between their
+  // work and their settlement (settled()).
   StagedPass(Epochs& epochs, const Call& call, bool reduces, std::size_t inputs, std::size_t depth = 0);
   ~StagedPass() override;
   void open();                      // before the arrival at the call
-  void begin(std::uint32_t epoch);  // all have opened it, and arrived
-  void begin_late();                // all have arrived, and opened it only since: one arrival more
+  void begin(std::uint32_t epoch);  // all ranks have opened the call and arrived
+  void begin_late();                // all ranks have arrived, but some opened the call later: one more arrival
   Progress advance() final;
   void nap(std::chrono::nanoseconds longest) final;
 
  protected:
-  virtual std::size_t segments() = 0;  // the same on all ranks; asked after all have arrived
+  virtual std::size_t segments() = 0;  // equal on all ranks; called after all have arrived
   virtual void copy_in(std::size_t k) = 0;
   virtual void work(std::size_t k) = 0;
   virtual void finish(std::size_t) {}
-  virtual ErrorKind refusal() const { return ErrorKind::invalid; }  // what it is that ranks of this host get no staging
+  // Error kind if ranks of this host get no staging memory.
+  virtual ErrorKind refusal() const { return ErrorKind::invalid; }
   virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
-  virtual bool progress() { return false; }           // asked at every turn; true if anything moved
+  virtual bool progress() { return false; }           // called in every turn; true if there was progress
   virtual bool settled(std::size_t) { return true; }  // whether a segment that was worked on here has its result
 
   int ranks() const { return node_.size(); }
   int me() const { return node_.rank(); }
   std::byte* input(std::size_t k) { return mine_.input(first_ + k); }
   std::byte* input_of(int rank, std::size_t k) { return areas_[static_cast<std::size_t>(rank)].input(first_ + k); }
-  // Stores to memory that a peer has read take 25 ns a line, one by one, until its copy is invalid, whatever is asked
-  // for ahead; stores past the caches do not wait, and reading after them is no slower.
+  // Copies with stores that bypass the caches. A normal store to a line that a peer has read takes
+  // 25 ns, one line after the other, until the peer's copy is invalid; prefetching does not help.
+  // Bypassing stores do not wait, and later reads are no slower.
   void to_peers(void* target, const void* source, std::size_t nbytes) const {
     kernels::copy(target, source, nbytes, true);
     tally(nbytes);
@@ -84,8 +90,9 @@ class StagedPass : public Task {
     kernels::copy(target, source, nbytes, past_caches());
     tally(nbytes);
   }
-  void tally(std::size_t nbytes) const { epochs_.copied += nbytes; }  // of staging memory, in or out
-  // Whether the caller's result is more than caches hold; where it takes the input's place, it is in them anyway.
+  void tally(std::size_t nbytes) const { epochs_.copied += nbytes; }  // bytes of staging memory, read or written
+  // Returns whether the caller's result is larger than caches. A result that replaces the input is
+  // in the caches anyway.
   bool past_caches() const { return segments_ >= kManySegments; }
   Epochs& epochs() { return epochs_; }
 
@@ -107,16 +114,17 @@ class StagedPass : public Task {
   std::uint32_t epoch_ = 0;
   std::size_t depth_;
   std::size_t turn_ = 0, segments_ = 0, last_turn_ = 0;
-  bool worked_ = false;                   // in this turn all is done but the arrival
-  std::optional<std::size_t> to_finish_;  // a segment that every rank has worked on, and that is not finished here
+  bool worked_ = false;                   // only the arrival of this turn remains
+  std::optional<std::size_t> to_finish_;  // a segment on which every rank has worked, and which is not finished here
   StagingArea mine_;
   std::vector<StagingArea> areas_;
   std::optional<std::uint64_t> outgrown_;
-  std::optional<std::string> refused_;  // why this rank has no staging
-  std::optional<Error> failure_;        // what all ranks throw
+  std::optional<std::string> refused_;  // why this rank has no staging memory
+  std::optional<Error> failure_;        // the error that all ranks throw
 };
 
-// Of any collective but barrier; of broadcast and allgather; of reducescatter and alltoall; of scan and exscan.
+// Create passes for: any collective but barrier; broadcast and allgather; reducescatter and
+// alltoall; scan and exscan.
 std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 std::unique_ptr<StagedPass> make_staged_move(Epochs& epochs, const Call& call, std::size_t segment_bytes);
 std::unique_ptr<StagedPass> make_staged_exchange(Epochs& epochs, const Call& call, std::size_t segment_bytes);

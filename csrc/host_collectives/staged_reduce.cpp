@@ -1,4 +1,4 @@
-// The staged collectives that reduce whole arrays: allreduce, reduce.
+// Implements the staged collectives that reduce complete arrays: allreduce, reduce.
 #include <algorithm>
 #include <memory>
 
@@ -8,8 +8,9 @@
 namespace ringcomm {
 namespace {
 
-// Each rank reduces its own slice of a segment, from its own array and the peers' inputs, into its own array and the
-// peers' inputs; then copies out the others' slices, which have come into its own. With a root, only it does so.
+// A pass in which each rank reduces its slice of a segment, from its own array and the peers'
+// inputs, into its own array and the peers' inputs. Then it copies the other slices out of its own
+// input. With a root, only the root copies them.
 class Allreduce final : public StagedPass {
  public:
   Allreduce(Epochs& epochs, const Call& call, const Cuts& cuts)
@@ -19,11 +20,11 @@ class Allreduce final : public StagedPass {
  private:
   bool wanted() const { return call_.collective == Collective::allreduce || call_.root == me(); }
   std::size_t segments() override { return cuts_.segments(); }
-  // Where the result takes the input's place, it is in the caches.
+  // A result that replaces the input is in the caches.
   bool past(const Scattered::Piece& to) const { return past_caches() && !to.in_place(); }
 
-  // The segment less the rank's own slice, which it reads at home: two parts. visit(piece, its first element in the
-  // segment).
+  // Visits the segment without the rank's own slice, which is read in its own array: two parts.
+  // Calls visit(piece, its first element in the segment).
   template <class Visit>
   void around_own(std::size_t k, Visit visit) const {
     const Part segment = cuts_.cut(k), own = slice_of(segment.count, item_, ranks(), me());
@@ -47,11 +48,12 @@ class Allreduce final : public StagedPass {
     });
   }
 
-  // Block by block through the L1 cache. Sources in rank order, so that every slice has one operand order.
+  // Reduces block by block, through the L1 cache. Sources are in rank order, so that every slice
+  // has the same operand order.
   void reduce(std::size_t k, const Scattered::Piece& home, std::size_t begin) {
     alignas(64) std::byte scratch[kBlock];
     const bool streamed = past(home);
-    tally(2 * static_cast<std::size_t>(ranks() - 1) * home.count * item_);  // the others' slices, in and out
+    tally(2 * static_cast<std::size_t>(ranks() - 1) * home.count * item_);  // the peers' slices, read and written
     for (std::size_t done = 0; done < home.count; done += kBlock / item_) {
       const std::size_t count = std::min(kBlock / item_, home.count - done);
       std::byte* const output = wanted() ? home.output + done * item_ : scratch;

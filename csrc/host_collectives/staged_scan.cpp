@@ -1,4 +1,4 @@
-// The staged collectives whose results differ by rank, each of the ranks before it: scan, exscan.
+// Implements the staged collectives with a different result on each rank: scan, exscan.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -8,8 +8,8 @@
 namespace ringcomm {
 namespace {
 
-// Each rank scans its own slice of a segment through all ranks' inputs, from the first rank to the last, and leaves
-// there what each shall have; then copies its own input out.
+// A pass in which each rank scans its slice of a segment through all ranks' inputs, in rank order,
+// and stores each rank's result there. Then it copies its own input out.
 class Scan final : public StagedPass {
  public:
   Scan(Epochs& epochs, const Call& call, const Cuts& cuts)

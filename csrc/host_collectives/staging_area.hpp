@@ -1,9 +1,9 @@
-// A slot's staging memory in one rank's arena: what a pass over private arrays goes through.
+// Defines a slot's staging memory in one rank's arena, through which passes move private arrays.
 //
 //   header | input 0 | input 1 | input 2 | ...
 //
-// Where inputs lie depends on the header only, so it is the same in every call until the memory is replaced by a larger
-// one.
+// The addresses of inputs depend only on the header, so they are equal in every call until a larger
+// area replaces the memory.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@
 
 namespace ringcomm {
 
-inline constexpr std::size_t kManySegments = 16;  // of a call: more than caches hold
+inline constexpr std::size_t kManySegments = 16;  // of a call: larger than caches
 
 class StagingArea {
  public:
@@ -29,7 +29,8 @@ class StagingArea {
     header[1] = inputs;
     return StagingArea(base);
   }
-  // Segments of whole lines; powers of two, so that growing calls replace the memory a few times only.
+  // Returns the bytes of a segment, in complete cache lines. Powers of two let growing calls
+  // replace the memory only a few times.
   static std::size_t fitting(std::size_t nbytes) { return std::bit_ceil(nbytes < 4096 ? std::size_t{4096} : nbytes); }
 
   std::size_t segment() const { return segment_; }  // bytes of one input

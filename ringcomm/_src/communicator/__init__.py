@@ -1,1 +1,1 @@
-"""MPI's semantics: collectives, messages, persistent and neighbourhood operations, user-defined reductions, groups."""
+"""The communicator, with MPI's semantics: collectives, messages, persistent calls, neighbourhoods, user ops, groups."""

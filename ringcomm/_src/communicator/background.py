@@ -1,4 +1,7 @@
-"""Ordered collectives in the background: run by the worker, in the order submitted."""
+"""Non-blocking collectives (``iallreduce`` and so on): the worker runs them in the order of submission.
+
+Each is the blocking call with `Submitted` as its communicator, which submits the request instead of running it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ringcomm._src.core._core import Request
 
 
 class Submitted(VectorCollectives):
-    """The calls of a communicator, which end in what `submit` makes of their requests."""
+    """The blocking calls of a communicator with their last step replaced: they return `submit(request)`."""
 
     _can_cache = False
 
@@ -27,18 +30,18 @@ class Submitted(VectorCollectives):
         return self._submit(request)
 
     def _reduce_by_user_op(self, reduction: UserOpReduction) -> Any:
-        """In parts, each call would have to wait for the one before."""
+        """Submits the reduction as one allgather: in parts, each call would wait for the one before."""
         return self._submit(reduction.gathered())
 
     def _exchange_rows(self, x: Any, name: str) -> None:
-        """That would be a call to wait for."""
+        """Skips the exchange of rows, which would block."""
 
     def _exchange_splits(self, mine: Any, splits: Sequence[int], name: str) -> NoReturn:
         raise ValueError("in the background, alltoallv needs recvcounts: to ask for them is a call to wait for")
 
 
 def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:
-    """The same call, with the same arguments."""
+    """Returns the non-blocking form of a call, with the same arguments."""
 
     def submit(self: BackgroundCalls, /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
         return call(Submitted(self, self._submit), *args, **kwargs)
@@ -91,8 +94,8 @@ class BackgroundCalls(Calls):
     ) -> Handle[Any]:
         """:meth:`alltoall` in the background; the result is the array alone.
 
-        Either both ``splits`` and ``received_splits`` (rows from each rank) are given, or the arrays have one shape on
-        all ranks.
+        Give both ``splits`` and ``received_splits`` (rows from each rank), or neither: then the arrays must have the
+        same shape on all ranks.
         """
         if (splits is None) != (received_splits is None):
             raise ValueError("ialltoall needs both splits and received_splits, or neither")

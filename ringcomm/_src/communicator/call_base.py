@@ -1,4 +1,4 @@
-"""What all parts of a communicator stand on."""
+"""The interface that the parts of a communicator use to run and submit requests."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ CACHE_MISS = NotImplemented
 
 
 def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: float = 1.0) -> dict[str, Any]:
-    """Of a request."""
+    """Returns the fields of a request that calls share."""
     return {"algorithm": algorithm or "", "name": name, "pre": pre, "post": post}
 
 
 class Calls:
-    """What the calls of :class:`ringcomm.Communicator` stand on."""
+    """Base class of the calls of :class:`ringcomm.Communicator`."""
 
     rank: int
     size: int
     _channel: _core.Channel
     _messages: _core.Messages
-    _can_cache: bool  # the communicator is usable: what the core remembers may run
+    _can_cache: bool  # the communicator is usable, so calls in the call cache may run
 
     if TYPE_CHECKING:
 
         def _run(self, request: Request) -> None:
-            """Runs one call of the core to its end, once all ranks have agreed on its algorithm if it names one."""
+            """Runs one call to its end. If it names an algorithm, all ranks agree on that first."""
 
         def _submit(self, request: Request) -> Handle[Any]:
-            """Hands one call to the worker, once all ranks have agreed on its algorithm if it names one."""
+            """Submits one call to the worker. If it names an algorithm, all ranks agree on that first."""
 
         def _require_usable(self) -> None:
-            """Raises what makes the communicator unusable, if something does."""
+            """Raises the error that made the communicator unusable, if there is one."""

@@ -1,5 +1,7 @@
-"""A group of ranks: what its calls stand on, who is in it, and how it ends. The calls are in ordered.py, counted.py
-and background.py."""
+"""The communicator: its channels, its ranks and hosts, and how it opens and closes.
+
+Its calls are in ordered.py, vector_collectives.py, background.py, persistent.py and point_to_point.py.
+"""
 
 from __future__ import annotations
 
@@ -35,35 +37,36 @@ from ringcomm._src.platform.mpi_library import initialized
 from ringcomm._src.platform.mpi_link import MpiLink, processes
 from ringcomm._src.process import exits, guardian
 
-SPIN_NS = 100_000  # that an ordered call keeps its core while it waits, where every rank has one
-ORDERED_SLOT, QUEUED_SLOT = 0, 1  # of the arenas; further ones are the engine's
+SPIN_NS = 100_000  # ns that an ordered call spins while it waits, if every rank has its own core
+ORDERED_SLOT, QUEUED_SLOT = 0, 1  # slots of the arenas; the engine uses further slots
 
 
 @hint_at_names
 class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToPointCalls):
-    """A group of ranks, the collectives between them, and messages from one to another.
+    """A group of ranks, with the collectives between them and point-to-point messages.
 
-    Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time
-    (the second gets a RuntimeError); the non-blocking ``i...`` forms are an order of their own.
+    Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time:
+    the second thread gets a RuntimeError. The non-blocking ``i...`` calls have a separate order.
 
-    Arrays are NumPy arrays, anything with the buffer protocol, DLPack or ``__array_interface__``, torch tensors, or
-    arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md); results are torch tensors for torch tensors,
-    on a GPU CuPy's arrays or :class:`ringcomm.DeviceArray`, else NumPy arrays. Strided arrays of the host are copied.
+    Arrays are NumPy arrays, objects with the buffer protocol, DLPack or ``__array_interface__``, torch tensors, or
+    arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md). Results are torch tensors for torch tensors,
+    CuPy's arrays or :class:`ringcomm.DeviceArray` on a GPU, else NumPy arrays. Strided arrays of the host are copied.
+
     Reductions work on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128
-    and pairs of a value and an index, each with its ops (:class:`ringcomm.Op`); the other collectives move any dtype.
-    Reductions give equal bits on all ranks.
+    and pairs of a value and an index, each with its ops (:class:`ringcomm.Op`). The other collectives move any dtype.
+    Reductions give bitwise identical results on all ranks.
 
-    ``close()`` it, or use ``with``: closing is collective, so Python cannot do it for a communicator that is dropped,
-    which keeps its memory and two file descriptors until the process ends.
+    Call ``close()``, or use ``with``. Closing is collective, so Python cannot close a communicator that is dropped: it
+    keeps its memory and two file descriptors until the process ends.
 
     Args:
-        comm: an mpi4py intracommunicator, duplicated privately; None: ``MPI.COMM_WORLD``.
-        config: options; None: from the environment. Rank 0's are used by all.
+        comm: an mpi4py intracommunicator, which is duplicated; None: ``MPI.COMM_WORLD``.
+        config: options; None: from the environment. All ranks use those of rank 0.
 
-    Raises (besides what the calls document), on every rank:
+    Raises (besides the errors that the calls document), on every rank:
         ringcomm.RingcommError: the launcher has started more ranks than MPI knows.
-        ringcomm.MismatchError: ranks disagree on the call, dtype, shape, op, root, algorithm or name. Nothing has
-            moved; go on.
+        ringcomm.MismatchError: ranks disagree on the call, dtype, shape, op, root, algorithm or name. No data has
+            moved; the communicator remains usable.
         ringcomm.RankLeftError: a rank has closed the communicator or ended.
         ringcomm.PeerLostError: a rank died or MPI failed; every later call raises it too.
     """
@@ -102,7 +105,10 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         guardian.watch(self.rank, self.size, neighbours, self.config.survive)
 
     def _bind(self, cores: list[binding.Cores]) -> int:
-        """Gives each rank of this host its share of `cores`, which each may run on. Returns how many each has."""
+        """Binds this rank to its share of the host's cores. Returns the number of cores of each rank.
+
+        `cores`: the cores on which each rank of this host may run.
+        """
         if self._link.is_whole_job and self.config.bind:
             binding.bind(cores, self.local_rank)
         return binding.cores_of_each(cores)
@@ -138,57 +144,56 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         self._last: _core.Operation | None = None
         self._can_cache = True
         self._unusable: Exception | None = None
-        self._agreed: set[tuple[str, str]] = set()  # collective, algorithm: may run
+        self._agreed: set[tuple[str, str]] = set()  # (collective, algorithm) that may run
 
-    # ---- who and where -----------------------------------------------------------------------------------------------
+    # ---- ranks and hosts ---------------------------------------------------------------------------------------------
     @property
     def local_rank(self) -> int:
-        """This rank's number among the communicator's ranks on its host."""
+        """This rank's index among the communicator's ranks on its host."""
         return self._link.topology.local_rank
 
     @property
     def local_size(self) -> int:
-        """The communicator's ranks on this host."""
+        """Number of the communicator's ranks on this host."""
         return self._link.topology.local_size
 
     @property
     def cross_rank(self) -> int:
-        """This host's number among the hosts that have a rank of this local_rank."""
+        """This host's index among the hosts that have a rank of this local_rank."""
         return self._link.topology.cross_rank
 
     @property
     def cross_size(self) -> int:
-        """Hosts that have a rank of this local_rank."""
+        """Number of hosts that have a rank of this local_rank."""
         return self._link.topology.cross_size
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether every host has the same number of ranks."""
+        """True if every host has the same number of ranks."""
         return self._link.topology.is_homogeneous
 
     @property
     def shared_memory(self) -> bool:
-        """Whether data goes through memory that the ranks share; ``shared_memory_reason`` says why not."""
+        """True if ranks of a host exchange data through shared memory; ``shared_memory_reason`` says why not."""
         return self._node is not None
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any = "float32", device: str | int | None = None) -> Any:
-        """An uninitialised array in memory that the ranks of this host share: an all-reduce in place of such arrays
-        copies nothing. Not collective; ordinary memory where none can be shared (``shared_memory_reason``). Or, with
-        ``device``, one in a GPU's memory.
+        """Returns an uninitialised array in memory that the ranks of this host share, or in a GPU's memory.
+
+        An in-place all-reduce of arrays in shared memory copies nothing. Not collective. Without shared memory
+        (``shared_memory_reason``), the array is in ordinary memory. A forked child has a private copy of it.
 
         Args:
-            shape: of the array, the same as for ``numpy.empty``.
-            dtype: what NumPy takes for a dtype, without Python objects.
-            device: None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank; "cuda:1" or 1: that one.
+            shape: shape of the array, as for ``numpy.empty``.
+            dtype: anything that ``numpy.dtype`` accepts, without Python objects.
+            device: None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank; "cuda:1" or 1: GPU 1.
 
         Returns:
-            A NumPy array; on a GPU CuPy's array if CuPy is installed, else a :class:`ringcomm.DeviceArray`.
+            A NumPy array; on a GPU, a CuPy array if CuPy is installed, else a :class:`ringcomm.DeviceArray`.
 
         Raises:
-            ringcomm.UnsupportedError: a GPU is asked for, and there is no driver.
-            ValueError: there is no such device.
-
-        A forked child has a copy of its own of shared memory.
+            ringcomm.UnsupportedError: a GPU is requested, and there is no driver.
+            ValueError: the device does not exist.
         """
         if device is None or device == "cpu":
             return shared.empty(self._node, shape, dtype)
@@ -197,46 +202,52 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         return array.empty(shape, dtype, devices.of_name(device, self.local_rank))
 
     def shared_arrays(self) -> AbstractContextManager[None]:
-        """Inside ``with comm.shared_arrays():`` the arrays of 64 KB and more that NumPy makes, whoever asks it to, lie
-        in memory that the ranks of this host share, as those of ``empty`` do: they are reduced in place without a copy.
+        """Returns a context manager in which NumPy allocates arrays of 64 KB or more in shared memory.
 
-        It holds for this thread, or asyncio task, as NumPy's memory handlers do (NEP 49); arrays live on after it.
-        Ordinary memory where none can be shared (``shared_memory_reason``) or no more is to be had. A forked child has
-        a copy of its own.
+        This includes arrays that libraries allocate through NumPy. As with arrays of ``empty``, an in-place reduction
+        of them copies nothing.
+
+        The setting applies to this thread, or asyncio task, as NumPy's memory handlers do (NEP 49). The arrays remain
+        valid after the block. Without shared memory (``shared_memory_reason``), or when it is exhausted, arrays are in
+        ordinary memory. A forked child has a private copy of them.
         """
         return numpy_memory.shared_arrays(self._node)
 
     def stats(self, reset: bool = False) -> accounts.Stats:
-        """What this rank has moved by ordered calls, non-blocking and prepared ones, and messages, also after
-        ``close()``. Not collective. Named operations are in :func:`ringcomm.stats`.
+        """Returns this rank's statistics of blocking, non-blocking and persistent calls, and of messages.
+
+        Not collective. It may be called after ``close()``. Statistics of named operations are in
+        :func:`ringcomm.stats`.
 
         Args:
-            reset: count from zero from now on.
+            reset: reset the counters to zero.
         """
         return self._ledger.stats(reset)
 
     def neighbours(self, graph: Graph) -> Neighbours:
-        """Exchanges with some ranks only. Not collective.
+        """Returns the neighbourhood collectives of a graph, in which each rank exchanges data with its neighbours only.
+
+        Not collective.
 
         Args:
             graph: "ring" (the ranks before and after), "exponential" (rank + 1, 2, 4, ... modulo the size), "hypercube"
-                (ranks that differ in one bit), or the ranks that each rank sends to: a list of lists, the same on every
-                rank.
+                (ranks that differ in one bit), or a list that gives for each rank the list of ranks that it sends to,
+                identical on all ranks.
 
         Raises:
-            ValueError: there is no such graph of so many ranks.
+            ValueError: the graph does not exist for this number of ranks.
         """
         return Neighbours(self, graph)
 
-    # ---- life --------------------------------------------------------------------------------------------------------
+    # ---- lifetime ----------------------------------------------------------------------------------------------------
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """A new communicator of the ranks that give the same ``color``, ordered by ``key``, then rank. Collective.
+        """Creates a communicator of the ranks that give the same ``color``, ordered by ``key``, then rank. Collective.
 
-        ``color`` is a non-negative integer, or None to be in none (the result is then None), as ``MPI.UNDEFINED`` is
-        for mpi4py. ``key`` is an integer.
+        ``color`` is a non-negative integer, or None for a rank that joins no communicator and gets None, as
+        ``MPI.UNDEFINED`` in mpi4py. ``key`` is an integer.
 
         Raises:
-            TypeError, ValueError: ``color`` or ``key`` is something else.
+            TypeError, ValueError: ``color`` or ``key`` has another type or value.
         """
         self._require_usable()
         if color is not None and (color := arguments.integer("split: color", color)) < 0:
@@ -245,17 +256,18 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         return None if link is None else Communicator(link, self.config)
 
     def close(self) -> None:
-        """Ends the communicator. Collective: every rank calls it, with no call under way. Closing twice does nothing.
+        """Closes the communicator. Collective: every rank calls it, with no call in progress. Closing twice is allowed.
 
-        A rank that waits in a non-blocking call meanwhile gets :exc:`ringcomm.RankLeftError`.
+        A rank that is still waiting in a non-blocking call gets :exc:`ringcomm.RankLeftError`.
 
         Raises:
-            ringcomm.MismatchError: another rank makes a different call instead. This rank has then left.
+            ringcomm.MismatchError: another rank makes a different call instead, or messages were not received. The
+                communicator is closed on this rank.
         """
         if self._unusable is not None:
             return
         if self._last is not None:
-            self._last.wait()  # ends also if a peer is in close() already
+            self._last.wait()  # returns also if a peer is in close() already
         self._queue.close()
         self._queued.leave()  # ends the non-blocking calls in which peers still wait
         try:
@@ -272,12 +284,18 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         refuse_leftovers(left_over, self.rank)
 
     def _sent_here(self) -> list[int]:
-        """Messages that each rank has sent to this one by a transport. Collective where there is one."""
+        """Returns the number of messages that each rank sent to this rank over the message transport.
+
+        Collective if there is such a transport.
+        """
         sent = self._messages.sent()
         return list(self.alltoall(np.array(sent, np.int64), name="close()")) if sent else []
 
     def _leave(self, why: str) -> None:
-        """Tells the peers that this rank makes no more calls. Not collective; MPI's resources stay until MPI ends."""
+        """Notifies the peers that this rank makes no more calls.
+
+        Not collective; MPI's resources are kept until MPI is finalized.
+        """
         if self._unusable is None:
             self._disable(ShutDownError(why))
             self._queue.close()
@@ -287,7 +305,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
             self._ledger.end()
 
     def _abandon(self, why: str) -> None:
-        """After a failure of this rank, when the others will not come to close(): frees what needs no peer."""
+        """Releases the resources that need no peer, after a failure of this rank: close() would block."""
         self._leave(why)
         exits.unwatch(self)
 
@@ -302,12 +320,12 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self.close()  # otherwise peers may be anywhere: no collective call could end
+            self.close()  # after an error, peers may be in other calls: a collective call could block for ever
 
     def __repr__(self) -> str:
         return f"<ringcomm.Communicator: rank {self.rank} of {self.size}>"
 
-    # ---- how calls run -----------------------------------------------------------------------------------------------
+    # ---- running calls -----------------------------------------------------------------------------------------------
     def _require_usable(self) -> None:
         if self._unusable is not None:
             raise self._unusable
@@ -322,7 +340,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         return Handle([self._last], request.finish, request.name or _core.COLLECTIVES[request.collective])
 
     def _prepare(self, request: Request) -> None:
-        """An algorithm must be known before it runs for the first time: all ranks agree on users' own."""
+        """Raises if the communicator is unusable. All ranks agree on a custom algorithm before its first call."""
         if self._unusable is not None:
             raise self._unusable
         if name := request.algorithm:

@@ -1,4 +1,7 @@
-"""Groups of a communicator's ranks that their members make alone: no other rank takes part, none need know."""
+"""Groups of a communicator's ranks. Making a group is collective over its members only.
+
+The groups of a communicator share one transport, whose tags they divide.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,17 @@ from ringcomm._src.platform.bootstrap import discover
 from ringcomm._src.platform.mpi_link import map_arenas_of_hosts, processes
 from ringcomm._src.process import exits
 
-MOST = 1 << 13  # groups at the most, of one rank, over time
-MESSAGE_TAGS = FIRST_TAG // MOST  # of each group's messages
-_LEAST_WIDTH, _MOST_WIDTH = 32, 1024  # tags of a group's calls
-_OWN_SLOT = 0  # of a group's own arenas
+MOST = 1 << 13  # maximum number of groups that a rank can make in its lifetime
+MESSAGE_TAGS = FIRST_TAG // MOST  # number of tags for messages of each group
+_LEAST_WIDTH, _MOST_WIDTH = 32, 1024  # least and largest number of tags for a group's calls
+_OWN_SLOT = 0  # slot that a group uses in its own arenas
 
 
 class Group:
-    """A group's own stream of calls, run in the order submitted, beside those of other groups; and its messages.
+    """A group: a stream of calls that run in the order of submission, concurrently with other groups; and messages.
 
-    ``ranks``: of the communicator, in the group's order; ``rank``: this one's in it; ``name``: for people.
+    ``ranks``: the communicator's ranks in the group's order; ``rank``: this rank's index in them; ``name``: for
+    messages to users.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class Group:
         exits.watch(self)
 
     def _make_stream(self, beside: bool, node: _core.Node | None, slot: int) -> tuple[_core.Channel, _core.Queue]:
-        """Two channels of calls, each with half of the group's tags. Not collective without a node."""
+        """Makes one of the group's two channels, each with half of its tags. Not collective without a node."""
         groups, link = self._groups, self._comm._link
         width = groups.width // 2
         first_tag = self.number * groups.width + (width if beside else 0)
@@ -56,7 +60,7 @@ class Group:
         return channel, _core.Queue(link.worker, channel)
 
     def _stream_beside(self) -> tuple[_core.Channel, _core.Queue]:
-        """Made for the first call, so its data goes by messages."""
+        """Returns the second stream. The first call makes it, without shared memory: that would be collective."""
         with self._making:
             stream = self._streams[1] or self._make_stream(True, None, _OWN_SLOT)
             self._streams[1] = stream
@@ -65,9 +69,11 @@ class Group:
     def submit(
         self, request: _core.Request, name: str | None = None, address: int = 0, beside: bool = False
     ) -> _core.Operation:
-        """Runs it after those submitted before. Every member submits the same calls in the same order. Any thread may.
-        With a name it is a call in place that has been made before, under this name and on other memory. `beside`: in
-        a second stream, of calls that have an order among themselves only.
+        """Submits a call, to run after those submitted before. Any thread may call it.
+
+        Every member submits the same calls in the same order. With a `name`, the request repeats an in-place call made
+        before under this name, on the memory at `address`. `beside`: use the second stream, whose calls are ordered
+        among themselves only.
 
         Raises ShutDownError once this rank has left.
         """
@@ -78,22 +84,25 @@ class Group:
 
     @property
     def has_left(self) -> bool:
-        """Whether this rank makes no more calls."""
+        """True once this rank has left the group."""
         return self._ended is not None
 
     def isend(self, x: object, dest: int, tag: int) -> _core.MessageRequest:
-        """A message to a rank of the group: :meth:`ringcomm.Communicator.isend`."""
+        """Sends a message to a rank of the group, as :meth:`ringcomm.Communicator.isend` does."""
         self._comm._require_usable()
         return self._comm._messages.isend(x, self.ranks[dest], self._tag(tag), self.name)
 
     def irecv(self, out: object, source: int | None, tag: int) -> _core.MessageRequest | DeviceMessageRequest:
-        """A message from a rank of the group, or from any (None): :meth:`ringcomm.Communicator.irecv`."""
+        """Receives from a rank of the group, or any rank (None), as :meth:`ringcomm.Communicator.irecv` does."""
         self._comm._require_usable()
         sender = _core.ANY_SOURCE if source is None else self.ranks[source]
         return receive(self._comm._messages, out, sender, self._tag(tag), self.name)
 
     def stats(self, reset: bool = False) -> accounts.Stats:
-        """What this rank has moved by the group's calls, since the last reset. Messages are in the communicator's."""
+        """Returns the statistics of this rank's calls in the group since the last reset.
+
+        Messages are counted in the communicator's statistics.
+        """
         return self._ledger.stats(reset)
 
     def _tag(self, tag: int) -> int:
@@ -104,8 +113,10 @@ class Group:
         return self.number * MESSAGE_TAGS + tag
 
     def leave(self, why: str) -> None:
-        """Tells the members that this rank makes no more calls, which end with RankLeftError where they wait for it;
-        what is under way here ends with ShutDownError. Not collective."""
+        """Notifies the members that this rank makes no more calls. Not collective.
+
+        Members that wait for this rank get RankLeftError; calls in progress here fail with ShutDownError.
+        """
         if self._ended is None:
             self._disable(ShutDownError(why))
             exits.unwatch(self)
@@ -116,15 +127,17 @@ class Group:
                 channel.leave()
             self._ledger.end()
 
-    _leave = leave  # at the end of the process
+    _leave = leave  # process.exits calls it at the end of the process
 
     def _disable(self, error: Exception) -> None:
         self._ended = error
 
 
 class Groups:
-    """What the groups of a communicator stand on: one transport, whose tags they divide, and the communicator's memory
-    and messages. Making it is collective."""
+    """Factory of a communicator's groups. It owns the transport whose tags they divide. Its constructor is collective.
+
+    Groups use the communicator's shared memory and messages.
+    """
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
@@ -132,24 +145,24 @@ class Groups:
         tags = self.transport.tag_limit
         self.width = min(max(tags // MOST, _LEAST_WIDTH), _MOST_WIDTH)
         self._most = min(MOST, tags // self.width)
-        self._next = 0  # number that this rank has in no group
-        self._free_slots = range(QUEUED_SLOT + 1, _core.SLOTS)  # of the communicator's arenas
+        self._next = 0  # least group number that this rank has not used
+        self._free_slots = range(QUEUED_SLOT + 1, _core.SLOTS)  # free slots of the communicator's arenas
 
     def config(self, account: _core.Account) -> _core.ChannelConfig:
-        """Of a group's calls, which are counted there."""
+        """Returns the configuration of a group's channels; `account` counts their calls."""
         hosts = self.comm._link.topology.host_of
         return self.comm.config.channel(hosts, self.comm.own.table, account)
 
     def make(self, ranks: Sequence[int], name: str, timeout: float) -> Group:
-        """Collective over ``ranks``, and over nobody else; each rank's groups in one order.
+        """Makes a group. Collective over ``ranks`` only; members make their common groups in the same order.
 
         Args:
-            ranks: of the communicator, in the group's order; this one among them.
-            name: the same on all members; groups made at the same time differ in it.
+            ranks: ranks of the communicator, this rank included, in the group's order.
+            name: identical on all members; groups made at the same time have different names.
             timeout: seconds to wait for the other members.
 
         Raises:
-            ringcomm.RingcommError: a member does not come, or one has had all the groups that it can have.
+            ringcomm.RingcommError: a member does not call it in time, or has made the maximum number of groups.
         """
         members = SubgroupBootstrap(self.comm, ranks, name, time.monotonic() + timeout)
         number = max(members.allgather(self._next))
@@ -160,18 +173,18 @@ class Groups:
         self._next = number + 1
         node, slot = self._memory(list(ranks), members)
         group = Group(self, ranks, name, number, node, slot)
-        members.allgather(None)  # nobody calls before all can be called
+        members.allgather(None)  # a barrier: no member may call before all members have opened their channels
         return group
 
     def _memory(self, ranks: list[int], members: SubgroupBootstrap) -> tuple[_core.Node | None, int]:
-        """The communicator's own arenas for a group of all its ranks, and arenas of their own for others."""
+        """Returns node and slot: the communicator's arenas for a group of all its ranks, else new arenas."""
         if len(ranks) == 1 or self.comm.config.shared_memory == "off":
             return None, _OWN_SLOT
         if ranks == list(range(self.comm.size)) and self._free_slots:
             slot, self._free_slots = self._free_slots[0], self._free_slots[1:]
             if self.comm._node is not None and len(self.comm._link.topology.hosts) > 1:
                 self.comm._node.reserve_leader_scratch(slot)
-                members.allgather(None)  # nobody looks for what is not there yet
+                members.allgather(None)  # a barrier: no member may use the scratch before it exists
             return self.comm._node, slot
         node, _ = map_arenas_of_hosts(members, discover(members), (_OWN_SLOT,))
         return node, _OWN_SLOT

@@ -1,4 +1,7 @@
-"""Exchanges over a graph: each rank with its neighbours only."""
+"""Neighbourhood collectives: each rank exchanges data with its neighbours in a graph only.
+
+They are all-to-alls with zero rows for ranks that are not neighbours.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Graph = str | Sequence[Sequence[int]]
 
 
 def edges_of(graph: Graph, size: int) -> list[list[int]]:
-    """For each rank, in order, the ranks that it sends to. Raises ValueError for what is no graph of so many ranks."""
+    """Returns the sorted ranks that each rank sends to. Raises ValueError unless `graph` is a graph of `size` ranks."""
     bits = range((size - 1).bit_length())
     if graph == "ring":
         return [sorted({(rank - 1) % size, (rank + 1) % size} - {rank}) for rank in range(size)]
@@ -41,12 +44,14 @@ def edges_of(graph: Graph, size: int) -> list[list[int]]:
 
 
 class Neighbours:
-    """What :meth:`ringcomm.Communicator.neighbours` gives. Every rank makes the same calls in the same order; they
-    belong to the order of the communicator's own. The graph is compared between ranks at every call.
+    """Neighbourhood collectives of one graph; :meth:`ringcomm.Communicator.neighbours` returns it.
+
+    Every rank makes the same calls in the same order; they are part of the order of the communicator's calls. Ranks
+    compare the graph at every call.
 
     Attributes:
-        sends_to: ranks, ascending.
-        receives_from: ranks, ascending.
+        sends_to: ranks that this rank sends to, ascending.
+        receives_from: ranks that this rank receives from, ascending.
     """
 
     def __init__(self, comm: OrderedCalls, graph: Graph) -> None:
@@ -57,11 +62,11 @@ class Neighbours:
         self._text = f"neighbours {edges}"
 
     def allgather(self, x: Any, out: Any = None, name: str = "") -> Any:
-        """The ``x`` of the ranks in ``receives_from``, one after the other along the first dimension.
+        """Returns the ``x`` of the ranks in ``receives_from``, concatenated along the first dimension.
 
         Args:
-            x: array of the same dtype and shape on every rank; a 0-dimensional one counts as one row.
-            out: array for the result; None: a new one.
+            x: array of the same dtype and shape on every rank; a 0-dimensional array counts as one row.
+            out: array for the result; None: a new array.
         """
         return self._comm._once(self._gathering(x, out, name))
 
@@ -70,11 +75,14 @@ class Neighbours:
         return self._comm._submit(self._gathering(x, out, name))
 
     def alltoall(self, x: Any, rows: int, out: Any = None, name: str = "") -> Any:
-        """Each of ``sends_to`` gets ``rows`` rows of ``x``, in that order; gives the rows of ``receives_from``.
+        """Sends ``rows`` rows of ``x`` to each rank of ``sends_to``; returns the rows received.
+
+        The rows of ``x`` are in the order of ``sends_to``, those received in the order of ``receives_from``.
 
         Args:
-            x: array of ``rows * len(sends_to)`` rows; ranks may differ in that number, not in ``rows``.
-            out: array for the result; None: a new one.
+            x: array of ``rows * len(sends_to)`` rows.
+            rows: identical on all ranks.
+            out: array for the result; None: a new array.
         """
         return self._comm._once(self._exchanging(x, rows, out, name))
 
@@ -92,7 +100,7 @@ class Neighbours:
                 every.place.copy(every.address + i * nbytes, one.place, one.address, nbytes)
             else:
                 every.kind.assign(every.array[i * rows : (i + 1) * rows], one.array)
-        if every.place is not None:  # they are to be read behind these copies
+        if every.place is not None:  # the call must read them after these copies
             every = every._replace(place=every.place._replace(stream=every.place.now()))
         return self._request(every, rows, out, name or "neighbours.allgather")
 

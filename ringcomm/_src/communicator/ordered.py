@@ -1,4 +1,7 @@
-"""Ordered collectives: MPI's semantics, on the caller's thread."""
+"""Blocking collectives with MPI's semantics: all ranks make the same calls in the same order.
+
+They run on the caller's thread. Calls that the core has cached skip the construction of a request.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,14 @@ from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.compression.compression import Feedback
 from ringcomm._src.core._core import Request
 
-Exchange = tuple[Request, Sequence[int], Sequence[int]]  # what was asked, numbers sent, numbers received
+Exchange = tuple[Request, Sequence[int], Sequence[int]]  # request, numbers sent, numbers received
 
 
 class OrderedCalls(Calls):
-    """The blocking half of :class:`ringcomm.Communicator`.
+    """The blocking collectives of :class:`ringcomm.Communicator`.
 
-    Where a microsecond counts, a call on a NumPy array that leaves the algorithm to be chosen goes to the core at once
-    if the core remembers one like it (`_core.Channel.try_cached`); the first of its kind goes the long way, and is
-    remembered.
+    To save microseconds, a call on a NumPy array without a named algorithm first looks in the call cache
+    (`_core.Channel.try_cached`). The first call of its kind builds a request, and is added to the cache.
     """
 
     def allreduce(
@@ -41,31 +43,31 @@ class OrderedCalls(Calls):
         name: str = "",
         feedback: Feedback | None = None,
     ) -> Any:
-        """The reduction of every rank's ``x``, on every rank.
+        """Returns the reduction of every rank's ``x``, on every rank.
 
         Args:
             x: array of the same dtype and shape on every rank.
             op: ``ringcomm.Sum``, ``Average``, ``Min``, ``Max``, ``Product``, ``BAND``, ``MINLOC``, ...; its name or
-                mpi4py's op; or a function's (:meth:`ringcomm.Op.create`). :class:`ringcomm.Op` says what works on
-                which dtype.
-            out: array for the result; may be ``x`` (in place). None: a new one.
-            algorithm: a built-in ("ring", "butterfly", ...), "two_level:ring" and so on (between hosts; memory
-                inside them), "shared", or a registered one; None: chosen.
-            prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
-            wire: what wider floating elements travel as between hosts: "float16", "bfloat16" or "float32", or such a
-                dtype; of sums and averages also "int8", "int4", "onebit", "ternary", "topk", "threshold",
-                or one of these with parameters (``ringcomm.Compression.topk(0.001)``). Inside a host that shares memory
-                nothing is encoded, for memory is faster than encoding; nor are calls so small that they go with the
-                comparison of calls.
+                mpi4py's op; or a user op (:meth:`ringcomm.Op.create`). :class:`ringcomm.Op` lists the dtypes of each
+                op.
+            out: array for the result; may be ``x`` (in place). None: a new array.
+            algorithm: a built-in ("ring", "butterfly", ...), "two_level:ring" and so on (a schedule between hosts,
+                shared memory inside them), "shared", or a registered algorithm; None: chosen by the cost model.
+            prescale_factor, postscale_factor: factors of every rank's values before, and of the result after, the
+                reduction.
+            wire: wire format of wider floating elements between hosts: "float16", "bfloat16" or "float32", or such a
+                dtype; for sums and averages also "int8", "int4", "onebit", "ternary", "topk", "threshold",
+                or one of these with parameters (``ringcomm.Compression.topk(0.001)``). Nothing is encoded inside a
+                host that shares memory, because memory is faster than encoding, nor in calls whose data is inline.
             name: compared between ranks and used in messages.
-            feedback: with a ``wire`` that loses something: adds what it has left out of this array before, and keeps
-                what it leaves out now. Of x's number of elements.
+            feedback: error feedback for a lossy ``wire``: adds the residual of the calls before, and stores the new
+                residual. It has x's number of elements.
 
         Returns:
             ``out``, or a new array of x's shape and dtype.
 
         Raises:
-            TypeError: the dtype has no such op.
+            TypeError: the op does not exist for the dtype.
             ValueError: an unknown op or algorithm, factors for an op that takes none, or an ``out`` that does not fit.
         """
         if type(op) is not Op:
@@ -99,8 +101,10 @@ class OrderedCalls(Calls):
         wire: Any = None,
         name: str = "",
     ) -> Any:
-        """As :meth:`allreduce`, with the result on ``root`` only: an array there, None on the others (``out`` is not
-        used there)."""
+        """Reduces as :meth:`allreduce` does, and returns the result on ``root`` only.
+
+        The other ranks get None; their ``out`` is not used.
+        """
         if type(op) is not Op:
             op = as_op(op)
         cache_key = None if wire is None else [wire_number(wire)]
@@ -120,8 +124,10 @@ class OrderedCalls(Calls):
         return self._call(request, x, cacheable, cache_key=cache_key)
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
-        """The values of ``root``'s ``x`` on every rank. Every rank gives an array of the same dtype and shape;
-        ``out=x``: in place."""
+        """Returns the values of ``root``'s ``x`` on every rank.
+
+        Every rank gives an array of the same dtype and shape; ``out=x``: in place.
+        """
         cacheable = self._can_cache and algorithm is None and not name
         if cacheable:
             result = self._channel.try_cached(BROADCAST, x, out, root)
@@ -134,18 +140,18 @@ class OrderedCalls(Calls):
     def allgather(
         self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Any:
-        """Every rank's ``x``, one after the other along the first dimension, on every rank.
+        """Returns every rank's ``x``, concatenated along the first dimension, on every rank.
 
         Args:
-            x: arrays may differ in their first dimension only; a 0-dimensional one counts as one row.
-            rows: the first dimension of every rank's array, if it is known; None: the ranks exchange them first.
+            x: arrays may differ in their first dimension only; a 0-dimensional array counts as one row.
+            rows: the first dimension of every rank's array, if known; None: the ranks exchange them first.
         """
         cacheable = self._can_cache and algorithm is None and not name
         exchange: Exchange | None = None
         received: Sequence[int] | None = rows
         if cacheable:
             result = self._channel.try_cached(ALLGATHER, x, out, 0, rows)
-            if type(result) is list:  # the exchange has taken place, and other ranks' rows are new
+            if type(result) is list:  # the core has exchanged the rows, and they differ from the cached ones
                 received, cacheable = result, False
             elif result is not CACHE_MISS:
                 return result
@@ -165,9 +171,9 @@ class OrderedCalls(Calls):
         wire: Any = None,
         name: str = "",
     ) -> Any:
-        """The reduction of every rank's ``x``, cut along the first dimension: rank r gets part r.
+        """Returns part r of the reduction of every rank's ``x``, divided along the first dimension, on rank r.
 
-        The first ``x.shape[0] % size`` ranks get one row more than the others. Arguments as for :meth:`allreduce`.
+        The first ``x.shape[0] % size`` ranks get one more row. Arguments are those of :meth:`allreduce`.
         """
         if type(op) is not Op:
             op = as_op(op)
@@ -191,10 +197,10 @@ class OrderedCalls(Calls):
     def alltoall(
         self, x: Any, splits: Any = None, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Any:
-        """Sends part q of ``x`` (along the first dimension) to rank q; gives the parts received, in rank order.
+        """Sends part q of ``x`` (along the first dimension) to rank q; returns the parts received, in rank order.
 
         Args:
-            splits: rows to each rank, integers that add up to ``x.shape[0]``; None: even parts.
+            splits: number of rows to send to each rank; they add up to ``x.shape[0]``; None: equal parts.
 
         Returns:
             The array received; with ``splits``, the pair (array, rows from each rank as an int32 array).
@@ -218,7 +224,7 @@ class OrderedCalls(Calls):
         return result if splits is None else (result, np.array(received, np.int32))
 
     def barrier(self, algorithm: str | None = None, name: str = "") -> None:
-        """Returns when every rank has called it."""
+        """Blocks until every rank has called it."""
         cacheable = self._can_cache and algorithm is None and not name
         if cacheable and self._channel.try_cached(BARRIER) is not CACHE_MISS:
             return None
@@ -232,7 +238,10 @@ class OrderedCalls(Calls):
         exchange: Exchange | None = None,
         cache_key: Sequence[int] | None = None,
     ) -> Any:
-        """`cacheable`: calls like it may go the short way from now on, if the caller tells the same numbers."""
+        """Runs a request and returns its result.
+
+        `cacheable`: add it to the call cache; later calls with an equal `cache_key` may use it.
+        """
         if cacheable:
             shape = request.finish.target.shape if isinstance(request.finish, calls.Written) else None
             self._channel.remember(x, shape, request, exchange, cache_key)
@@ -246,8 +255,7 @@ class OrderedCalls(Calls):
         return self._call(request, None, False)
 
     def _exchange_rows(self, x: Any, name: str) -> Exchange | None:
-        """Of every rank's first dimension. The shape's other dimensions are compared here, before anything of size
-        moves."""
+        """Exchanges every rank's first dimension. It also compares the other dimensions, before large data moves."""
         mine = with_rows(arrays.source(x))
         sent, received, sign = self._numbers(mine, [mine.shape[0]])
         ones = [1] * self.size

@@ -1,4 +1,4 @@
-"""Calls that are prepared once and made many times, on the same arrays: MPI's persistent ones."""
+"""Persistent calls, as in MPI: prepared once, and started many times on the same arrays."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from ringcomm._src.core._core import Request
 
 
 class Persistent:
-    """A prepared call. Each :meth:`start` makes it once more, with what is in its arrays then, and each :meth:`wait`
-    gives its result, which is in the same memory every time."""
+    """A persistent call. Each :meth:`start` runs it on the current values of its arrays.
+
+    Each :meth:`wait` returns its result, which is in the same memory every time.
+    """
 
     def __init__(self, submit: Callable[[Request], Handle[Any]], request: Request) -> None:
         self._submit, self._request = submit, request
         self._handle: Handle[Any] | None = None
 
     def start(self) -> Persistent:
-        """Begins the call, in the background. Its arrays must not be touched until it has been waited for.
+        """Starts the call in the background. Do not use its arrays until :meth:`wait` has returned.
 
         Raises:
             ValueError: the last start has not been waited for.
@@ -38,12 +40,14 @@ class Persistent:
         return self
 
     def test(self) -> bool:
-        """Whether ``wait()`` would return, or raise, at once."""
+        """Returns True if ``wait()`` would return, or raise, immediately."""
         return self._started().test()
 
     def wait(self, timeout: float | None = None) -> Any:
-        """The result of what was started. Raises what :meth:`ringcomm.Handle.wait` does, and ValueError if nothing
-        was."""
+        """Blocks until the started call is done, and returns its result.
+
+        Raises the errors of :meth:`ringcomm.Handle.wait`, and ValueError if the call has not been started.
+        """
         handle = self._started()
         try:
             result = handle.wait(timeout)
@@ -62,7 +66,7 @@ class Persistent:
 
 
 def _require_own_memory(x: Any, call: str) -> None:
-    """What is copied for a call would be copied once only."""
+    """Raises ValueError if `x` has to be copied: a persistent call would read the first copy at every start."""
     if x is None:
         return
     first, second = arrays.source(x), arrays.source(x)
@@ -73,7 +77,7 @@ def _require_own_memory(x: Any, call: str) -> None:
 
 
 def _prepared(call: Callable[Concatenate[Any, P], Any], name: str = "") -> Callable[Concatenate[Any, P], Persistent]:
-    """The same call, with the same arguments."""
+    """Returns the persistent form of a call, with the same arguments."""
     name = name or f"{call.__name__}_init"
 
     def prepare(self: PersistentCalls, /, *args: P.args, **kwargs: P.kwargs) -> Persistent:
@@ -86,8 +90,10 @@ def _prepared(call: Callable[Concatenate[Any, P], Any], name: str = "") -> Calla
 
 
 class PersistentCalls(Calls):
-    """The calls of :class:`ringcomm.Communicator` that are prepared once and made many times. They run in one order
-    with the non-blocking ones, and take what these take; arrays have to be contiguous."""
+    """The persistent calls of :class:`ringcomm.Communicator`.
+
+    They share one order with the non-blocking calls, and take the same arguments; arrays must be contiguous.
+    """
 
     allreduce_init = _prepared(VectorCollectives.allreduce)
     reduce_init = _prepared(VectorCollectives.reduce)

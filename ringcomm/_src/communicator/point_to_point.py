@@ -1,4 +1,4 @@
-"""Messages from one rank to another: MPI's point-to-point calls (MPI-4.1, chapter 3), of arrays."""
+"""Point-to-point messages of arrays, as in MPI (MPI 4.1, chapter 3): the communicator's sends and receives."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from ringcomm._src.core import _core
 from ringcomm._src.core._core import ANY_SOURCE, ANY_TAG, MessageRequest, Status
 from ringcomm._src.platform.links import Link
 
-MOST_LINES = 5  # of what was never received, in one message
-_PIECE_SECONDS, _PIECES = 2e-3, (48 << 10, 32 << 20)  # that a piece takes on its way; least and most bytes
+MOST_LINES = 5  # number of messages left that one error lists
+_PIECE_SECONDS, _PIECES = 2e-3, (48 << 10, 32 << 20)  # transfer time of a piece; its least and most bytes
 
 
 def describe(array: Any, written: bool) -> tuple[int, int, Any, bool]:
-    """Address, bytes, what keeps the memory, and whether others like it need not be asked about. Of an array of a GPU
-    that is read: of a copy in the host's memory. OnDevice for one that is written."""
+    """Returns address, bytes, owner of the memory, and True if the core may reuse the description for such arrays.
+
+    An array of a GPU to be read is copied to the host's memory. Raises OnDevice for one to be written.
+    """
     buffer = arrays.target(array) if written else arrays.source(array)
     if written and buffer.copied:
         raise ValueError("an array to receive into must be C-contiguous; receive into a copy and assign that")
@@ -35,8 +37,11 @@ def describe(array: Any, written: bool) -> tuple[int, int, Any, bool]:
 def open_messages(
     link: Link, node: _core.Node | None, spin_ns: int, own_core: bool, config: Config, account: _core.Account
 ) -> _core.Messages:
-    """``own_core``: the worker need not share its core with callers. ``config``: agreed, for all ranks must cut
-    messages alike."""
+    """Opens the messages of a communicator.
+
+    ``own_core``: the worker does not share its core with callers. ``config``: identical on all ranks, because all
+    ranks must divide messages into pieces of the same size.
+    """
     least, most = _PIECES
     piece = max(least, min(most, int(_PIECE_SECONDS / config.beta))) if config.beta > 0 else most
     on_host = list(link.topology.host) if node is not None else []
@@ -60,7 +65,7 @@ def open_messages(
 
 
 def refuse_leftovers(lines: list[str], rank: int) -> None:
-    """Raises MismatchError if there are any."""
+    """Raises MismatchError if there are messages left."""
     if lines:
         raise MismatchError(
             f"rank {rank} closed the communicator with messages left: {_listed(lines)}. Every send needs a receive "
@@ -69,9 +74,9 @@ def refuse_leftovers(lines: list[str], rank: int) -> None:
 
 
 def tell_leftovers(lines: list[str], rank: int) -> None:
-    """To stderr, by a rank that leaves alone: it may be ending, and nobody would catch an exception."""
+    """Writes messages left to stderr. A rank that leaves alone may be ending, so an exception would be lost."""
     if lines:
-        sys.stderr.write(  # a line at once: other ranks write beside it
+        sys.stderr.write(  # one write: other ranks write at the same time
             f"ringcomm: rank {rank} leaves its communicator with messages left: {_listed(lines)}. Receive what is "
             "sent, wait for each isend and irecv, and then close()\n"
         )
@@ -86,7 +91,7 @@ def _listed(lines: list[str]) -> str:
 def receive(
     messages: _core.Messages, out: Any, source: int, tag: int, among: str = ""
 ) -> MessageRequest | DeviceMessageRequest:
-    """A receive in the background. `among`: of what group, for what people read."""
+    """Starts a receive in the background. `among`: name of the group, for error messages."""
     try:
         return messages.irecv(out, source, tag, among)
     except OnDevice as one:
@@ -95,28 +100,29 @@ def receive(
 
 
 class PointToPointCalls(Calls):
-    """The messages of :class:`ringcomm.Communicator`.
+    """The point-to-point messages of :class:`ringcomm.Communicator`.
 
-    Arrays are what the collectives take, of any dtype, and travel as their bytes: sender and receiver need not agree on
-    dtype or shape. Messages of one sender are received in the order sent, by those receives that match them. Any thread
-    may call, several at the same time. Arrays of GPUs travel by way of the host's memory, to which they are copied when
-    they are sent, and from it when their receive is waited for: the host waits for these copies.
+    They take the arrays of the collectives, of any dtype, and send them as bytes: sender and receiver need not agree on
+    dtype or shape. Messages of one sender are received in the order sent, by the receives that match them. Several
+    threads may call at the same time.
 
-    On one host, messages between arrays of which one is shared (:meth:`ringcomm.Communicator.empty`) are copied once.
+    Arrays of GPUs are staged through host memory. They are copied to the host when they are sent, and from the host by
+    the wait for their receive. The host waits for these copies. On one host, a message is copied once if at least one
+    of its two arrays is in shared memory (:meth:`ringcomm.Communicator.empty`).
 
-    Raises (besides what the calls document):
-        ValueError: there is no such rank or tag.
+    Raises (besides the errors that the calls document):
+        ValueError: the rank or tag does not exist.
         ringcomm.RankLeftError: the other rank has closed the communicator or ended.
-        ringcomm.PeerLostError: the other rank died; with ANY_SOURCE, some rank did.
+        ringcomm.PeerLostError: the other rank died; with ANY_SOURCE, any rank died.
         ringcomm.ShutDownError: this rank has closed the communicator.
     """
 
     def send(self, x: Any, dest: int, tag: int = 0) -> None:
-        """Sends ``x``, and returns once it may be written again: a long message when it has been received.
+        """Sends ``x``. Returns once ``x`` may be written again; for a long message, when it has been received.
 
         Args:
-            x: array of any shape and dtype; strided ones are copied.
-            dest: rank; ``ringcomm.PROC_NULL``: to nobody.
+            x: array of any shape and dtype; strided arrays are copied.
+            dest: rank; ``ringcomm.PROC_NULL``: sends nothing.
             tag: 0 or more.
         """
         self._require_usable()
@@ -127,14 +133,14 @@ class PointToPointCalls(Calls):
 
         Args:
             out: array of any shape and dtype; its first ``status.nbytes`` bytes are written.
-            source: rank; ``ringcomm.ANY_SOURCE``; ``ringcomm.PROC_NULL``: from nobody, at once.
-            tag: of the message; ``ringcomm.ANY_TAG``.
+            source: rank; ``ringcomm.ANY_SOURCE``; ``ringcomm.PROC_NULL``: returns immediately, receives nothing.
+            tag: tag of the message, or ``ringcomm.ANY_TAG``.
 
         Returns:
-            The message's ``source``, ``tag`` and ``nbytes``; ``count(dtype)`` gives its elements.
+            The message's ``source``, ``tag`` and ``nbytes``; ``count(dtype)`` gives its number of elements.
 
         Raises:
-            ringcomm.MismatchError: the message is longer than ``out``. It is lost; go on.
+            ringcomm.MismatchError: the message is longer than ``out``. It is lost; the communicator remains usable.
             ValueError: ``out`` is read-only or not contiguous.
         """
         self._require_usable()
@@ -153,7 +159,7 @@ class PointToPointCalls(Calls):
         source: int = ANY_SOURCE,
         recvtag: int = ANY_TAG,
     ) -> Status:
-        """:meth:`send` of ``x`` and :meth:`recv` into ``out`` at the same time: neither waits for the other."""
+        """Performs :meth:`send` of ``x`` and :meth:`recv` into ``out`` at the same time."""
         self._require_usable()
         try:
             return self._messages.sendrecv(x, dest, sendtag, out, source, recvtag)
@@ -162,26 +168,30 @@ class PointToPointCalls(Calls):
         return landing.arrived(self._messages.sendrecv(x, dest, sendtag, landing.host, source, recvtag))
 
     def isend(self, x: Any, dest: int, tag: int = 0) -> MessageRequest:
-        """:meth:`send` in the background: ``x`` must not be written before ``request.wait()`` has returned, or
-        ``request.test()`` given True."""
+        """Starts :meth:`send` in the background.
+
+        Do not write to ``x`` before ``request.wait()`` has returned, or ``request.test()`` has returned True.
+        """
         self._require_usable()
         return self._messages.isend(x, dest, tag)
 
     def irecv(self, out: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> MessageRequest | DeviceMessageRequest:
-        """:meth:`recv` in the background: ``request.wait()`` gives the status. ``request.cancel()`` takes it back
-        unless a message has matched it. Into an array of a GPU the message is copied by ``wait()``, or by the
-        ``test()`` that gives True."""
+        """Starts :meth:`recv` in the background; ``request.wait()`` returns the status.
+
+        ``request.cancel()`` cancels it unless a message has matched it. For an array of a GPU, the message is copied to
+        the device by ``wait()``, or by the ``test()`` that returns True.
+        """
         self._require_usable()
         return receive(self._messages, out, source, tag)
 
     def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status:
-        """The status of the message that :meth:`recv` would receive, once there is one. It is not received."""
+        """Blocks until there is a message that :meth:`recv` would receive; returns its status without receiving it."""
         self._require_usable()
         found = self._messages.probe(source, tag, True)
         assert found is not None
         return found
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status | None:
-        """:meth:`probe` that does not wait: None if there is no such message yet."""
+        """Performs :meth:`probe` without blocking: returns None if there is no such message yet."""
         self._require_usable()
         return self._messages.probe(source, tag, False)

@@ -1,5 +1,4 @@
-"""What the members of a group say to each other before the group has anything of its own: by messages of the
-communicator that they are all in."""
+"""Bootstrap of a group: its members communicate by messages of their communicator until the group has channels."""
 
 from __future__ import annotations
 
@@ -14,13 +13,15 @@ import numpy as np
 from ringcomm._src.base.errors import RingcommError
 from ringcomm._src.communicator.point_to_point import PointToPointCalls
 
-FIRST_TAG = 1 << 30  # of these messages; programs' own are below
-_NAP = 2e-4  # seconds between two looks
+FIRST_TAG = 1 << 30  # first tag of these messages; programs use lower tags
+_NAP = 2e-4  # seconds between two probes
 
 
 class SubgroupBootstrap:
-    """The few calls of an mpi4py communicator that ringcomm._src.platform.bootstrap asks for, between ``ranks`` of
-    ``comm``, of whom this rank is one. ``name``: groups that are made at the same time differ in it."""
+    """The calls of an mpi4py communicator that ringcomm._src.platform.bootstrap needs, between ``ranks`` of ``comm``.
+
+    ``ranks`` includes this rank. ``name``: groups made at the same time must have different names.
+    """
 
     def __init__(self, comm: PointToPointCalls, ranks: Sequence[int], name: str, deadline: float) -> None:
         self._comm, self._ranks, self._name, self._deadline = comm, list(ranks), name, deadline
@@ -34,7 +35,7 @@ class SubgroupBootstrap:
         return len(self._ranks)
 
     def allgather(self, item: Any) -> list[Any]:
-        """Every member's item. RingcommError if one does not come."""
+        """Returns every member's item. Raises RingcommError if a member does not call it before the deadline."""
         first, others = self._ranks[0], self._ranks[1:]
         if self._me > 0:
             self._send(first, item)
@@ -45,7 +46,7 @@ class SubgroupBootstrap:
         return items
 
     def Split(self, color: int, key: int) -> SubgroupBootstrap:
-        """SubgroupBootstrap of one color, in the order of key."""
+        """Returns the SubgroupBootstrap of the members with this color, in the order of key."""
         everybody = self.allgather((color, key))
         same = sorted(
             (its_key, rank) for (its, its_key), rank in zip(everybody, self._ranks, strict=True) if its == color
@@ -53,7 +54,7 @@ class SubgroupBootstrap:
         return SubgroupBootstrap(self._comm, [rank for _, rank in same], f"{self._name}/{color}", self._deadline)
 
     def Free(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there are no resources to free."""
 
     def _send(self, to: int, item: Any) -> None:
         self._comm.isend(np.frombuffer(pickle.dumps(item), np.uint8), to, self._tag)

@@ -1,9 +1,9 @@
-"""Reductions and scans by a function of the user's: values combined one after the other in the order of ranks.
+"""Reductions and scans by a user function, which combines values in rank order.
 
-They are composed of collectives that move data, and combined where the result is wanted: on the calling thread, never
-in the core's worker, so that a function may take its time, and raise. Small arrays, and those of non-blocking calls,
-are gathered on every rank, which combines all of them; of large ones each rank combines one part and hands it on, which
-moves no more bytes than a ring does.
+They are composed of collectives that move data. The function runs on the calling thread, never in the core's worker,
+so it may be slow, and may raise. Small arrays, and arrays of non-blocking calls, are gathered on every rank, and each
+rank combines all of them. For large arrays, each rank combines one part and sends the result on, which moves no more
+bytes than a ring does.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
 
-TOGETHER = 256 << 10  # bytes of all ranks' arrays that each rank may as well combine itself
+TOGETHER = 256 << 10  # bytes of all ranks' arrays up to which each rank combines all of them
 
 
 class UserOpReduction:
-    """One call, on one rank.
+    """One call of a reduction by a user op, on one rank.
 
     Args:
-        what: "allreduce", "reduce", "reducescatter" (or "reduce_scatter", by MPI's name), "scan", or "exscan", whose
+        what: "allreduce", "reduce", "reducescatter" (or MPI's name "reduce_scatter"), "scan", or "exscan", whose
             result is the scan of the rank before.
-        wire, fields: as of any call (ordered.request_fields), of which a function takes nothing but the name.
-        root: of a reduce.
-        rows: of a reducescatter, for each rank; None: in even parts.
+        wire, fields: as for any call (call_base.request_fields); a user op allows the name only.
+        root: root of a reduce.
+        rows: rows of each rank's part of a reducescatter; None: even parts.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class UserOpReduction:
             self.source.on_host(*refusal)
             rows, unit = parts(math.prod(self.source.shape), size), 1
         self.target.on_host(*refusal)
-        self.counts = [n * unit for n in rows]  # of each rank's part, in elements
+        self.counts = [n * unit for n in rows]  # elements of each rank's part
         self.mine = as_numpy(self.source)
         sign = buffers.signature(self.source.shape, f"{what} by {op.name} of {self.source.label}")
         self.fields: dict[str, Any] = {"sign": signed(sign, rows, root), "name": fields["name"] or what}
 
     def gathered(self) -> Request:
-        """All of it in one call, whose result every rank combines itself."""
+        """Returns a request for the complete reduction: an allgather whose result every rank combines itself."""
         request = row_calls.allgather(
             self.mine.reshape(1, -1), None, [1] * self.size, self.rank, self.size, **self.fields
         )
@@ -91,7 +91,7 @@ class UserOpReduction:
         return request
 
     def run(self, call: Callable[[Request], Any]) -> Any:
-        """`call` runs a request and gives its result."""
+        """Runs the reduction and returns its result; `call` runs a request and returns its result."""
         large = self.mine.nbytes * self.size > TOGETHER and self.size > 2
         return self._in_parts(call) if large else call(self.gathered())
 
@@ -106,7 +106,7 @@ class UserOpReduction:
         return self._written(result) if self.here else None
 
     def _handed_on(self, folded: Any, part: int) -> Request:
-        """What was combined here goes to the ranks whose result it is."""
+        """Returns the request that sends the part combined here to the ranks that need it."""
         if self.what == "allreduce":
             return row_calls.allgather(folded[-1], None, self.counts, self.rank, self.size, **self.fields)
         sent, received = [part] * self.size, self.counts if self.here else [0] * self.size
@@ -118,7 +118,7 @@ class UserOpReduction:
         return row_calls.alltoall(given, None, sent, received, self.size, **self.fields)
 
     def _folded_everywhere(self, call: Callable[[Request], Any], rows: Any) -> Any:
-        """Every rank raises if the function does on one."""
+        """Combines the rows; if the function raises on one rank, raises on every rank."""
         error: Exception | None = None
         folded = None
         try:
@@ -136,7 +136,7 @@ class UserOpReduction:
         return folded
 
     def _folded(self, rows: Any) -> Any:
-        """In place: each row becomes the combination of the rows up to it."""
+        """Combines rows in place: each row becomes the combination of the rows up to it."""
         for before, row in itertools.pairwise(rows):
             self._combine(before, row)
         return rows
@@ -155,7 +155,7 @@ class UserOpReduction:
 
 
 def as_numpy(buffer: Buffer) -> Any:
-    """A buffer's memory as a one-dimensional NumPy array of its dtype. TypeError if NumPy has no such dtype."""
+    """Returns a buffer's memory as a one-dimensional NumPy array. Raises TypeError if NumPy lacks its dtype."""
     if isinstance(buffer.array, np.ndarray):
         return buffer.array.reshape(-1)
     try:

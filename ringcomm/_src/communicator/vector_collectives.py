@@ -1,4 +1,7 @@
-"""What MPI has beside the seven collectives: composed of these, with MPI's names and numbers of rows as its counts."""
+"""MPI's further collectives, with its names: gather, scatter, scan, and the vector forms (``gatherv`` and so on).
+
+They are composed of the collectives of the core. Counts are numbers of rows.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,21 @@ from ringcomm._src.communicator.ordered import OrderedCalls
 from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.core import _core
 
-GATHER, SCATTER, SCATTER_INTO = range(3)  # what an all-to-all that is remembered was; and its root
+GATHER, SCATTER, SCATTER_INTO = range(3)  # first number of the cache key of an all-to-all; the second is the root
 
 
 class VectorCollectives(OrderedCalls):
-    """Counts are rows: of each rank's part along the first dimension, in the order of ranks, without gaps.
+    """The vector collectives of :class:`ringcomm.Communicator`.
 
-    A 0-dimensional array counts as one row where arrays are gathered.
+    Counts are numbers of rows: each rank's part along the first dimension, in rank order, without gaps. A gather takes
+    a 0-dimensional array as one row.
     """
 
     def gather(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
-        """Every rank's ``x``, all of one dtype and shape, one after the other along the first dimension, on ``root``:
-        an array there, None on the others (``out`` is not used there)."""
+        """Returns every rank's ``x``, concatenated along the first dimension, on ``root``; None on the other ranks.
+
+        The arrays have one dtype and shape. The ``out`` of the other ranks is not used.
+        """
         here = root == self.rank
         if cacheable := self._can_cache and not name:
             result = self._channel.try_cached(ALLTOALL, x, out, 0, [GATHER, root], here)
@@ -38,10 +44,10 @@ class VectorCollectives(OrderedCalls):
     def gatherv(
         self, x: Any, counts: Sequence[int] | None = None, root: int = 0, out: Any = None, name: str = ""
     ) -> Any:
-        """As :meth:`gather`, of arrays that may differ in their first dimension.
+        """Gathers as :meth:`gather` does, from arrays that may differ in their first dimension.
 
         Args:
-            counts: the first dimension of every rank's array, the same list on every rank; None on all: the ranks
+            counts: the first dimension of every rank's array, identical on all ranks; None on all ranks: the ranks
                 exchange them first.
         """
         if counts is None and (exchange := self._exchange_rows(x, name or f"gatherv to rank {root}")) is not None:
@@ -49,12 +55,12 @@ class VectorCollectives(OrderedCalls):
         return self._once(row_calls.gather(x, out, root, counts, self.rank, self.size, name))
 
     def scatter(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
-        """Part r of ``root``'s ``x``, cut evenly along the first dimension, on rank r.
+        """Returns part r of ``root``'s ``x``, divided equally along the first dimension, on rank r.
 
         Args:
-            x: on the root, an array whose first dimension the ranks divide; on the others an array of the same dtype
-                and shape, of which nothing is read, or None if there is an ``out``.
-            out: array for the part; None: a new one.
+            x: on the root, an array whose first dimension is divisible by the number of ranks. On the other ranks, an
+                array of the same dtype and shape, which is not read, or None if ``out`` is given.
+            out: array for the part; None: a new array.
         """
         given, how = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
         if cacheable := self._can_cache and not name and given is not None:
@@ -65,9 +71,9 @@ class VectorCollectives(OrderedCalls):
         return self._call(request, given, cacheable, None, how)
 
     def scatterv(self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, name: str = "") -> Any:
-        """As :meth:`scatter`, in parts of ``counts`` rows: the same list on every rank.
+        """Scatters as :meth:`scatter` does, in parts of ``counts`` rows. ``counts`` is identical on all ranks.
 
-        On other ranks than the root ``x`` may be any array of its dtype and its dimensions after the first.
+        On ranks other than the root, ``x`` may be any array with the root's dtype and dimensions after the first.
         """
         return self._once(row_calls.scatter(x, out, root, counts, self.rank, self.size, name))
 
@@ -79,7 +85,7 @@ class VectorCollectives(OrderedCalls):
         algorithm: str | None = None,
         name: str = "",
     ) -> Any:
-        """:meth:`allgather` by MPI's name: arrays may differ in their first dimension, which is ``counts``."""
+        """Performs :meth:`allgather` under MPI's name; ``counts`` are the first dimensions of the ranks' arrays."""
         return self.allgather(x, counts, out, algorithm, name)
 
     def alltoallv(
@@ -91,10 +97,10 @@ class VectorCollectives(OrderedCalls):
         algorithm: str | None = None,
         name: str = "",
     ) -> Any:
-        """``sendcounts[q]`` rows of ``x`` to rank q; gives the rows received, in rank order.
+        """Sends ``sendcounts[q]`` rows of ``x`` to rank q; returns the rows received, in rank order.
 
         Args:
-            recvcounts: rows from each rank; None on all ranks: they exchange them first.
+            recvcounts: number of rows from each rank; None on all ranks: the ranks exchange them first.
         """
         if recvcounts is None:
             mine = arrays.source(x)
@@ -111,10 +117,10 @@ class VectorCollectives(OrderedCalls):
         algorithm: str | None = None,
         name: str = "",
     ) -> Any:
-        """:meth:`reducescatter` by MPI's name: rank r gets ``counts[r]`` rows of the reduction; None: even parts.
+        """Performs :meth:`reducescatter` under MPI's name: rank r gets ``counts[r]`` rows of the reduction.
 
         Args:
-            counts: the same list on every rank; it adds up to the first dimension.
+            counts: identical on all ranks; they add up to the first dimension. None: even parts.
         """
         if counts is None:
             return self.reducescatter(x, op, out, algorithm, name=name)
@@ -127,15 +133,15 @@ class VectorCollectives(OrderedCalls):
         return self._once(row_calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
 
     def scan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
-        """The reduction of the ``x`` of the ranks up to this one, in their order.
+        """Returns the reduction of the ``x`` of the ranks up to and including this rank, in rank order.
 
         Args:
-            op: as of :meth:`allreduce`, but no average and no Adasum.
+            op: as for :meth:`allreduce`, except Average and Adasum.
         """
         return self._scan(SCAN, x, op, out, algorithm, name)
 
     def exscan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
-        """As :meth:`scan`, of the ranks before this one; on rank 0 None (``out`` is not used there)."""
+        """Scans as :meth:`scan` does, over the ranks before this rank. Rank 0 gets None; its ``out`` is not used."""
         return self._scan(EXSCAN, x, op, out, algorithm, name)
 
     def _scan(self, collective: int, x: Any, op: Any, out: Any, algorithm: str | None, name: str) -> Any:

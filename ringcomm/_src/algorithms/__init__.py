@@ -1,1 +1,1 @@
-"""Registered algorithms, the model that chooses among them, and its measured parameters."""
+"""Custom algorithms of users, and the measured parameters of the cost model that chooses algorithms."""

@@ -1,4 +1,7 @@
-"""Users' algorithms on a communicator: proved for its number of ranks, agreed between ranks, and handed to the core."""
+"""Custom algorithms on a communicator: proved for its number of ranks, compared between ranks, and given to the core.
+
+A communicator and the named operations of its session share one `CustomAlgorithms`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ from ringcomm._src.core import _core
 
 
 class CustomAlgorithms:
-    """The registered algorithms that a communicator's calls, and named operations beside them, may run: proved for
-    their number of ranks, and the same on all of them."""
+    """The custom algorithms that a communicator's calls and named operations may run.
+
+    They are proved for the number of ranks, and identical on all ranks.
+    """
 
     def __init__(self) -> None:
         self.table = _core.CustomAlgorithms()
@@ -21,10 +26,12 @@ class CustomAlgorithms:
     def agree(
         self, collective: str, name: str, rank: int | None, size: int, exchange: Callable[[bytes], Sequence[bytes]]
     ) -> None:
-        """Proves an algorithm for groups of `size`, of which this process is `rank` (None: in none), and compares it
-        between ranks. Collective: `exchange` gives every rank's 16 bytes.
+        """Proves an algorithm for `size` ranks, and compares it between ranks. Collective.
 
-        Raises, on every rank: MismatchError, or why it cannot run.
+        `rank` is this process's rank among them, None if it is not a member. `exchange` sends 16 bytes and returns
+        those of every rank.
+
+        Raises, on every rank, MismatchError if the ranks' algorithms differ, or the reason why it cannot run.
         """
         algorithm, error, schedules = algorithms.registered(collective, name), None, []
         mine = b"unregistered".ljust(16)
@@ -45,14 +52,17 @@ class CustomAlgorithms:
         if error is not None:
             raise error
         if algorithm is None:
-            _core.check_algorithm(collective, name)  # says what is known
+            _core.check_algorithm(collective, name)  # raises; its message lists the known algorithms
         if rank is not None:
             self.table.add(name, schedules[rank])
 
     def agree_on_default(
         self, name: str, rank: int | None, size: int, exchange: Callable[[bytes], Sequence[bytes]]
     ) -> None:
-        """The same of the option `algorithm`, all ranks' alike: built in, or registered before this."""
+        """Checks the algorithm that the option `algorithm` names, as `agree` does.
+
+        The option is identical on all ranks. The algorithm is a built-in, or registered before this call.
+        """
         try:
             if algorithms.is_builtin("allreduce", name):
                 _core.check_algorithm("allreduce", name, size if size > 1 else 0)
@@ -62,8 +72,10 @@ class CustomAlgorithms:
             raise ValueError(f"option algorithm (RINGCOMM_ALGORITHM): {error}") from error
 
     def named(self, collective: str, name: str, rank: int, size: int) -> str:
-        """What a named operation calls it, so that ranks which register different ones notice. Not collective.
-        Raises ValueError: there is none of this name, or it is wrong."""
+        """Returns an algorithm's name in named operations; it contains a digest, so that differences are detected.
+
+        Not collective. Raises ValueError if the algorithm is unknown or not proved correct.
+        """
         algorithm = algorithms.registered(collective, name)
         if algorithm is None:
             _core.check_algorithm(collective, name, size)
@@ -77,7 +89,7 @@ class CustomAlgorithms:
         return known[1]
 
     def prepare(self, rank: int, size: int) -> None:
-        """Before this rank takes part in what others ask for."""
+        """Prepares all registered algorithms, before this rank joins and takes part in other ranks' operations."""
         for algorithm in algorithms.all_registered():
-            with contextlib.suppress(Exception):  # a wrong one runs nowhere
+            with contextlib.suppress(Exception):  # an incorrect algorithm runs on no rank
                 self.named(algorithm.collective, algorithm.name, rank, size)

@@ -1,8 +1,8 @@
-"""Algorithms written by users: schedules as Python data, proved, agreed between ranks, and run by the core.
+"""Custom algorithms: schedules as Python data that the core proves, compares between ranks, and runs.
 
-An algorithm is a function ``fn(rank, size)`` that returns what this rank does: a list of rounds, each a list of steps
-on numbered blocks of the buffer. A round's sends read their blocks as they were when the round began; the round ends
-when its sends and receives are complete. A ring::
+An algorithm is a function ``fn(rank, size)`` that returns the schedule of a rank: a list of rounds, each a list of
+steps on numbered blocks of the buffer. The sends of a round read their blocks as they were when the round began; the
+round ends when its sends and receives are complete. A ring::
 
     from ringcomm.algorithms import reduce, receive, send
 
@@ -15,8 +15,8 @@ when its sends and receives are complete. A ring::
     ringcomm.register_algorithm("my_ring", ring)
     y = comm.allreduce(x, algorithm="my_ring")
 
-Before it runs for the first time on a communicator, the schedules of all its ranks are proved to compute what the
-collective promises, and compared between ranks.
+Before an algorithm runs for the first time on a communicator, the schedules of all ranks are proved to compute the
+collective's result, and compared between ranks.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from typing import Any
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Step
 
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")  # those without a root
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")  # the collectives without a root
 LONGEST_NAME = 15  # bytes
 
 
 def send(peer: int, block: int) -> Step:
-    """Send ``block`` to ``peer``."""
+    """Sends ``block`` to ``peer``."""
     return Step("send", peer, block, -1, False)
 
 
 def receive(peer: int, block: int) -> Step:
-    """Receive ``block`` from ``peer``, replacing it."""
+    """Receives ``block`` from ``peer``, replacing its values."""
     return Step("receive", peer, block, -1, False)
 
 
 def reduce(peer: int, block: int, incoming_first: bool | None = None) -> Step:
-    """Receive a part from ``peer`` and reduce it into ``block``: ``block = block op part``, or ``part op block`` if
-    ``incoming_first``.
+    """Receives a part from ``peer`` and reduces it into ``block``: ``block = block op part``.
 
-    Left None, the part that holds the lowest rank's contribution comes first, so that all ranks get the same bits.
+    If ``incoming_first``, ``block = part op block``. If it is None, the operand with the lowest rank's contribution
+    comes first, so that results are bitwise identical on all ranks.
     """
     return Step("reduce", peer, block, -1, incoming_first)
 
 
 def combine(source: int, block: int, incoming_first: bool | None = None) -> Step:
-    """Reduce block ``source`` into ``block``, both of this rank. ``incoming_first``: as in :func:`reduce`."""
+    """Reduces block ``source`` into ``block``, both of this rank. ``incoming_first``: as in :func:`reduce`."""
     return Step("combine", -1, block, source, incoming_first)
 
 
 def copy(source: int, block: int) -> Step:
-    """Copy block ``source`` to ``block``, both of this rank."""
+    """Copies block ``source`` to ``block``, both of this rank."""
     return Step("copy", -1, block, source, False)
 
 
@@ -72,7 +72,10 @@ class Algorithm:
     temps: Sequence[int] | Callable[[int], Sequence[int]]
 
     def schedules(self, size: int) -> list[_core.Schedule]:
-        """Of all ranks, operand orders filled in, and proved; ValueError says why they compute something else."""
+        """Returns the proved schedules of all ranks, with operand orders filled in.
+
+        Raises ValueError, with the reason, if they do not compute the collective.
+        """
         given = [self.fn(rank, size) for rank in range(size)]
         if all(isinstance(one, _core.Schedule) for one in given):
             made = [self._schedule(one.rank, one.size, one.blocks, one.temps, one.rounds) for one in given]
@@ -104,7 +107,7 @@ class Algorithm:
 
 
 def _rounds(given: Any) -> list[list[Step]]:
-    """A step that stands alone is a round."""
+    """Converts `fn`'s result to rounds; a step outside of a list is a round."""
     return [[one] if isinstance(one, Step) else list(one) for one in given]
 
 
@@ -118,25 +121,28 @@ def register_algorithm(
     blocks: int | Callable[[int], int] | None = None,
     temps: Sequence[int] | Callable[[int], Sequence[int]] = (),
 ) -> None:
-    """Make ``algorithm=name`` available, and ``RINGCOMM_ALGORITHM=name`` if it is registered before ``init``. All ranks
-    register the same.
+    """Registers an algorithm, so that calls can name it in ``algorithm=name``.
+
+    ``RINGCOMM_ALGORITHM=name`` can name it too, if it is registered before ``init``. All ranks register the same
+    algorithm.
 
     Args:
         name: at most 15 bytes, without ``:``, ``/`` and ``#``; not the name of a built-in. Registering a name again
-            replaces it for communicators made later, and for named operations.
-        fn: ``fn(rank, size)`` gives a list of rounds, each a list of steps made by :func:`send`, :func:`receive`,
-            :func:`reduce`, :func:`combine`, :func:`copy` (a step that stands alone is a round of its own), or a
-            ``_core.Schedule``. It is called for every rank on every rank, and must depend on nothing else.
-        collective: "allreduce", "allgather", "reducescatter", "alltoall" or "barrier". An allreduce cuts the buffer
-            evenly into blocks; for allgather and reducescatter block i is rank i's; for alltoall block q goes to rank q
-            and block size+q comes from it.
-        blocks: of an allreduce: how many, or a function of the size; None: as many as the steps name.
+            replaces the algorithm for communicators made later, and for named operations.
+        fn: ``fn(rank, size)`` returns a list of rounds, each a list of steps made by :func:`send`, :func:`receive`,
+            :func:`reduce`, :func:`combine`, :func:`copy` (a step outside of a list is a round), or a
+            ``_core.Schedule``. Every rank calls it for every rank, so its result may depend on its arguments only.
+        collective: "allreduce", "allgather", "reducescatter", "alltoall" or "barrier". For allreduce, the buffer is
+            divided evenly into blocks. For allgather and reducescatter, block i is rank i's. For alltoall, block q is
+            sent to rank q, and block size+q is received from it.
+        blocks: number of blocks of an allreduce, or a function of the size that returns it; None: the number of blocks
+            that the steps name.
         temps: scratch blocks, numbered from ``blocks`` on: for each, the block whose size it has; or a function of the
-            size.
+            size that returns them.
 
     Raises:
-        ValueError: at once for a bad name or collective; at first use on a communicator if the algorithm is not proved
-            correct there.
+        ValueError: a bad name or collective (immediately), or an algorithm that is not proved correct (at its first use
+            on a communicator).
         ringcomm.MismatchError: at first use, on every rank, if ranks registered different algorithms.
     """
     if collective not in COLLECTIVES:
@@ -161,7 +167,7 @@ def all_registered() -> list[Algorithm]:
 
 
 def is_builtin(collective: str, name: str) -> bool:
-    """Whether the core knows the name: an algorithm, or a path that is no schedule."""
+    """Returns True if the name is built into the core: an algorithm, or a route without a schedule."""
     try:
         _core.check_algorithm(collective, name)
     except ValueError:
@@ -170,6 +176,6 @@ def is_builtin(collective: str, name: str) -> bool:
 
 
 def require_known(collective: str, name: str) -> None:
-    """ValueError unless it is built in or registered."""
+    """Raises ValueError unless the algorithm is a built-in or registered."""
     if registered(collective, name) is None:
         _core.check_algorithm(collective, name)

@@ -1,5 +1,8 @@
-"""What the network and the hosts are like, measured between ranks through the transport and the executor that run the
-collectives. The numbers price schedules (csrc/schedule/price.cpp); docs/tuning.md says what they mean."""
+"""Measures the parameters of the cost model: network, memory and reduction speed.
+
+Ranks measure through the transport and the executor that run the collectives. The parameters price schedules
+(csrc/schedule/price.cpp); docs/tuning.md defines them.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,28 @@ from ringcomm._src.platform.mpi_link import MpiLink
 
 logger = logging.getLogger("ringcomm")
 
-TINY, SHORT, USUAL = 8, 8 << 10, 60 << 10  # bytes of messages: latency, and two that tell the rate
+TINY, SHORT, USUAL = 8, 8 << 10, 60 << 10  # message sizes in bytes: one for latency, two for bandwidth
 BURST = 64  # messages posted together
-SECONDS = 0.04  # that one measurement should take
+SECONDS = 0.04  # target duration of one measurement, in seconds
 REPEAT = 5
 
 
 def settle(link: Link, config: Config, known: dict[str, float] | None) -> Config:
-    """The same options on every rank, with the network's numbers filled in where they can be had. Collective.
+    """Returns the options with the network's parameters filled in, identical on all ranks. Collective.
+
+    It measures the network if the options ask for it, or if there are several hosts and no cached parameters.
 
     Args:
-        config: agreed already; what it gives holds.
-        known: rank 0's `recall`.
+        config: options, identical on all ranks; parameters given in them are kept.
+        known: result of `recall` on rank 0.
 
     Raises:
         ValueError: rank 0's tuning file cannot be used.
     """
-    rules.parse(config.tuning_file)  # raises on every rank if rank 0's cannot be used
+    rules.parse(config.tuning_file)  # the file's text is rank 0's, so this raises on every rank or on none
     several_hosts = len(link.topology.hosts) > 1
     measuring = config.tune == "on" or (config.tune == "auto" and several_hosts and known is None)
-    if config.alpha > 0 and config.beta > 0:  # given, or settled for the communicator that this one is a part of
+    if config.alpha > 0 and config.beta > 0:  # given, or measured for the parent communicator
         measuring = False
     if measuring and link.size > 1 and isinstance(link, MpiLink):
         known = measure(link)
@@ -56,18 +61,18 @@ def settle(link: Link, config: Config, known: dict[str, float] | None) -> Config
 
 
 def recall(link: Link, config: Config) -> dict[str, float] | None:
-    """What was measured on this machine before, if it may be used. For rank 0; not collective."""
+    """Returns the cached parameters of this machine on rank 0, if the options allow it, else None. Not collective."""
     if config.tune == "off" or link.rank != 0 or link.size == 1 or not isinstance(link, MpiLink):
         return None
     return tuning_cache.load(link.topology)
 
 
 def measure(link: Link) -> dict[str, float]:
-    """Numbers by the names of ringcomm._src.config.config.NETWORK, those of rank 0; less than a second for each level.
-    Collective.
+    """Measures the parameters named in ringcomm._src.config.config.NETWORK; all ranks get those of rank 0. Collective.
 
-    Between hosts the first ranks of all measure at the same time, each sending and waiting, as schedules run: what a
-    round costs depends on how busy all of them keep cores and links. Inside hosts the first two ranks of each.
+    It takes less than a second for each level. Between hosts, the first ranks of all hosts measure at the same time,
+    as schedules run: the cost of a round depends on the load of all cores and links. Inside a host, the first two ranks
+    measure.
     """
     begun = time.perf_counter()
     numbers = dict.fromkeys(NETWORK, 0.0)
@@ -86,24 +91,30 @@ def measure(link: Link) -> dict[str, float]:
 
 
 def groups(topology: Topology) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-    """Ranks that measure together: the first ones of all hosts (none if there is one host), and the first two of each
-    host. Rank 0 is among those of each level, if there are any."""
+    """Returns the ranks that measure together: the first rank of each host, and the first two ranks of each host.
+
+    The first tuple is empty if there is one host. Rank 0, whose results are used, is in the first tuple, and in a pair
+    if its host has several ranks.
+    """
     hosts = topology.hosts
     between = tuple(ranks[0] for ranks in hosts) if len(hosts) > 1 else ()
     return between, [(ranks[0], ranks[1]) for ranks in hosts if len(ranks) > 1]
 
 
 class Circle:
-    """Ranks that send on and receive, round after round, all at once: by dissemination, so that after some rounds each
-    has waited for all. Every rank sends one message and takes one in each round; two ranks exchange theirs."""
+    """Ranks that measure rounds of messages by dissemination, all at the same time.
+
+    In each round, every rank sends one message and receives one. After ceil(log2(size)) rounds, each rank has waited
+    for all ranks. Two ranks exchange messages.
+    """
 
     def __init__(self, link: Link, ranks: Sequence[int]) -> None:
         self._me, self._size = ranks.index(link.rank), len(ranks)
         self._channel = _channel(link, ranks, self._me)
-        self.send_around(TINY, 2 * self._size.bit_length())  # makes connections
+        self.send_around(TINY, 2 * self._size.bit_length())  # opens the connections
 
     def level(self) -> dict[str, float]:
-        """alpha, beta, gap and hidden of the links between the ranks."""
+        """Measures alpha, beta, gap and hidden of the links between the ranks."""
         tiny, short, usual = (self.round(nbytes) for nbytes in (TINY, SHORT, USUAL))
         beta = max((usual - short) / (USUAL - SHORT), tuning_cache.LEAST_BETA)
         alpha = max(tiny - TINY * beta, 1e-9)
@@ -111,23 +122,23 @@ class Circle:
         return {"alpha": alpha, "beta": beta, "gap": min(self.gap(), alpha), "hidden": hidden}
 
     def round(self, nbytes: int) -> float:
-        """Seconds of one round with messages of so many bytes, in a row of them."""
+        """Returns the seconds of one round with messages of `nbytes`, within a series of rounds."""
         rounds = 4
-        for _ in range(2):  # the second one also uses up what links have saved while they were idle
+        for _ in range(2):  # the second series also exhausts the burst credit that links gain while idle
             rounds = self._agree(round(SECONDS * rounds / max(self.send_around(nbytes, rounds), 1e-9)), 4, 2000)
         return statistics.median(self.send_around(nbytes, rounds) / rounds for _ in range(REPEAT))
 
     def gap(self) -> float:
-        """Seconds that each further one of many tiny messages takes."""
+        """Returns the seconds that each additional tiny message of a burst takes."""
         times = [[self.send_around(TINY, 1, n) for n in (1, BURST)] for _ in range(6 * REPEAT)]
         one, many = (statistics.median(row[i] for row in times[REPEAT:]) for i in (0, 1))
         return max((many - one) / (BURST - 1), 1e-9)
 
     def send_around(self, nbytes: int, rounds: int, messages: int = 1) -> float:
-        """Seconds that this takes; of so many messages at a time."""
+        """Runs `rounds` rounds of dissemination with `messages` messages each; returns the seconds."""
         schedule = dissemination(self._me, self._size, rounds)
         memory = np.zeros(messages * 2 * nbytes, np.uint8)
-        _from_first(self._channel, memory[:1])  # all are here
+        _from_first(self._channel, memory[:1])  # a barrier: all ranks start together
         begun = time.perf_counter()
         self._channel.run_messages(schedule, memory.ctypes.data, len(memory), 2 * nbytes, messages)
         return time.perf_counter() - begun
@@ -140,8 +151,11 @@ class Circle:
 
 @functools.lru_cache(maxsize=8)
 def dissemination(me: int, size: int, rounds: int) -> _core.Schedule:
-    """Sends block 0 and takes block 1, in round k to and from the ranks 2^k away, and from the nearest again after the
-    farthest: data only moves, as in an all-to-all."""
+    """Returns a schedule that sends block 0 and receives block 1 in each round.
+
+    In round k, the peers are 2^k ranks away; after the largest distance it starts again with the nearest peers. Nothing
+    is reduced, so the collective is an all-to-all.
+    """
     distances = [1 << k for k in range((size - 1).bit_length())]
 
     def steps(distance: int) -> list[_core.Step]:
@@ -157,13 +171,16 @@ def _channel(link: Link, peers: Sequence[int], me: int) -> _core.Channel:
 
 
 def _from_first(channel: _core.Channel, memory: npt.NDArray[np.uint8]) -> None:
-    """What the first rank has in it is on all."""
+    """Broadcasts the memory of the channel's first rank."""
     data = memory.ctypes.data
     channel.run(_core.Request(BROADCAST, BYTES, None, input=data, output=data, count=len(memory)))
 
 
 def _from_rank_0(link: Link, numbers: dict[str, float]) -> dict[str, float]:
-    """Over a channel of ours: ranks that wait there sleep, and do not disturb those that still measure."""
+    """Broadcasts rank 0's parameters over a separate channel, where waiting ranks sleep.
+
+    Ranks that are done therefore do not disturb ranks that still measure.
+    """
     values = np.array([numbers[name] for name in NETWORK])
     _from_first(_channel(link, range(link.size), link.rank), values.view(np.uint8))
     return dict(zip(NETWORK, map(float, values), strict=True))
@@ -173,7 +190,7 @@ def _from_rank_0(link: Link, numbers: dict[str, float]) -> dict[str, float]:
 
 
 def reducing(nbytes: int = 1 << 20) -> float:
-    """Seconds per byte of a sum of float32."""
+    """Returns the seconds per byte of a sum of float32."""
     x, y = np.ones(nbytes // 4, np.float32), np.ones(nbytes // 4, np.float32)
     dtype, op = _core.DTYPES.index("float32"), _core.OPS.index("sum")
     target, source = x.ctypes.data, y.ctypes.data
@@ -181,13 +198,13 @@ def reducing(nbytes: int = 1 << 20) -> float:
 
 
 def copying(nbytes: int = 4 << 20) -> float:
-    """Seconds per byte of a copy."""
+    """Returns the seconds per byte of a copy."""
     x, y = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
     return _best(lambda: _core.kernel_copy(x.ctypes.data, y.ctypes.data, nbytes)) / nbytes
 
 
 def _best(call: Callable[[], None]) -> float:
-    """The median of what it takes for a while."""
+    """Calls `call` for a quarter of SECONDS, at least 5 times; returns the median duration in seconds."""
     times: list[float] = []
     end = time.perf_counter() + SECONDS / 4
     while len(times) < 5 or time.perf_counter() < end:

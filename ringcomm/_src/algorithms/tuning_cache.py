@@ -1,4 +1,4 @@
-"""Where measured networks are kept: the user's cache directory, a file per machine and topology."""
+"""Cache of measured network parameters: one file per machine and topology in the user's cache directory."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ringcomm._src.platform.bootstrap import Topology
 
 logger = logging.getLogger("ringcomm")
 
-LEAST_BETA = 1e-13  # seconds a byte: what a measurement gives in which longer messages took no longer
+LEAST_BETA = 1e-13  # seconds per byte: the result if longer messages took no more time than short ones
 
 
 def key(topology: Topology) -> dict[str, Any]:
-    """What two jobs have in common if one's network is the other's: kind of machine, its MPI, and how ranks lie."""
+    """Returns the cache key: jobs with equal machines, MPI and distribution of ranks share their parameters."""
     vendor, version = mpi_library.load().get_vendor()
     per_host = [len(ranks) for ranks in topology.hosts]
     return {
         "hosts": len(topology.hosts),
         "ranks_per_host": [min(per_host), max(per_host)],
-        "machine": re.sub(r"\d+", "#", topology.host_names[0]),  # node17 is as good as node18
+        "machine": re.sub(r"\d+", "#", topology.host_names[0]),  # node17 and node18 share an entry
         "cpu": cpu_name(),
         "mpi": f"{vendor} {'.'.join(map(str, version))}",
     }
@@ -47,7 +47,7 @@ def path(topology: Topology) -> Path:
 
 
 def load(topology: Topology) -> dict[str, float] | None:
-    """What was measured for this topology; None if nothing was, or it cannot be read."""
+    """Returns the cached parameters of this topology; None if there are none, or they cannot be read."""
     try:
         kept = json.loads(path(topology).read_text(encoding="utf-8"))["network"]
         network = {name: float(kept[name]) for name in NETWORK}
@@ -60,12 +60,12 @@ def load(topology: Topology) -> dict[str, float] | None:
 
 
 def _is_sound(network: dict[str, float]) -> bool:
-    """Not disturbed so much, by ranks without a core perhaps, that the rate of links does not show."""
+    """Returns False for a measurement so disturbed, such as by oversubscribed cores, that it shows no bandwidth."""
     return all(math.isfinite(value) and value >= 0 for value in network.values()) and network["beta"] != LEAST_BETA
 
 
 def save(topology: Topology, network: dict[str, float]) -> Path | None:
-    """Keeps it for later jobs. None if it cannot be kept, or should not be, which is no error."""
+    """Saves the parameters for later jobs. Returns the file; None if they are unusable or cannot be written."""
     if not _is_sound(network):
         return None
     document = {

@@ -63,7 +63,7 @@ struct Entry {
   Count memory;  // bytes read from, or written to, memory that ranks of this host share
   EncodingCount encoding;
 
-  // Any thread may call these. They are called only if the account is timed.
+  // Thread-safe. Called only if the account is timed.
   void add_wait(std::int64_t ns) { waited_ns_.fetch_add(ns, std::memory_order_relaxed); }  // the caller only waited
   void add_time(std::int64_t ns) { lasted_ns_.fetch_add(ns, std::memory_order_relaxed); }  // submission to completion
   // Returns calls; messages and bytes sent; messages and bytes received; bytes of shared memory;

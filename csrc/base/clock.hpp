@@ -53,10 +53,10 @@ class Backoff {
       : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
   // Sets minimum times for spinning and yielding. Waits between ranks of one host are short, and
   // waking a sleeper takes longer than most of them.
-  // A yield may give a time slice to another process. So spin while every rank has a core of its
-  // own. If another process took this core, sleep: the peer wakes a sleeper, which the scheduler
+  // A yield may give a time slice to another process. So spin while every rank has a core to
+  // itself. If another process took this core, sleep: the peer wakes a sleeper, which the scheduler
   // then runs first.
-  // If ranks share cores (`spin_ns` is 0), the awaited rank may need this core: poll only a few
+  // If `spin_ns` is 0 (ranks share cores), the awaited rank may need this core: poll only a few
   // times.
   void insist(std::int64_t spin_ns, std::int64_t yield_ns) {
     timed_ = true;

@@ -1,8 +1,8 @@
 // Defines the library's exception. The core throws it anywhere; the Cython layer translates it by
 // `kind`.
-// Before data moves: invalid, mismatch, left, joined, shut_down. The job continues and the next
-// operation works.
-// After that: peer_lost, transport. They are fatal: the channel that met one answers every later
+// Errors before data moves: invalid, mismatch, left, joined, shut_down. The job continues and the
+// next operation works.
+// Later errors: peer_lost, transport. They are fatal: the channel that met one answers every later
 // call with it.
 #pragma once
 

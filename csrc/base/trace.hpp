@@ -18,7 +18,7 @@ struct TraceEvent {
   std::int64_t begin_ns, end_ns;  // steady clock; equal for an instant
   std::uint64_t bytes;
   std::int32_t rank, thread;  // thread: 0 caller, 1 worker
-  std::int32_t lane;          // lane of a pipeline whose lanes overlap in time; -1: none
+  std::int32_t lane;          // lane of a pipeline with lanes that overlap in time; -1: none
   char category[16];          // "queue", "ready", "agree", "cycle", "pack", "run", "unpack", "done"; within "run":
                               // "host wait", "host work", "encode", "decode", "share-reduce",
                               // "share-only", "from device", "to device"

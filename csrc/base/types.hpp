@@ -24,8 +24,7 @@ enum class DType : std::uint8_t {
   boolean,
   complex64,
   complex128,
-  // A value and its index, in the layout of such a C struct: the element types of minloc and
-  // maxloc.
+  // A value and its index, in the layout of a C struct of both: element types of minloc and maxloc.
   int16_int32,
   int32_int32,
   int64_int32,
@@ -78,8 +77,7 @@ inline constexpr std::size_t kNumbers = 13;  // the first kNumbers dtypes consis
 inline constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
 inline constexpr std::size_t size_of(DType d) { return info(d).size; }
 
-// The reduction operation of a call. `average` is a sum whose result is divided by the number of
-// ranks. `adasum` reduces complete vectors, not elements: an all-reduce composed of pairs
+// The reduction operation of a call. `average` is the sum, divided by the number of ranks. `adasum` reduces complete vectors, not elements: an all-reduce composed of pairs
 // (adasum.hpp). The values up to product are Horovod's, for scripts and option files that write
 // numbers. The others are MPI's further ops, and are never scaled. The kernels' table defines which
 // op supports which dtype (kernels::reduces).
@@ -127,8 +125,8 @@ inline constexpr bool is_scan(Collective c) { return c == Collective::scan || c 
 inline constexpr bool merges(Collective c) {
   return c == Collective::allreduce || c == Collective::reduce || c == Collective::reducescatter;
 }
-inline constexpr bool computes(Collective c) { return merges(c) || is_scan(c); }  // others only move bytes
-// All ranks end with the same data, which must then be bitwise identical.
+inline constexpr bool computes(Collective c) { return merges(c) || is_scan(c); }  // else it only moves bytes
+// Collectives in which all ranks end with the same data, which must be bitwise identical.
 inline constexpr bool ends_alike(Collective c) {
   return c == Collective::allreduce || c == Collective::allgather || c == Collective::broadcast;
 }

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 constexpr int kLooks = 64;                      // polls for messages before sleeping
 constexpr std::int64_t kYieldOnHost = 300'000;  // ns of yielding in waits for ranks of this host, before sleeping
 constexpr std::int64_t kSpinInCrowd = 20'000;   // ns; most waits between two running ranks are shorter
-// Calls after which to test again whether this rank has a core of its own.
+// Calls after which to test again whether this rank has a core to itself.
 constexpr int kCrowded = 10'000;
 
 // Returns the wait policy. A poll for messages takes long, and the awaited peer may need this core

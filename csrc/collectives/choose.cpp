@@ -78,7 +78,7 @@ const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
                                   const Cut& given, const Encoding& encoding) {
   std::vector<Option> found;
-  // With one rank per host only if requested.
+  // Two levels with one rank per host run only if requested.
   memory &= has_two_levels(collective_) && (on_host_.most > 1 || name.two_levels);
   if (name.root >= size_ || (name.two_levels && (!memory || hosts_ == 1))) return found;
   const int root = std::max(0, name.root);

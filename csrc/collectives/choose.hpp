@@ -36,7 +36,7 @@ enum class Route : std::uint8_t {
 
 struct Choice {
   Route route = Route::schedule;
-  // Of routes with a schedule; null: a custom algorithm, or one that cannot run here.
+  // Algorithm of routes with a schedule; null: a custom algorithm, or one that cannot run here.
   const Algorithm* algorithm = nullptr;
   int root = 0;                          // group rank, for algorithms with a fixed root
   Cut cut;
@@ -53,8 +53,8 @@ struct Option : Choice {
   bool chosen = false;      // the choice among the options of its list
 };
 
-// All built-in ways to run one collective on a group of ranks, priced. A schedule is analyzed when
-// it is first priced.
+// A price list of all built-in ways to run one collective on a group of ranks. A schedule is
+// analyzed when it is first priced.
 class Menu {
  public:
   Menu(Collective collective, int size, Placement hosts, Network network);

@@ -107,8 +107,8 @@ class Builder {
 
   std::unique_ptr<Task> broadcast() { return even(call_.output, context_.me == call_.root ? call_.input : nullptr); }
 
-  // Builds a reduce, whose result is the root's, or an exscan, whose result all ranks but rank 0
-  // have. The other ranks may not change their input, so partial sums need temporary memory.
+  // Builds a reduce or an exscan. Only the root of a reduce has a result, and all ranks but rank 0
+  // of an exscan. The other ranks may not change their input, so partial sums need temporary memory.
   std::unique_ptr<Task> for_some() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     options_.pre = call_.pre;

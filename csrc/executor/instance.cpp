@@ -1,4 +1,4 @@
-// Implements an instance: starts its rounds, applies the writes whose messages have arrived, and
+// Implements an instance: starts its rounds, applies writes when their messages have arrived, and
 // scales input and result.
 #include "executor/instance.hpp"
 

@@ -26,7 +26,7 @@ class Instance {
   void fill();    // copies and scales the input
   void finish();  // settles and scales the result
   void begin_round();
-  bool run_writes(const RoundMessages& messages);  // in the order listed, up to the first one whose message is missing
+  bool run_writes(const RoundMessages& messages);  // in the order listed, until a message is missing
   void apply(const Write& write, Bytes arrived);
   void reduce(const Write& write, const Extent& block, const std::byte* incoming) const;
 

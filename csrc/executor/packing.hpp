@@ -20,7 +20,7 @@ class Packing {
  public:
   Packing(const RunContext& context, const SegmentBlocks& blocks)
       : context_(context), blocks_(blocks), codec_(context.options.codec.get()) {}
-  void open();  // begins a segment, whose blocks are open
+  void open();  // begins a segment; its blocks must be open
 
   std::size_t capacity(const Message& message) const;  // bytes of the message; with a codec: an upper bound
   // Returns whether the message needs no packing, because its blocks are adjacent in memory.

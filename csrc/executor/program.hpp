@@ -9,7 +9,7 @@
 
 namespace ringcomm {
 
-// All data that one peer sends to this rank, or receives from it, in one round. Its pieces are
+// The data that one peer sends to this rank, or receives from it, in one round. Its pieces are
 // pieces[first] .. pieces[last-1].
 struct Message {
   std::int32_t peer;  // in the schedule's numbering

@@ -11,7 +11,7 @@ namespace ringcomm {
 
 // Bytes of all ranks' payloads together: each rank reads all of them.
 inline constexpr std::size_t kPayloadsTogether = 16 << 10;
-// If they are merged during the exchange.
+// Limits if payloads are merged during the exchange.
 inline constexpr std::size_t kMergedTogether = 64 << 10, kLongestPiece = 16 << 10;
 inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;                // ranks
 

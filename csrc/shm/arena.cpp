@@ -29,7 +29,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x72696e67636f6d31;
 // Bytes per fallocate, so that a signal interrupts only one piece.
 constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;
-constexpr std::uint64_t kWorthAsking = std::uint64_t{16} << 20;  // such sizes cost milliseconds anyway
+constexpr std::uint64_t kWorthAsking = std::uint64_t{16} << 20;  // bytes; these sizes cost milliseconds anyway
 
 std::string reason(int error) { return std::strerror(error); }
 

@@ -36,7 +36,7 @@ struct Descriptor {
   std::uint64_t speculation = 0;  // Speculation::numbers; may differ between ranks
   // All-to-all with blocks of different sizes: the hashes of the counts sent minus those of the
   // counts expected. The sum over all ranks is 0 if every rank expects what the other ranks send.
-  // Not part of the digest.
+  // The digest excludes it.
   std::uint64_t balance = 0;
   ScaleBits pre, post;
   char algorithm[40] = {};     // never truncated: ranks that have joined build their call from it
@@ -61,7 +61,7 @@ std::uint64_t digest_of(const Descriptor& call);
 // to differ (allgather's count).
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks);
 
-// Returns one sentence that names each pair of ranks whose counts differ, and the fix; empty if there is none.
+// Returns one sentence that names each pair of ranks with different counts, and the fix; empty if there is none.
 // `counts` holds, for each rank, the elements that it sends to every rank, then those that it
 // expects from every rank. `row`: elements of a row. Adds the ranks of these pairs to `involved`.
 std::string counts_disagreement(std::span<const Descriptor> all, std::span<const std::uint64_t> counts,

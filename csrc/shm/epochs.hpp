@@ -54,7 +54,7 @@ class Epochs {
 
  private:
   bool lags(int rank, std::uint32_t epoch);
-  bool left_within(int rank, std::uint32_t epoch);  // a call whose arrival is `epoch`
+  bool left_within(int rank, std::uint32_t epoch);  // `epoch`: arrival at the call
   void look_for_loss(std::uint32_t epoch);
   [[noreturn]] void report_left(std::uint32_t epoch);
 

@@ -18,7 +18,7 @@ struct Guarded {
 // The guardian's action when the first rank has died.
 struct DeathAction {
   int to;     // descriptor to write the line to
-  int after;  // pidfd of a process whose end is awaited before that, 5 s at most; -1: none
+  int after;  // pidfd of a process to wait for before that, 5 s at most; -1: none
   int grace;  // seconds after which ranks that still run are killed; -1: never
   // Command that runs afterwards, if it exists: it ends ranks on other hosts. Empty: none.
   std::vector<std::string> command;

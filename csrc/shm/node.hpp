@@ -48,7 +48,7 @@ class Node {
   // Watches processes: a pidfd per local rank (-1: none, or this rank). Throws Error(peer_lost)
   // with the local ranks that died.
   void watch(std::vector<int> pidfds);
-  std::vector<int> dead() const;  // local ranks whose process has ended
+  std::vector<int> dead() const;  // local ranks of ended processes
 
  private:
   Node() = default;

@@ -11,7 +11,7 @@
 
 namespace ringcomm {
 
-// Chooses between two paths for calls of the same kind (an integer key, such as a class of sizes).
+// Chooses between two paths for calls of the same kind (an integer key, for example of the size).
 // It alternates both paths for four batches of calls, then uses the faster one, and retries the
 // other occasionally.
 // A batch is several calls in a row, because caches need some calls to fill, and the first calls
@@ -54,8 +54,8 @@ class PathTuner {
   }
 
  private:
-  // Calls per batch, and the number of recent calls whose median counts: some calls are delayed by
-  // other processes or by the system.
+  // Calls per batch, and the number of recent calls that the median is taken of: other processes
+  // or the system delay some calls.
   static constexpr std::size_t kTurn = 5, kLast = 9;
   static constexpr std::uint64_t kTurns = 4;
   static constexpr float kAgain = 64, kMost = 2;

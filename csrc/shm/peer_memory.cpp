@@ -33,7 +33,7 @@ PeerMemory::PeerMemory() : secret_(random_number()) {}
 MemoryCard PeerMemory::card() const { return {::getpid(), reinterpret_cast<std::uint64_t>(&secret_), secret_}; }
 
 bool PeerMemory::read(const MemoryCard& card, std::uint64_t from, void* into, std::size_t nbytes) {
-  // Also for ranks that are threads: the peer may unmap the memory meanwhile, and a plain copy
+  // Ranks that are threads use it too: the peer may unmap the memory meanwhile, and a plain copy
   // would crash.
   return read_process(card.pid, from, into, nbytes);
 }

@@ -1,4 +1,4 @@
-// Detects peers that are gone, and makes the errors that explain how. Every wait for a peer uses
+// Detects peers that left, failed or died, and makes the errors that explain it. Every wait for a peer uses
 // it.
 //
 // A rank ends its participation in one of three ways. It leaves: it closes the communicator or ends
@@ -45,7 +45,7 @@ class PeerMonitor {
     suspects_ = std::move(now);
     return found;
   }
-  // Returns ranks whose process has ended by now, except those that have left.
+  // Returns the ranks of processes that have ended by now, except ranks that have left.
   template <class HasLeft>
   std::vector<int> ended(HasLeft&& has_left) const {
     std::vector<int> found;

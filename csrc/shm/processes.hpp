@@ -21,7 +21,7 @@ class Processes {
   std::map<int, FileHandle> watched_;  // process id -> pidfd; an invalid one if the process had ended before
 };
 
-// Returns the indices of those pidfds (-1: none) whose process has ended.
+// Returns the indices of pidfds (-1: none) of ended processes.
 std::vector<int> ended_among(std::span<const FileHandle> pidfds);
 
 }  // namespace ringcomm

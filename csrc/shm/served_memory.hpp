@@ -19,7 +19,7 @@ namespace ringcomm {
 // the library imports no such function, or if the system refuses.
 bool serve_library(std::string_view library);
 
-// Also allocates blocks from this pool from now on.
+// Adds a pool: blocks are allocated from it from now on.
 void serve_from(std::shared_ptr<BlockPool> pool);
 void serve_no_more_from(const BlockPool& pool);  // the pool lives until all its blocks are freed
 

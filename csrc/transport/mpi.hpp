@@ -11,7 +11,7 @@ namespace ringcomm {
 
 // Properties of the loaded MPI, as mpi4py provides them.
 struct MpiLibrary {
-  void* dl_handle = nullptr;    // dlopen handle of mpi4py's extension, whose symbols include the library's
+  void* dl_handle = nullptr;    // dlopen handle of mpi4py's extension; finds the library's symbols
   std::size_t handle_size = 0;  // bytes of MPI_Comm, MPI_Request ...: 4 (MPICH, Intel MPI) or 8 (Open MPI, MPI-5 ABI)
   std::size_t status_size = 0;
   std::uint64_t byte_type = 0;                                    // MPI_BYTE

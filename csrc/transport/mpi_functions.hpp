@@ -30,7 +30,7 @@ std::uint64_t bits_of(Handle handle) {
   }
 }
 
-// The MPI functions that are called. MPI_Message is a handle like the others. A status is passed as
+// The MPI functions that are called. MPI_Message is a handle like MPI_Request. A status is passed as
 // raw memory: only its size and two offsets are known.
 template <class Handle>
 struct Functions {
@@ -63,7 +63,7 @@ struct Functions {
   }
 };
 
-// Returns Open MPI's flag that tells whether it yields in its progress loop (mpi_yield_when_idle,
+// Returns the address of Open MPI's flag for yielding in its progress loop (mpi_yield_when_idle,
 // or more ranks than cores). MPI_Init sets it. Null for other MPI libraries.
 inline const bool* yields_when_idle(void* library) {
   return static_cast<const bool*>(dlsym(library, "opal_progress_yield_when_idle"));

@@ -40,7 +40,7 @@ class Requests {
   Ticket ended(int index) const { return tickets_[position(index)]; }
   const std::byte* status(int index) const { return statuses_.data() + static_cast<std::size_t>(index) * status_size_; }
 
-  // Drops completed requests; the others keep their order.
+  // Drops completed requests; the remaining ones keep their order.
   void drop_ended(int count) {
     for (int i = 0; i < count; ++i) tickets_[position(i)] = kNoTicket;
     close_gaps();

@@ -1,4 +1,4 @@
-// Provides a transport whose ranks are threads of one process: for tests, and for teaching without
+// Provides a transport between threads of one process as ranks: for tests, and for teaching without
 // MPI.
 #pragma once
 

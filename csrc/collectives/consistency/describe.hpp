@@ -17,8 +17,8 @@ Descriptor describe(const Call& call, int me);
 Descriptor describe_kind(const Call& call);
 // Completes the call with facts that need all descriptors: whether the blocks of an all-to-all are
 // even, and whether the speculation is right.
-// The first form is for descriptors that are equal, with balances whose sum is 0. The second form
-// takes all descriptors, by rank, and throws Error(mismatch) if they disagree.
+// The first form is for equal descriptors with balances that add up to 0. The second form takes
+// all descriptors, by rank, and throws Error(mismatch) if they disagree.
 // Returns false if the counts of an all-to-all disagree: then every rank sends its counts to all
 // ranks and throws counts_mismatch().
 void conclude(Call& call);

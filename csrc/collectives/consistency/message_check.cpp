@@ -136,8 +136,8 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     return host_is_here_ && (leads() || verdict()->epoch == epoch_);
   }
 
-  // Waits for ranks of this host, which usually arrive within a few polls. Polling the transport,
-  // whose messages report departures, costs more, so it starts after 64 polls.
+  // Waits for ranks of this host, which usually arrive within a few polls. Messages
+  // report departures, but polling the transport costs more, so that starts after 64 polls.
   Progress look_around() {
     if (looks_ < 64) return ++looks_, Progress::blocked;
     return context_.transport->poll() ? Progress::moved : Progress::blocked;
@@ -175,8 +175,8 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     return progress;
   }
 
-  // Reports the rank that left first: a rank of this host may have left because of another rank,
-  // whose goodbye message may still be in flight.
+  // Reports the rank that left first: a rank of this host may have left because of another rank.
+  // That rank's goodbye message may still be in flight.
   Progress wait_for_goodbye() {
     context_.transport->poll();
     if (now_ns() > patient_until_) throw *left_;

@@ -68,7 +68,7 @@ class PieceExchange final : public Task {
   int tag_ = 0;
   Staging pieces_;                  // pieces of rank me and the following ranks, consecutively
   std::size_t held_ = 0, end_ = 0;  // pieces (including merged ones); bytes
-  std::size_t arrived_ = 0;         // bytes received in a round whose send is not done yet
+  std::size_t arrived_ = 0;         // bytes received in a round that still sends
   Ticket sending_ = kNoTicket, receiving_ = kNoTicket;
   Merge merge_;
   bool alike_ = true;

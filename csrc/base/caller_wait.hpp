@@ -1,5 +1,5 @@
-// CallerWait checks for Ctrl-C and reports stalls while a user's call waits. Ordered calls, messages and the
-// operations that the worker runs all use it.
+// CallerWait checks for Ctrl-C and reports stalls while a user's call waits. Ordered calls,
+// messages and the operations that the worker runs all use it.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class StallReport {
 // The wait of a user's call: checks for Ctrl-C and reports stalls at intervals.
 class CallerWait {
  public:
-  // `interrupted`: whether Ctrl-C was pressed; may be null.
+  // `interrupted` returns whether Ctrl-C was pressed; may be null.
   explicit CallerWait(bool (*interrupted)(), int rank = 0, double warn_seconds = 0)
       : interrupted_(interrupted), stall_(rank, warn_seconds) {}
 

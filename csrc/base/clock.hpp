@@ -47,8 +47,8 @@ inline constexpr std::int64_t kYieldBetweenHosts = 300'000;  // ns a wait for ot
 // messages ends up polling every `longest_sleep`.
 class Backoff {
  public:
-  // `part`: a sleeper wakes late by at most 1/`part` of the time that it has slept. 1 doubles the
-  // sleeps; a larger value polls more often.
+  // `part`: a sleeper wakes late by at most 1/`part` of the time that it has slept. The value 1
+  // doubles the sleeps; a larger value polls more often.
   explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64, int part = 1)
       : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
   // Sets minimum times for spinning and yielding. Waits between ranks of one host are short, and
@@ -64,8 +64,8 @@ class Backoff {
     spin_ns_ = spin_ns;
     yield_ns_ = yield_ns;
   }
-  // Yields from the first poll on, for at least `yield_ns`. For waits on other hosts: an answer
-  // takes longer than the other ranks of this core need for their turns, and one of them may be
+  // Yields from the first poll on, for at least `yield_ns`. It is for waits on other hosts. An
+  // answer takes longer than the turns of the other ranks of this core, and one of them may be
   // about to produce it.
   void yield_at_once(std::int64_t yield_ns) {
     spins_ = 0;

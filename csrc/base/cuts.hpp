@@ -6,10 +6,10 @@
 //   stored as  | 1 of block 0 | 1 of block 1 | 1 of block 2 |                          in slots of `each` elements
 //   slices     | a | b | c |                                                           of a cut: a, b, c work on it
 //
-// A block is the part of one rank (or one host) in an all-gather, a reduce-scatter or an all-to-all.
-// In other collectives the array is one block. The array may be stored in several pieces of memory:
-// Stretches describes them, and a Layout (schedule/layout.hpp) gives the addresses of the blocks of a
-// schedule.
+// A block is the part of one rank (or one host) in an all-gather, a reduce-scatter or an
+// all-to-all. In other collectives the array is one block. The array may be stored in several
+// pieces of memory: Stretches describes them, and a Layout (schedule/layout.hpp) gives the
+// addresses of the blocks of a schedule.
 #pragma once
 
 #include <algorithm>

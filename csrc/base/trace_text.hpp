@@ -13,7 +13,7 @@
 
 namespace ringcomm {
 
-// A writer with one row per tensor, and one more below it for each lane of its pipeline, because
+// A writer with one row per tensor. Each lane of a pipeline has one more row below it, because
 // events of a row must not overlap. Calls named "call 7 of X" share the row X. Messages, and waits
 // for them, may overlap: they become Chrome's asynchronous events.
 class TraceText {

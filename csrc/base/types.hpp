@@ -1,4 +1,4 @@
-// Element types, reduction operations and collectives: the vocabulary that every layer shares.
+// Defines element types, reduction ops and collectives, which every layer uses.
 #pragma once
 
 #include <array>
@@ -43,7 +43,8 @@ struct DTypeInfo {
   bool floating;     // a real number
 };
 
-// One row per DType, in its order. A new dtype is a new row here and one in the kernels' table.
+// The table has one row per DType, in its order. A new dtype needs a row here and one in the
+// kernels' table.
 inline constexpr std::array<DTypeInfo, 25> kDTypes{{
     {"float16", 2, true},
     {"bfloat16", 2, true},
@@ -77,10 +78,11 @@ inline constexpr std::size_t kNumbers = 13;  // the first kNumbers dtypes consis
 inline constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
 inline constexpr std::size_t size_of(DType d) { return info(d).size; }
 
-// The reduction operation of a call. `average` is the sum, divided by the number of ranks. `adasum` reduces complete vectors, not elements: an all-reduce composed of pairs
-// (adasum.hpp). The values up to product are Horovod's, for scripts and option files that write
-// numbers. The others are MPI's further ops, and are never scaled. The kernels' table defines which
-// op supports which dtype (kernels::reduces).
+// The reduction op of a call. `average` is the sum, divided by the number of ranks. `adasum`
+// reduces complete vectors, not elements: an all-reduce composed of pairs (adasum.hpp). The values
+// up to product are Horovod's, for scripts and option files that write numbers. The others are
+// MPI's further ops, and are never scaled. The kernels' table defines which op supports which dtype
+// (kernels::reduces).
 enum class Op : std::uint8_t {
   average,
   sum,
@@ -118,7 +120,7 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr std::array<std::string_view, 9> kCollectiveNames{
     "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier", "scan", "exscan"};
-// Scans: each rank's result combines the inputs of the ranks up to it, in rank order. exscan
+// Scans: each rank's result combines the inputs of the ranks up to it, in rank order. An exscan
 // excludes the rank's own input, and rank 0 has no result.
 inline constexpr bool is_scan(Collective c) { return c == Collective::scan || c == Collective::exscan; }
 // Collectives in which contributions may be combined on the route to their destination.

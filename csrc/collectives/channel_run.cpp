@@ -20,7 +20,7 @@ constexpr std::int64_t kSpinInCrowd = 20'000;   // ns; most waits between two ru
 constexpr int kCrowded = 10'000;
 
 // Returns the wait policy. A poll for messages takes long, and the awaited peer may need this core
-// to send them: yield once after each poll, unless the transport's poll yields itself.
+// to send them. So yield once after each poll, unless the transport's poll yields itself.
 Backoff backoff_for(const CallContext& context) {
   if (!context.on_one_host()) {
     const bool yields = context.transport->yields();

@@ -16,8 +16,8 @@ std::string full_name(const Algorithm& algorithm, bool two_levels, int root) {
 
 // Orders options that the cost model cannot distinguish. Effects outside the model (connections
 // that must reach their rate, senders that collide) make many peers a disadvantage. Short buffers
-// fit into any queue and avoid these effects, but rounds cost them most: alpha varies most with the
-// load of hosts.
+// fit into any queue and avoid these effects, but rounds cost them most. The latency alpha is the
+// parameter that varies most with the load of hosts.
 auto burden(const Option& option, std::size_t nbytes) {
   constexpr std::size_t kShort = 64 << 10;
   return std::tuple(nbytes < kShort ? option.price.rounds : 0, option.peers, option.price.seconds);
@@ -118,7 +118,7 @@ bool Chooser::can_run(const std::string& name, Collective collective, bool equal
   const AlgorithmName wanted(name);
   const Algorithm* const algorithm = find_algorithm(collective, wanted);
   if (wanted.two_levels) return algorithm && on_hosts_ && has_two_levels(collective) && wanted.root < size_;
-  // A user's algorithm can run.
+  // An algorithm that is not built in is a custom one, which can run.
   return !algorithm || (wanted.root < size_ && (equal_blocks || !algorithm->equal_blocks));
 }
 

@@ -58,10 +58,10 @@ struct Option : Choice {
 class Menu {
  public:
   Menu(Collective collective, int size, Placement hosts, Network network);
-  // Returns the options for `name` ("": all that may be chosen; an algorithm's name: on one level
-  // and on two), each with its cheapest cut, and one of them chosen. `equal_blocks`: all blocks
-  // have one size. `memory`: includes routes through shared memory: two levels, or "shared" if
-  // there is only one host.
+  // Returns the options for `name`, each with its cheapest cut, and one of them chosen. "" selects
+  // all that may be chosen; an algorithm's name selects it on one level and on two. `equal_blocks`:
+  // all blocks have one size. `memory`: includes routes through shared memory: two levels, or
+  // "shared" if there is only one host.
   std::vector<Option> options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory = false,
                               const Cut& given = {0, 0}, const Encoding& encoding = {});
 

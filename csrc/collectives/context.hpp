@@ -37,7 +37,7 @@ struct ChannelConfig {
   std::vector<Rule> rules;                      // from a tuning file
   double stall_warn_seconds = 60;               // 0: never
   std::shared_ptr<const CustomAlgorithms> own;  // may be null
-  std::shared_ptr<Account> account;             // shared by channels that run one call at a time; null: a private one
+  std::shared_ptr<Account> account;             // used by one channel at a time; null: a private one
   std::function<bool()> help;  // advances other work of this process while a caller waits in run(); may be null
 };
 

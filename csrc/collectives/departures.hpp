@@ -25,7 +25,7 @@ class Departures {
   Departures& operator=(const Departures&) = delete;
 
   // Watches the processes of this host's other ranks, by process id. Only MPI or the launcher can
-  // notice the death of other ranks.
+  // notice the death of ranks on other hosts.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
     monitor_.watch(std::move(processes), std::move(rank_of));
   }

@@ -108,7 +108,8 @@ class Builder {
   std::unique_ptr<Task> broadcast() { return even(call_.output, context_.me == call_.root ? call_.input : nullptr); }
 
   // Builds a reduce or an exscan. Only the root of a reduce has a result, and all ranks but rank 0
-  // of an exscan. The other ranks may not change their input, so partial sums need temporary memory.
+  // of an exscan. The other ranks may not change their input, so partial sums need temporary
+  // memory.
   std::unique_ptr<Task> for_some() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     options_.pre = call_.pre;
@@ -143,7 +144,7 @@ class Builder {
   }
 
   // Builds an all-to-all. Unless all blocks are equal, a rank knows only its row and column of the
-  // matrix of counts; so the only number of segments known to all ranks is one.
+  // matrix of counts. So the only number of segments known to all ranks is one.
   std::unique_ptr<Task> alltoall() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     const std::size_t sent = total(call_.counts);

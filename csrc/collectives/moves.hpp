@@ -15,9 +15,9 @@ namespace ringcomm {
 // it.
 RunOptions run_options(CallContext& context, const Call& call, std::string_view way);
 
-// Converts the integers of a finished logical op to 0 and 1 on a rank where nothing was combined:
-// the only rank, the first of a scan, the second of an exscan. On other ranks the kernels have done
-// so.
+// Converts the integers of a finished logical op to 0 and 1 on a rank where nothing was combined.
+// That is the only rank, the first of a scan, or the second of an exscan. On other ranks the
+// kernels have done so.
 void finish_logical_op(const Call& call, int rank, int size);
 
 // The call must outlive the returned task.

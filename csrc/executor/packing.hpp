@@ -1,6 +1,6 @@
 // Defines the layout of a message. Without a codec it holds its blocks one after another. With a
-// codec it holds one encoded block; several encoded blocks each have 8 bytes of length before them
-// and are padded to 8. Empty blocks take no space.
+// codec it holds one encoded block. If there are several, each has 8 bytes of length before it and
+// is padded to 8 bytes. Empty blocks take no space.
 #pragma once
 
 #include <cstdint>

@@ -14,10 +14,10 @@ namespace ringcomm {
 struct Message {
   std::int32_t peer;  // in the schedule's numbering
   std::uint32_t first, last;
-  // Receives: each piece replaces a block that no other step of the round uses: may be received in
-  // place.
+  // True if the message may be received in place: each piece replaces a block that no other step of
+  // the round uses.
   bool plain = true;
-  bool untouched = true;  // receives: nor does the previous round use these blocks: may be received during it
+  bool untouched = true;  // true if it may be received while the previous round still runs
 };
 
 struct Write {

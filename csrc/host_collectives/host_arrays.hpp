@@ -18,8 +18,8 @@ namespace ringcomm {
 class HostArrays {
  public:
   // Publishes the location of this rank's array in its call header and payload. Returns false, and
-  // publishes that, if the call is not in place, if the array is outside the arena, or if a payload
-  // cannot hold all its stretches.
+  // publishes that, in three cases: the call is not in place, the array is outside the arena, or a
+  // payload cannot hold all its stretches.
   static bool publish(Epochs& epochs, const Call& call);
 
   // Collects the locations after all ranks have arrived. Empty if some array is not shared; `any`:

@@ -46,7 +46,8 @@ class HostPass : public MemoryPass {
   HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
       : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
         small_(taken <= longest_payload(ranks()) && fits_inline(call, ranks(), longest_payload(ranks()) - taken)) {
-    // Reads data that is only moved in place; reductions work in place on arrays in arenas.
+    // Data that is only moved is read in place, if that is possible. Reductions work in place on
+    // arrays in arenas.
     if (!small_ && moves_blocks(call.collective) && Readable::fits(call, ranks(), taken))
       readable_.emplace(epochs, call, taken);
   }
@@ -94,8 +95,8 @@ class HostPass : public MemoryPass {
   std::optional<Readable> readable_;
 };
 
-// An exchange of counts. The call that follows, if all ranks expect the same counts, is stored
-// behind its payload.
+// An exchange of counts, and the call that runs within it if all ranks expect the same counts. The
+// data of that call is stored behind the payload of the exchange.
 class SpeculativePass final : public HostPass {
  public:
   SpeculativePass(Epochs& epochs, const Call& call, std::size_t segment_bytes)

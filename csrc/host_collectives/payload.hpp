@@ -1,5 +1,6 @@
-// Small calls whose data is sent within the consistency check: in mailboxes (memory_pass.cpp) or in messages
-// (message_check.cpp). When the payloads of all ranks have arrived, every rank computes its complete result itself.
+// Computes small calls, with data that is sent within the consistency check: in mailboxes
+// (memory_pass.cpp) or in messages (message_check.cpp). When the payloads of all ranks have
+// arrived, every rank computes its complete result itself.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +25,9 @@ std::size_t publish_payload(const Call& call, int me, std::byte* to);  // return
 // payloads.
 std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);
 
-// These work in two steps, for calls that compute: the first merges payloads of some ranks into
-// one, the second computes the result from merged payloads of all ranks. Intermediate results are
-// rounded to the call's dtype and may overflow it, as in any schedule.
+// These reduce in two steps. The first merges payloads of some ranks into one; the second computes
+// the result from merged payloads of all ranks. Intermediate results are rounded to the call's
+// dtype and may overflow it, as in any schedule.
 std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
                            std::byte* to);  // returns the bytes written
 void collect_merged(const Call& call, int me, std::span<const std::byte* const> merged);

@@ -19,7 +19,7 @@ constexpr std::size_t kSizes = 64;
 bool gives(const Call& call, int rank) { return call.collective != Collective::broadcast || call.root == rank; }
 
 // Returns the key of the call in the tuner; empty if reading does not pay. It is equal on all
-// ranks, so for uneven blocks it depends on nothing else.
+// ranks, and so a constant for uneven blocks, of which ranks know different sizes.
 std::optional<std::size_t> kind_of(const Call& call) {
   if (call.collective == Collective::alltoall && !call.even) return 0;
   const std::size_t nbytes = call.nbytes();

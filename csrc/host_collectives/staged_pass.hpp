@@ -80,8 +80,8 @@ class StagedPass : public Task {
   std::byte* input(std::size_t k) { return mine_.input(first_ + k); }
   std::byte* input_of(int rank, std::size_t k) { return areas_[static_cast<std::size_t>(rank)].input(first_ + k); }
   // Copies with stores that bypass the caches. A normal store to a line that a peer has read takes
-  // 25 ns, one line after the other, until the peer's copy is invalid; prefetching does not help.
-  // Bypassing stores do not wait, and later reads are no slower.
+  // 25 ns, until the peer's copy is invalid. Such stores wait one by one, and prefetching does not
+  // help. Bypassing stores do not wait, and later reads are no slower.
   void to_peers(void* target, const void* source, std::size_t nbytes) const {
     kernels::copy(target, source, nbytes, true);
     tally(nbytes);

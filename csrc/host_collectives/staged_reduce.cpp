@@ -8,9 +8,9 @@
 namespace ringcomm {
 namespace {
 
-// A pass in which each rank reduces its slice of a segment, from its own array and the peers'
-// inputs, into its own array and the peers' inputs. Then it copies the other slices out of its own
-// input. With a root, only the root copies them.
+// A pass in which each rank reduces its slice of a segment. Sources and targets are its own array
+// and the peers' inputs. Then it copies the other slices out of its own input. With a root, only
+// the root copies them.
 class Allreduce final : public StagedPass {
  public:
   Allreduce(Epochs& epochs, const Call& call, const Cuts& cuts)

@@ -138,7 +138,7 @@ Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve) {
 Mappings::~Mappings() { unmap_all(); }
 
 // Peers use equal offsets of different arenas together. AMD's L1 cache selects a line by a hash of
-// bits 12 to 27 of its virtual address: if these bits were equal, every access would miss (10 times
+// bits 12 to 27 of its virtual address. If these bits were equal, every access would miss (10 times
 // slower). So arena i begins i huge pages after a round address.
 bool Mappings::map_all(const std::vector<int>& fds, std::size_t nbytes) {
   nbytes_ = nbytes;

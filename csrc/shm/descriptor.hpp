@@ -51,9 +51,9 @@ inline bool is_uneven(const Descriptor& d) {
   return static_cast<Collective>(d.collective) == Collective::alltoall && d.count == kUneven;
 }
 
-// Returns a hash that is equal for calls that agree; other calls collide with probability 2^-64.
-// Calls that agree may still have different hashes: if only some ranks give a name, in alltoall's
-// count, and in speculation.
+// Returns a hash of the descriptor. Calls with equal hashes agree, except with probability 2^-64.
+// Calls with different hashes may still agree: only some ranks may give a name, and alltoall's
+// count and the speculation may differ.
 std::uint64_t digest_of(const Descriptor& call);
 
 // Returns one sentence that names the call, the value of each rank, and the fix; empty if all ranks
@@ -61,9 +61,10 @@ std::uint64_t digest_of(const Descriptor& call);
 // to differ (allgather's count).
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks);
 
-// Returns one sentence that names each pair of ranks with different counts, and the fix; empty if there is none.
-// `counts` holds, for each rank, the elements that it sends to every rank, then those that it
-// expects from every rank. `row`: elements of a row. Adds the ranks of these pairs to `involved`.
+// Returns one sentence that names each pair of ranks with different counts, and the fix; empty if
+// there is none. `counts` holds, for each rank, the elements that it sends to every rank, then
+// those that it expects from every rank. `row`: elements of a row. Adds the ranks of these pairs to
+// `involved`.
 std::string counts_disagreement(std::span<const Descriptor> all, std::span<const std::uint64_t> counts,
                                 std::uint64_t row, std::vector<int>& involved);
 

@@ -12,8 +12,8 @@
 
 namespace ringcomm {
 
-// Sleeps while `word` equals `seen`, at most `longest_ns`. Not FUTEX_PRIVATE: the kernel identifies the word by its file, because each rank maps it at a
-// different address.
+// Sleeps while `word` equals `seen`, at most `longest_ns`. Not FUTEX_PRIVATE: the kernel identifies
+// the word by its file, because each rank maps it at a different address.
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::int64_t longest_ns) {
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(longest_ns / 1'000'000'000);

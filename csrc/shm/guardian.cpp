@@ -52,8 +52,9 @@ bool ended(int pidfd, int ms) {
   return pidfd >= 0 && ::poll(&asked, 1, ms) > 0;
 }
 
-// Blocks until a rank ends, and returns its index. epoll reports descriptors in the order in which they became ready,
-// so that a rank is not taken for the ranks that the launcher killed because of it.
+// Blocks until a rank ends, and returns its index. The rank that died first is found, and not a
+// rank that the launcher killed afterwards: epoll reports descriptors in the order in which they
+// became ready.
 std::size_t first_death(const std::vector<Guarded>& guarded) {
   const int set = ::epoll_create1(0);
   for (std::size_t i = 0; i < guarded.size(); ++i) {
@@ -80,7 +81,8 @@ std::time_t now() {
   return time.tv_sec;
 }
 
-// Gives the launcher, and ranks that notice the death, `grace` seconds; then kills what still runs.
+// Gives the launcher, and ranks that notice the death, `grace` seconds; then kills the remaining
+// ranks.
 void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const DeathAction& action, char* const* command) {
   std::time_t deadline = now() + action.grace;
   for (const Guarded& one : guarded) {

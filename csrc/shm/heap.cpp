@@ -14,8 +14,8 @@
 namespace ringcomm {
 namespace {
 
-// Freed memory up to kKept is kept for the next allocation, because fresh pages must be zeroed. Beyond that, ranges of
-// at least kBig go back to the system.
+// Freed memory up to kKept is kept for the next allocation, because new pages must be zeroed.
+// Beyond that, ranges of at least kBig are returned to the system.
 constexpr std::uint64_t kKept = std::uint64_t{64} << 20;
 constexpr std::uint64_t kBig = std::uint64_t{1} << 20;
 

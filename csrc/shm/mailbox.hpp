@@ -37,7 +37,7 @@ struct alignas(64) Mailbox {
   CallHeader header[2];
   alignas(64) Descriptor descriptor[2];  // peers read it only if digests differ
   alignas(64) std::byte payload[2][kPayload];
-  std::uint64_t staging = kPrivate;  // the owner's note for its next call
+  std::uint64_t staging = kPrivate;  // the same offset, which the owner keeps for its next call
   // Offset, in the owner's arena, of the memory through which a leader and the ranks of its host
   // exchange data (message_check.cpp). Set once; only for hosts with a leader.
   std::uint64_t leader_scratch = kPrivate;

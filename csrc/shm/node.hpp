@@ -1,4 +1,4 @@
-// A node gives this rank the memory that the ranks of its host share: every rank owns an arena and
+// A node gives this rank the memory that the ranks of its host share. Every rank owns an arena and
 // maps the arenas of all ranks.
 //
 // An arena is a memfd. Its first pages hold this rank's mailboxes, one per slot. The rest is a heap

@@ -1,5 +1,5 @@
-// Detects peers that left, failed or died, and makes the errors that explain it. Every wait for a peer uses
-// it.
+// Detects peers that left, failed or died, and makes the errors that explain it. Every wait for a
+// peer uses it.
 //
 // A rank ends its participation in one of three ways. It leaves: it closes the communicator or ends
 // its script, and publishes that first, in its state in shared memory or in a goodbye message. It

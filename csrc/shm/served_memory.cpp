@@ -41,7 +41,7 @@ Served& served() {
 }
 
 // Removes pools that neither serve nor have blocks in use. The mutex must be held. The caller must
-// destroy the result after it has released the mutex: the destructor of a pool waits for a fork in
+// destroy the result after it has released the mutex. The destructor of a pool waits for a fork in
 // progress, which waits for the mutex.
 [[nodiscard]] Servers take_empty(Served& all) {
   const auto over = std::stable_partition(all.servers.begin(), all.servers.end(),

@@ -2,7 +2,7 @@
 // registered sizes come from this rank's arena, all other blocks from the C library.
 //
 // The functions have no argument that names a pool, so all pools that serve are tried, by size.
-// This state outlives its creators: a block may be freed long after its job has ended, in any
+// This state outlives its creators. A block may be freed long after its job has ended: in any
 // thread, during process exit, or in a forked child.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Sends and receives messages of any length, with one tag of a transport, to and from any rank, at
-// any time. The engine's negotiation and services use it.
+// any time. Departures, the engine and services use it.
 //
 // Messages are received by matched probes, never by a posted receive from any rank: MPICH 5.0 on
 // UCX loses such receives between hosts (docs/troubleshooting.md). One posted receive per rank
@@ -21,7 +21,7 @@ struct Letter {
   std::vector<std::byte> bytes;
 };
 
-// A mailbox on a transport. One thread at a time uses it, as with the transport; no function
+// A message queue on a transport. One thread at a time uses it, as with the transport; no function
 // blocks.
 class Mail {
  public:

@@ -30,8 +30,8 @@ std::uint64_t bits_of(Handle handle) {
   }
 }
 
-// The MPI functions that are called. MPI_Message is a handle like MPI_Request. A status is passed as
-// raw memory: only its size and two offsets are known.
+// The MPI functions that are called. MPI_Message is a handle like MPI_Request. A status is passed
+// as raw memory: only its size and two offsets are known.
 template <class Handle>
 struct Functions {
   explicit Functions(void* mpi) : library(mpi) {}

@@ -1,8 +1,8 @@
 // Moves bytes between ranks, for schedules, negotiation and messages. One thread at a time uses a
 // transport; no function blocks.
 //
-// A message from any rank is received by a matched probe, never by a posted receive: MPICH 5.0 on UCX loses posted
-// receives from any rank between hosts (docs/troubleshooting.md).
+// A message from any rank is received by a matched probe, never by a posted receive. MPICH 5.0 on
+// UCX loses posted receives from any rank between hosts (docs/troubleshooting.md).
 #pragma once
 
 #include <cstddef>

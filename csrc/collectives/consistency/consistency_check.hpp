@@ -21,8 +21,8 @@ class ConsistencyCheck : public Task {
   // data. `inline_data`: the data is sent within the check; ranks with equal calls pass equal
   // values. `call` lives until collect().
   virtual void begin(Call& call, bool inline_data) = 0;
-  // Returns, when done, the remaining work of a call with inline data; null if the data was not sent
-  // inline on all ranks.
+  // Returns, when done, the remaining work of a call with inline data; null if the data was not
+  // sent inline on all ranks.
   virtual std::unique_ptr<Task> collect() = 0;
 };
 

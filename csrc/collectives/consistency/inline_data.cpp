@@ -22,10 +22,10 @@ double pieces_received(std::size_t senders) {
   return PieceExchange::can_merge(senders) ? std::log2(static_cast<double>(senders)) : static_cast<double>(senders - 1);
 }
 
-// Returns the largest size for which inline data is faster: at most `room`, and at least a size
-// that adds no measurable time to a message. An all-reduce of small data takes 2 log2(h) rounds of
-// messages between h hosts, and moves 2 (h-1)/h times the data over a host's link. Inline data
-// takes no additional round, and moves the data `received` times.
+// Returns the largest size for which inline data is faster. It is at most `room`, and at least a
+// size that adds no measurable time to a message. An all-reduce of small data takes 2 log2(h)
+// rounds of messages between h hosts, and moves 2 (h-1)/h times the data over a host's link. Inline
+// data takes no additional round, and moves the data `received` times.
 std::size_t worth(std::size_t room, const Terms& terms, double hosts, double received) {
   constexpr std::size_t kUnnoticed = 64;
   const std::set<int> different(terms.hosts.begin(), terms.hosts.end());

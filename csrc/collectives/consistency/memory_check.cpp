@@ -22,8 +22,8 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
     call_ = &call;
     counts_.clear();
     if (call.speculation && !(inline_data && can_speculate(call, epochs_.node().size()))) call.speculation = nullptr;
-    // Computes the digest first: the first store to a line that peers read takes long, and later loads may
-    // wait for it.
+    // Computes the digest first: the first store to a line that peers read takes long, and later
+    // loads may wait for it.
     Descriptor said;
     if (!call.agreed) said = describe(call, me_);
     const std::uint64_t digest = call.agreed ? 0 : digest_of(said);

@@ -26,8 +26,9 @@
 namespace ringcomm {
 namespace {
 
-// The leader scratch has two slots, for even and for odd calls, like the mailboxes (shm/mailbox.hpp). In each slot
-// every rank stores its payload, and the leader stores the result of the consistency check.
+// The leader scratch has two slots, for even and for odd calls, like the mailboxes
+// (shm/mailbox.hpp). In each slot every rank stores its payload, and the leader stores the result
+// of the consistency check.
 constexpr std::size_t kVerdict = 64;
 constexpr std::size_t kPieces = kPayloadsTogether + kMostPayloads * kPieceAlign;
 constexpr std::size_t kSlot = kLongestPiece + kVerdict + kPieces;
@@ -136,8 +137,8 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     return host_is_here_ && (leads() || verdict()->epoch == epoch_);
   }
 
-  // Waits for ranks of this host, which usually arrive within a few polls. Messages
-  // report departures, but polling the transport costs more, so that starts after 64 polls.
+  // Waits for ranks of this host, which usually arrive within a few polls. Messages report
+  // departures, but polling the transport costs more, so it starts after 64 polls.
   Progress look_around() {
     if (looks_ < 64) return ++looks_, Progress::blocked;
     return context_.transport->poll() ? Progress::moved : Progress::blocked;
@@ -292,8 +293,8 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
   std::uint32_t epoch_ = 0;
   bool host_is_here_ = false;   // all ranks of this host have arrived
   bool between_hosts_ = false;  // the leader waits for other leaders
-  // Departure on this host; thrown after the time that a goodbye of the rank that left first may
-  // need.
+  // Error of a rank of this host that left; thrown once the goodbye of the rank that left first has
+  // had time to arrive.
   std::optional<Error> left_;
   std::int64_t patient_until_ = 0;
 };

@@ -17,7 +17,7 @@ namespace ringcomm {
 
 inline constexpr std::size_t kPieceAlign = 16;  // of pieces: kernels read their elements in place
 
-// In round k a rank sends all that it has to rank me - 2^k, and receives as much from me + 2^k
+// A rank `me` sends all that it has to rank me - 2^k in round k, and receives as much from me + 2^k
 // (dissemination: Bruck et al., IEEE Trans. Parallel Distrib. Syst. 8(11), 1997). For 2^n ranks it
 // exchanges with rank me ^ 2^k (recursive doubling), so that pieces can be merged during the
 // exchange. Both take ceil(log2 p) messages in each direction.

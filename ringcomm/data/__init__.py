@@ -1,4 +1,4 @@
-"""Loaders of batches, in Horovod's form (``horovod.data``)."""
+"""Data loaders with the interface of ``horovod.data``."""
 
 from ringcomm.data.data_loader_base import AsyncDataLoaderMixin, BaseDataLoader
 

@@ -1,4 +1,4 @@
-"""A base for loaders of batches, and a mixin that reads batches ahead in a thread."""
+"""Data loaders with Horovod's interface: a base class, and a mixin that reads batches ahead in a thread."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ __all__ = ["AsyncDataLoaderMixin", "BaseDataLoader"]
 
 
 class BaseDataLoader:
-    """Give ``__len__`` and ``_iterate``; what iterates over the loader gets each batch through ``_process_batch``."""
+    """Base class of data loaders. Subclasses define ``__len__`` and ``_iterate``.
+
+    Iterating over the loader gives each batch of ``_iterate`` after ``_process_batch``.
+    """
 
     def __len__(self) -> int:
-        """How many batches there are."""
+        """Returns the number of batches."""
         raise NotImplementedError
 
     def _iterate(self) -> Iterator[Any]:
-        """The batches of one epoch."""
+        """Yields the batches of one epoch."""
         raise NotImplementedError
 
     def _process_batch(self, batch: Any) -> Any:
-        """What becomes of a batch, on the thread that asks for it."""
+        """Returns the batch to give out. Runs on the thread that iterates over the loader."""
         return batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -30,19 +33,19 @@ class BaseDataLoader:
 
 
 class _End(NamedTuple):
-    """Of an epoch's batches: all of them, or what failed."""
+    """The end of an epoch's batches: `error` is None, or the exception that ended it."""
 
     error: BaseException | None
 
 
 class AsyncDataLoaderMixin:
-    """Reads batches ahead in a thread. It goes before the loader: ``class Ahead(AsyncDataLoaderMixin, MyLoader)``.
+    """Reads batches ahead in a thread. Put it before the loader: ``class Ahead(AsyncDataLoaderMixin, MyLoader)``.
 
-    Each iteration is one epoch, read by a thread of its own, which ends with it; what the loader raises is raised where
-    the batch is asked for.
+    Each iteration is one epoch, read by a thread that ends with the epoch. An exception of the loader
+    is raised in the iteration that asks for the batch.
 
     Args:
-        async_loader_queue_size: how many batches may wait; 0: none, and no thread.
+        async_loader_queue_size: most batches that wait in the queue; 0: no queue and no thread.
         debug_data_loader: accepted because Horovod has it.
         args, kwargs: the loader's.
     """
@@ -55,7 +58,7 @@ class AsyncDataLoaderMixin:
         super().__init__(*args, **kwargs)
 
     def close_async_loader(self) -> None:
-        """Ends iterations that are under way: they give no further batch. May be called more than once."""
+        """Ends the iterations in progress: they give no further batch. May be called more than once."""
         for closing in self._closings:
             closing.set()
 
@@ -73,7 +76,7 @@ class AsyncDataLoaderMixin:
             while not closing.is_set():
                 try:
                     item = ahead.get(timeout=0.1)
-                except queue.Empty:  # it may have been closed meanwhile
+                except queue.Empty:  # the loop condition checks whether the loader was closed
                     continue
                 if isinstance(item, _End):
                     if item.error is not None:
@@ -98,7 +101,7 @@ def _read(loader: Any, ahead: queue.Queue[Any], closing: threading.Event) -> Non
 
 
 def _put(ahead: queue.Queue[Any], item: Any, closing: threading.Event) -> bool:
-    """False once nobody asks for more."""
+    """Puts an item into the queue. Returns False once the iteration has ended or the loader is closed."""
     while not closing.is_set():
         try:
             ahead.put(item, timeout=0.1)

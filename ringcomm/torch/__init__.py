@@ -10,10 +10,10 @@
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 """
 
-import ringcomm._src.torch.version  # noqa: F401  checks before names of newer versions are needed
+import ringcomm._src.torch.version  # noqa: F401  checks torch's version before newer names of torch are imported
 from ringcomm._src.decentralized.consistency import SSP, Async, Backup, SoftSync, Sync
 from ringcomm._src.observe.accounts import stats
-from ringcomm._src.torch import intraop  # noqa: F401 (intraop has no name that is public)
+from ringcomm._src.torch import intraop  # noqa: F401 (intraop has no public names)
 from ringcomm._src.torch.relaxed.diloco import DiLoCo
 from ringcomm._src.torch.relaxed.easgd import EASGD
 from ringcomm._src.torch.relaxed.gossip import Gossip

@@ -1,4 +1,4 @@
-"""Compressors of gradients. Named as in Horovod."""
+"""Compressors of gradients, under the names that Horovod gives them."""
 
 from ringcomm._src.torch.compression import (
     BF16Compressor,

@@ -1,4 +1,4 @@
-"""Broadcasts of models, optimizers and objects. Named as in Horovod."""
+"""Broadcasts of models, optimizers and objects, under the names that Horovod gives them."""
 
 from ringcomm._src.torch.functions import (
     allgather_object,

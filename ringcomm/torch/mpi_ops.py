@@ -1,4 +1,4 @@
-"""The operations of ``ringcomm.torch``. Named as in Horovod."""
+"""The operations of ``ringcomm.torch``, under the names that Horovod gives them."""
 
 from __future__ import annotations
 

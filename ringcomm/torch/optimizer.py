@@ -1,4 +1,4 @@
-"""Optimizers that average gradients. Named as in Horovod."""
+"""Optimizers that reduce gradients over the ranks, under the names that Horovod gives them."""
 
 from ringcomm._src.torch.optimizer import DistributedOptimizer, _DistributedOptimizer  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all ranks. Named as in Horovod."""
+"""Batch normalisation over the batches of all ranks, under the name that Horovod gives it."""
 
 from ringcomm._src.torch.sync_batch_norm import SyncBatchNorm
 

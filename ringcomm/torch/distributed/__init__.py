@@ -1,7 +1,8 @@
-"""``torch.distributed.init_process_group("ringcomm")``: PyTorch's own distributed libraries on ringcomm.
+"""The backend "ringcomm" of ``torch.distributed``: PyTorch's own distributed libraries run on ringcomm.
 
-``import torch`` registers the backend, from torch 2.5 on (its entry point group ``torch.backends``); before, importing
-this package or :mod:`ringcomm.torch` does. It serves CPU and CUDA tensors::
+From torch 2.5 on, ``import torch`` registers the backend (entry point group ``torch.backends``).
+With older versions, import this package or :mod:`ringcomm.torch` first. It serves CPU and CUDA
+tensors::
 
     import torch.distributed as dist
 

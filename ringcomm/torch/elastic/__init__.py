@@ -1,4 +1,4 @@
-"""Elastic training of PyTorch models: a function, a state, and a sampler that remembers how far an epoch has come.
+"""Elastic training of PyTorch models: `run`, `TorchState`, and a sampler that records the progress of an epoch.
 
 ::
 

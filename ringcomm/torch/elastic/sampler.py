@@ -1,4 +1,4 @@
-"""A sampler that remembers how far an epoch has come. Named as in Horovod."""
+"""A sampler that records the progress of an epoch, under the name that Horovod gives it."""
 
 from ringcomm._src.torch.elastic.sampler import ElasticSampler
 

@@ -1,4 +1,4 @@
-"""States of elastic training, and handlers of what they hold. Named as in Horovod."""
+"""States of elastic training, and handlers of the objects they hold, under the names that Horovod gives them."""
 
 from ringcomm._src.torch.elastic.state import (
     ModelStateHandler,

@@ -1,1 +1,1 @@
-"""Horovod's semantics: named operations in any order, process sets, join, objects, and operations in graphs."""
+"""Named operations with Horovod's semantics: submission in any order, process sets, join, objects, graph operations."""

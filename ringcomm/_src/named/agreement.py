@@ -1,4 +1,7 @@
-"""Whether ranks ask the same where that is more than one operation's description: they exchange rows of numbers."""
+"""Agreement between ranks beyond one operation's consistency check: the ranks exchange and compare rows of numbers.
+
+Process sets and the plans of optimizers use it.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ _CALLS = ("add_process_set", "remove_process_set", "init")
 
 
 def exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> dict[int, list[int]]:
-    """Every rank's row, by rank of the world, in order; they may be of different lengths. Ranks that have joined are
-    not among them. Collective over the set."""
+    """Returns every rank's row, keyed by rank of the world, in rank order. Collective over the set.
+
+    Rows may have different lengths. Ranks that have joined have no row.
+    """
     if process_set.size() == 1:
         return {process_set.ranks[0]: list(row)}
     mine = np.array([process_set.ranks[process_set.require_rank()], len(row), *row], np.int64)
@@ -30,12 +35,15 @@ def exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> dict[int
 
 
 def agree_on_sets(what: str, values: Sequence[int]) -> None:
-    """Raises on every rank, unless all are here and gave the same: MismatchError, or RankJoinedError."""
+    """Checks that all ranks take part and gave equal values.
+
+    If not, raises MismatchError or RankJoinedError on every rank.
+    """
     require_equal_sets(what, exchange_sets(what, values))
 
 
 def exchange_sets(what: str, values: Sequence[int]) -> dict[int, list[int]]:
-    """What every rank gave to this call. Raises on every rank, unless all are here and make the same call."""
+    """Returns every rank's values. Raises on every rank if a rank has joined, or makes a different call."""
     rows = exchange([_CALLS.index(what), *values], "process_sets", global_process_set)
     missing = tuple(rank for rank in global_process_set.ranks if rank not in rows)
     if missing:

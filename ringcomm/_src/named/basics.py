@@ -1,4 +1,4 @@
-"""Who and where a rank is, as the class that bindings of Horovod make one object of."""
+"""The class HorovodBasics, which libraries written for Horovod instantiate to ask for ranks and builds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEVICES = ("cuda_built", "rocm_built")
 
 
 class HorovodBasics:
-    """The functions of `ringcomm` and the numbers of its reductions. The arguments are Horovod's, and mean nothing."""
+    """The functions and reduction ops of `ringcomm` as attributes. It ignores Horovod's constructor arguments."""
 
     def __init__(self, pkg_path: str = "", *args: object) -> None:
         for name in _QUESTIONS + _RUNTIME:

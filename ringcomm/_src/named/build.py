@@ -1,4 +1,4 @@
-"""What this build can do, in Horovod's words, and small helpers that libraries import from ``horovod.common.util``."""
+"""Queries of this build's features under Horovod's names, and helpers of ``horovod.common.util`` for libraries."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from ringcomm._src.platform.mpi_link import MpiLink
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Whether ringcomm can use MPI: always, for it needs none to be built."""
+    """Returns True: ringcomm can use MPI, and does not need it to be built."""
     return True
 
 
 def mpi_enabled() -> bool:
-    """Whether this run uses MPI: not before ``init()``, nor where mpi4py finds none, which leaves one rank."""
+    """Returns True if this run uses MPI.
+
+    False before ``init()``, and if mpi4py finds no MPI: the job then has one rank.
+    """
     return is_initialized() and isinstance(global_process_set.session().link, MpiLink)
 
 
 def not_built(verbose: bool = False) -> bool:
-    """Never: neither Gloo, NCCL, IBM's DDL nor Intel's oneCCL is used, nor memory of ROCm taken."""
+    """Returns False: Gloo, NCCL, IBM's DDL and Intel's oneCCL are not built in, and ROCm memory is not supported."""
     return False
 
 
@@ -35,26 +38,32 @@ gloo_built = gloo_enabled = nccl_built = ddl_built = ccl_built = rocm_built = no
 
 
 def cuda_built(verbose: bool = False) -> bool:
-    """Whether ringcomm can take arrays in the memory of CUDA's GPUs: always, for it needs nothing of CUDA to be built,
-    and looks for the driver when the first such array comes. Whether there is a GPU, :func:`gpu_available` tells."""
+    """Returns True: ringcomm supports arrays in the memory of CUDA GPUs.
+
+    It needs no CUDA to be built, and loads the driver when the first such array is used. See :func:`gpu_available`.
+    """
     return True
 
 
 def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:
-    """Whether PyTorch, if the program has imported it, sees a GPU, whose tensors ringcomm takes. Of other frameworks
-    (``ext_base_name``): False, for what they have on a GPU comes to ringcomm by way of the host's memory."""
+    """Returns True if the program has imported PyTorch, and PyTorch sees a GPU; ringcomm takes tensors on it.
+
+    Returns False for other frameworks (``ext_base_name``): their GPU tensors are staged through host memory.
+    """
     torch = sys.modules.get("torch") if ext_base_name.rpartition(".")[2] == "torch" else None
     return torch is not None and torch.cuda.is_available()
 
 
 def check_extension(ext_name: str = "ringcomm.torch", *_: object) -> None:
-    """Raises ImportError if a binding cannot be used here. ``ext_name``: its module; further arguments of Horovod's
-    mean nothing, for no binding is compiled."""
+    """Raises ImportError if a binding cannot be used here.
+
+    ``ext_name``: its module. Horovod's further arguments are ignored, because no binding is compiled.
+    """
     importlib.import_module(ext_name.replace("horovod", "ringcomm", 1))
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether there is a binding for this framework, and the framework."""
+    """Returns True if there is a binding for this framework, and the framework is installed."""
     try:
         check_extension(f"ringcomm.{ext_base_name}")
     except ImportError:
@@ -67,17 +76,17 @@ def check_installed_version(name: str, version: str, exception: BaseException | 
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, bool | None], Any]:
-    """The function of (op, average) that gives the reduction meant; ``reduce_ops`` has its names."""
+    """Returns the function of (op, average) that selects the reduction op; ``reduce_ops`` is ignored."""
     return chosen_op
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Whether a number of ranks is a power of two. (Nothing here needs that.)"""
+    """Returns True if a number of ranks is a power of two. Ringcomm does not need it."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def split_list(items: Sequence[Any], n: int) -> list[Any]:
-    """``n`` consecutive parts whose lengths differ by one at most, the longer ones first."""
+    """Returns ``n`` consecutive parts whose lengths differ by at most one, longer parts first."""
     share, rest = divmod(len(items), n)
     ends = [share * part + min(part, rest) for part in range(n + 1)]
     return [items[begin:end] for begin, end in itertools.pairwise(ends)]
@@ -92,18 +101,21 @@ def is_iterable(x: Any) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether a version is at least ``target``, which has three parts. Raises ValueError for anything else."""
+    """Returns True if a version is at least ``target``.
+
+    Raises ValueError unless both are strings and ``target`` has three parts.
+    """
     if not (isinstance(ver, str) and isinstance(target, str)):
         raise ValueError(f"versions are strings, not {type(ver).__name__} and {type(target).__name__}")
     if len(target.split(".")) != 3:
         raise ValueError(f"the version to compare with has the form major.minor.patch, not {target}")
-    version = importlib.import_module("packaging.version")  # no framework is without it
+    version = importlib.import_module("packaging.version")  # every framework installs it
     return bool(version.parse(ver) >= version.parse(target))
 
 
 @contextmanager
 def env(**variables: str | None) -> Iterator[None]:
-    """Within it these environment variables are set; those that are None stay as they are."""
+    """Sets environment variables inside the block; variables that are None are not changed."""
     before = {name: os.environ.get(name) for name, value in variables.items() if value is not None}
     os.environ.update({name: value for name, value in variables.items() if value is not None})
     try:

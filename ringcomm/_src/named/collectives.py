@@ -1,17 +1,17 @@
 """The named operations: Horovod's functions, defined once for arrays and for every framework's tensors.
 
-Operations of different ranks are paired by ``name``; ranks may submit them in any order. Without a name, operations of
-one kind are paired in the order in which they are submitted. Arrays are what :mod:`ringcomm._src.arrays.arrays` takes;
-results are new arrays of the same kind unless the function ends in an underscore (in place). The ``_async`` forms
-return a handle for ``poll`` and ``synchronize``; the arrays they were given must not be touched before.
+Operations of different ranks are matched by ``name``; ranks may submit them in any order. Without a name, operations of
+one kind are matched in the order of submission. They take the arrays of :mod:`ringcomm._src.arrays.arrays`. Results
+are new arrays of the same kind unless the function's name ends in an underscore (in place). The ``_async`` forms return
+a handle for ``poll`` and ``synchronize``; their arrays must not be used before the operation is done.
 
-``algorithm`` names what runs instead of what would be chosen: a built-in of the collective ("ring", "tree", ...),
-"two_level:ring" and so on, or "shared"; the same on every rank.
+``algorithm`` overrides the choice of an algorithm: a built-in of the collective ("ring", "tree", ...),
+"two_level:ring" and so on, or "shared". It is identical on all ranks.
 
-All of them raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root, algorithm or kind under
-one name: the job lives), ``RankLeftError`` (a rank that is needed has shut down or ended) and ``PeerLostError`` (a rank
-died; fatal); and on this rank ``ValueError`` before ``init()``, for an operation of the same name in flight, for an
-unknown algorithm, or if this rank is not in ``process_set``.
+All functions raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root, algorithm or kind under
+one name; the job continues), ``RankLeftError`` (a rank that is needed has shut down or ended) and ``PeerLostError`` (a
+rank died; fatal). On this rank they raise ``ValueError`` before ``init()``, if an operation of the same name is in
+flight, if the algorithm is unknown, or if this rank is not in ``process_set``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 
 
 class Operations(Reductions[T]):
-    """All forms of the named operations. A binding makes one for its tensors, and its module names the methods."""
+    """All named operations. A binding makes one instance for its tensors; its module exports the methods."""
 
     # ---- requests ----------------------------------------------------------------------------------------------------
     def allgather_request(self, tensor: T) -> Request:
@@ -67,7 +67,7 @@ class Operations(Reductions[T]):
         return row_calls.allgather_any(arrays.source(tensor))
 
     def broadcast_request(self, tensor: T, root_rank: int, process_set: ProcessSet, in_place: bool = False) -> Request:
-        """`root_rank` is a rank of the world, as in Horovod."""
+        """Builds a broadcast; `root_rank` is a rank of the world, as in Horovod."""
         self._check(tensor, None)
         root = root_in(process_set, root_rank)
         return calls.broadcast(*arrays.pair(tensor, tensor if in_place else None), root)
@@ -77,7 +77,7 @@ class Operations(Reductions[T]):
         process_set.set_id()
         return row_calls.alltoall_any(arrays.source(tensor), splits, process_set.size())
 
-    # ---- what waits for new results: bindings with gradients put theirs in its place ---------------------------------
+    # ---- blocking forms with new results: bindings with gradients override them --------------------------------------
     def run_allgather(
         self, grouped: bool, name: str | None, process_set: ProcessSet, algorithm: str | None, *tensors: T
     ) -> Any:
@@ -114,8 +114,10 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> T:
-        """Every rank's ``tensor``, one after the other along the first dimension, which may differ between ranks. Any
-        dtype; without dimensions it counts as one row."""
+        """Returns every rank's ``tensor``, concatenated along the first dimension, which may differ between ranks.
+
+        Any dtype is allowed. A 0-dimensional tensor counts as one row.
+        """
         return self.run_allgather(False, name, process_set, algorithm, tensor)
 
     def grouped_allgather_async(
@@ -126,7 +128,7 @@ class Operations(Reductions[T]):
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
         """:meth:`grouped_allgather` in the background."""
-        process_set.set_id()  # refuses before anything is made
+        process_set.set_id()  # raises before requests are built
         return named.submit_group(process_set, [self.allgather_request(one) for one in tensors], name, algorithm)
 
     def grouped_allgather(
@@ -136,7 +138,7 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> list[T]:
-        """:meth:`allgather` of several arrays that run together."""
+        """Performs :meth:`allgather` of several arrays as one group."""
         return list(self.run_allgather(True, name, process_set, algorithm, *tensors))
 
     def broadcast_async(
@@ -158,8 +160,10 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> T:
-        """The values that ``root_rank`` (a rank of the world) gives, on every rank. Same dtype and shape everywhere;
-        any dtype."""
+        """Returns the values of ``root_rank`` (a rank of the world) on every rank.
+
+        Dtype and shape are the same on all ranks; any dtype is allowed.
+        """
         return self.run_broadcast(root_rank, name, process_set, algorithm, tensor)
 
     def broadcast_async_(
@@ -194,12 +198,13 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Any:
-        """Sends part q of ``tensor`` (along the first dimension) to rank q of the set; gives the parts received, in
-        rank order.
+        """Sends part q of ``tensor`` (along the first dimension) to rank q of the set.
+
+        Returns the parts received, in rank order.
 
         Args:
-            tensor: of any dtype, the same on every rank.
-            splits: rows to each rank, integers that add up to at most the first dimension; None: even parts.
+            tensor: array of any dtype, which is the same on every rank.
+            splits: number of rows to send to each rank; they add up to at most the first dimension; None: equal parts.
 
         Returns:
             The array received; with ``splits``, the pair (array, rows from each rank: int32).
@@ -207,7 +212,7 @@ class Operations(Reductions[T]):
         return self.run_alltoall(splits, name, process_set, algorithm, tensor)
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
-        """Returns when every rank of the set has called it."""
+        """Blocks until every rank of the set has called it."""
         named.submit(process_set, calls.barrier()).wait()
 
 
@@ -240,10 +245,10 @@ reducescatter_async = _arrays.reducescatter_async
 
 # ---- handles ---------------------------------------------------------------------------------------------------------
 def poll(handle: Handle[Any]) -> bool:
-    """Whether the operation is done: :func:`synchronize` would not wait."""
+    """Returns True if the operation is done, so that :func:`synchronize` would not block."""
     return handle.test()
 
 
 def synchronize(handle: Handle[Any]) -> Any:
-    """Waits for the operation and gives its result; raises what it met."""
+    """Blocks until the operation is done, and returns its result or raises its error."""
     return handle.wait()

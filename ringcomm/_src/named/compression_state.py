@@ -1,5 +1,7 @@
-"""What encoders have left out of gradients in TensorFlow, Keras and JAX, to be saved and loaded. ``ringcomm.torch``'s
-optimizers have methods of these names."""
+"""Saves and loads the residuals of compressed gradients in TensorFlow, Keras and JAX.
+
+The optimizers of ``ringcomm.torch`` have methods of the same names.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 
 def compression_state_dict(process_set: ProcessSet = global_process_set) -> dict[str, Floats]:
-    """What encoders have left out of gradients so far (``compression=`` with error feedback), on all ranks together:
-    float32 arrays, measured as reduced gradients are, by the names of operations. Those are made of the optimizer's
-    name and the variable's, so variables need names of their own. Collective, between steps; under JAX, whose steps run
-    on while Python does, behind ``jax.block_until_ready``. Any number of ranks may load it; one rank alone drops it.
+    """Returns the residuals of gradients (``compression=`` with error feedback), summed over all ranks. Collective.
+
+    They are float32 arrays in units of the reduced gradients, keyed by the names of operations. A name is made of the
+    optimizer's and the variable's name, so variables need unique names. Call it between steps; under JAX, whose steps
+    run asynchronously, after ``jax.block_until_ready``. A job with any number of ranks may load the state; a job of one
+    rank drops it.
 
     Raises:
         ValueError: a step is under way.
@@ -43,11 +47,13 @@ def compression_state_dict(process_set: ProcessSet = global_process_set) -> dict
 
 
 def load_compression_state_dict(state: Mapping[str, Any], process_set: ProcessSet = global_process_set) -> None:
-    """Takes up what :func:`compression_state_dict` gave, in place of what is owed: on all ranks, between steps. The
-    first rank owes all of it. What no operation has the name of waits for one that will be made.
+    """Loads the result of :func:`compression_state_dict`, in place of the current residuals.
+
+    Call it on all ranks, between steps. The first rank gets all residuals. Residuals of operations that do not exist
+    yet are kept until the operations are made.
 
     Raises:
-        ValueError: an operation's gradient has another number of elements; or a step is under way.
+        ValueError: an operation's gradient has a different number of elements, or a step is under way.
     """
     if not process_set.included():
         return

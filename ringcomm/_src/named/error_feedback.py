@@ -1,5 +1,7 @@
-"""Who keeps what encoders have left out of gradients where no optimizer of ours does: a graph's operations, and lists
-of gradients. It is found again by the operations' names (`ringcomm._src.named.compression_state`)."""
+"""Residuals of compressed gradients outside of ringcomm's optimizers: of graph operations and lists of gradients.
+
+They are keyed by the operations' names; `ringcomm._src.named.compression_state` saves and loads them.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,22 @@ import numpy as np
 from ringcomm._src.base.ops import Op
 from ringcomm._src.named.process_sets import ProcessSet
 
-Floats = np.ndarray[Any, Any]  # of float32, with one dimension
+Floats = np.ndarray[Any, Any]  # float32, one-dimensional
 
 _numbers = itertools.count()
 _stores: weakref.WeakValueDictionary[int, ResidualStore] = weakref.WeakValueDictionary()
-waiting: dict[ProcessSet, dict[str, Floats]] = {}  # what has been loaded, for operations that have not been made yet
+waiting: dict[ProcessSet, dict[str, Floats]] = {}  # loaded residuals of operations that are not made yet
 
 
 class ResidualStore(ABC):
-    """Of some operations, each of one tensor, whose results are `post` times their sum or average."""
+    """The residuals of a list of operations on one tensor each; their results are `post` times the sum or average."""
 
     def __init__(self, process_set: ProcessSet, names: Sequence[str], op: Any, post: float) -> None:
         self.process_set, self.names = process_set, names
         self._op, self._post = op, post
 
     def register(self) -> None:
-        """From now on it is found; and it is given what waits for it."""
+        """Adds this store to those that `of` returns, and restores residuals that were loaded for it."""
         _stores[next(_numbers)] = self
         loaded = waiting.get(self.process_set, {})
         for index, name in enumerate(self.names):
@@ -38,18 +40,18 @@ class ResidualStore(ABC):
 
     @abstractmethod
     def residual(self, index: int) -> Floats:
-        """In units of the sum; empty if nothing is known yet."""
+        """Returns an operation's residual, in units of the sum; empty if there is none yet."""
 
     @abstractmethod
     def set_residual(self, index: int, values: Floats) -> None:
-        """In place of what is owed."""
+        """Replaces an operation's residual."""
 
     def saved(self, index: int) -> Floats:
-        """Measured as the results are."""
+        """Returns an operation's residual in units of the results."""
         return self.residual(index) * np.float32(self._worth())
 
     def restore(self, index: int, values: Floats) -> None:
-        """What :meth:`saved` gave, on whatever rank."""
+        """Replaces an operation's residual by a result of :meth:`saved` of any rank."""
         self.set_residual(index, values / np.float32(self._worth()))
 
     def _worth(self) -> float:
@@ -57,5 +59,5 @@ class ResidualStore(ABC):
 
 
 def of(process_set: ProcessSet) -> list[ResidualStore]:
-    """In the order in which they were made."""
+    """Returns the stores of a process set, in the order of registration."""
     return [one for _, one in sorted(_stores.items()) if one.process_set is process_set]

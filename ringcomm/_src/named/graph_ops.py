@@ -1,8 +1,8 @@
-"""Collectives in a framework's graph, whatever the framework.
+"""Collectives in the graphs of frameworks.
 
-A graph is traced once and run often, without Python. When it is traced, the collective, its names and its process set
-are known: they become a graph operation of the core (csrc/graph_ops/graph_op.hpp), and the graph stores its number.
-The graph operations of a graph live as long as the process; those of eager programs are kept while they are used.
+A graph is traced once and run often, without Python. Tracing creates a graph operation of the core
+(csrc/graph_ops/graph_op.hpp) with the collective, its names and its process set; the graph stores its number. The
+graph operations of a graph live as long as the process. Those of eager programs are in a cache (`EagerGraphOps`).
 """
 
 from __future__ import annotations
@@ -26,49 +26,52 @@ from ringcomm._src.core import _core
 from ringcomm._src.named.error_feedback import Floats, ResidualStore
 from ringcomm._src.named.process_sets import ProcessSet
 
-_MOST = 4096  # graph operations of eager programs that are remembered
+_MOST = 4096  # maximum number of cached graph operations of eager programs
 
 
 class Reduce(NamedTuple):
-    """How values are reduced; for collectives that only move data it means nothing."""
+    """Parameters of a reduction; collectives that only move data ignore them."""
 
     op: Op = Op.Sum
     pre: float = 1.0
     post: float = 1.0
-    wire: Any = None  # what they travel as (ops.wire_code)
-    keeps: bool = False  # and, of a WireFormat with error feedback, what is left out comes in the next run
+    wire: Any = None  # wire format (ops.wire_code)
+    keeps: bool = False  # for a WireFormat with error feedback: the residual is added to the next run
 
 
 PLAIN = Reduce()
 
 
 class Description(NamedTuple):
-    """All that a graph operation is made of."""
+    """All parameters of a graph operation; it is the key of the cache of eager programs."""
 
     process_set: ProcessSet
     collective: int
     names: tuple[str, ...]
     dtypes: tuple[str, ...]
     how: Reduce = PLAIN
-    root: int = 0  # in the set
+    root: int = 0  # rank in the set
     algorithm: str | None = None
     splits: bool = False
-    even: bool = False  # all ranks must give as many rows: shapes of results were fixed for that when it was traced
+    even: bool = False  # all ranks must give the same number of rows: tracing fixed the result's shape
     look: Callable[[int, list[Any]], None] | None = (
-        None  # no collective: called on the inputs (ringcomm._src.training.replicas)
+        None  # called on the inputs instead of a collective (ringcomm._src.training.replicas)
     )
-    every: int = 0  # in how many runs once
+    every: int = 0  # number of runs from one call of `look` to the next
 
 
 def dtype_index(name: str) -> int:
-    """The core's number of a dtype. Raises UnsupportedError for one that cannot travel."""
+    """Returns the core's index of a dtype. Raises UnsupportedError if it cannot be sent."""
     if name not in _core.DTYPES[: _core.DTYPES.index("complex128") + 1]:
         raise UnsupportedError(f"tensors of {name} cannot be sent; numbers and booleans can")
     return _core.DTYPES.index(name)
 
 
 def root_in(process_set: ProcessSet, root_rank: int) -> int:
-    """`root_rank` is a rank of the world, as in Horovod."""
+    """Returns the root's rank in the set; `root_rank` is a rank of the world, as in Horovod.
+
+    Raises ValueError if it is not in the set.
+    """
     process_set.set_id()
     root_rank = arguments.integer("broadcast: root_rank", root_rank)
     if root_rank not in process_set.ranks:
@@ -86,10 +89,11 @@ def names(
 ) -> tuple[str, ...]:
     """Returns the names of the collectives of one graph operation.
 
-    Without `name`, `otherwise` makes it; without both it is a count.
+    Without `name`, `otherwise` makes the name; without both, the process set's counter does.
 
-    A name of `otherwise` is a place in a program and does not hold the kind: ranks with different collectives at one
-    place get a MismatchError, where different names would wait for ever."""
+    A name of `otherwise` identifies a position in a program, and does not contain the kind. Ranks with different
+    collectives at one position therefore get a MismatchError; with different names they would wait for ever.
+    """
     kind, prefix = kind_of(collective), f"{kind_of(collective)}."
     if name is None and otherwise is not None:
         name, prefix = otherwise(), ""
@@ -105,8 +109,10 @@ def kind_of(collective: int) -> str:
 
 
 def check(what: Description) -> list[int]:
-    """The core's numbers of the dtypes. Raises what eager operations raise for such arguments: ValueError,
-    UnsupportedError."""
+    """Returns the core's indices of the dtypes.
+
+    Raises ValueError or UnsupportedError for invalid arguments, as eager operations do.
+    """
     process.check_not_forked()
     how, kind = what.how, kind_of(what.collective)
     what.process_set.set_id()
@@ -121,7 +127,7 @@ def check(what: Description) -> list[int]:
 
 
 def make(what: Description) -> _core.GraphOp:
-    """Raises what :func:`check` raises."""
+    """Creates a graph operation of the core. Raises the errors of :func:`check`."""
     indices = check(what)
     process_set, how, kind = what.process_set, what.how, kind_of(what.collective)
     if what.look is not None:
@@ -166,11 +172,14 @@ class _GraphOpResiduals(ResidualStore):
         self._graph_op.set_residual(index, given.ctypes.data, given.size)
 
 
-_stores: dict[int, _GraphOpResiduals] = {}  # by the graph operation's number; as long as it
+_stores: dict[int, _GraphOpResiduals] = {}  # by the graph operation's number, for its lifetime
 
 
 def run(graph_op: _core.GraphOp, given: Sequence[Any]) -> list[Any]:
-    """Now, on NumPy arrays: where a framework calls Python. Results are 64-byte aligned, as TensorFlow's must be."""
+    """Runs a graph operation on NumPy arrays, for frameworks that call Python.
+
+    Results are 64-byte aligned, as TensorFlow requires.
+    """
     buffers = [arrays.source(one).on_host() for one in given]
     results = []
     for one in graph_op.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
@@ -179,7 +188,7 @@ def run(graph_op: _core.GraphOp, given: Sequence[Any]) -> list[Any]:
 
 
 def array_at(address: int, dtype: int, shape: Sequence[int], owner: object = None) -> np.ndarray[Any, Any]:
-    """`dtype`: the core's number. `owner`: what keeps the memory."""
+    """Returns an array over memory at `address`. `dtype`: the core's index. `owner`: object that owns the memory."""
     kind = _numpy_dtype(_core.DTYPES[dtype])
     nbytes = math.prod(shape) * kind.itemsize
     memory = np.asarray(numpy_kind.CoreMemory(address, nbytes, owner)) if nbytes else np.empty(0, np.uint8)
@@ -188,7 +197,7 @@ def array_at(address: int, dtype: int, shape: Sequence[int], owner: object = Non
 
 def _numpy_dtype(name: str) -> Any:
     if name == "bfloat16":
-        import ml_dtypes  # every framework that has bfloat16 has it
+        import ml_dtypes  # every framework with bfloat16 installs it
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)

@@ -1,4 +1,4 @@
-"""Ranks that run out of data before the others."""
+"""Join: lets a rank that has no more data take part in the operations of the other ranks."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 
 def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
-    """Says that this rank has no more data, and answers for it until all ranks have said so.
+    """Declares that this rank has no more data, and blocks until all ranks have joined.
 
-    Meanwhile the other ranks' operations go on as if this rank gave nothing to them: no rows to allgather and alltoall;
-    to reductions what leaves their result as it is (``Average`` divides by the size of the set all the same, so this
-    rank counts as zeros); it takes part in barriers, and in the steps of every DistributedOptimizer. What they send to
-    this rank is dropped. A broadcast from it raises RankJoinedError on the others, and they go on.
+    Meanwhile this rank takes part in the operations of the other ranks without data. It contributes no rows to
+    allgather and alltoall, and the identity element to reductions. ``Average`` still divides by the size of the set, so
+    this rank counts as zeros. It takes part in barriers, and in the steps of every DistributedOptimizer. Data sent to
+    it is dropped. A broadcast from this rank raises RankJoinedError on the other ranks, which may continue.
 
-    Joining the global set joins every process set that this rank is in; joining another set, that one only. Ordered
-    calls (``Communicator``) are not answered, nor are process sets added or removed.
+    Joining the global set joins every process set that includes this rank; joining another set joins that set only.
+    This rank does not take part in calls of a ``Communicator``, nor in adding or removing process sets.
 
     Args:
-        device: accepted because Horovod has it; not needed.
-        process_set: whose operations to answer.
+        device: ignored; for compatibility with Horovod.
+        process_set: set whose operations this rank takes part in.
 
     Returns:
-        The rank (of the world) that was the last to join, the same on every rank. Its model has seen the most data:
+        The rank (of the world) that joined last, the same on every rank. Its model has seen the most data:
         ``broadcast_parameters(model.state_dict(), root_rank=hvd.join())``.
 
     Raises:
-        ValueError: this rank has gradients on their way that ``step()`` or ``synchronize()`` has not taken; or another
-            of its threads has joined.
-        RankLeftError, ShutDownError, PeerLostError: a rank ended without joining; this one shut down; a rank died.
+        ValueError: gradients of this rank are in flight, and neither ``step()`` nor ``synchronize()`` has been called;
+            or another of its threads has joined.
+        RankLeftError, ShutDownError, PeerLostError: a rank ended without joining; this rank shut down; a rank died.
     """
     session = process_set.session()
     process_set.set_id()

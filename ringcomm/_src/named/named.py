@@ -1,8 +1,7 @@
-"""Named operations: requests are given their names here, and handed to the engine.
+"""Submits named operations: gives requests their names, and passes them to the engine.
 
-A name pairs the operations of different ranks, which may submit in any order; an operation without a name gets one from
-the number of nameless operations of its kind that the process set has had, so these must be submitted in the same order
-everywhere.
+A name matches the operations of different ranks, which may submit in any order. An operation without a name is named
+by a counter of its kind in the process set, so all ranks must submit nameless operations in the same order.
 """
 
 from __future__ import annotations
@@ -24,8 +23,11 @@ from ringcomm._src.named.process_sets import ProcessSet
 def submit(
     process_set: ProcessSet, request: Request, name: str | None = None, algorithm: str | None = None
 ) -> Handle[Any]:
-    """Raises ValueError if an operation of this name is in flight, this rank is not in the set, or there is no such
-    algorithm."""
+    """Submits an operation and returns its handle.
+
+    Raises ValueError if an operation of this name is in flight, this rank is not in the set, or the algorithm is
+    unknown.
+    """
     _name(process_set, request, name, algorithm)
     operation = _when_free(process_set, [request])[0]
     return Handle([operation], lambda: request.finish(operation), operation.name)
@@ -37,8 +39,10 @@ def submit_group(
     name: str | Sequence[str] | None = None,
     algorithm: str | None = None,
 ) -> Handle[list[Any]]:
-    """Operations that run together, once all of them are ready on every rank. The result is the list of theirs.
-    `name`: of the group, or one of each."""
+    """Submits operations that run together, once all of them are ready on every rank.
+
+    The handle's result is the list of their results. `name`: name of the group, or a list with each operation's name.
+    """
     if not requests:
         return Handle([], list, "empty group")
     reduced = [request for request in requests if request.collective in (ALLREDUCE, REDUCESCATTER)]
@@ -55,7 +59,7 @@ def submit_group(
 
 
 def _name(process_set: ProcessSet, request: Request, name: str | None, algorithm: str | None) -> None:
-    """The name comes last: a request that was refused has not counted."""
+    """Sets a request's algorithm and name. The name is set last, so that a refused request is not counted."""
     kind = _core.COLLECTIVES[request.collective]
     if algorithm:
         request.algorithm = process_set.algorithm(kind, algorithm)
@@ -66,7 +70,7 @@ def _name(process_set: ProcessSet, request: Request, name: str | None, algorithm
 def submit_first(
     process_set: ProcessSet, request: Request, name: Any, array: Any, op: Any, pre: float, post: float
 ) -> Handle[Any]:
-    """As `submit`, of an all-reduce in place; the next one like it may go the short way (`ProcessSet.known`)."""
+    """Submits an in-place all-reduce, and caches it for later operations like it (`ProcessSet.known`)."""
     handle = submit(process_set, request, name)
     like = arrays.kind_of(array).like(array)
     if like is not None and (op is None or type(op) is Op) and op is not Adasum:
@@ -75,9 +79,11 @@ def submit_first(
 
 
 def _when_free(process_set: ProcessSet, requests: Sequence[Request]) -> list[_core.Operation]:
-    """Submits. The name of a nameless operation comes up again after many others: should the earlier one still be in
-    flight, this waits for it (it was submitted long before on every rank, so its end needs nothing that comes
-    later)."""
+    """Submits requests, and returns their operations.
+
+    The names of nameless operations repeat after NAMELESS operations. If the earlier operation of such a name is still
+    in flight, this waits for it. It cannot deadlock: every rank submitted that operation before.
+    """
     session = process_set.session()
     process.check_not_forked()
     names = {request.name for request in requests if request.nameless}

@@ -1,5 +1,7 @@
-"""What the packages of all frameworks have alike, under Horovod's names: who and where a rank is, reductions, process
-sets, and what this build can do."""
+"""The names that the packages of all frameworks export, as in Horovod.
+
+They are the queries of ranks and hosts, reduction ops, process sets, and queries of the build.
+"""
 
 from ringcomm._src.base.errors import HorovodInternalError
 from ringcomm._src.base.ops import Adasum, Average, Max, Min, Product, Sum

@@ -1,4 +1,4 @@
-"""Python objects as bytes, for the operations of bindings that send them."""
+"""Collectives on Python objects, which are sent as pickled bytes. Bindings export them under Horovod's names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ringcomm._src.named import collectives, runtime
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 try:
-    import cloudpickle as _pickler  # takes lambdas and local classes too
+    import cloudpickle as _pickler  # it pickles lambdas and local classes too
 except ImportError:
     _pickler = pickle
 
 
 def pack(obj: Any, extra: str) -> np.ndarray[Any, Any]:
-    """The pickled object, as uint8. `extra`: of the binding, for the text of PicklingError."""
+    """Returns the pickled object as uint8. `extra`: pip extra of the binding, for the message of PicklingError."""
     try:
         return np.frombuffer(bytearray(_pickler.dumps(obj)), np.uint8)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -38,16 +38,16 @@ def broadcast_object(
     process_set: ProcessSet = global_process_set,
     extra: str = "torch",
 ) -> Any:
-    """The root's object, on every rank.
+    """Returns the root's object on every rank.
 
     Args:
-        obj: on the root, anything that pickles (with cloudpickle where it is installed); ignored elsewhere.
-        root_rank: global rank whose object it is.
-        name: of the operation; given on all ranks or on none.
+        obj: on the root, any object that can be pickled (with cloudpickle if installed); ignored on other ranks.
+        root_rank: global rank of the root.
+        name: name of the operation, given on all ranks or on none.
         process_set: the ranks that take part.
 
     Returns:
-        On the root ``obj`` itself, elsewhere a copy of it.
+        ``obj`` itself on the root, a copy of it on the other ranks.
     """
     name = name or "broadcast_object"
     here = runtime.rank() == root_rank
@@ -63,11 +63,11 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set, extra: str = "torch"
 ) -> list[Any]:
-    """Every rank's object, in the order of the ranks.
+    """Returns every rank's object, in rank order.
 
     Args:
-        obj: anything that pickles (with cloudpickle where it is installed).
-        name: of the operation; given on all ranks or on none.
+        obj: any object that can be pickled (with cloudpickle if installed).
+        name: name of the operation, given on all ranks or on none.
         process_set: the ranks that take part.
     """
     name = name or "allgather_object"

@@ -1,4 +1,7 @@
-"""Process sets: groups of ranks that named operations run in."""
+"""Process sets: groups of ranks in which named operations run.
+
+Users add and remove them; the session attaches each set to the engine and to shared memory.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from ringcomm._src.config.config import Config
 from ringcomm._src.core import _core
 from ringcomm._src.platform.links import Link
 
-# Names of nameless operations repeat after so many, so that the engine's memory of names holds them all.
+# Number of nameless operations after which their names repeat, so that the engine's table of names holds all of them.
 NAMELESS = 1024
 
 GLOBAL = 0  # the global set's process_set_id
 
 
 def as_ranks(given: Any, what: str) -> list[int]:
-    """Raises ValueError for anything but integers."""
+    """Returns a list of ranks. Raises ValueError unless `given` is an iterable of integers."""
     try:
         return [arguments.integer(what, rank) for rank in given]
     except TypeError:
@@ -31,7 +34,7 @@ def as_ranks(given: Any, what: str) -> list[int]:
 
 
 class Session(Protocol):
-    """What a process set in use needs of what `init` has made (ringcomm/_src/named/runtime.py)."""
+    """Interface of the session that a process set in use needs (ringcomm/_src/named/session.py)."""
 
     rank: int
     link: Link
@@ -39,42 +42,42 @@ class Session(Protocol):
     engine: _core.Engine
     own: CustomAlgorithms
     config: Config
-    host_of: list[int]  # of each rank of the world
-    sets: list[ProcessSet]  # in use; the global one is the first
-    at_end: list[Callable[[], None]]  # to be called when it ends
-    extras: dict[str, Any]  # what is made when it is first needed, once
+    host_of: list[int]  # host index of each rank of the world
+    sets: list[ProcessSet]  # sets in use; the global set is the first
+    at_end: list[Callable[[], None]]  # functions that the session calls when it ends
+    extras: dict[str, Any]  # objects of other modules that live as long as the session
 
     def add_set(self, process_set: ProcessSet) -> ProcessSet:
-        """Collective over all ranks of the world."""
+        """Adds a set. Collective over all ranks of the world."""
 
     def remove_set(self, process_set: ProcessSet) -> None:
-        """Collective over all ranks of the world."""
+        """Removes a set. Collective over all ranks of the world."""
 
     def translate(self, comm: Any) -> list[int]:
-        """The world's ranks that an mpi4py communicator holds."""
+        """Returns the world's ranks of an mpi4py communicator."""
 
 
 class Turns:
-    """The order in which the first rank's threads begin something, for the threads of the other ranks to keep to."""
+    """Orders sections that several threads enter: all ranks enter them in the order of the first rank's threads."""
 
     def __init__(self) -> None:
         self._drawn, self._next = 0, 0
         self._changed = threading.Condition()
 
     def draw(self) -> int:
-        """On the first rank, which sends it to the others."""
+        """Returns the next turn. Called on the first rank, which sends it to the other ranks."""
         with self._changed:
             self._drawn += 1
             return self._drawn - 1
 
     def return_last(self) -> None:
-        """On the first rank, if not all ranks take this turn."""
+        """Returns a drawn turn unused. Called on the first rank, if not all ranks take this turn."""
         with self._changed:
             self._drawn -= 1
 
     @contextlib.contextmanager
     def take(self, turn: int) -> Iterator[None]:
-        """Waits until all turns before this one are over."""
+        """Waits until all earlier turns are over; the block is this turn."""
         with self._changed:
             self._changed.wait_for(lambda: self._next >= turn)
         try:
@@ -88,14 +91,14 @@ class Turns:
 class ProcessSet:
     """A group of ranks for named operations.
 
-    Takes effect when it is given to ``ringcomm.init(process_sets=[...])`` or ``ringcomm.add_process_set``, which fill
-    in ``process_set_id``.
+    Pass it to ``ringcomm.init(process_sets=[...])`` or ``ringcomm.add_process_set``, which set ``process_set_id``,
+    before using it.
 
     Args:
         ranks_or_comm: ranks of the world, or an mpi4py communicator of these processes.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: ``ranks_or_comm`` is neither.
     """
 
     def __init__(self, ranks_or_comm: Iterable[int] | Any) -> None:
@@ -106,54 +109,68 @@ class ProcessSet:
         if not self.from_communicator:
             self._ranks = sorted(set(as_ranks(ranks_or_comm, "ProcessSet")))
         self._session: Session | None = None
-        self.known = _core.NamedCalls(None, 0)  # operations of it that may come again
-        self.link = _core.SetLink()  # the set as graphs know it, which outlive shutdown()
-        self.node: _core.Node | None = None  # the arenas of its ranks, if all are on one host that has memory to give
-        self._me = -1  # this process's rank in it
+        self.known = _core.NamedCalls(None, 0)  # cache of in-place operations
+        self.link = _core.SetLink()  # the set's identity in graphs, which outlive shutdown()
+        self.node: _core.Node | None = None  # the arenas of its ranks, if they share memory on one host
+        self._me = -1  # this process's rank in it; -1: not a member
         self.turns = Turns()
         self._free_slots: list[int] = []
-        self.joined = False  # this rank, and not yet all
+        self.joined = False  # True while this rank has joined and not all ranks have
         self._counters: dict[str, itertools.count[int]] = defaultdict(itertools.count)
-        self.optimizers = itertools.count()  # numbers for those that use it, since it was added
-        self.optimizers_of_threads: dict[int, itertools.count[int]] = defaultdict(itertools.count)  # by what they train
+        self.optimizers = itertools.count()  # numbers of the optimizers that use the set, since it was added
+        self.optimizers_of_threads: dict[int, itertools.count[int]] = defaultdict(itertools.count)  # by optimizer's key
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks of the world, in order. None if not known yet: those of the global set, and of one made from a
-        communicator, need ``init()``."""
+        """Ranks of the world, in ascending order.
+
+        None if they are not known yet: the global set, and a set made from a communicator, get them from ``init()``.
+        """
         return self._ranks  # type: ignore[return-value]
 
     def consist_of(self, comm: Any) -> None:
-        """Remembers what `init` was given, for the global set."""
+        """Stores the argument of `init`, for the global set."""
         self._given, self.from_communicator = comm, hasattr(comm, "Get_group")
 
     @property
     def mpi_comm(self) -> Any:
-        """The communicator that it was made from, or None."""
+        """The mpi4py communicator that the set was made from, or None."""
         return self._given if self.from_communicator else None
 
     def size(self) -> int:
-        """How many ranks it has; None for a set that is not in use. ValueError before ``init()`` for the global one."""
+        """Returns the number of ranks; None for a set that is not in use.
+
+        Raises ValueError for the global set before ``init()``.
+        """
         if self.process_set_id is None:
             return None  # type: ignore[return-value]
         self.session()
         return len(self.ranks)
 
     def rank(self) -> int:
-        """This process's rank in the set; None for a set that is not in use. ValueError if it is not in it."""
+        """Returns this process's rank in the set; None for a set that is not in use.
+
+        Raises ValueError if this process is not in the set.
+        """
         if self.process_set_id is None:
             return None  # type: ignore[return-value]
         return self.require_rank()
 
     def require_rank(self) -> int:
-        """This process's rank in the set. ValueError if it is not in it, or the set is not in use."""
+        """Returns this process's rank in the set.
+
+        Raises ValueError if this process is not in the set, or the set is not in use.
+        """
         session = self.session()
         if self._me < 0:
             raise ValueError(f"rank {session.rank} is not in process set {self.process_set_id} of ranks {self.ranks}")
         return self._me
 
     def included(self) -> bool:
-        """Whether this process is in the set; None if its ranks are not known. ValueError before ``init()``."""
+        """Returns True if this process is in the set; None if the set's ranks are not known.
+
+        Raises ValueError before ``init()``.
+        """
         world = global_process_set.session()
         if self._session is not None:
             return self._me >= 0
@@ -162,7 +179,7 @@ class ProcessSet:
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self._ranks}, mpi_comm={self.mpi_comm})"
 
-    # A copy of a model that holds a set uses the same one; elsewhere it is the same ranks, to be added there.
+    # A copied model shares the set. A set unpickled in another process has the same ranks, and must be added there.
     def __deepcopy__(self, memo: Any) -> ProcessSet:
         return self
 
@@ -171,7 +188,7 @@ class ProcessSet:
 
     # ---- for named operations and bindings ---------------------------------------------------------------------------
     def session(self) -> Session:
-        """Raises ValueError unless the set is in use."""
+        """Returns the session. Raises ValueError unless the set is in use."""
         if self._session is None:
             if self is global_process_set:
                 raise NotInitializedError("ringcomm has not been initialized; use ringcomm.init().")
@@ -181,31 +198,35 @@ class ProcessSet:
         return self._session
 
     def set_id(self) -> int:
-        """The engine's number of this set. ValueError if this rank is not in it."""
+        """Returns the engine's number of this set. Raises ValueError if this rank is not in it."""
         self.require_rank()
         assert self.process_set_id is not None
         return self.process_set_id
 
     def algorithm(self, collective: str, name: str) -> str:
-        """What the engine knows an algorithm by. Raises ValueError: there is none, it is wrong, or its root is no rank
-        of this set."""
+        """Returns the engine's name of an algorithm.
+
+        Raises ValueError if it is unknown, not proved correct, or its root is not a rank of this set.
+        """
         return self.session().own.named(collective, name, self.require_rank(), len(self.ranks))
 
     def next_name(self, kind: str) -> str:
-        """For a nameless operation. Depends only on how many the set has had, so that ranks agree on it."""
+        """Returns the name of a nameless operation. It depends only on a counter, so that ranks agree on it."""
         if self.joined:
             raise ValueError("this rank has joined: no operation can be submitted until all ranks have")
         return f"{kind}.noname.{next(self._counters[kind]) % NAMELESS}"
 
     def rejoin(self) -> None:
-        """All ranks have joined, some after more operations than others: nameless ones are counted from the first."""
+        """Restarts the counters after all ranks have joined: ranks had run different numbers of operations."""
         self._counters.clear()
         self.link.restart()
         self.joined = False
 
     def take_slot(self) -> tuple[_core.Node | None, int]:
-        """A stream of the host's shared memory (for a plan), the same on every rank of the set if all take and give
-        back in the same order; (None, 0) where there is none left, or no shared memory."""
+        """Returns the arenas and a free slot of them for a plan; (None, 0) without shared memory or a free slot.
+
+        The slot is identical on all ranks of the set if they take and return slots in the same order.
+        """
         if self.node is None or not self._free_slots:
             return None, 0
         return self.node, self._free_slots.pop(0)
@@ -236,17 +257,17 @@ class ProcessSet:
         if self is global_process_set:
             self.process_set_id, self._ranks, self.from_communicator = GLOBAL, None, False
         elif self.from_communicator:
-            self._ranks = None  # the next init() may have other ranks
+            self._ranks = None  # the next init() may have different ranks
 
     def world_ranks(self, session: Session) -> list[int]:
-        """What the set was made from, as ranks of the world; every rank's own view."""
+        """Returns the set's ranks of the world, as this rank's argument gives them; ranks may differ."""
         if self._ranks is not None:
             return self._ranks
         return session.translate(self._given)
 
 
 global_process_set = ProcessSet(())
-global_process_set.detach()  # its ranks are not known yet
+global_process_set.detach()  # init() sets its ranks
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -256,9 +277,9 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         The set, with its ``process_set_id``.
 
     Raises:
-        ValueError: not initialised, the set is in use already, or its ranks are not of the world.
-        ringcomm.MismatchError: ranks gave different sets, or made another call.
-        ringcomm.RankJoinedError: a rank has joined, and does not answer.
+        ValueError: ringcomm is not initialised, the set is in use already, or its ranks are not ranks of the world.
+        ringcomm.MismatchError: ranks gave different sets, or a rank made a different call.
+        ringcomm.RankJoinedError: a rank has joined, so it does not take part.
     """
     return global_process_set.session().add_set(
         process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -266,8 +287,10 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a set that has no operation and no training step in flight. Collective over all ranks of the world. False
-    for the global set and for one that is not in use."""
+    """Removes a set that has no operation and no training step in flight. Collective over all ranks of the world.
+
+    Returns False for the global set and for a set that is not in use.
+    """
     session = global_process_set.session()
     if process_set is global_process_set or process_set.process_set_id is None:
         return False

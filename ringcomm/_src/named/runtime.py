@@ -1,4 +1,4 @@
-"""How a process starts and ends ringcomm, and what it can ask of it in between."""
+"""Starts and ends ringcomm in a process (``init``, ``shutdown``), and answers queries about ranks and hosts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _session: Session | None = None
 
 
 def session() -> Session:
-    """Raises ValueError before ``init``."""
+    """Returns the session. Raises ValueError before ``init``."""
     if _session is None:
         raise NotInitializedError("ringcomm has not been initialized; use ringcomm.init().")
     process.check_not_forked()
@@ -58,16 +58,16 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     """Starts ringcomm. Collective over the ranks that take part; calling it again before ``shutdown`` does nothing.
 
     Args:
-        comm: None: all ranks of ``MPI.COMM_WORLD`` (one rank without ``mpirun``, or where there is no MPI); a list of
-            ranks of it (only these call ``init``; empty: all); or an mpi4py communicator.
-        process_sets: sets to add at once, the same on all ranks, but for those made from a communicator, which is each
-            rank's own; "dynamic" is accepted (sets can always be added later).
+        comm: None: all ranks of ``MPI.COMM_WORLD`` (one rank without ``mpirun`` or without MPI); a list of its ranks
+            (only these ranks call ``init``; an empty list: all ranks); or an mpi4py communicator.
+        process_sets: sets to add, identical on all ranks, except that sets made from a communicator may differ between
+            ranks. "dynamic" is accepted (sets can always be added later).
 
     Raises:
         ringcomm.RingcommError: ranks run different versions, or the launcher has started more ranks than MPI knows.
-        ringcomm.PeerLostError: one of them died under an earlier runtime.
-        ValueError: an option, a rank or a process set makes no sense. After a refused process set ringcomm is
-            initialised without any: call ``init`` again with sets that fit.
+        ringcomm.PeerLostError: one of the ranks died in an earlier session.
+        ValueError: an option, a rank or a process set is invalid. After an invalid process set, ringcomm is
+            initialised without process sets: call ``init`` again with valid sets.
     """
     global _session
     process.check_process()
@@ -75,7 +75,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     if _session is not None and _session.has_its_sets:
         return
     sets = _listed(process_sets)
-    if _session is not None:  # an earlier call has refused its sets
+    if _session is not None:  # the earlier call raised for its sets
         _session.add_sets(sets)
         return
     configuration.from_environment.cache_clear()
@@ -125,8 +125,10 @@ def _link(comm: Any, threads: bool) -> Link:
 
 
 def _free_ended() -> None:
-    """Every rank has left the earlier sessions by now, so nobody uses their communicators. Where a rank is lost these
-    are abandoned as they are, for to free them is collective."""
+    """Frees the MPI communicators of earlier sessions, which every rank has left by now.
+
+    Freeing is collective, so the communicators of a session with a lost rank are not freed.
+    """
     while ended:
         link = ended.pop()
         if not link.lost():
@@ -134,9 +136,11 @@ def _free_ended() -> None:
 
 
 def shutdown() -> None:
-    """Ends ringcomm on this rank: operations of other ranks that still need it fail there with RankLeftError, and so do
-    operations in flight here with ShutDownError. ``init`` may be called again, by the same ranks. Before ``init`` it
-    does nothing."""
+    """Ends ringcomm on this rank. Before ``init`` it does nothing.
+
+    Operations of other ranks that still need this rank fail with RankLeftError; operations in flight here fail with
+    ShutDownError. The same ranks may call ``init`` again.
+    """
     global _session
     if _session is not None and not process.in_child:
         ending, _session = _session, None
@@ -144,64 +148,68 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether ``init`` has been called, and ``shutdown`` not since."""
+    """Returns True if ``init`` has been called, and ``shutdown`` has not been called since."""
     return _session is not None
 
 
 def communicator() -> Communicator:
-    """The communicator of all ranks, for ordered calls."""
+    """Returns the communicator of all ranks, for blocking and non-blocking calls in MPI's order."""
     return session().comm
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any = "float32", device: str | int | None = None) -> Any:
-    """An uninitialised array in memory that the ranks of this host share, or on a GPU (``device="cuda"``: this rank's),
-    for operations between all ranks: :meth:`Communicator.empty` of the communicator of all ranks."""
+    """Returns an uninitialised array in memory that the ranks of this host share, or in a GPU's memory.
+
+    ``device="cuda"``: on this rank's GPU. It is :meth:`Communicator.empty` of the communicator of all ranks.
+    """
     return session().comm.empty(shape, dtype, device)
 
 
 def shared_arrays() -> AbstractContextManager[None]:
-    """Inside it NumPy's big arrays lie in memory that the ranks of this host share: :meth:`Communicator.shared_arrays`
-    of the communicator of all ranks."""
+    """Returns a context manager in which NumPy allocates large arrays in memory that the ranks of this host share.
+
+    It is :meth:`Communicator.shared_arrays` of the communicator of all ranks.
+    """
     return session().comm.shared_arrays()
 
 
 def rank() -> int:
-    """This process's rank, 0 to size()-1. ValueError before ``init`` (so do all of these)."""
+    """Returns this process's rank, 0 to size()-1. Raises ValueError before ``init``, as the queries below do."""
     return session().rank
 
 
 def size() -> int:
-    """How many ranks there are."""
+    """Returns the number of ranks."""
     return session().size
 
 
 def local_rank() -> int:
-    """This process's number among the ranks on its host."""
+    """Returns this process's index among the ranks on its host."""
     return session().comm.local_rank
 
 
 def local_size() -> int:
-    """Ranks on this host."""
+    """Returns the number of ranks on this host."""
     return session().comm.local_size
 
 
 def cross_rank() -> int:
-    """This host's number among the hosts that have a rank of this local_rank."""
+    """Returns this host's index among the hosts that have a rank of this local_rank."""
     return session().comm.cross_rank
 
 
 def cross_size() -> int:
-    """Hosts that have a rank of this local_rank."""
+    """Returns the number of hosts that have a rank of this local_rank."""
     return session().comm.cross_size
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks. Before ``init``: True, as in Horovod."""
+    """Returns True if every host has the same number of ranks; True before ``init``, as in Horovod."""
     return session().comm.is_homogeneous if is_initialized() else True
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI lets several threads call it, so that the worker can drive it in the background."""
+    """Returns True if several threads may call MPI, so that the worker runs operations in the background."""
     return session().worker.threaded
 
 
@@ -209,17 +217,17 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Starts to write a timeline.
 
     Args:
-        file_path: rank 0 writes it; with ``{rank}`` in it every rank writes one of its own.
+        file_path: file that rank 0 writes; if it contains ``{rank}``, every rank writes a separate file.
         mark_cycles: mark each round of agreement on named operations.
 
     Raises:
-        ValueError: not initialised, or a timeline is being written already.
+        ValueError: ringcomm is not initialised, or a timeline is being written already.
         OSError: the file cannot be written.
     """
     timeline.start(file_path, rank(), mark_cycles)
 
 
 def stop_timeline() -> None:
-    """Ends the timeline and closes its file; without one it does nothing. ValueError if not initialised."""
+    """Ends the timeline and closes its file; without a timeline it does nothing. Raises ValueError before ``init``."""
     session()
     timeline.stop()

@@ -1,5 +1,7 @@
-"""What ``init`` makes and ``shutdown`` ends: the communicator of all ranks, the engine that runs named operations, and
-the process sets that are in use."""
+"""The session, which ``init`` makes and ``shutdown`` ends.
+
+It owns the communicator of all ranks, the engine that runs named operations, and the process sets in use.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,19 @@ from ringcomm._src.process import exits
 
 logger = logging.getLogger("ringcomm")
 
-ENGINE_SLOT = 2  # of the world's arenas, after the communicator's own two
+ENGINE_SLOT = 2  # slot of the world's arenas, after the two slots of the communicator
 PLAN_SLOTS = range(ENGINE_SLOT + 1, _core.SLOTS)
-SET_SLOT, SET_PLAN_SLOTS = 0, range(1, _core.SLOTS)  # of a process set's own arenas
+SET_SLOT, SET_PLAN_SLOTS = 0, range(1, _core.SLOTS)  # slots of a process set's private arenas
 
-before_end: list[Callable[[], None]] = []  # called while the peers can still be reached, before any session ends
-ended: list[MpiLink] = []  # of earlier sessions: freed when all ranks have come to a later init()
+before_end: list[Callable[[], None]] = []  # called before any session ends, while peers are still reachable
+ended: list[MpiLink] = []  # links of earlier sessions, freed when all ranks have called a later init()
 
 
 class Session:
-    """Between ``init`` and ``shutdown``. ``comm`` is for ordered calls between all ranks, ``engine`` for named ones."""
+    """The state between ``init`` and ``shutdown``.
+
+    ``comm`` runs ordered calls between all ranks, ``engine`` named operations.
+    """
 
     def __init__(self, link: Link, config: configuration.Config) -> None:
         self.link = link
@@ -48,7 +53,7 @@ class Session:
         self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []
-        self.has_its_sets = False  # false after an init() that has refused them
+        self.has_its_sets = False  # False if init() raised for its process sets
         self.at_end: list[Callable[[], None]] = []
         self.extras: dict[str, Any] = {}
         everybody = list(range(self.size))
@@ -70,8 +75,11 @@ class Session:
         return self._add(process_set, ranks)
 
     def add_sets(self, process_sets: Sequence[ProcessSet]) -> None:
-        """Several at once. A communicator may be another one on every rank: then each of these sets is added, and the
-        rank's object becomes its own. Adds none of them if one is refused."""
+        """Adds several sets, or none of them if one is invalid.
+
+        Sets made from a communicator may differ between ranks. Then the sets of all ranks are added, and each rank's
+        object becomes the set of its own communicator.
+        """
         agree_on_sets("init", [len(process_sets)])
         wanted: list[tuple[ProcessSet, list[int]]] = []
         for process_set in process_sets:
@@ -113,7 +121,7 @@ class Session:
         return [np.array(rows[rank], np.int64).tobytes() for rank in sorted(rows)]
 
     def _node_for(self, ranks: list[int]) -> _core.Node | None:
-        """Arenas for a part of the world: where the whole world could be on one host, or wherever these ranks are."""
+        """Maps arenas for the ranks of a process set. Returns None if they cannot share memory."""
         if len(ranks) == 1 or self.config.shared_memory == "off":
             return None
         node, why = self.link.share_memory(ranks)
@@ -129,7 +137,7 @@ class Session:
         process_set.detach()
 
     def translate(self, comm: Any) -> list[int]:
-        """The world's ranks that an mpi4py communicator holds."""
+        """Returns the world's ranks of an mpi4py communicator."""
         if not isinstance(self.link, MpiLink):
             raise ValueError("process sets from a communicator need MPI")
         return self.link.ranks_of(comm)
@@ -154,6 +162,6 @@ class Session:
         self.sets = []
 
     def _disable(self, error: Exception) -> None:
-        """After a fork. Named operations look at process.in_child themselves, but not those that are remembered."""
+        """Clears the caches of named operations after a fork: cached operations do not check process.in_child."""
         for process_set in self.sets:
             process_set.known = _core.NamedCalls(None, 0)

@@ -1,1 +1,1 @@
-"""One training step, for every framework: plans of buckets, agreement on them, lists of gradients, replica checks."""
+"""The parts of a training step that all frameworks share: plans of buckets, agreement on plans, replica checks."""

@@ -1,4 +1,7 @@
-"""Which gradients travel together, and as what."""
+"""Assigns gradients to buckets, and resolves the wire format ``Compression.auto``.
+
+The bindings call it when they make a plan or reduce a list of gradients.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ logger = logging.getLogger("ringcomm")
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes at which a bucket is full. The first is small, so that something travels early."""
+    """Sizes in bytes at which a bucket is full. The first bucket is small, so that communication starts early."""
 
     first_bytes: int = 1 << 20
     bytes: int = 25 << 20
 
 
 def bucket_limits() -> Limits:
-    """Buckets are smaller than what the engine fuses at most: to travel while backward runs, one must be full early."""
+    """Returns the limits of buckets, at most the engine's fusion size: small buckets overlap with the backward pass."""
     fusion = global_process_set.session().config.fusion_bytes
     return Limits(bytes=min(Limits.bytes, fusion)) if fusion else Limits(first_bytes=1, bytes=1)
 
@@ -34,11 +37,11 @@ def assign(
     groups: Sequence[Hashable | None],
     limits: Limits,
 ) -> list[list[int]]:
-    """Sorts items into buckets.
+    """Assigns items to buckets.
 
     ``order`` lists the items as they become ready; ``nbytes``, ``dtypes`` and ``groups`` are indexed by item. Items
-    of one group (not None) and dtype share a bucket, which nothing else joins; the others share by dtype, up to
-    ``limits``. Buckets come in the order in which they fill up, so that none waits for one that fills later.
+    of one group (not None) and dtype have a separate bucket. Items without a group share buckets by dtype, up to
+    ``limits``. Buckets are returned in the order in which they fill up, so that no bucket waits for a later one.
     """
     members: dict[Hashable, int] = {}
     for item in order:
@@ -51,7 +54,7 @@ def assign(
     for item in order:
         grouped = groups[item] is not None
         key = (groups[item], dtypes[item])
-        bucket = waiting.pop(key, [])  # back in at the end: `waiting` stays in the order of the last item
+        bucket = waiting.pop(key, [])  # reinserted at the end: keeps `waiting` ordered by last item
         bucket.append(item)
         size[key] = size.get(key, 0) + nbytes[item]
         limit = limits.bytes if full else min(limits.first_bytes, limits.bytes)
@@ -64,7 +67,10 @@ def assign(
 
 
 def decided(wire: Any, process_set: ProcessSet, nbytes: int) -> Any:
-    """A format, or None, in place of ``Compression.auto``; alike on all ranks. `nbytes`: of what travels together."""
+    """Returns the wire format or None for ``Compression.auto``, identical on all ranks; any other format unchanged.
+
+    `nbytes`: size of the data that one call reduces.
+    """
     if not isinstance(wire, Auto):
         return wire
     session = process_set.session()

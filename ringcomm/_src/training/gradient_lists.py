@@ -1,5 +1,7 @@
-"""What becomes of a list of gradients, whatever the framework: those of all ranks are reduced, together where they can
-be. A binding says how its tensors are reduced (:class:`GradientReduction`)."""
+"""Reduces lists of gradients for tapes and optimizers of any framework, in as few operations as possible.
+
+A binding subclasses :class:`GradientReduction`, and implements the reduction of its tensors.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def names_of(variables: Sequence[Any]) -> list[str]:
 
 @dataclass
 class GradientReduction:
-    """The arguments that tapes and optimizers have in common; called with gradients, gives the reduced ones."""
+    """The common arguments of tapes and optimizers. Calling it with gradients returns the reduced gradients."""
 
     name: str
     op: Any = Average
@@ -48,10 +50,10 @@ class GradientReduction:
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
     algorithm: str | None = None
-    factor: float = 1.0  # of the results
-    local: set[Any] = field(default_factory=set)  # references to variables whose gradients stay on their rank
-    kept: dict[str, Any] = field(default_factory=dict, repr=False)  # by name, where no site keeps it (csrc/frameworks)
-    applying: bool = False  # the gradients that are being applied are reduced: see `once`
+    factor: float = 1.0  # factor of the results
+    local: set[Any] = field(default_factory=set)  # references to variables whose gradients are not reduced
+    kept: dict[str, Any] = field(default_factory=dict, repr=False)  # residuals by name, if no graph operation has them
+    applying: bool = False  # reduced gradients are being applied: see `once`
 
     def __post_init__(self) -> None:
         self.op = core_op(self.op)
@@ -65,7 +67,7 @@ class GradientReduction:
         self.compression = resolved(self.compression)
         if isinstance(self.compression, WireFormat):
             self._check_format(self.compression)
-        self.process_set.session()  # refuses one that is not in use
+        self.process_set.session()  # raises for a set that is not in use
 
     def _check_format(self, wire: WireFormat) -> None:
         if self.op not in (Average, Sum):
@@ -73,20 +75,20 @@ class GradientReduction:
         if wire.of_gradients and not isinstance(wire, Auto):
             raise ValueError(f"compression={wire} is for ringcomm.torch's DistributedOptimizer")
 
-    # ---- what a binding gives ----------------------------------------------------------------------------------------
+    # ---- methods of a binding ----------------------------------------------------------------------------------------
     def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
-        """Of one group."""
+        """Reduces the dense gradients of one group."""
         wire, compressor = parts_of(compression)
         how, algorithm = self.how_to(wire)
         given = [self.as_dense(one) for one in gradients]
         return compressed(compressor, given, lambda sent: self.allreduce(sent, names, how, algorithm))
 
     def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
-        """Of dense ones, in one operation."""
+        """Reduces dense gradients in one operation."""
         raise NotImplementedError
 
     def gather_sparse(self, gradients: list[Any], names: list[str]) -> list[Any]:
-        """Of those that :meth:`is_sparse`."""
+        """Reduces sparse gradients (:meth:`is_sparse`) by gathering them."""
         raise NotImplementedError
 
     def is_sparse(self, gradient: Any) -> bool:
@@ -99,12 +101,14 @@ class GradientReduction:
         return variable is not None
 
     def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        """Compares the variables, if that is due, before these gradients are reduced: now, or in each run of the
-        program that is being traced. Returns the gradients."""
+        """Compares the variables, if a comparison is due, before these gradients are reduced. Returns the gradients.
+
+        During tracing, it adds the comparison to the program instead.
+        """
         raise NotImplementedError
 
     def nothing_for(self, variable: Any) -> Any:
-        """Returns a gradient without elements, or None where the variable or its framework has no such thing."""
+        """Returns a gradient without elements, or None if the variable or its framework does not support that."""
         return None
 
     def scaled(self, gradient: Any, factor: float) -> Any:
@@ -112,7 +116,7 @@ class GradientReduction:
         return gradient * factor
 
     def reference(self, variable: Any) -> Any:
-        """What tells variables apart."""
+        """Returns a hashable value that identifies the variable."""
         return id(variable)
 
     @staticmethod
@@ -120,7 +124,7 @@ class GradientReduction:
         """Returns True if a traced function that still exists uses the variable."""
         return False
 
-    # ---- for all -----------------------------------------------------------------------------------------------------
+    # ---- shared by all bindings --------------------------------------------------------------------------------------
     @contextmanager
     def once(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Iterator[list[Any]]:
         """Yields the reduced gradients. A nested call yields its gradients unchanged: an optimizer and the optimizer
@@ -143,22 +147,25 @@ class GradientReduction:
         self.local.add(self.reference(variable))
 
     def keep_layers_local(self, layers: Any) -> None:
-        """A layer of Keras', or several, or None."""
+        """Keeps the gradients of layers on their rank. `layers`: a Keras layer, an iterable of layers, or None."""
         for layer in layers if isinstance(layers, Iterable) else [layers] if layers else []:
             for variable in layer.trainable_weights:
                 self.keep_local(variable)
 
     @property
     def together(self) -> bool:
-        """Whether there is anybody to reduce with."""
+        """True if the process set includes this rank and at least one other rank."""
         return bool(self.process_set.included()) and self.process_set.size() > 1
 
     def factors(self) -> tuple[float, float]:
-        """(before, after) the reduction."""
+        """Returns the factors (before, after) the reduction."""
         return 1.0 / self.predivide, self.predivide * self.factor
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Gradients that are None stay None: on all ranks. `variables`: one for each gradient, or none at all."""
+        """Returns the reduced gradients. Gradients that are None must be None on all ranks, and remain None.
+
+        `variables`: a variable for each gradient, or an empty sequence.
+        """
         results = list(gradients)
         if not self.together:
             return [one if one is None or self.factor == 1 else self.scaled(one, self.factor) for one in results]
@@ -187,7 +194,7 @@ class GradientReduction:
         return results
 
     def _compared(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients, once the replicas of the variables have been compared if that is due."""
+        """Returns the gradients, after a comparison of the variables' replicas if one is due."""
         watched = [one for one in variables if self.is_variable(one)]
         steps = every(self.process_set) if watched and gradients else 0
         if not steps:
@@ -197,15 +204,17 @@ class GradientReduction:
         return self.look(check, gradients, watched)
 
     def _fill(self, results: list[Any], variables: Sequence[Any]) -> list[int]:
-        """Puts an empty gradient where there is none, and returns these places. If another rank has a gradient there,
-        all ranks get a MismatchError that names the variable."""
+        """Replaces missing gradients by empty ones, and returns their indices.
+
+        If another rank has a gradient at such an index, all ranks get a MismatchError that names the variable.
+        """
         missing = [i for i, one in enumerate(results) if one is None and not self._is_local(variables[i])]
         for i in missing:
             results[i] = self.nothing_for(variables[i])
         return missing
 
     def _formats(self, group: list[int], gradients: Sequence[Any]) -> Iterator[tuple[Any, list[int]]]:
-        """What gradients travel as: those that a wire format leaves alone, as they are."""
+        """Yields (compression, indices): gradients that the wire format does not compress are a separate part."""
         wire = self.compression
         if isinstance(wire, Auto):
             wire = decided(wire, self.process_set, bucket_limits().bytes) or NoneCompressor
@@ -218,7 +227,7 @@ class GradientReduction:
                 yield compression, sorted(part)
 
     def how_to(self, wire: Any) -> tuple[Reduce, str | None]:
-        """How gradients are reduced that travel as this, and by which algorithm."""
+        """Returns the parameters of the reduction of gradients in a wire format, and the algorithm."""
         everywhere = isinstance(wire, WireFormat) and wire.everywhere
         how = Reduce(self.op, *self.factors(), wire, keeps=True)
         return how, self.algorithm or ("round_robin" if everywhere else None)
@@ -234,7 +243,7 @@ class GradientReduction:
                 results[i] = self.scaled(results[i], 1.0 / self.process_set.size())
 
     def _groups(self, indices: list[int], variables: Sequence[Any]) -> list[list[int]]:
-        """Without a wish all are one group: they are fused in any case."""
+        """Returns the groups of gradients. By default there is one group: the engine fuses gradients in any case."""
         if not indices:
             return []
         if self.groups is None:

@@ -1,4 +1,7 @@
-"""What the ranks tell each other about an optimizer's parameters before its gradients get a plan."""
+"""Agreement of the ranks on an optimizer's parameters and settings, before they make a plan for its gradients.
+
+If parameters or settings differ, every rank gets a MismatchError that names the first difference.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,22 @@ from ringcomm._src.training.plans import PlanId, abandoned_plans
 
 
 class Watched(NamedTuple):
-    """A parameter, as a rank has seen it in the step before the plan."""
+    """A parameter, as a rank has observed it in the step before the plan."""
 
-    text: str  # what must be equal on all ranks: name, dtype, shape
-    fired: int  # its place in the order of first gradients; -1: none came
-    sparse_dim: int  # of sparse gradients it has had; 0: none
+    text: str  # name, dtype and shape, which must be identical on all ranks
+    fired: int  # index of its gradient in the order of the backward pass; -1: it had no gradient
+    sparse_dim: int  # sparse dimensions of its sparse gradients; 0: it had none
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """The same on every rank."""
+    """The result of the agreement, identical on all ranks."""
 
-    order: list[int]  # parameters in the order in which the first rank's backward made their gradients
-    sparse_dims: list[int]  # the most of any rank's
-    abandoned_plans: list[PlanId]  # abandoned by every rank
-    complete: bool  # every rank is here: none has joined
-    turn: int  # of the process set, in which the plan is to be made
+    order: list[int]  # parameters in the order in which the first rank's backward pass made their gradients
+    sparse_dims: list[int]  # maximum over the ranks
+    abandoned_plans: list[PlanId]  # plans that every rank has abandoned
+    complete: bool  # every rank takes part: none has joined
+    turn: int  # turn of the process set in which the plan must be made
 
 
 class _Row(NamedTuple):
@@ -59,8 +62,11 @@ def _digest(texts: Sequence[str]) -> int:
 def require_equal_texts(
     texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer", asks: bool = False
 ) -> bool:
-    """Raises MismatchError on every rank (that has not joined) unless all give the same. The first text is of settings,
-    the others of parameters; errors name their `owner`. Returns whether any rank `asks`."""
+    """Compares texts between ranks. Returns True if any rank gives a true `asks`.
+
+    Raises MismatchError on every rank (that has not joined) if texts differ; the message names `owner`. The first text
+    describes settings, each further text a parameter.
+    """
     rows = list(exchange([_digest(texts), asks], name, process_set).values())
     if any(other[0] != rows[0][0] for other in rows):
         raise _mismatch(texts, name, process_set, owner)
@@ -83,11 +89,11 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
     if any(row.digest != mine.digest for row in rows):
         if complete:
             with process_set.turns.take(rows[0].turn):
-                pass  # it is over
+                pass  # the turn ends without a plan
         raise _mismatch(texts, name, process_set)
     fired = rows[0].fired
     return Agreed(
-        # Those that gave no gradient come last, the parameters of the last layers first: backward runs from there.
+        # Parameters without a gradient come last, in reverse order: the backward pass starts at the last layers.
         sorted(range(len(fired)), key=lambda i: (fired[i] < 0, fired[i] if fired[i] >= 0 else -i)),
         [max(of_all) for of_all in zip(*(row.sparse_dims for row in rows), strict=True)],
         sorted(set.intersection(*(set(row.dead) for row in rows))),
@@ -99,7 +105,7 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
 def _mismatch(
     texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer"
 ) -> errors.MismatchError:
-    """Says where the first two ranks that differ do so."""
+    """Returns the error that describes the first difference between the first rank and a later rank."""
     mine = "\0".join(texts).encode()
     rows = exchange(list(mine), f"{name}.details", process_set).items()
     (first_rank, first), *others = ((rank, bytes(text).decode().split("\0")) for rank, text in rows)

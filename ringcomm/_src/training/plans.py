@@ -1,7 +1,7 @@
-"""Plans of training steps, whatever the framework: which gradients travel together, and one step's reduction.
+"""Plans of training steps for any framework: the buckets of gradients, and the reduction of one step.
 
-A framework's binding keeps what is its own: hooks that say when a gradient is there, and memory in which the gradients
-of a bucket lie one behind the other.
+A binding adds the parts that depend on its framework: hooks that report when a gradient is ready, and memory in which
+the gradients of a bucket are contiguous.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from ringcomm._src.core import _core
 from ringcomm._src.named.process_sets import ProcessSet
 
 logger = logging.getLogger("ringcomm")
-PlanId = tuple[int, int]  # number of the optimizer, and how many plans it has had
+PlanId = tuple[int, int]  # number of the optimizer, number of the plan
 
 _abandoned: dict[tuple[ProcessSet, PlanId], StepPlan] = {}
-_kept: list[Any] = []  # memory that the core may be at work on
+_kept: list[Any] = []  # memory that the core may still use
 
 
 # ---- the end of a step -----------------------------------------------------------------------------------------------
 class Flags(NamedTuple):
-    """What a rank says at the end of a step; after it, how many ranks said so."""
+    """Flags that a rank gives at the end of a step; in the result, the number of ranks that gave each flag."""
 
-    kept: int = 0  # the gradients: the step is taken
-    dropped: int = 0  # or not
+    kept: int = 0  # the rank uses the reduced gradients
+    dropped: int = 0  # the rank drops the reduced gradients
     wants_new_plan: int = 0
-    changed: int = 0  # gradients that were on their way
-    split: int = 0  # more came to gradients that were on their way
-    compares: int = 0  # replicas are to be compared in this step
-    late: int = 0  # the script does what is right only if gradients are sent at the end of a step
+    changed: int = 0  # the script changed gradients that were in flight
+    split: int = 0  # backward added to gradients that were in flight
+    compares: int = 0  # replicas must be compared in this step
+    late: int = 0  # the script is correct only if gradients are sent at the end of a step
 
 
 KEPT, DROPPED = Flags(kept=1), Flags(dropped=1)
 
 
 class Outcome(NamedTuple):
-    """How many ranks had what, by item of the plan."""
+    """Result of a step: numbers of ranks, by item of the plan."""
 
-    present: list[int]  # a gradient
-    sparse: list[int]  # a sparse one
+    present: list[int]  # ranks that had a gradient
+    sparse: list[int]  # ranks that had a sparse gradient
     flags: Flags
 
 
 class Presence:
-    """What this rank has, by item of the plan."""
+    """The gradients that this rank has, by item of the plan."""
 
     def __init__(self, count: int) -> None:
         self.here, self.sparse = bytearray(count), bytearray(count)
@@ -58,10 +58,10 @@ class Presence:
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
 def abandoned_plans(process_set: ProcessSet) -> list[PlanId]:
-    """Plans whose optimizers this rank has dropped.
+    """Returns the plans whose optimizers this rank has dropped.
 
-    Each rank's garbage is collected when it likes, but plans must be closed at the same place of the program. So they
-    are closed when the next plan is made and every rank turns out to have dropped them.
+    Garbage collection runs at a different time on each rank, but all ranks must close a plan at the same point of the
+    program. So a plan is closed when the next plan is made, if every rank has dropped it.
     """
     for key in [key for key, plan in _abandoned.items() if not plan.usable()]:
         del _abandoned[key]
@@ -69,41 +69,41 @@ def abandoned_plans(process_set: ProcessSet) -> list[PlanId]:
 
 
 class BucketWire(NamedTuple):
-    """What a bucket travels as: codes of ops.wire_code."""
+    """The wire formats of a bucket: codes of ops.wire_code."""
 
     wire: int = 0
-    feedback: bool = False  # what is left out of it is owed
-    first: int = 0  # in so many steps of the plan:
+    feedback: bool = False  # the residual is added to the next step
+    first: int = 0  # wire format in the first `first_steps` steps of the plan
     first_steps: int = 0
 
     def compresses(self) -> bool:
-        """By more than rounding."""
+        """Returns True if a format does more than round."""
         return not (_core.wire_rounds(self.wire) and _core.wire_rounds(self.first))
 
 
 class LowRank(NamedTuple):
-    """Matrices of a bucket, all of it but for gaps, which travel as two factors once its first steps are over."""
+    """Matrices of a bucket that are sent as two factors after its first steps; they cover all of it but its gaps."""
 
-    rank: int = 0  # 0: none do
+    rank: int = 0  # number of columns of the factors; 0: no matrices
     warm_start: bool = True
     matrices: Sequence[tuple[int, int, int]] = ()  # first element of the bucket, rows, columns
 
 
 class BucketShape(NamedTuple):
-    """A bucket as the core's plans take it. Where its stretches lie, StepPlan.place says."""
+    """A bucket of a plan of the core. StepPlan.place sets the addresses of its stretches."""
 
     dtype: int  # index into _core.DTYPES
-    stretches: list[int]  # elements of each; one after the other they are the bucket
+    stretches: list[int]  # number of elements of each stretch; the bucket is their concatenation
     wire: BucketWire = BucketWire()
-    gaps: Sequence[tuple[int, int]] = ()  # first element and number of those that are no gradient's: zeros
+    gaps: Sequence[tuple[int, int]] = ()  # (first element, count) of elements outside of gradients; they are zero
     low_rank: LowRank = LowRank()
-    on_device: bool = False  # on every rank; Plan.ready_at says on which, and behind what
+    on_device: bool = False  # in GPU memory on every rank; Plan.ready_at gives the device and the order
 
 
 class StepPlan:
-    """A plan of the core, with its stream of shared memory, in one session."""
+    """A plan of the core, with its slot of shared memory, in one session."""
 
-    _next_collection = 0.0  # time.monotonic(), in seconds
+    _next_collection = 0.0  # earliest time of the next garbage collection: time.monotonic(), in seconds
 
     def __init__(
         self,
@@ -116,8 +116,11 @@ class StepPlan:
         scales: tuple[float, float],
         algorithm: str | None = None,
     ) -> None:
-        """`items`: gradients, in buckets or not, whose presence ranks count. `algorithm`: of every bucket; None: as the
-        options say."""
+        """Makes the plan. Collective over the process set.
+
+        `items`: number of gradients, in buckets or not, whose presence ranks count. `algorithm`: algorithm of every
+        bucket; None: the options choose it.
+        """
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
         self._plan: _core.Plan = self._session.engine.make_plan(
@@ -127,16 +130,16 @@ class StepPlan:
         )
         self.begin = self._plan.begin
         self.ready = self._plan.ready
-        self.ready_at = self._plan.ready_at  # bucket, order: of one on a device
-        self.takes_stretches = self._plan.takes_stretches  # of a bucket: whether they may lie anywhere
-        self.feedback = self._plan.feedback  # what its encoders hold back, between steps
-        self.place = self._plan.place  # bucket, stretch, address: before it is ready
+        self.ready_at = self._plan.ready_at  # (bucket, order): for a bucket on a device
+        self.takes_stretches = self._plan.takes_stretches  # (bucket): True if its stretches may be at any address
+        self.feedback = self._plan.feedback  # the residuals of its encoders; call it between steps only
+        self.place = self._plan.place  # (bucket, stretch, address): call it before the bucket is ready
 
     @staticmethod
     def fits(process_set: ProcessSet) -> bool:
-        """Returns whether the process set may have one more plan: message tags limit their number.
+        """Returns True if the process set may have one more plan: message tags limit their number.
 
-        If not, dropped optimizers in reference cycles are collected: the next agreement may close their plans.
+        If not, collects dropped optimizers in reference cycles, so that the next agreement may close their plans.
         """
         fits = process_set.session().engine.has_room_for_plan(process_set.set_id())
         if not fits and time.monotonic() > StepPlan._next_collection:
@@ -145,11 +148,11 @@ class StepPlan:
         return fits
 
     def usable(self) -> bool:
-        """Not once ``shutdown()`` has been called, also after another ``init()``."""
+        """Returns False once ``shutdown()`` has been called, also after a further ``init()``."""
         return self._set._session is self._session
 
     def finish(self, present: Presence, flags: Flags) -> Outcome:
-        """Sends what is left of the step and waits for all of it."""
+        """Sends the rest of the step, and blocks until all of the step is done."""
         operation = self._plan.finish(present.with_flags(flags))
         operation.wait()
         operation.check()
@@ -157,17 +160,17 @@ class StepPlan:
         return Outcome(counts[:items], counts[items : 2 * items], Flags(*counts[2 * items :]))
 
     def close(self) -> None:
-        """All ranks close their plans at the same place of their program."""
+        """Closes the plan. All ranks close their plans at the same point of the program."""
         self._plan.close()
         self._set.give_slot(self._slot)
 
     @staticmethod
     def keep(memory: Any) -> None:
-        """For good: of a step that did not end well."""
+        """Keeps the memory of a failed step alive until the process ends."""
         _kept.append(memory)
 
     def abandon(self, keep: Any) -> None:
-        """Nobody uses it any more. `keep`: memory of a step that is under way, or None."""
+        """Registers the plan for closing. If a step is in progress, keeps its memory `keep` alive instead."""
         if keep is not None:
             self.keep(keep)
         elif self.usable():
@@ -175,6 +178,6 @@ class StepPlan:
 
     @staticmethod
     def close_abandoned(process_set: ProcessSet, plan_id: PlanId) -> None:
-        """Closes an abandoned plan: all ranks have abandoned it. (Two threads may have agreed on that.)"""
+        """Closes a plan that all ranks have abandoned. Does nothing if another thread has closed it."""
         if (plan := _abandoned.pop((process_set, plan_id), None)) is not None:
             plan.close()

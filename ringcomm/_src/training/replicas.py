@@ -1,18 +1,18 @@
-"""The replica check: whether the ranks that average gradients still have equal parameters.
+"""The replica check: compares parameters between the ranks that average gradients.
 
-A script that never broadcasts its parameters, or that changes one on a single rank, trains models that differ, without
+A script that never broadcasts its parameters, or changes a parameter on a single rank, trains different models without
 an error. So ranks compare digests of their parameters (csrc/kernels/digest.hpp) at the second step, and every 1,000
-steps after that (``RINGCOMM_REPLICA_CHECK``): one all-reduce of two numbers a parameter. Only if it finds a difference
-do they exchange more, to name the ranks and the largest difference.
+steps after that (``RINGCOMM_REPLICA_CHECK``). The comparison is one all-reduce of two numbers per parameter. Only if it
+finds a difference do the ranks exchange more data, to name the ranks and the largest difference.
 
-All ranks must enter a comparison at the same step. torch's optimizers ask for one in a flag of the agreement that
-every step has: if any rank asks (in ``state_dict()``, too, which mostly one rank alone calls), all of them compare in
-that step. Elsewhere ranks count their reductions (``SetLink::due``). A rank that has joined is left out: it
-contributes the identity of the all-reduce, and has no row in what is exchanged.
+All ranks must enter a comparison at the same step. PyTorch optimizers request it in a flag that ranks exchange at the
+end of every step (`plans.Flags`): if any rank requests it, all ranks compare in that step. ``state_dict()`` requests it
+too; often a single rank calls that. In other frameworks, ranks count their reductions (``SetLink::due``). A rank that
+has joined is excluded: it contributes the identity element to the all-reduce, and has no row in the exchange.
 
-Parameters that ranks do not hold in common are not compared: those of the methods in ``ringcomm._src.decentralized``
-and ``ringcomm._src.torch.relaxed``, local variables and layers, buffers such as BatchNorm's running statistics; and a
-process set compares its own ranks.
+Parameters that may differ between ranks are not compared: those of the methods in ``ringcomm._src.decentralized`` and
+``ringcomm._src.torch.relaxed``, local variables and layers, and buffers such as BatchNorm's running statistics. A
+process set compares its own ranks only.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ logger = logging.getLogger("ringcomm")
 Array = np.ndarray[Any, Any]
 
 Read = Callable[[list[Array]], tuple[Sequence[str], Sequence[Array]]]
-NAMED = 3  # parameters that a message names, with the largest difference of each
+NAMED = 3  # number of parameters that a message names, with the largest difference of each
 
 
 def every(process_set: ProcessSet) -> int:
-    """Steps from one comparison to the next; 0: none."""
+    """Returns the number of steps from one comparison to the next; 0: no comparisons."""
     return replica_check(process_set.session().config.replica_check)[1]
 
 
 @dataclass
 class Replicas:
-    """The parameters of one optimizer on this rank, as far as comparisons of them have gone."""
+    """State of the comparisons of one optimizer's parameters on this rank."""
 
     owner: str  # named in messages
-    last_equal: int | None = None  # step after which they were equal; None: they never were
+    last_equal: int | None = None  # last step after which they were equal; None: not equal at any check
     reported: bool = False
 
     def compare(
@@ -70,9 +70,9 @@ class Replicas:
         """Compares the state after `step` steps. Collective over the set; ranks that have joined are left out.
 
         Args:
-            name: of the operations.
-            names, digests: of the parameters.
-            values: gives a parameter's elements, as an array of one dimension with arithmetic.
+            name: name of the operations.
+            names, digests: names and digests of the parameters.
+            values: returns a parameter's elements by its index, as a one-dimensional array of a dtype with arithmetic.
 
         Raises:
             MismatchError: on every rank, if parameters differ and the option says ``error``.
@@ -109,16 +109,16 @@ CAUSES = (
 
 @dataclass(frozen=True)
 class _Details:
-    """The same on every rank."""
+    """A difference between replicas, identical on all ranks."""
 
     text: str
-    ranks: tuple[int, ...]  # that differ from most ranks, in any of the parameters that are named
-    first_rank: int  # of those that compare
+    ranks: tuple[int, ...]  # ranks that differ from most ranks in a named parameter
+    first_rank: int  # lowest rank that takes part in the comparison
 
 
 def _differing(process_set: ProcessSet, name: str, digests: Array) -> list[int]:
-    """Indices of the parameters whose digests are not equal: the largest one is not the least one."""
-    both = np.concatenate([digests, ~digests])  # the largest complement is that of the least
+    """Returns the indices of the parameters whose digests differ: maximum and minimum are not equal."""
+    both = np.concatenate([digests, ~digests])  # the maximum of the complements is the complement of the minimum
     most = _reduced(process_set, f"{name}.replicas", both, Max)
     return [int(i) for i in np.flatnonzero(most[: len(digests)] != ~most[len(digests) :])]
 
@@ -138,7 +138,7 @@ def _details(
     values: Callable[[int], Array],
     differing: Sequence[int],
 ) -> _Details | None:
-    """None if it is bits alone that differ: zeros of other signs, NaNs of other payloads."""
+    """Returns the details; None if values are equal and only bits differ: signs of zeros, payloads of NaNs."""
     nans = [int(np.isnan(values(i)).sum()) for i in differing]
     row = [*digests[list(differing)].view(np.int64).tolist(), *nans]
     rows = exchange(row, f"{name}.replicas.rows", process_set)
@@ -165,8 +165,10 @@ def _details(
 
 
 def _spread(process_set: ProcessSet, name: str, values: Array) -> float:
-    """The largest difference of an element between two ranks. NaNs are in the same number everywhere, and not looked
-    at."""
+    """Returns the largest difference of an element between two ranks.
+
+    NaNs are ignored: their number is identical on all ranks.
+    """
     high = _reduced(process_set, f"{name}.replicas.high", values, Max)
     low = _reduced(process_set, f"{name}.replicas.low", values, Min)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -175,7 +177,7 @@ def _spread(process_set: ProcessSet, name: str, values: Array) -> float:
 
 
 def _others(digests: dict[int, int]) -> list[int]:
-    """Ranks that have not what most ranks have; if no value has the most, not what the lowest of them has."""
+    """Returns the ranks that differ from the most common digest; in a tie, from that of the lowest tied rank."""
     counted = Counter(digests[rank] for rank in sorted(digests))
     usual = counted.most_common(1)[0][0]
     return [rank for rank in sorted(digests) if digests[rank] != usual]
@@ -186,18 +188,18 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def digests_of(parameters: Sequence[Array]) -> Array:
-    """Digests of arrays in this process's memory; each is read once."""
+    """Returns the digests of arrays in this process's memory; each array is read once."""
     whole = [np.ascontiguousarray(one) for one in parameters]
     return digests_at([(one.ctypes.data, one.nbytes) for one in whole])
 
 
 def digests_at(places: Sequence[tuple[int, int]]) -> Array:
-    """Digests of memory of this process, given as (address, bytes)."""
+    """Returns the digests of ranges of this process's memory, given as (address, bytes)."""
     return np.frombuffer(_core.digests([a for a, _ in places], [n for _, n in places]), np.uint64)
 
 
 def with_arithmetic(array: Array) -> Array:
-    """Its elements in a dtype that holds them and has differences: float32 or float64."""
+    """Returns the elements as float32 or float64, in which differences can be computed."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.kind == "c":
         flat = flat.view(flat.real.dtype)
@@ -206,29 +208,29 @@ def with_arithmetic(array: Array) -> Array:
 
 
 def replicas_of(process_set: ProcessSet, name: str, owner: str) -> Replicas:
-    """The state of the optimizer of this name, kept as long as the session."""
+    """Returns the state of the optimizer with this name; it lives as long as the session."""
     known: dict[tuple[int, str], Replicas] = process_set.session().extras.setdefault("replicas", {})
     return known.setdefault((process_set.set_id(), name), Replicas(owner))
 
 
 @dataclass(frozen=True)
 class CountedCheck:
-    """Comparisons where no agreement asks for them: every rank counts its reductions, of which there are equally many.
+    """Comparisons without agreement by flags: every rank counts its reductions, whose number is equal on all ranks.
 
-    The first run is before the first step, the second one sees what that step, and a broadcast after it, have left.
+    The first run is before the first step. The second run sees the parameters after that step and a broadcast after it.
     """
 
     process_set: ProcessSet
-    name: str  # of the reduction, and of the parameters' number
+    name: str  # identifies the reduction and the number of parameters
     owner: str
-    every: int  # steps
+    every: int  # steps from one comparison to the next
 
     def due(self) -> int:
-        """Counts a run: its number if ranks compare in it, else 0."""
+        """Counts a run. Returns its number if ranks compare in it, else 0."""
         return self.process_set.link.due(self.name, self.every)
 
     def compare(self, run: int, names: Sequence[str], digests: Array, values: Callable[[int], Array]) -> None:
-        """Collective. As :meth:`Replicas.compare`."""
+        """Compares as :meth:`Replicas.compare` does. Collective."""
         replicas = replicas_of(self.process_set, self.name, self.owner)
         replicas.compare(self.process_set, self.name, run - 1, names, digests, values)
 
@@ -236,13 +238,16 @@ class CountedCheck:
         self.compare(run, names, digests_of(parameters), lambda index: with_arithmetic(parameters[index]))
 
     def in_program(self, dtypes: Sequence[str], read: Read) -> Description:
-        """A site with inputs of these dtypes, of which, whenever it is due, `read` makes names and arrays."""
+        """Returns the description of a graph operation that compares its inputs whenever a comparison is due.
+
+        `read` converts the inputs, of these dtypes, to names and arrays.
+        """
         look = _Look(self, read)
         return Description(self.process_set, calls.ALLREDUCE, (self.name,), tuple(dtypes), look=look, every=self.every)
 
 
 def compare_now(process_set: ProcessSet, name: str, names: Sequence[str], parameters: Sequence[Array]) -> None:
-    """Compares arrays, for each binding's ``check_replicas``. Collective; the calls of a name count as steps."""
+    """Compares arrays, for the ``check_replicas`` of each binding. Collective; calls with the same name are steps."""
     if parameters and process_set.size() > 1:
         check = CountedCheck(process_set, f"check_replicas.{name}", repr(name), 1)
         check.compare_arrays((check.due() or 1) + 1, names, parameters)
@@ -250,7 +255,7 @@ def compare_now(process_set: ProcessSet, name: str, names: Sequence[str], parame
 
 @dataclass(frozen=True)
 class _Look:
-    """The callback of a site. It is not made while a program is traced: TensorFlow would make it anew."""
+    """The callback of a graph operation. It is not defined during tracing, because TensorFlow would create it anew."""
 
     check: CountedCheck
     read: Read
@@ -260,5 +265,5 @@ class _Look:
 
 
 def with_names(names: Sequence[str], arrays: list[Array]) -> tuple[Sequence[str], list[Array]]:
-    """A `Read` for inputs that are the parameters; bind the names."""
+    """A `Read` for inputs that are the parameters themselves; bind `names` with functools.partial."""
     return names, arrays

@@ -1,1 +1,1 @@
-"""MPI's library, connections between ranks, hosts and cores."""
+"""Loads the MPI library, connects ranks, finds out which ranks share a host, and binds ranks to cores."""

@@ -1,8 +1,9 @@
-"""Which cores a rank runs on, where the launcher has not said.
+"""Binds ranks to cores if the launcher has not. A communicator calls it when it opens.
 
-Left alone, the kernel at times runs two ranks of a host on one core while another one is free, and then whoever waits
-keeps its peer from coming. So ranks that may run on the same cores, if there are at least as many of these as ranks,
-get a share each, as Open MPI gives them. Shares are of all these cores, so that jobs beside each other spread alike.
+Without binding, the kernel sometimes runs two ranks of a host on one core while another core is
+idle. The rank that waits then delays the peer that it waits for. So ranks that may run on the same
+cores divide these cores among them, as Open MPI does, if there is at least one core per rank. All
+of these cores are divided, so that the ranks of concurrent jobs spread in the same way.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ _listeners: list[Callable[[int], None]] = []
 
 
 def allowed() -> Cores:
-    """Where this thread may run, sorted; empty where the system does not tell."""
+    """Returns the cores on which this thread may run, sorted; empty if the system does not report them."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def cores_of_each(sets: Sequence[Cores]) -> int:
-    """How many cores there are for every rank of a host, given where each may run."""
+    """Returns the number of cores per rank of a host. `sets`: the cores on which each rank may run."""
     return (len(set().union(*sets)) or os.cpu_count() or 1) // len(sets)
 
 
 def _neighbours_together(core: int) -> tuple[int, int, int]:
-    """Sorts hardware threads of one core, and cores of one socket, side by side."""
+    """Returns a sort key: hardware threads of one core, and cores of one socket, become adjacent."""
     numbers = []
     for name in ("physical_package_id", "core_id"):
         try:
@@ -50,18 +51,19 @@ def _neighbours_together(core: int) -> tuple[int, int, int]:
 
 
 def when_given(listener: Callable[[int], None]) -> None:
-    """Calls ``listener`` with the number of this process's cores once it has been given a share: now, if it has."""
+    """Calls ``listener`` with the number of this process's cores when the process is bound: now, if it is already."""
     _listeners.append(listener)
     if _given:
         listener(len(_given))
 
 
 def share(sets: Sequence[Cores], local_rank: int) -> tuple[Cores, str]:
-    """The cores for a rank, or none and why it keeps what it has.
+    """Returns the cores to bind a rank to, and a text for the user. No cores: the rank is not bound, and the text
+    gives the reason.
 
     Args:
-        sets: the cores that each rank of the host may run on, sorted.
-        local_rank: this one's index.
+        sets: the cores on which each rank of the host may run, sorted.
+        local_rank: index of the rank in `sets`.
     """
     mine = sets[local_rank]
     rivals = [index for index, theirs in enumerate(sets) if theirs == mine]
@@ -79,13 +81,13 @@ def share(sets: Sequence[Cores], local_rank: int) -> tuple[Cores, str]:
 
 
 def bind(sets: Sequence[Cores], local_rank: int) -> None:
-    """Puts all threads of this process on its share; those to come inherit it."""
+    """Binds all threads of this process to its share of the cores. Threads that start later inherit the binding."""
     global _given, state
     cores, state = share(sets, local_rank)
     if not cores:
         return
     for thread in os.listdir(_THREADS):
-        with contextlib.suppress(ProcessLookupError):  # it has ended
+        with contextlib.suppress(ProcessLookupError):  # the thread has ended
             try:
                 os.sched_setaffinity(int(thread), cores)
             except PermissionError as error:
@@ -99,7 +101,10 @@ def bind(sets: Sequence[Cores], local_rank: int) -> None:
 
 
 def shorten_time_slices(seconds: float) -> None:
-    """Of this thread, and of those that it will start. Beside a busy process, a rank that is woken by another waits for
-    its core until that process's slice is over, some milliseconds, unless its own are shorter (Linux 6.12)."""
+    """Sets the time slice of this thread and of the threads that it starts later. 0: leaves it as it is.
+
+    A rank that wakes beside a busy process waits some milliseconds for its core, until the slice of that process ends.
+    It gets the core sooner if its own slice is shorter (Linux 6.12).
+    """
     if seconds > 0 and not _core.set_time_slice(round(seconds * 1e9)):
         logger.debug("the system lets no thread ask for short time slices")

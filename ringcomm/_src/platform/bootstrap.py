@@ -1,4 +1,7 @@
-"""Who is where, and how the ranks of a host come to share memory: arenas are memory files, passed over Unix sockets."""
+"""Finds out which ranks share a host, and gives every rank of a host the arenas of the other ranks.
+
+An arena is a memory file; its descriptor is passed over a Unix socket. MpiLink maps the arenas.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from typing import Any
 
 from ringcomm._src.core import _core
 
-TIMEOUT = 20.0  # seconds that a rank waits for another of its host
+TIMEOUT = 20.0  # seconds that a rank waits for the other ranks of its host
 _MOST_FDS = 250  # descriptors in one message; the kernel's limit is 253
 
 
 def host_key() -> tuple[str, ...]:
-    """What two processes have in common if and only if they can share memory, sockets and process ids."""
+    """Returns a key that two processes have in common if and only if they can share memory, sockets and process ids."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
         return (socket.gethostname(), boot, *(_namespace(kind) for kind in ("net", "pid", "ipc")))
@@ -36,13 +39,13 @@ def _namespace(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Topology:
-    """Where the ranks of a communicator are. ``hosts`` lists their ranks, hosts in the order of their lowest rank."""
+    """The hosts of a communicator's ranks. ``hosts`` holds the ranks of each host, ordered by lowest rank."""
 
     rank: int
     size: int
     hosts: tuple[tuple[int, ...], ...]
     host_names: tuple[str, ...]
-    pids: tuple[int, ...] = ()  # of each rank's process; empty: ranks are threads
+    pids: tuple[int, ...] = ()  # process id of each rank; empty: ranks are threads
 
     @classmethod
     def single_host(cls, rank: int, size: int, name: str) -> Topology:
@@ -50,12 +53,12 @@ class Topology:
 
     @property
     def host(self) -> tuple[int, ...]:
-        """The ranks of this rank's host."""
+        """Ranks of this rank's host."""
         return next(ranks for ranks in self.hosts if self.rank in ranks)
 
     @property
     def host_of(self) -> list[int]:
-        """Of each rank, which host it is on."""
+        """Index of the host of each rank."""
         hosts = {rank: host for host, ranks in enumerate(self.hosts) for rank in ranks}
         return [hosts[rank] for rank in range(self.size)]
 
@@ -69,7 +72,7 @@ class Topology:
 
     @property
     def cross_rank(self) -> int:
-        """This host's number among the hosts that have a rank with this local rank, as Horovod counts."""
+        """Index of this host among the hosts that have a rank with this local rank, as in Horovod."""
         return [ranks for ranks in self.hosts if len(ranks) > self.local_rank].index(self.host)
 
     @property
@@ -82,7 +85,7 @@ class Topology:
 
 
 def discover(comm: Any) -> Topology:
-    """The topology of an mpi4py communicator, by one allgather. Collective."""
+    """Returns the topology of an mpi4py communicator. Collective; costs one allgather."""
     processes = comm.allgather((host_key(), os.getpid()))
     ranks_of: dict[tuple[str, ...], list[int]] = {}
     for rank, (key, _) in enumerate(processes):
@@ -93,30 +96,31 @@ def discover(comm: Any) -> Topology:
 
 @dataclass
 class Arenas:
-    """Every local rank's arena and process, as file descriptors in the order of local ranks; ours to close."""
+    """Descriptors of the arena and the process of every local rank, ordered by local rank. The caller owns them."""
 
     fds: list[int]
-    pidfds: list[int]  # -1: oneself, or the kernel refused
+    pidfds: list[int]  # -1: this rank, or the kernel refused
 
     def close(self) -> None:
-        """Closes the arenas' descriptors, which mapping has duplicated, but not the processes'."""
+        """Closes the descriptors of the arenas, which mapping has duplicated, but not those of the processes."""
         _close(self.fds)
         self.fds = []
 
 
 def share_arenas(comm: Any, topology: Topology, make_arena: Callable[[], int] = _core.Node.make_arena) -> Arenas | str:
-    """Gives every rank of a host every other's arena; or says why not, on all ranks of the communicator. Collective.
+    """Gives every rank of a host the arenas of all ranks of that host. Collective.
 
-    No rank waits longer than ``TIMEOUT`` for another, and nothing stays open after a failure.
+    If a rank fails, returns the reason, which is identical on all ranks of the communicator, and leaves no descriptor
+    open. No rank waits longer than ``TIMEOUT`` for a peer.
 
     Args:
         comm: an mpi4py communicator.
-        topology: of that communicator.
+        topology: the topology of `comm`.
         make_arena: makes this rank's arena and returns its file descriptor.
     """
     deadline = time.monotonic() + TIMEOUT
     listener, address, mine, trouble = None, "", -1, ""
-    try:  # the arena first: a refusal is then known before anybody waits for it
+    try:  # the arena first: all ranks then know of a refusal before a rank waits for the arena
         mine = make_arena()
         if topology.local_rank == 0:
             listener, address = _listen(topology.local_size)
@@ -130,7 +134,7 @@ def share_arenas(comm: Any, topology: Topology, make_arena: Callable[[], int] = 
             first = hello[topology.host[0]][0]
             fds = _serve(listener, mine, topology, deadline) if listener else _ask(first, mine, topology, deadline)
             arenas = Arenas(fds, [_watch(hello[r][1]) if r != topology.rank else -1 for r in topology.host])
-    except Exception as error:  # whatever it was, the peers must hear of it
+    except Exception as error:  # of any kind: the peers must receive the reason
         trouble = f"rank {topology.rank} could not share memory: {error}"
     finally:
         if listener:
@@ -146,7 +150,7 @@ def share_arenas(comm: Any, topology: Topology, make_arena: Callable[[], int] = 
 
 
 def _watch(pid: int) -> int:
-    """A descriptor that becomes readable when the process ends; -1 if the kernel has none to give."""
+    """Returns a descriptor that becomes readable when the process ends; -1 if the kernel provides none."""
     try:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):
@@ -167,7 +171,7 @@ def _same_user(peer: socket.socket) -> bool:
 
 
 def _wait_until(deadline: float, sock: socket.socket) -> None:
-    """Lets the socket's next call take until `deadline`."""
+    """Limits the socket's next call to end by `deadline`. Raises TimeoutError if the deadline has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError(f"another rank of this host did not answer within {TIMEOUT} seconds")
@@ -179,7 +183,7 @@ def _connect(peer: socket.socket, address: str, deadline: float) -> None:
         _wait_until(deadline, peer)
         try:
             peer.connect(address)
-        except BlockingIOError:  # a Unix socket with a time limit does not wait for room in the listener's queue
+        except BlockingIOError:  # a Unix socket with a timeout does not wait for room in the listener's queue
             time.sleep(0.005)
         else:
             return
@@ -192,7 +196,7 @@ def _close(fds: Iterable[int]) -> None:
 
 
 def _serve(listener: socket.socket, mine: int, topology: Topology, deadline: float) -> list[int]:
-    """The host's first rank: takes everybody's arena, then hands all of them to everybody."""
+    """Receives the arenas of the host's other ranks, then sends all arenas to each. Runs on the host's first rank."""
     fds = {0: os.dup(mine)}
     peers: dict[int, socket.socket] = {}
     try:
@@ -202,7 +206,7 @@ def _serve(listener: socket.socket, mine: int, topology: Topology, deadline: flo
             _wait_until(deadline, peer)
             text, received = _receive(peer) if _same_user(peer) else (b"", [])
             local = int.from_bytes(text, "little")
-            if len(received) != 1 or not 0 < local < topology.local_size or local in peers:  # a stranger
+            if len(received) != 1 or not 0 < local < topology.local_size or local in peers:  # not a rank of this host
                 _close(received)
                 peer.close()
                 continue
@@ -222,7 +226,7 @@ def _serve(listener: socket.socket, mine: int, topology: Topology, deadline: flo
 
 
 def _ask(address: str, mine: int, topology: Topology, deadline: float) -> list[int]:
-    """Every other rank of the host: gives its arena to the first, and gets all."""
+    """Sends this rank's arena to the host's first rank and receives all arenas. Runs on the host's other ranks."""
     fds: list[int] = []
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
@@ -243,7 +247,7 @@ def _ask(address: str, mine: int, topology: Topology, deadline: float) -> list[i
 
 
 def _receive(peer: socket.socket) -> tuple[bytes, list[int]]:
-    """One message: its text (empty at the end) and its descriptors, which programs started from here do not inherit."""
+    """Receives a message. Returns its text, empty at the end of the stream, and its descriptors (close-on-exec)."""
     room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
     text, ancillary, flags, _ = peer.recvmsg(16, room, socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")

@@ -1,7 +1,8 @@
 """Detects ranks that a launcher has started and MPI does not know: each of them would run as a job of one rank.
 
-A launcher writes the number of its ranks into their environment. If MPI's world is smaller, the launcher and the MPI
-library do not speak the same protocol. :func:`check` runs before the first communicator of a process is made.
+A launcher writes the number of its ranks into their environment. If MPI's world is smaller, the
+launcher and the MPI library use different protocols. A communicator calls :func:`check_world` when
+it opens.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from ringcomm._src.platform import mpi_library
 
 
 class Launcher(NamedTuple):
-    """A launcher's name, and the variables that hold the number of its ranks."""
+    """A launcher: its name, and the environment variables that hold the number of its ranks."""
 
     name: str
     sizes: tuple[str, ...]
-    of_mpi: bool = True  # the launcher belongs to an MPI library, or answers as one
+    of_mpi: bool = True  # the launcher belongs to an MPI library, or sets the variables of one
     needs: str = ""  # a variable that must be set too
     unless: str = ""  # a variable that must not be set
 
 
-# The task of `srun --pty` is a shell, whose programs are no ranks. A batch script has no step's variables.
+# The task of `srun --pty` is a shell; programs that it starts are not ranks. A batch script does
+# not have the variables of a step.
 SRUN = Launcher("Slurm's srun", ("SLURM_STEP_NUM_TASKS",), of_mpi=False, unless="SLURM_PTY_PORT")
-# The outermost first: srun also sets PMI_SIZE where its plugin speaks that protocol.
+# Ordered from the outermost launcher inwards: srun also sets PMI_SIZE if its plugin uses PMI.
 LAUNCHERS = (
     SRUN,
     Launcher("Flux", ("FLUX_JOB_SIZE",), of_mpi=False),
@@ -41,7 +43,7 @@ LAUNCHERS = (
 )
 
 
-_FIRST_SPECIAL_STEP = 0xFFFFFF00  # of batch scripts, interactive shells and others
+_FIRST_SPECIAL_STEP = 0xFFFFFF00  # first step id of batch scripts, interactive shells and similar steps
 
 
 def _number(text: str) -> int:
@@ -49,15 +51,15 @@ def _number(text: str) -> int:
 
 
 def started(environment: Mapping[str, str]) -> dict[Launcher, int]:
-    """The launchers that have started this process as a rank, and the number of ranks that each reports."""
+    """Returns the launchers that have started this process as a rank, with the number of ranks that each reports."""
     meant = [it for it in LAUNCHERS if it.unless not in environment and (not it.needs or it.needs in environment)]
     sizes = {it: max(_number(environment.get(name, "")) for name in it.sizes) for it in meant}
     return {it: size for it, size in sizes.items() if size}
 
 
 def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the name of the Slurm step whose tasks are the `size` ranks of this job, as scancel takes it; empty if
-    another launcher has started them, in a step or not."""
+    """Returns the Slurm step whose tasks are the `size` ranks of this job, in the form that scancel takes. Returns an
+    empty text if another launcher has started the ranks, inside a step or not."""
     found = started(environment)
     if found.get(SRUN) != size or any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")):
         return ""
@@ -73,13 +75,13 @@ def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) ->
     try:
         with open(f"/proc/{rank}/environ", "rb") as file:
             lines = os.fsdecode(file.read()).split("\0")
-    except OSError:  # on another host, where a launcher has started this process anew
+    except OSError:  # the rank runs on another host, so a launcher has started this process here
         return False
     return started(dict(line.split("=", 1) for line in lines if "=" in line)) == found
 
 
 def plugin_of(library: str) -> str:
-    """Slurm's plugin that speaks the protocol of an MPI library (docs/slurm.md has what was measured)."""
+    """Returns the Slurm plugin for the protocol of an MPI library (docs/slurm.md shows the measurements)."""
     return "pmix" if "Open MPI" in library else "pmi2"
 
 
@@ -98,10 +100,10 @@ def check(size: int, library: str, environment: Mapping[str, str] = os.environ) 
     Args:
         size: number of ranks of MPI's world; 1 without MPI.
         library: name of the MPI library; empty if none can be loaded.
-        environment: of this process.
+        environment: environment of this process.
 
-    A process that a rank has started inherits the rank's variables without being one: it is not checked. Where an
-    MPI launcher reports the size of the world, that launcher is the one that MPI has found, whatever started it.
+    A process that a rank has started inherits the rank's variables but is not a rank, so it is not checked. If an MPI
+    launcher reports the size of MPI's world, MPI has found that launcher; the other launchers are then ignored.
     """
     found = started(environment)
     if _inherited(found, environment):
@@ -118,7 +120,7 @@ def check(size: int, library: str, environment: Mapping[str, str] = os.environ) 
 
 
 def check_world() -> None:
-    """Runs :func:`check` for the MPI that mpi4py loads, which is initialised."""
+    """Loads MPI with mpi4py, initialises it, and runs :func:`check`."""
     try:
         mpi = mpi_library.initialized()
     except ImportError:

@@ -1,4 +1,7 @@
-"""What a communicator stands on: who its ranks are, transports between them, the memory they share."""
+"""The interface between a communicator and the system that connects its ranks: MPI, or threads of one process.
+
+A link provides the topology, transports between the ranks, and the shared memory of a host.
+"""
 
 from __future__ import annotations
 
@@ -11,44 +14,46 @@ from ringcomm._src.platform import bootstrap
 
 
 class Link(abc.ABC):
-    """One rank's end. `ordered` and `queued` are transports of their own: for the caller's thread and for the
-    worker."""
+    """One rank's end of the connection to its peers. `ordered` and `queued` are separate transports: the caller's
+    thread uses the first, the worker the second."""
 
     rank: int
     size: int
     topology: bootstrap.Topology
     ordered: _core.Transport
     queued: _core.Transport
-    tags: int  # for either of them
+    tags: int  # number of tags of each of the two transports
     worker: _core.Worker
-    is_whole_job = False  # whether its ranks are all the processes that the launcher started
-    rank_of: dict[int, int]  # by process number: the other ranks of this host that are processes
+    is_whole_job = False  # True if the ranks are all processes that the launcher has started
+    rank_of: dict[int, int]  # process id -> rank, for the other ranks of this host; empty if ranks are threads
 
     @abc.abstractmethod
     def exchange(self, item: Any) -> list[Any]:
-        """Every rank's item, by rank. Collective."""
+        """Returns the items of all ranks, ordered by rank. Collective."""
 
     @abc.abstractmethod
     def share_memory(
         self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
     ) -> tuple[_core.Node | None, str]:
-        """Arenas of those of `ranks` (None: all) that are on this host, mapped; or None and why not, the same on each
-        of them. `compared`: slots in which ranks of several hosts will compare their calls. Collective over all
-        ranks."""
+        """Maps the arenas of the ranks of this host, or of those in `ranks`. Collective over all ranks.
+
+        Returns the mapped arenas; or None and the reason, which is identical on all these ranks. `compared`: slots in
+        which ranks of several hosts compare their calls.
+        """
 
     @abc.abstractmethod
     def another_transport(self) -> _core.Transport:
-        """A further transport between all ranks. Collective."""
+        """Makes a further transport between all ranks. Collective."""
 
     @abc.abstractmethod
     def message_transport(self) -> _core.Transport:
-        """A further one for messages from rank to rank, whose tags are those from `tags` on. Every rank makes it, in no
-        particular order with other calls."""
+        """Makes a transport for point-to-point messages, with tags from `tags` on. Every rank calls it, in any order
+        relative to other calls."""
 
     @abc.abstractmethod
     def split(self, color: int | None, key: int) -> Link | None:
-        """A link between the ranks of one color, in the order of key; None for color None. Collective."""
+        """Returns a link between the ranks of one color, ordered by key; None for color None. Collective."""
 
     @abc.abstractmethod
     def free(self) -> None:
-        """Gives everything back. Collective; nothing is under way."""
+        """Releases all resources. Collective; no operation may be in progress."""

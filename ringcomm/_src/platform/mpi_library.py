@@ -1,4 +1,8 @@
-"""What the native core must know of the MPI that mpi4py has loaded: plain numbers, found at run time."""
+"""Loads, initialises and finalises MPI through mpi4py, and describes the loaded MPI to the native core.
+
+The core is not compiled against an MPI: :func:`describe` finds sizes, offsets and constants at run
+time, so that one build works with every MPI library.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,11 @@ _PARAMETER_FILES = ("~/.openmpi/mca-params.conf", "/etc/openmpi/openmpi-mca-para
 
 
 def quick_start(environment: Mapping[str, str], *parameter_files: str) -> dict[str, str]:
-    """What to add to the environment of a process that may load Open MPI.
+    """Returns variables to add to the environment of a process that may load Open MPI.
 
-    Its component btl/ofi, which only one-sided communication uses, sleeps for a second in MPI_Init when it finds
-    nothing to do and closes itself. Nothing is added where the user has said, in the environment or in a file of Open
-    MPI's parameters, which of these components there should be. Other MPIs do not read the variable.
+    They switch off Open MPI's component btl/ofi, which only one-sided communication uses. If it finds no work, it
+    sleeps for a second in MPI_Init and closes itself. If the user has selected btl components, in the environment or
+    in a parameter file of Open MPI, nothing is added. Other MPIs do not read the variable.
     """
     if _BTL in environment:
         return {}
@@ -31,13 +35,13 @@ def quick_start(environment: Mapping[str, str], *parameter_files: str) -> dict[s
         try:
             if re.search(r"^\s*btl\s*=", Path(name).expanduser().read_text(errors="replace"), re.MULTILINE):
                 return {}
-        except (OSError, RuntimeError):  # there is none, or no home
+        except (OSError, RuntimeError):  # there is no such file, or no home directory
             continue
     return {_BTL: "^ofi"}
 
 
 def load() -> ModuleType:
-    """Import ``mpi4py.MPI``, which finds, loads and (unless ``mpi4py.rc`` says otherwise) initialises MPI.
+    """Imports ``mpi4py.MPI``, which finds, loads and (unless ``mpi4py.rc`` disables it) initialises MPI.
 
     Raises:
         ImportError: no MPI library can be loaded; the message says how to get one.
@@ -56,7 +60,8 @@ def load() -> ModuleType:
 
 
 def load_only() -> ModuleType:
-    """As `load`, without initialising MPI; who calls MPI.Init_thread later need not finalise it. Raises ImportError."""
+    """Loads MPI as `load` does, without initialising it. mpi4py finalises MPI at the end of the process, also if the
+    program initialises it later. Raises ImportError."""
     import mpi4py
 
     mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
@@ -64,7 +69,7 @@ def load_only() -> ModuleType:
 
 
 def initialized() -> ModuleType:
-    """The same, and initialises MPI if the program has told mpi4py not to; then also finalises it at the end."""
+    """Loads MPI, and initialises it if mpi4py has not; then also finalises it at the end of the process."""
     mpi = load()
     if not mpi.Is_initialized() and not mpi.Is_finalized():
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
@@ -72,12 +77,15 @@ def initialized() -> ModuleType:
     return mpi
 
 
-_after_end: Callable[[], None] | None = None  # set: MPI needs other Python threads to run while it is called
+_after_end: Callable[[], None] | None = None  # if set, MPI needs other Python threads to run during its calls
 
 
 def initialize_beside_threads(after_end: Callable[[], None]) -> None:
-    """Initialises MPI, and finalises it at the end, while other Python threads run: one of them is MPI's process
-    manager. mpi4py's own calls keep the interpreter's lock. `after_end` is called when MPI is finalised."""
+    """Initialises MPI, and finalises it at the end of the process, while other Python threads run.
+
+    One of these threads is MPI's process manager. The calls go through ctypes, because mpi4py keeps the interpreter
+    lock during its own. `after_end` is called when MPI is finalised.
+    """
     global _after_end
     mpi = load()
     provided = ctypes.c_int()
@@ -102,14 +110,14 @@ def finalize_beside_threads() -> None:
 
 
 def abort(comm: Any, status: int) -> None:
-    """MPI_Abort, which need not return."""
+    """Calls MPI_Abort, which may not return."""
     if _after_end is not None:
         ctypes.CDLL(load().__file__).MPI_Abort(ctypes.c_void_p(int(comm.handle)), status)
     comm.Abort(status)
 
 
 def keep_unfinalized() -> None:
-    """Not finalized by us at the end of the process."""
+    """Cancels the finalisation of MPI by ringcomm at the end of the process."""
     atexit.unregister(_finalize)
     atexit.unregister(finalize_beside_threads)
 
@@ -120,7 +128,7 @@ def _finalize(mpi: ModuleType) -> None:
 
 
 def _status_offset(mpi: ModuleType, set_field: str) -> int:
-    """Byte offset, within an MPI status, of the C int that ``Status.<set_field>`` writes."""
+    """Returns the byte offset, within an MPI status, of the C int that ``Status.<set_field>`` writes."""
     status = mpi.Status()
     size = mpi._sizeof(mpi.Status)
     candidates = set(range(0, size - 3))
@@ -134,17 +142,17 @@ def _status_offset(mpi: ModuleType, set_field: str) -> int:
 
 
 def _handle(handle: Any, nbytes: int) -> int:
-    """An MPI object's handle as an unsigned integer of ``nbytes`` bytes."""
+    """Returns the handle of an MPI object as an unsigned integer of ``nbytes`` bytes."""
     return int(handle.handle) & ((1 << (8 * nbytes)) - 1)
 
 
 def describe(comm: Any) -> dict[str, Any]:
-    """The keyword arguments of ``_core.Transport.mpi`` for an mpi4py communicator.
+    """Returns the keyword arguments of ``_core.Transport.mpi`` for an mpi4py communicator.
 
-    The communicator should be ringcomm's own (a duplicate with errors returned), and must outlive the transport.
+    The communicator should be a private duplicate that returns errors. It must outlive the transport.
 
     Raises:
-        RuntimeError: this MPI's status cannot be understood.
+        RuntimeError: the layout of this MPI's status cannot be determined.
     """
     mpi = load()
     handle_size = mpi._sizeof(mpi.Request)
@@ -152,7 +160,7 @@ def describe(comm: Any) -> dict[str, Any]:
     if largest_tag is None:
         largest_tag = mpi.COMM_WORLD.Get_attr(mpi.TAG_UB)
     if largest_tag is None:
-        largest_tag = 32767  # what the MPI standard promises
+        largest_tag = 32767  # the minimum that the MPI standard guarantees
     return {
         "extension_path": mpi.__file__,
         "comm": _handle(comm, handle_size),
@@ -180,7 +188,7 @@ class _DlInfo(ctypes.Structure):
 
 
 def library_path(extension: str) -> str | None:
-    """The file that the symbol MPI_Init comes from, as seen from mpi4py's extension."""
+    """Returns the file that defines the symbol MPI_Init for mpi4py's extension; None if it is unknown."""
     try:
         function = ctypes.cast(ctypes.CDLL(extension).MPI_Init, ctypes.c_void_p)
         found = _DlInfo()

@@ -1,4 +1,7 @@
-"""Ranks that are processes of MPI."""
+"""Connects ranks that are MPI processes. A communicator uses MpiLink for its transports and shared memory.
+
+Also finds ranks that have died, and receives all remaining messages before MPI frees a communicator.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,14 @@ from ringcomm._src.platform.workers import worker
 
 logger = logging.getLogger("ringcomm")
 
-processes = _core.Processes()  # of ranks of this host, watched
+processes = _core.Processes()  # watched processes: the other ranks of this host
 
 
 def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] = ()) -> tuple[_core.Node | None, str]:
-    """Every rank makes an arena, gives it to the others of its host and maps theirs; all succeed, or none uses any.
-    Collective."""
+    """Makes this rank's arena, gives it to the other ranks of the host and maps theirs. Collective.
+
+    Either all ranks succeed, or no rank uses an arena and all get the same reason.
+    """
     shared = bootstrap.share_arenas(comm, topology)
     node, why = None, shared if isinstance(shared, str) else ""
     if not isinstance(shared, str):
@@ -59,7 +64,7 @@ def map_arenas_of_hosts(
 
 
 def require_communicator(comm: Any, mpi: Any) -> None:
-    """TypeError for what is no communicator of mpi4py, ValueError for one that has no group of ranks."""
+    """Raises TypeError if `comm` is not an mpi4py communicator, ValueError if it is null or an intercommunicator."""
     if not isinstance(comm, mpi.Comm):
         raise TypeError(
             f"Communicator takes an mpi4py communicator, or None for MPI.COMM_WORLD, not {comm!r}; of some ranks: "
@@ -72,17 +77,17 @@ def require_communicator(comm: Any, mpi: Any) -> None:
 
 
 class MpiLink(Link):
-    """Over private duplicates of an mpi4py communicator, errors returned."""
+    """A link over private duplicates of an mpi4py communicator, which return errors."""
 
     def __init__(self, comm: Any, *, owned: bool = False, threads: bool = True) -> None:
-        """`owned`: `comm` is ours to free. `threads`: a thread of ours may call MPI, if MPI allows it."""
+        """`owned`: this link frees `comm`. `threads`: ringcomm's worker thread may call MPI, if MPI allows it."""
         mpi = mpi_library.load()
         require_communicator(comm, mpi)
         require_alive(comm)
         self._mpi = mpi
         self._given = [comm] if owned else []
-        self._duplicates: list[tuple[Any, list[_core.Transport]]] = []  # each with the transports that use it
-        self._drain: Drain | None = None  # once this rank uses the link no more
+        self._duplicates: list[tuple[Any, list[_core.Transport]]] = []  # each with the transports over it
+        self._drain: Drain | None = None  # None while this rank uses the link
         self._threads = threads
         self.ordered, first = self._duplicate(comm)
         self.queued, _ = self._duplicate(comm)
@@ -94,12 +99,13 @@ class MpiLink(Link):
         self.rank_of = {self.topology.pids[rank]: rank for rank in self.topology.host if rank != self.rank}
         for pid in self.rank_of:
             processes.watch(pid)
-        self.reported: set[int] = set()  # ranks that a fatal error named
+        self.reported: set[int] = set()  # ranks that a fatal error has named
         self.worker = worker(threads and mpi.Query_thread() >= mpi.THREAD_MULTIPLE)
         _open.append(self)
 
     def note_many_open(self) -> None:
-        """Warns once in a process where so many are open that some of them have probably been forgotten."""
+        """Warns, once per process, if MANY_OPEN or more links are open: the program has probably forgotten to close
+        some."""
         global _many_noted
         if len(_open) >= MANY_OPEN and not _many_noted:
             _many_noted = True
@@ -133,7 +139,7 @@ class MpiLink(Link):
     ) -> tuple[_core.Node | None, str]:
         if ranks is None or len(ranks) == self.size:
             return map_arenas_of_hosts(self._control, self.topology, compared)
-        # Split and not Create_group, which Open MPI may leave waiting for processes outside the group.
+        # Split, not Create_group: in Open MPI the latter may wait for processes outside the group.
         comm = self._control.Split(0 if self.rank in ranks else self._mpi.UNDEFINED, self.rank)
         if comm == self._mpi.COMM_NULL:
             return None, "this rank is not in the group"
@@ -160,7 +166,8 @@ class MpiLink(Link):
                 comm.Free()
 
     def ranks_of(self, comm: Any) -> list[int]:
-        """Our ranks of the processes of another communicator, sorted. ValueError if it has others."""
+        """Returns the ranks in this link of the processes of `comm`, sorted. Raises ValueError if a process of `comm`
+        is not in this link."""
         theirs, ours = comm.Get_group(), self._control.Get_group()
         ranks = sorted(theirs.Translate_ranks(list(range(theirs.Get_size())), ours))
         theirs.Free()
@@ -170,18 +177,21 @@ class MpiLink(Link):
         return ranks
 
     def lost(self) -> list[int]:
-        """Ranks whose processes are known to have ended without MPI's leave: no collective call comes to an end."""
+        """Returns the ranks whose processes are known to have ended without finalising MPI. If there are any, no
+        collective MPI call completes."""
         return sorted(self.reported.union(self.rank_of[pid] for pid in processes.dead() & self.rank_of.keys()))
 
     def lost_of(self, group: Any) -> list[int]:
-        """The same, as ranks of another group."""
+        """Returns the lost ranks as ranks of `group`; leaves out those that are not in it."""
         lost = self.lost()
         found = self._control.Get_group().Translate_ranks(lost, group) if lost else []
         return [rank for rank in found if rank >= 0]
 
     def others_ended(self) -> bool:
-        """Returns True once every rank has called this, or is lost, and MPI holds no message to this rank. Collective,
-        but does not block: call it again until it returns True."""
+        """Returns True if a rank is lost, or once every rank has called this and MPI holds no message to this rank.
+
+        Collective, but does not block: call it again until it returns True.
+        """
         if self._mpi.Is_finalized() or self.lost():
             return True
         try:
@@ -192,14 +202,15 @@ class MpiLink(Link):
 
 
 class Drain:
-    """Receives, and drops, the messages that no rank waits for any more: goodbyes, mostly. MPI wants every message
-    received before its communicator is freed and before MPI_Finalize.
+    """Receives and drops messages that no rank waits for any more, mostly notifications of leaving ranks.
 
-    Collective. Every rank learns from every other how many messages that rank has sent to it, so nothing is missed that
-    is still on its way.
+    MPI requires that every message is received before its communicator is freed and before MPI_Finalize.
+
+    Collective. Every rank sends to every peer the number of messages that it has sent to that peer, so that messages
+    in flight are received too.
     """
 
-    PATIENCE = 2.0  # seconds for messages that are counted and do not arrive: after an error of MPI's
+    PATIENCE = 2.0  # seconds to wait for counted messages; after an MPI error they may never arrive
 
     def __init__(self, control: Any, duplicates: Sequence[tuple[Any, Sequence[_core.Transport]]]) -> None:
         mpi = mpi_library.load()
@@ -207,14 +218,15 @@ class Drain:
         self._duplicates = duplicates
         counts = [[transport.counts() for transport in transports] for _, transports in duplicates]
         sent = np.array([np.sum([sent for sent, _ in of_one], 0) for of_one in counts], np.int64)
-        self._missing = np.empty_like(sent.T, order="C")  # by sender, then by duplicate
+        self._missing = np.empty_like(sent.T, order="C")  # messages, by sender and duplicate
         self._received = np.array([np.sum([received for _, received in of_one], 0) for of_one in counts], np.int64).T
         self._sent = np.ascontiguousarray(sent.T)  # MPI reads it until the exchange is complete
         self._exchange = control.Ialltoall(self._sent, self._missing)
-        self._deadline: float | None = None  # of the messages, once their number is known
+        self._deadline: float | None = None  # for the messages; None until their number is known
 
     def over(self) -> bool:
-        """Receives what has arrived. Returns True once nothing is missing; does not block."""
+        """Receives the messages that have arrived. Returns True once none is missing or PATIENCE has passed. Does not
+        block."""
         if self._deadline is None:
             if not self._exchange.Test():
                 return False
@@ -227,13 +239,13 @@ class Drain:
         return bool((self._missing <= 0).all()) or time.monotonic() > self._deadline
 
 
-MANY_OPEN = 100  # communicators of one process
+MANY_OPEN = 100  # open links of one process that cause a warning
 _many_noted = False
-_open: list[MpiLink] = []  # not freed
+_open: list[MpiLink] = []  # links that are not freed
 
 
 def require_alive(comm: Any, ranks: Sequence[int] | None = None) -> None:
-    """Raises PeerLostError if one of `ranks` (None: all) of an mpi4py communicator is known to be lost."""
+    """Raises PeerLostError if a rank of an mpi4py communicator, or of `ranks` if given, is known to be lost."""
     group = comm.Get_group()
     lost = {rank for link in _open for rank in link.lost_of(group) if ranks is None or rank in ranks}
     group.Free()
@@ -250,7 +262,8 @@ def any_lost() -> bool:
 
 
 def await_ends() -> None:
-    """Returns when all ranks of all links have come here too. Costs no processor: the naps are up to 10 ms long."""
+    """Blocks until all ranks of all open links have called this. Sleeps up to 10 ms at a time, so it uses little CPU
+    time."""
     waiting, began = list(_open), time.monotonic()
     while waiting := [link for link in waiting if not link.others_ended()]:
         time.sleep(min(1e-2, 1e-5 + (time.monotonic() - began) / 8))

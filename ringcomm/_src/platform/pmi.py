@@ -1,9 +1,10 @@
 """Starts MPI in processes that torchrun, Ray or Spark has started: each process is its own process manager.
 
-MPICH asks its process manager for its rank and for the values of other ranks through a descriptor, in lines of text
-(PMI-1's wire protocol: Balaji et al., "PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale
-Systems", EuroMPI 2010). Here a thread of the same process answers, and the values are exchanged through a
-:class:`Space`: the store of torch.distributed, or an allgather of the system that has started the processes.
+MPICH asks its process manager for its rank and for the values of other ranks through a descriptor,
+in lines of text (PMI-1's wire protocol: Balaji et al., "PMI: A Scalable Parallel Process-Management
+Interface for Extreme-Scale Systems", EuroMPI 2010). Here a thread of the same process answers. The
+values are exchanged through a :class:`Space`: the store of torch.distributed, or an allgather of
+the system that has started the processes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LIMITS = {"kvsname_max": 256, "keylen_max": 256, "vallen_max": 1024}
 
 
 class Space(Protocol):
-    """Keys and values that the processes of a job share."""
+    """A table of keys and values that the processes of a job share."""
 
     def put(self, key: str, value: str) -> None:
         """Publishes a value. Other processes can read it after the next fence."""
@@ -38,7 +39,7 @@ class Space(Protocol):
 
 
 class GatheredSpace:
-    """A space over ``allgather``, which returns the argument of every process, in the order of ranks."""
+    """A space over ``allgather``, which returns the arguments of all processes, ordered by rank."""
 
     def __init__(self, allgather: Callable[[dict[str, str]], Sequence[dict[str, str]]]) -> None:
         self._allgather = allgather
@@ -58,14 +59,15 @@ class GatheredSpace:
 
 
 class Manager:
-    """Answers one process's MPI, from `space`. Collective over the processes of `space`."""
+    """The process manager of one process's MPI, with the values of `space`. Creating it is collective over the
+    processes of `space`."""
 
     def __init__(self, space: Space, rank: int, size: int) -> None:
         self._space = space
         if rank == 0:
             space.put("job", f"ringcomm_{secrets.token_hex(8)}")
         space.fence()
-        self._job = space.get("job")  # MPICH names its shared memory by that
+        self._job = space.get("job")  # MPICH names its shared memory by it
         self._known = {
             "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
             "get_maxes": f"cmd=maxes {' '.join(f'{name}={value}' for name, value in _LIMITS.items())} rc=0",
@@ -81,7 +83,8 @@ class Manager:
         threading.Thread(target=self._run, name="ringcomm-pmi", daemon=True).start()
 
     def end(self) -> None:
-        """Before the thread ends with the interpreter: MPI's library takes its leave when the process exits."""
+        """Sends the answer to MPI's last message, "finalize", in advance. The MPI library sends that message when the
+        process exits; the thread that answers ends earlier, with the interpreter."""
         self._ours.sendall(f"{_LEAVE}\n".encode("ascii"))
 
     def _run(self) -> None:
@@ -90,7 +93,7 @@ class Manager:
             for line in lines:
                 try:
                     answer = self._answer(dict(word.partition("=")[::2] for word in line.split()))
-                except Exception as error:  # MPI ends with this as its reason
+                except Exception as error:  # MPI aborts and prints this reason
                     answer = f"cmd=error rc=-1 msg={'_'.join(str(error).split())[:200]}"
                 self._ours.sendall(f"{answer}\n".encode("ascii"))
 
@@ -109,7 +112,7 @@ class Manager:
 
 
 def check_library(size: int, starter: str) -> None:
-    """Raises RingcommError if the MPI library is not MPICH's kind. Does not initialise MPI."""
+    """Raises RingcommError if the MPI library is not derived from MPICH. Does not initialise MPI."""
     version = " ".join(mpi_library.load_only().Get_library_version().split()[:3])
     if "MPICH" not in version:
         raise RingcommError(
@@ -123,17 +126,18 @@ def start_mpi(space: Space, rank: int, size: int, starter: str, call: str) -> No
 
     Args:
         starter: name of the system that has started the processes, for messages.
-        call: name of the user's call that comes here, for messages.
+        call: name of the user's call that leads here, for messages.
 
     Raises:
-        ringcomm.RingcommError: the MPI is not MPICH's kind, or was initialised before, with this process alone.
+        ringcomm.RingcommError: the MPI is not derived from MPICH, or was initialised before, with another number of
+            processes.
     """
     import mpi4py
 
-    mpi4py.rc.initialize = False  # not on loading it: ringcomm does, and finalises it while threads still run
+    mpi4py.rc.initialize = False  # ringcomm initialises MPI, and finalises it while threads still run
     mpi = mpi_library.load()
     if mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() == size:
-        return  # by an earlier call
+        return  # an earlier call has initialised it
     if mpi.Is_initialized():
         raise RingcommError(
             f"rank {rank} of {size}: MPI was initialised in this process before {call}, and knows no other "
@@ -145,5 +149,5 @@ def start_mpi(space: Space, rank: int, size: int, starter: str, call: str) -> No
     try:
         mpi_library.initialize_beside_threads(manager.end)
     finally:
-        for name in _VARIABLES:  # processes that this one starts are no ranks
+        for name in _VARIABLES:  # processes that this process starts are not ranks
             os.environ.pop(name, None)

@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process."""
+"""Connects ranks that are threads of one process: for ringcomm.threads, and for one rank without MPI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringcomm._src.platform.workers import worker
 
 
 class ThreadsWorld:
-    """What ranks that are threads of this process have in common."""
+    """The state that ranks share if they are threads of this process: transports, arenas, a barrier."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -48,7 +48,7 @@ class ThreadsWorld:
             return self.nodes[rank]
 
     def kill(self, rank: int) -> None:
-        """Whoever waits for `rank`, now or later, gets PeerLostError."""
+        """Marks `rank` as dead: peers that wait for it, now or later, get PeerLostError."""
         self.barrier.abort()
         with self.lock:
             for hub in self.hubs:
@@ -62,7 +62,7 @@ class ThreadsWorld:
 
 
 class ThreadsLink(Link):
-    """One thread's end of a ThreadsWorld; with one rank, also what stands in for MPI where there is none."""
+    """One thread's end of a ThreadsWorld. With one rank, it also replaces MPI if there is none."""
 
     def __init__(self, world: ThreadsWorld, rank: int) -> None:
         self.world, self.rank, self.size = world, rank, world.size

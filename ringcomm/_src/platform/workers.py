@@ -1,4 +1,7 @@
-"""The process's workers: the threads, or the callers' turns, in which work in the background is done."""
+"""Holds the process's workers, which do background work: one in a thread, one in turns that callers give it.
+
+Links of all communicators share them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ _workers_lock = threading.Lock()
 
 
 def worker(threaded: bool) -> _core.Worker:
-    """The process's worker; started at first use. Not `threaded`: callers give it its turns."""
+    """Returns the process's worker, and starts it at the first call. Not `threaded`: it runs when callers give it
+    turns."""
     with _workers_lock:
         if threaded not in _workers:
             with affinity.watch_new_threads():

@@ -199,7 +199,7 @@ def scatter(
 
 # ---- named operations: the engine finds the number of rows, and the core allocates the result ------------------------
 def allgather_any(source: Buffer) -> Request:
-    """Builds an allgather of arrays whose first dimensions may differ between ranks."""
+    """Builds an allgather of arrays; their first dimensions may differ between ranks."""
     source = with_rows(source)
 
     def finish(operation: _core.Operation) -> Any:
@@ -210,7 +210,7 @@ def allgather_any(source: Buffer) -> Request:
 
 
 def alltoall_any(source: Buffer, splits: Any, size: int) -> Request:
-    """Builds an alltoall whose result is (array, rows received from each rank: int32, of the same kind).
+    """Builds an alltoall with the result (array, rows received from each rank: int32, of the same kind).
 
     Rows past the sum of the splits are not sent.
     """

@@ -1,9 +1,9 @@
 """Converts callers' arrays to the core's buffers (address, count and dtype), and makes arrays for results.
 
-Accepted are NumPy arrays (bfloat16 and the other dtypes of ml_dtypes included), objects with the buffer protocol,
-DLPack or ``__array_interface__``, and for input only also lists and scalars; arrays of GPUs (the folder device); and
-arrays of every family that has a :class:`Kind`, such as torch tensors (ringcomm/_src/torch/kind.py). Results are of
-the kind of the input, else NumPy arrays.
+It accepts NumPy arrays (bfloat16 and the other dtypes of ml_dtypes included), and objects with the buffer protocol,
+DLPack or ``__array_interface__``. Lists and scalars are accepted as input only. Arrays of GPUs (the folder device) and
+of every family with a :class:`Kind`, such as torch tensors (ringcomm/_src/torch/kind.py), are accepted too. Results
+are of the kind of the input, else NumPy arrays.
 
 Dtypes of ``_core.DTYPES`` can be reduced (structured dtypes of a value and an index by MINLOC and MAXLOC). Every other
 dtype of fixed size (datetime, structured) can only be moved, and is sent as bytes.

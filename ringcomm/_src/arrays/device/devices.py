@@ -100,7 +100,7 @@ def of_name(device: str | int, local_rank: int | None = None) -> int:
 
 
 def holds(address: int) -> int:
-    """Returns the ordinal of the GPU whose memory contains an address. Raises UnsupportedError if no GPU does."""
+    """Returns the ordinal of the GPU that owns the memory at an address. Raises UnsupportedError if no GPU does."""
     count()
     found = _core.device_of(address)
     if found < 0:

@@ -1,4 +1,4 @@
-"""The kind of arrays in the memory of GPUs: CuPy's, and others with ``__cuda_array_interface__`` or DLPack.
+"""The kind of arrays in the memory of GPUs: CuPy arrays, and arrays with ``__cuda_array_interface__`` or DLPack.
 
 The interface is version 3 of Numba's specification. Torch tensors have their own kind.
 """
@@ -17,7 +17,7 @@ from ringcomm._src.arrays.device.location import MemoryLocation
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
 
-_IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # libraries whose GPU arrays are immutable without saying so
+_IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # libraries with immutable GPU arrays that are not marked read-only
 
 
 class DeviceKind:

@@ -53,7 +53,7 @@ def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Calla
 
 
 class BackgroundCalls(Calls):
-    """The non-blocking half of :class:`ringcomm.Communicator`."""
+    """The non-blocking collectives of :class:`ringcomm.Communicator`."""
 
     iallreduce = _in_background(
         VectorCollectives.allreduce,
@@ -92,7 +92,7 @@ class BackgroundCalls(Calls):
         algorithm: str | None = None,
         name: str = "",
     ) -> Handle[Any]:
-        """:meth:`alltoall` in the background; the result is the array alone.
+        """Starts :meth:`alltoall` in the background; its result is the array alone.
 
         Give both ``splits`` and ``received_splits`` (rows from each rank), or neither: then the arrays must have the
         same shape on all ranks.

@@ -231,8 +231,8 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
 
         Args:
             graph: "ring" (the ranks before and after), "exponential" (rank + 1, 2, 4, ... modulo the size), "hypercube"
-                (ranks that differ in one bit), or a list that gives for each rank the list of ranks that it sends to,
-                identical on all ranks.
+                (ranks that differ in one bit); or for each rank, a list of the ranks that it sends to. It is identical
+                on all ranks.
 
         Raises:
             ValueError: the graph does not exist for this number of ranks.
@@ -269,7 +269,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         if self._last is not None:
             self._last.wait()  # returns also if a peer is in close() already
         self._queue.close()
-        self._queued.leave()  # ends the non-blocking calls in which peers still wait
+        self._queued.leave()  # ends non-blocking calls in which peers are still waiting
         try:
             self.barrier(name="close()")
         except HorovodInternalError:

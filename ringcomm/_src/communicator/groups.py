@@ -1,6 +1,6 @@
 """Groups of a communicator's ranks. Making a group is collective over its members only.
 
-The groups of a communicator share one transport, whose tags they divide.
+The groups of a communicator share one transport, and divide its tags.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Group:
         """Submits a call, to run after those submitted before. Any thread may call it.
 
         Every member submits the same calls in the same order. With a `name`, the request repeats an in-place call made
-        before under this name, on the memory at `address`. `beside`: use the second stream, whose calls are ordered
-        among themselves only.
+        before under this name, on the memory at `address`. `beside`: use the second stream; its calls are ordered among
+        themselves only.
 
         Raises ShutDownError once this rank has left.
         """
@@ -134,9 +134,10 @@ class Group:
 
 
 class Groups:
-    """Factory of a communicator's groups. It owns the transport whose tags they divide. Its constructor is collective.
+    """Factory of a communicator's groups. Its constructor is collective.
 
-    Groups use the communicator's shared memory and messages.
+    It owns the groups' transport, and divides its tags between them. Groups use the communicator's shared memory and
+    messages.
     """
 
     def __init__(self, comm: Communicator) -> None:

@@ -71,7 +71,7 @@ class Neighbours:
         return self._comm._once(self._gathering(x, out, name))
 
     def iallgather(self, x: Any, out: Any = None, name: str = "") -> Handle[Any]:
-        """:meth:`allgather` in the background."""
+        """Starts :meth:`allgather` in the background."""
         return self._comm._submit(self._gathering(x, out, name))
 
     def alltoall(self, x: Any, rows: int, out: Any = None, name: str = "") -> Any:
@@ -87,7 +87,7 @@ class Neighbours:
         return self._comm._once(self._exchanging(x, rows, out, name))
 
     def ialltoall(self, x: Any, rows: int, out: Any = None, name: str = "") -> Handle[Any]:
-        """:meth:`alltoall` in the background."""
+        """Starts :meth:`alltoall` in the background."""
         return self._comm._submit(self._exchanging(x, rows, out, name))
 
     def _gathering(self, x: Any, out: Any, name: str) -> Request:

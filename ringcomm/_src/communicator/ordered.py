@@ -58,7 +58,7 @@ class OrderedCalls(Calls):
             wire: wire format of wider floating elements between hosts: "float16", "bfloat16" or "float32", or such a
                 dtype; for sums and averages also "int8", "int4", "onebit", "ternary", "topk", "threshold",
                 or one of these with parameters (``ringcomm.Compression.topk(0.001)``). Nothing is encoded inside a
-                host that shares memory, because memory is faster than encoding, nor in calls whose data is inline.
+                host that shares memory, because memory is faster than encoding, nor in calls with inline data.
             name: compared between ranks and used in messages.
             feedback: error feedback for a lossy ``wire``: adds the residual of the calls before, and stores the new
                 residual. It has x's number of elements.

@@ -31,8 +31,8 @@ class UserOpReduction:
     """One call of a reduction by a user op, on one rank.
 
     Args:
-        what: "allreduce", "reduce", "reducescatter" (or MPI's name "reduce_scatter"), "scan", or "exscan", whose
-            result is the scan of the rank before.
+        what: "allreduce", "reduce", "reducescatter" (or MPI's name "reduce_scatter"), "scan", or "exscan" (its result
+            is the scan of the rank before).
         wire, fields: as for any call (call_base.request_fields); a user op allows the name only.
         root: root of a reduce.
         rows: rows of each rank's part of a reducescatter; None: even parts.
@@ -73,7 +73,7 @@ class UserOpReduction:
         self.fields: dict[str, Any] = {"sign": signed(sign, rows, root), "name": fields["name"] or what}
 
     def gathered(self) -> Request:
-        """Returns a request for the complete reduction: an allgather whose result every rank combines itself."""
+        """Returns a request for the complete reduction: an allgather, after which every rank combines all rows."""
         request = row_calls.allgather(
             self.mine.reshape(1, -1), None, [1] * self.size, self.rank, self.size, **self.fields
         )

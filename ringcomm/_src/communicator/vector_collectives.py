@@ -58,8 +58,8 @@ class VectorCollectives(OrderedCalls):
         """Returns part r of ``root``'s ``x``, divided equally along the first dimension, on rank r.
 
         Args:
-            x: on the root, an array whose first dimension is divisible by the number of ranks. On the other ranks, an
-                array of the same dtype and shape, which is not read, or None if ``out`` is given.
+            x: on the root, an array; the number of ranks divides its first dimension. On the other ranks, an array of
+                the same dtype and shape, which is not read, or None if ``out`` is given.
             out: array for the part; None: a new array.
         """
         given, how = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])

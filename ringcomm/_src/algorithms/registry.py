@@ -137,8 +137,8 @@ def register_algorithm(
             sent to rank q, and block size+q is received from it.
         blocks: number of blocks of an allreduce, or a function of the size that returns it; None: the number of blocks
             that the steps name.
-        temps: scratch blocks, numbered from ``blocks`` on: for each, the block whose size it has; or a function of the
-            size that returns them.
+        temps: scratch blocks, numbered from ``blocks`` on: for each, the number of a data block of equal size; or a
+            function of the size that returns them.
 
     Raises:
         ValueError: a bad name or collective (immediately), or an algorithm that is not proved correct (at its first use

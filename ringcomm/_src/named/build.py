@@ -86,7 +86,7 @@ def num_rank_is_power_2(num_rank: int) -> bool:
 
 
 def split_list(items: Sequence[Any], n: int) -> list[Any]:
-    """Returns ``n`` consecutive parts whose lengths differ by at most one, longer parts first."""
+    """Returns ``n`` consecutive parts; their lengths differ by at most one, longer parts first."""
     share, rest = divmod(len(items), n)
     ends = [share * part + min(part, rest) for part in range(n + 1)]
     return [items[begin:end] for begin, end in itertools.pairwise(ends)]

@@ -104,7 +104,7 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """:meth:`allgather` in the background."""
+        """Starts :meth:`allgather` in the background."""
         return named.submit(process_set, self.allgather_request(tensor), name, algorithm)
 
     def allgather(
@@ -127,7 +127,7 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
-        """:meth:`grouped_allgather` in the background."""
+        """Starts :meth:`grouped_allgather` in the background."""
         process_set.set_id()  # raises before requests are built
         return named.submit_group(process_set, [self.allgather_request(one) for one in tensors], name, algorithm)
 
@@ -149,7 +149,7 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """:meth:`broadcast` in the background."""
+        """Starts :meth:`broadcast` in the background."""
         return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set), name, algorithm)
 
     def broadcast(
@@ -174,7 +174,7 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """:meth:`broadcast` in place and in the background."""
+        """Starts :meth:`broadcast` in place and in the background."""
         return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm)
 
     broadcast_ = blocking_form(broadcast_async_, ":meth:`broadcast` in place; returns ``tensor``.", "T")
@@ -187,7 +187,7 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[tuple[T, T]]:
-        """:meth:`alltoall` in the background; the result is always the pair (array, received splits)."""
+        """Starts :meth:`alltoall` in the background; its result is always the pair (array, received splits)."""
         return named.submit(process_set, self.alltoall_request(tensor, splits, process_set), name, algorithm)
 
     def alltoall(

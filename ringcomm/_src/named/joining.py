@@ -20,7 +20,7 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
 
     Args:
         device: ignored; for compatibility with Horovod.
-        process_set: set whose operations this rank takes part in.
+        process_set: this rank takes part in the operations of this set.
 
     Returns:
         The rank (of the world) that joined last, the same on every rank. Its model has seen the most data:

@@ -51,7 +51,7 @@ class GradientReduction:
     scale_local_gradients: bool = True
     algorithm: str | None = None
     factor: float = 1.0  # factor of the results
-    local: set[Any] = field(default_factory=set)  # references to variables whose gradients are not reduced
+    local: set[Any] = field(default_factory=set)  # references to variables with gradients that are not reduced
     kept: dict[str, Any] = field(default_factory=dict, repr=False)  # residuals by name, if no graph operation has them
     applying: bool = False  # reduced gradients are being applied: see `once`
 
@@ -127,8 +127,10 @@ class GradientReduction:
     # ---- shared by all bindings --------------------------------------------------------------------------------------
     @contextmanager
     def once(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Iterator[list[Any]]:
-        """Yields the reduced gradients. A nested call yields its gradients unchanged: an optimizer and the optimizer
-        inside it share this reduction, and the outer one reduces."""
+        """Yields the reduced gradients. A nested call yields its gradients unchanged.
+
+        An optimizer and the optimizer inside it share this reduction, and the outer one reduces.
+        """
         if self.applying:
             yield list(gradients)
             return

@@ -74,7 +74,7 @@ def require_equal_texts(
 
 
 def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: ProcessSet) -> Agreed:
-    """Exchanges one row of numbers per rank.
+    """Agrees on the parameters and the next plan: the ranks exchange one row of numbers each. Collective.
 
     ``settings`` describes what must be equal besides the parameters. Raises MismatchError on every rank if they differ.
     """

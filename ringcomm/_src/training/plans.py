@@ -58,7 +58,7 @@ class Presence:
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
 def abandoned_plans(process_set: ProcessSet) -> list[PlanId]:
-    """Returns the plans whose optimizers this rank has dropped.
+    """Returns the plans of optimizers that this rank has dropped.
 
     Garbage collection runs at a different time on each rank, but all ranks must close a plan at the same point of the
     program. So a plan is closed when the next plan is made, if every rank has dropped it.
@@ -118,8 +118,8 @@ class StepPlan:
     ) -> None:
         """Makes the plan. Collective over the process set.
 
-        `items`: number of gradients, in buckets or not, whose presence ranks count. `algorithm`: algorithm of every
-        bucket; None: the options choose it.
+        `items`: number of gradients, in buckets or not; ranks count the presence of each. `algorithm`: algorithm of
+        every bucket; None: the options choose it.
         """
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()

@@ -67,7 +67,7 @@ class Replicas:
         digests: Array,
         values: Callable[[int], Array],
     ) -> None:
-        """Compares the state after `step` steps. Collective over the set; ranks that have joined are left out.
+        """Compares the state after `step` steps. Collective over the set, except ranks that have joined.
 
         Args:
             name: name of the operations.
@@ -117,7 +117,7 @@ class _Details:
 
 
 def _differing(process_set: ProcessSet, name: str, digests: Array) -> list[int]:
-    """Returns the indices of the parameters whose digests differ: maximum and minimum are not equal."""
+    """Returns the indices of parameters with digests that differ: their maximum and minimum are not equal."""
     both = np.concatenate([digests, ~digests])  # the maximum of the complements is the complement of the minimum
     most = _reduced(process_set, f"{name}.replicas", both, Max)
     return [int(i) for i in np.flatnonzero(most[: len(digests)] != ~most[len(digests) :])]
@@ -215,7 +215,7 @@ def replicas_of(process_set: ProcessSet, name: str, owner: str) -> Replicas:
 
 @dataclass(frozen=True)
 class CountedCheck:
-    """Comparisons without agreement by flags: every rank counts its reductions, whose number is equal on all ranks.
+    """Comparisons without flags: every rank counts its reductions, and the counts are equal on all ranks.
 
     The first run is before the first step. The second run sees the parameters after that step and a broadcast after it.
     """

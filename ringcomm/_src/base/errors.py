@@ -63,7 +63,7 @@ class RankJoinedError(HorovodInternalError):
 
 
 class ShutDownError(HorovodInternalError):
-    """This rank has shut down, or closed the communicator."""
+    """This rank has called ``shutdown``, or closed the communicator."""
 
 
 class PeerLostError(HorovodInternalError):

@@ -24,7 +24,7 @@ _OTHERS = {
 
 
 class _Renamed:
-    """A descriptor whose access raises AttributeError. A class's __getattr__ would slow down every attribute."""
+    """A descriptor that raises AttributeError when read. A class's __getattr__ would slow down every attribute."""
 
     def __init__(self, ours: str) -> None:
         self._ours, self._name = ours, ""

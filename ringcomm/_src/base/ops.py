@@ -197,8 +197,8 @@ def wire_code(wire: Any, dtype: int | None = None) -> int:
 
     Args:
         wire: None; a format's name (``_core.wire_formats()``); a format with its parameters
-            (``Compression.topk(0.1)``); a dtype, for the format of its name; or a compressor whose ``wire`` is one of
-            these.
+            (``Compression.topk(0.1)``); a dtype, for the format of its name; or a compressor with one of these as its
+            ``wire``.
         dtype: index of the elements' dtype; None if the dtype is not known yet. Elements that the format does not
             shorten are sent unchanged.
 

@@ -225,7 +225,7 @@ class Threshold(WireFormat):
 
 @dataclasses.dataclass(frozen=True)
 class PowerSGD(WireFormat):
-    """Two factors of ``rank`` columns of a gradient, taken as a matrix of its first dimension by all others.
+    """Two factors of ``rank`` columns of a gradient, taken as a matrix: the first dimension by the product of the rest.
 
     The factors can be summed, so any all-reduce can reduce them. Optimizers only. Source: Vogels et al.,
     arXiv:1905.13727.
